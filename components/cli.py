@@ -262,6 +262,9 @@ def label(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace SOURCE if OUTPUT is the same file.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="End at the first bad row.")] = False,
     workers: Annotated[int, typer.Option(help="Number of processes; by default one per core.")] = 0,
+    form: Annotated[
+        str, typer.Option("--format", help="Write for label-studio, doccano, prodigy, spacy or datasets.")
+    ] = "",
     params: ParamsFile = PARAMS,
 ) -> None:
     """Predict every row of a file with the champion; `predict` does it as a Prefect flow.
@@ -270,6 +273,7 @@ def label(
     kill the same command continues with the first part that is missing."""
     from components.artifacts import partial_path
     from components.drift.logged import logged
+    from components.inference.annotating import predict_annotations
     from components.inference.parts import predict_parts
     from components.inference.prediction import named_columns
     from components.inference.writing import write_errors
@@ -296,7 +300,8 @@ def label(
                 print(f"{output}: continues after {done} rows; {parts} parts are missing", file=sys.stderr, flush=True)
             return stack.enter_context(Progress("predict", total=rows, unit="row", done=done)).advance
 
-        done = predict_parts(
+        written = partial(predict_annotations, form=form, model=version.label) if form else predict_parts
+        done = written(
             source,
             output=output,
             load=load,

@@ -43,6 +43,7 @@ def predict(
     overwrite: bool = False,
     strict: bool = False,
     workers: int = 0,
+    form: str = "",
     params: str = "params.yaml",
 ) -> str:
     """Predict every row of `source` (csv, tsv, jsonl, parquet) with a task's champion and write the rows to `output`.
@@ -56,6 +57,7 @@ def predict(
         overwrite: whether `output` and `source` may be the same file.
         strict: whether the first bad row ends the run; otherwise bad rows are written to OUTPUT.rejected.jsonl.
         workers: number of processes; 0: one per core.
+        form: an annotation tool: label-studio, doccano, prodigy, spacy or datasets; empty: rows with added columns.
         params: the settings file; it names the registry.
 
     Raises:
@@ -65,6 +67,7 @@ def predict(
     flags = [flag for column in columns or [] for flag in ("--column", column)]
     flags += ["--params", str(file), *(["--task", task] if task else []), *(["--overwrite"] if overwrite else [])]
     flags += [*(["--strict"] if strict else []), *(["--workers", str(workers)] if workers else [])]
+    flags += ["--format", form] if form else []
     return label(str(Path(source).resolve()), str(Path(output).resolve()), flags=flags, root=find_root(file.parent))
 
 
@@ -79,6 +82,9 @@ def command(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace SOURCE if OUTPUT is the same file.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="End at the first bad row.")] = False,
     workers: Annotated[int, typer.Option(help="Number of processes; by default one per core.")] = 0,
+    form: Annotated[
+        str, typer.Option("--format", help="Write for label-studio, doccano, prodigy, spacy or datasets.")
+    ] = "",
     params: ParamsFile = PARAMS,
 ) -> None:
     """Predict every row of a file (csv, tsv, jsonl, parquet) with the champion.
@@ -94,6 +100,7 @@ def command(
         overwrite=overwrite,
         strict=strict,
         workers=workers,
+        form=form,
         params=str(params),
     )
 

@@ -102,8 +102,8 @@ def task_units(name: str, source: TaskSource) -> list[Unit]:
     Raises:
         DataError: the data are invalid (file, line, what to do).
     """
-    files = [file.partition("#")[0] for split in SPLITS for file in source.files(split)]
-    paths = _files(Path(source.path) / file for file in dict.fromkeys(files))
+    files = [path for split in SPLITS for file in source.files(split) for path in source.located(file)]
+    paths = _files(dict.fromkeys(files))
     settings = source.model_dump_json(exclude=OF_RUNS)
     _, found = _cached(paths, f"{name}{settings}", lambda: _of_task(name, source))
     return [
@@ -132,7 +132,7 @@ def _of_task(name: str, source: TaskSource) -> list[Statistics]:
     examples = find_kind(source.kind, key=f"data.tasks.{name}.kind").read(name, source)
     found = []
     for split in SPLITS:
-        files = [Path(source.path) / file.partition("#")[0] for file in source.files(split)]
+        files = [path for file in source.files(split) for path in source.located(file)]
         columns = [column for path in files for column in _columns(path, source)]
         statistics = measure(items_of(getattr(examples, split), examples.labels, source), columns=columns)
         statistics.empty += examples.counts.get(f"{split}_rows_empty", 0)
@@ -163,7 +163,7 @@ def items_of(split: Split, labels: Sequence[str], source: TaskSource) -> Iterato
 def _columns(path: Path, source: TaskSource | None = None) -> list[str]:
     """The names of the columns of a table: of its header, or of its first row; empty for other formats."""
     name = path.name.lower().removesuffix(".gz").removesuffix(".zst")
-    if not path.is_file():
+    if not path.is_file() or name.endswith((".spacy", ".arrow")):
         return []
     if name.endswith(".parquet"):
         return [str(column) for column in pq.read_schema(path).names]

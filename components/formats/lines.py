@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import codecs
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -39,6 +40,8 @@ class Reading:
     bad_bytes: int = 0
     #: Lines (or Parquet values) with at least one of them.
     bad_lines: int = 0
+    #: Reason -> number of records that were left out, or of which a part is not used.
+    skipped: Counter[str] = field(default_factory=Counter)
 
 
 def lines(path: Path, reading: Reading, *, encoding: str = UTF8) -> Iterator[tuple[int, str]]:

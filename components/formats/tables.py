@@ -75,7 +75,7 @@ def read_jsonl(path: Path, columns: Sequence[str], layout: Layout, reading: Read
         if replaced:
             reading.bad_bytes += replaced
             reading.bad_lines += 1
-        yield number, _picked(row, columns, layout, where)
+        yield number, picked(row, columns, layout, where)
 
 
 def parse_object(line: str, where: str) -> tuple[dict[str, Any], int]:
@@ -118,7 +118,7 @@ def read_json(path: Path, columns: Sequence[str], layout: Layout, reading: Readi
             row = {str(index): value for index, value in enumerate(row)}
         if not isinstance(row, dict):
             raise DataError(f"{where}: is a {type(row).__name__}, neither an object nor a list of values")
-        yield number, _picked(row, columns, layout, where)
+        yield number, picked(row, columns, layout, where)
 
 
 def parse_json(path: Path, reading: Reading) -> Any:
@@ -135,7 +135,18 @@ def parse_json(path: Path, reading: Reading) -> Any:
     return value
 
 
-def _picked(row: dict[str, Any], columns: Sequence[str], layout: Layout, where: str) -> tuple[Any, ...]:
+def picked(row: dict[str, Any], columns: Sequence[str], layout: Layout, where: str) -> tuple[Any, ...]:
+    """The values of columns of one row, as `Layout.nested` demands them.
+
+    Args:
+        row: its columns.
+        columns: names.
+        layout: of the table.
+        where: position for messages.
+
+    Raises:
+        DataError: a column is missing, or a value is not text.
+    """
     try:
         values = tuple([row[name] for name in columns])
     except KeyError as error:

@@ -60,6 +60,7 @@ class Part:
         schema: types of a parquet output.
         header: whether a csv or tsv begins with its header.
         batch_size: maximum number of rows of a batch.
+        every_output: see `predict_parts`.
     """
 
     source: Path
@@ -71,6 +72,7 @@ class Part:
     schema: pa.Schema | None
     header: bool
     batch_size: int
+    every_output: bool = False
 
     @property
     def mark(self) -> Path:
@@ -101,6 +103,7 @@ def predict_parts(
     part_rows: int = PART_ROWS,
     batch_size: int = ROWS,
     started: Callable[[int, int, int], Callable[[int], None]] = lambda rows, done, parts: lambda rows: None,
+    every_output: bool = False,
 ) -> Predicted:
     """`predict_file` for files of any size.
 
@@ -117,6 +120,7 @@ def predict_parts(
         part_bytes, part_rows: sizes of the parts of text files and parquet files.
         started: called with the number of rows, of rows that an earlier run has predicted, and of parts that remain;
             returns a function that is called with numbers of rows that have been predicted since.
+        every_output: whether rows of jsonl also have what a served model answers, such as probabilities.
 
     Raises:
         ConfigError, DataError: as `predict_file`; or another process writes the same output.
@@ -152,6 +156,7 @@ def predict_parts(
                 schema=schema,
                 header=folder or number == 0,
                 batch_size=batch_size,
+                every_output=every_output,
             )
             # An input without rows has one part, which writes the header.
             for number, span in enumerate(found or _no_rows(source))
@@ -200,6 +205,7 @@ def predict_part(part: Part, progress: Callable[[int], None] | None = None) -> P
             schema=part.schema,
             header=part.header,
             batch_size=part.batch_size,
+            every_output=part.every_output,
             progress=progress,
         )
     first = bad.first if bad is not None else ""

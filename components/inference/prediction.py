@@ -166,6 +166,7 @@ def predict_table(
     batch_size: int = ROWS,
     progress: Callable[[int], None] | None = None,
     whole: bool = False,
+    every_output: bool = False,
 ) -> Predicted:
     """Predict the rows of an open table; arguments as of `predict_file`, and:
 
@@ -175,6 +176,7 @@ def predict_table(
         schema: types of a parquet output; None: those of the table, or of its first batch.
         header: whether a csv or tsv output begins with its header.
         whole: whether the table is all of `source`; then it is an error if every row is rejected.
+        every_output: whether rows of jsonl also have what a served model answers, such as probabilities.
     """
     task_io = find_kind(classifier.kind).io
     inputs = _inputs(task_io, columns)
@@ -182,7 +184,8 @@ def predict_table(
     with open_output(output, table.names, task_io, schema or table.schema, header=header) as write:
         for batch in _batches(_parsed(source, table, inputs, rejected=bad), batch_size):
             answers = predict_rows(classifier, [fields for _, fields in batch], batch_size=batch_size)
-            added = ({name: answer[name] if answer else None for name in task_io.columns} for answer in answers)
+            names = {**task_io.columns, **(task_io.outputs if every_output else {})}
+            added = ({name: answer[name] if answer else None for name in names} for answer in answers)
             write([row | columns for (row, _), columns in zip(batch, added, strict=True)])
             rows += len(batch)
             empty += sum(answer is None for answer in answers)

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from components.artifacts import partial_path, sync
 from components.errors import DataError
+from components.formats.annotations.docbin import remove_texts
 from components.formats.lines import LINE_BYTES
 from components.formats.tables import suffix
 from components.lineage.matching import Texts, columns, holds_text
@@ -35,9 +36,9 @@ def remove_records(path: Path, texts: Texts) -> int:
     """Remove the records of a file that hold one of the texts; a file without such records is not touched.
 
     csv and tsv (rows), jsonl (lines), json (innermost objects of lists), txt (documents as in ingestion), conll and
-    conllu (sentences), parquet (rows), and other text (lines); all but Parquet also with .gz or .zst. Files without
-    suffix that have the same number of lines as others in their folder are parallel files, and a line is removed from
-    all of them. A file that would have no record left is deleted.
+    conllu (sentences), parquet and arrow (rows), spacy (texts), and other text (lines); text also with .gz or .zst.
+    Files without suffix that have the same number of lines as others in their folder are parallel files, and a line is
+    removed from all of them. A file that would have no record left is deleted.
 
     Returns:
         The number of records removed.
@@ -50,6 +51,14 @@ def remove_records(path: Path, texts: Texts) -> int:
     try:
         if kind == ".parquet":
             return _edit_parquet(path, texts)
+        if kind == ".arrow":
+            return _edit_arrow(path, texts)
+        if kind == ".spacy":
+            with partial_path(path) as partial:
+                removed, kept = remove_texts(path, partial, texts.held_by)
+                if removed:
+                    _replace(partial, path, empty=not kept)
+            return removed
         if not kind and len(aligned := _aligned(path)) > 1:
             return _edit_together(aligned, texts)
         with partial_path(path) as partial:
@@ -303,6 +312,26 @@ def _edit_parquet(path: Path, texts: Texts) -> int:
             left = file.metadata.num_rows - removed
         if removed:
             _replace(partial, path, empty=not left)
+    return removed
+
+
+def _edit_arrow(path: Path, texts: Texts) -> int:
+    """Rows of an Arrow stream, as data sets of Hugging Face are saved; a file without rows stays, because a list names
+    it."""
+    removed = 0
+    with partial_path(path) as partial:
+        with (
+            pa.memory_map(str(path)) as source,
+            pa.ipc.open_stream(source) as stream,
+            pa.OSFile(str(partial), "wb") as file,
+            pa.ipc.new_stream(file, stream.schema) as writer,
+        ):
+            for batch in stream:
+                held = [texts.in_values(list(row.values())) for row in batch.to_pylist()]
+                removed += sum(held)
+                writer.write_batch(batch.filter(pa.array([not one for one in held])))
+        if removed:
+            _replace(partial, path, empty=False)
     return removed
 
 

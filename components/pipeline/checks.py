@@ -141,7 +141,8 @@ def check_params(params: Params) -> None:
         if Path((source := params.data.tasks[task]).path).exists()
         for split in SPLITS
         for file in source.files(split)
-        if not (path := Path(source.path) / file.partition("#")[0]).exists()
+        for path in source.located(file)
+        if not path.exists()
     ]
     if problems:
         raise ConfigError(f"{len(problems)} problem(s)\n" + "\n".join(f"  {problem}" for problem in problems))

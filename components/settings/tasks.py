@@ -13,9 +13,13 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from components.errors import nearest
+from components.formats.detection import detected, files_of_split, holds_tables
 from components.settings.section import Fraction, Positive, Section
 
-Format = Literal["csv", "tsv", "jsonl", "json", "parquet", "label-first", "parallel", "conll", "conllu", "squad"]
+Format = Literal[
+    "csv", "tsv", "jsonl", "json", "parquet", "label-first", "parallel", "conll", "conllu", "squad", "datasets",
+    "label-studio", "doccano", "prodigy", "spacy",
+]  # fmt: skip
 Scheme = Literal["bio", "iob1", "iobes", "none"]
 #: A column by name, or by number in files without a header; YAML parses these as numbers.
 Column = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
@@ -34,16 +38,20 @@ class Kind:
     formats: tuple[Format, ...]
 
 
-_LINES: tuple[Format, ...] = (*TABLES, "parallel")
+_LINES: tuple[Format, ...] = (*TABLES, "parallel", "datasets")
+#: Exports of annotation tools; spans are given as characters.
+TOOLS: tuple[Format, ...] = ("label-studio", "doccano", "prodigy", "spacy")
 KINDS: dict[str, Kind] = {
-    "classification": Kind(("text", "label", "outside"), (*_LINES, "label-first")),
-    "multilabel": Kind(("text", "label", "labels", "label_separator"), _LINES),
-    "pair": Kind(("first", "second", "label"), _LINES),
-    "similarity": Kind(("first", "second", "score"), _LINES),
-    "regression": Kind(("text", "score"), _LINES),
-    "tagging": Kind(("words", "tags", "scheme", "learn_as"), (*_LINES, "conll", "conllu")),
-    "questions": Kind(("question", "context", "answers", "wrong_spans"), ("squad", "jsonl", "json", "parquet")),
-    "choice": Kind(("text", "choices", "label", "answer"), TABLES),
+    "classification": Kind(("text", "label", "outside"), (*_LINES, *TOOLS, "label-first")),
+    "multilabel": Kind(("text", "label", "labels", "label_separator"), (*_LINES, *TOOLS)),
+    "pair": Kind(("first", "second", "label"), (*_LINES, "label-studio")),
+    "similarity": Kind(("first", "second", "score"), (*_LINES, "label-studio")),
+    "regression": Kind(("text", "score"), (*_LINES, "label-studio")),
+    "tagging": Kind(("words", "tags", "scheme", "learn_as"), (*_LINES, *TOOLS, "conll", "conllu")),
+    "questions": Kind(
+        ("question", "context", "answers", "wrong_spans"), ("squad", "jsonl", "json", "parquet", "datasets")
+    ),
+    "choice": Kind(("text", "choices", "label", "answer"), (*TABLES, "datasets")),
 }
 _KIND_KEYS = frozenset(key for kind in KINDS.values() for key in kind.keys)
 
@@ -60,6 +68,11 @@ FORMATS: dict[Format, frozenset[str]] = {
     "conll": frozenset(("delimiter", "comments", "encoding")),
     "conllu": frozenset(("slice", "group", "id")),
     "squad": frozenset(("slice", "group")),
+    "datasets": frozenset(("slice", "group", "id")),
+    "label-studio": frozenset(("slice", "group", "id")),
+    "doccano": frozenset(("slice", "group", "id")),
+    "prodigy": frozenset(("slice", "group", "id")),
+    "spacy": frozenset(),
 }
 _SUFFIXES: dict[str, Format] = {
     ".csv": "csv",
@@ -69,6 +82,8 @@ _SUFFIXES: dict[str, Format] = {
     ".parquet": "parquet",
     ".conll": "conll",
     ".conllu": "conllu",
+    ".spacy": "spacy",
+    ".arrow": "datasets",
     "": "parallel",
 }
 
@@ -80,7 +95,8 @@ class TaskSource(Section):
     path: str
     #: Kind of task.
     kind: str = "classification"
-    #: `auto`: by the suffix of the file; a name without suffix is a folder of parallel files.
+    #: `auto`: by the suffix of the file, and where several formats share it by the content; a name without suffix is a
+    #: split of a Hugging Face data set, or a folder of parallel files.
     format: Format | Literal["auto"] = "auto"
     #: One or more files below `path`, concatenated; `FILE#MEMBER` for a member of a JSON document. `dev: null`: no
     #: dev, or with `selection: dev` a share of train (`dev_share`).
@@ -106,9 +122,11 @@ class TaskSource(Section):
     second: Column = "second"
     #: Column of the number: similarity and regression.
     score: Column = "score"
-    #: Column of the words: tagging. Null: the first column of conll, `form` of conllu, else `words`.
+    #: Column of the words: tagging. Null: the first column of conll, `form` of conllu, `tokens` of data sets, `text` of
+    #: annotation tools (it is split into words), else `words`.
     words: Column | None = None
-    #: Column of the tags: tagging. Null: the last column of conll, `upos` of conllu, else `tags`.
+    #: Column of the tags: tagging. Null: the last column of conll, `upos` of conllu, the only control of an annotation
+    #: tool, a column of class labels of data sets, else `tags`.
     tags: Column | None = None
     #: Tagging scheme of the files; `none`: tags mark no spans (parts of speech).
     scheme: Scheme = "bio"
@@ -181,19 +199,37 @@ class TaskSource(Section):
         return [] if named is None else [named] if isinstance(named, str) else named
 
     def format_of(self, file: str) -> Format:
-        """The format of a file.
+        """The format of a file as in params.yaml.
+
+        Raises:
+            ValueError: the format is `auto`, and the suffix is unknown.
+        """
+        return self.format_at(Path(self.path) / file.partition("#")[0])
+
+    def format_at(self, path: Path) -> Format:
+        """The format of a file or folder; of one that does not exist yet, by its suffix.
 
         Raises:
             ValueError: the format is `auto`, and the suffix is unknown.
         """
         if self.format != "auto":
             return self.format
-        name = Path(file.partition("#")[0].lower().removesuffix(".gz").removesuffix(".zst"))
+        if found := detected(path, kind=self.kind):
+            return found
+        name = Path(path.name.lower().removesuffix(".gz").removesuffix(".zst"))
         if name.suffix == ".json":
             return "squad" if self.kind == "questions" else "json"
         if name.suffix not in _SUFFIXES:
-            raise ValueError(f"the suffix of {file!r} is unknown; set format to one of {', '.join(FORMATS)}")
+            raise ValueError(f"the suffix of {path.name!r} is unknown; set format to one of {', '.join(FORMATS)}")
         return _SUFFIXES[name.suffix]
+
+    def located(self, file: str) -> list[Path]:
+        """The files that an entry of a split names: one, or those of a split of a Hugging Face data set."""
+        name = file.partition("#")[0]
+        path = Path(self.path) / name
+        if self.format not in ("auto", "datasets") or path.is_file() or (path.is_dir() and not holds_tables(path)):
+            return [path]
+        return files_of_split(Path(self.path), name) or [path]
 
     @field_validator("encoding")
     @classmethod
@@ -245,6 +281,9 @@ class TaskSource(Section):
             problems.append(f"slice can only be title in format squad; found {self.slice!r}")
         if "squad" in formats and self.group not in (None, AUTO, "title"):
             problems.append(f"group can only be title in format squad; found {self.group!r}")
+        tools = [name for name in formats if name in TOOLS]
+        if tools and self.scheme != "bio":
+            problems.append(f"scheme has no effect in format {tools[0]}, whose spans are characters; remove it")
         if "conllu" in formats and self.words not in (None, "form"):
             problems.append(f"words can only be form in format conllu; found {self.words!r}")
         if self.labels is not None and "label" in self.model_fields_set:

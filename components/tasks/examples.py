@@ -19,8 +19,9 @@ import pyarrow.parquet as pq
 
 from components.artifacts import read_manifest, writing
 from components.errors import ArtifactError
+from components.formats.annotations.tables import REASONS
 from components.settings.section import Section
-from components.settings.tasks import TaskSource
+from components.settings.tasks import SPLITS, TaskSource
 from components.tasks.budgets import numbered, sample_rows
 from components.tasks.data import Labels, Split
 from components.tasks.kinds import find_kind
@@ -112,6 +113,10 @@ def examples(job: ExamplesJob) -> Path:
     for count, (message, rule) in NOTICES.items():
         if found.counts.get(count):
             print(f"{key}: {found.counts[count]} {message} ({rule}: {getattr(job.source, rule)})")
+    for part in SPLITS:
+        for reason, message in REASONS.items():
+            if number := found.counts.get(f"{part}_{reason}"):
+                print(f"{key}: {part}: {number} {message}")
     with writing(job.output, kind=KIND) as draft:
         for name, split in splits.items():
             table = pa.table(

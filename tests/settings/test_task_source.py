@@ -51,7 +51,7 @@ def test_columns_may_be_numbers() -> None:
 def test_an_ambiguous_file_name_needs_a_format() -> None:
     assert problem(train="TREC.train.all") == (
         "the suffix of 'TREC.train.all' is unknown; set format to one of csv, tsv, jsonl, json, parquet, "
-        "label-first, parallel, conll, conllu, squad"
+        "label-first, parallel, conll, conllu, squad, datasets, label-studio, doccano, prodigy, spacy"
     )
 
 
@@ -66,7 +66,7 @@ def test_an_ambiguous_file_name_needs_a_format() -> None:
         ),
         (
             {"kind": "questions", "train": "a.csv"},
-            "format csv cannot hold kind questions; use squad, jsonl, json, parquet",
+            "format csv cannot hold kind questions; use squad, jsonl, json, parquet, datasets",
         ),
         ({"quotes": False}, "key quotes has no effect in format jsonl"),
         (
@@ -104,7 +104,8 @@ def test_a_problem_of_a_task_is_reported_once_with_its_key(tmp_path: Path) -> No
     assert [line.strip() for line in str(caught.value).splitlines()[1:]] == [
         "data.tasks.aws-service.txt: unknown key; did you mean 'text'?",
         "data.tasks.aws-type: key scheme does not fit kind classification; known: label, outside, text; format "
-        "conll cannot hold kind classification; use csv, tsv, jsonl, json, parquet, parallel, label-first; key slice "
+        "conll cannot hold kind classification; use csv, tsv, jsonl, json, parquet, parallel, datasets, label-studio, "
+        "doccano, prodigy, spacy, label-first; key slice "
         "has no effect in format conll",
     ]
 

@@ -80,7 +80,7 @@ def read_questions(name: str, source: TaskSource) -> Examples:
 
 
 def _questions(path: Path, member: str, source: TaskSource, counts: Counter[str], split: str) -> Iterator[_Entry]:
-    if source.format_of(path.name) == "squad":
+    if source.format_at(path) == "squad":
         for number, question in enumerate(read_squad(path, Reading()), 1):
             position = Position(str(path), number, "question")
             part = question.title if source.slice is not None else None

@@ -10,19 +10,32 @@ from typing import Any
 
 import numpy as np
 
-from components.errors import DataError
+from components.errors import DataError, nearest
+from components.formats.annotations.hub import tagging_columns
+from components.formats.annotations.records import control_of
+from components.formats.annotations.tables import READERS, UNITS
 from components.formats.conll import Sentence, read_conll, read_conllu
 from components.formats.lines import Reading
 from components.formats.tags import OUTSIDE, TagError, convert, inventory
 from components.formats.textkey import text_key
+from components.formats.words import covered
 from components.scoring.spans import read_tags
 from components.scoring.tagging import Tagging
 from components.settings.tasks import AUTO, TaskSource
 from components.tasks.data import Answer, Examples, Fields
 from components.tasks.kind import Kind
-from components.tasks.reading.records import AUTO_GROUP, Position, as_text, read_records, split_files
+from components.tasks.reading.records import (
+    AUTO_GROUP,
+    Position,
+    as_text,
+    count_skipped,
+    empty_key,
+    read_records,
+    split_files,
+)
 from components.tasks.reading.splits import Row, Rows, examples_of, refuse_unseen, train_of
 from components.tasks.task_io import TaskIO, texts
+from components.tasks.words import words_of
 
 #: Default columns of words and tags, by format.
 _COLUMNS = {"parallel": ("seq.in", "seq.out"), "conll": ("0", "-1"), "conllu": ("form", "upos")}
@@ -126,8 +139,11 @@ def _word_position(sentence: _Tagged, index: int) -> str:
 
 
 def _sentences(path: Path, member: str, source: TaskSource, empty: Counter[str], split: str) -> Iterator[_Tagged]:
-    form = source.format_of(path.name)
-    default = _COLUMNS.get(form, ("words", "tags"))
+    form = source.format_at(path)
+    if form in READERS:
+        yield from _annotated(path, form, source, empty, split)
+        return
+    default = tagging_columns(path) if form == "datasets" else _COLUMNS.get(form, ("words", "tags"))
     words, tags = source.words or default[0], source.tags or default[1]
     if form in ("conll", "conllu"):
         found = (
@@ -151,6 +167,37 @@ def _sentences(path: Path, member: str, source: TaskSource, empty: Counter[str],
             _listed(value, column, record.position) for value, column in zip(record.values, (words, tags), strict=True)
         )
         yield _Tagged(first, second, [], record.slice, record.id, record.position, record.group)
+
+
+def _annotated(path: Path, form: str, source: TaskSource, counts: Counter[str], split: str) -> Iterator[_Tagged]:
+    """The records of an annotation tool, whose spans of characters are turned into tags of words."""
+    reading = Reading()
+    for record in READERS[form](path, reading):
+        position = Position(str(path), record.number, UNITS[form])
+        spans = control_of(record.spans, source.tags, str(position), "tags")
+        reading.skipped.update(record.ignored)
+        if spans is None:
+            reading.skipped["without_annotation"] += 1
+            continue
+        column = source.words or "text"
+        if column not in record.data:
+            raise DataError(f"{position}: no column {column!r}{nearest(column, list(record.data))}; name it with words")
+        text = as_text(record.data[column], position) or ""
+        bounds = record.tokens or words_of(text)
+        if source.empty == "drop" and not bounds:
+            counts[empty_key(split)] += 1
+            continue
+        tags, misfits = covered(bounds, ((span.start, span.end, span.label) for span in spans))
+        reading.skipped.update(misfits)
+        words = [text[start:end] for start, end in bounds]
+        part, group, row_id = (
+            as_text(record.data.get(name), position) if name is not None else None
+            for name in (source.slice, AUTO_GROUP if source.group == AUTO else source.group, source.id)
+        )
+        if not words:
+            raise DataError(f"{position}: {column!r} is empty; remove the record or fill it in")
+        yield _Tagged(words, tags, [], part, row_id, position, group)
+    count_skipped(reading, split, counts)
 
 
 def _of_comments(path: Path, sentence: Sentence, source: TaskSource) -> _Tagged:

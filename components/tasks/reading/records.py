@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from components.errors import DataError
+from components.formats.annotations.tables import ANNOTATED, UNITS
 from components.formats.lines import Reading
 from components.formats.plain import read_label_first, read_parallel
 from components.formats.tables import TABLES, Layout
@@ -17,7 +18,9 @@ from components.settings.tasks import AUTO, SPLITS, TaskSource
 
 #: Column of the clusters if `data.tasks.<name>.group` is `auto`.
 AUTO_GROUP = "group"
-_READERS = {**TABLES, "label-first": read_label_first, "parallel": read_parallel}
+_READERS = {**TABLES, **ANNOTATED, "label-first": read_label_first, "parallel": read_parallel}
+#: Format -> what a row is called in messages; else a line.
+_UNITS = {"json": "row", "parquet": "row", "datasets": "row", **UNITS}
 
 
 @dataclass(frozen=True)
@@ -52,10 +55,10 @@ def split_files(source: TaskSource) -> Iterator[tuple[str, Path, str]]:
     for split in SPLITS:
         for file in source.files(split):
             name, _, member = file.partition("#")
-            path = Path(source.path) / name
-            if not path.exists():
-                raise DataError(f"{path}: does not exist; the splits are named under data.tasks in params.yaml")
-            yield split, path, member
+            for path in source.located(name):
+                if not path.exists():
+                    raise DataError(f"{path}: does not exist; the splits are named under data.tasks in params.yaml")
+                yield split, path, member
 
 
 def read_records(
@@ -84,7 +87,7 @@ def read_records(
     Raises:
         DataError: the file is damaged or lacks a column (file and line), or holds no rows.
     """
-    form = source.format_of(path.name)
+    form = source.format_at(path)
     layout = Layout(
         header=source.header,
         delimiter=source.delimiter,
@@ -97,9 +100,9 @@ def read_records(
     if group == AUTO:
         group = AUTO_GROUP if _has_column(path, AUTO_GROUP, form, layout) else None
     extra = [name for name in (source.slice, group, source.id) if name is not None]
-    unit = "row" if form in ("json", "parquet") else "line"
-    name, count = f"{path}{'#' * bool(member)}{member}", 0
-    for number, values in _READERS[form](path, [*columns, *extra], layout, Reading()):
+    unit = _UNITS.get(form, "line")
+    name, count, reading = f"{path}{'#' * bool(member)}{member}", 0, Reading()
+    for number, values in _READERS[form](path, [*columns, *extra], layout, reading):
         position = Position(name, number, unit)
         rest = iter(values[len(columns) :])
         part = as_text(next(rest), position) if source.slice is not None else None
@@ -111,7 +114,17 @@ def read_records(
             continue
         yield Record(tuple(values[: len(columns)]), part, cluster, row_id, position)
     if not count:
-        raise DataError(f"{name}: holds no rows")
+        left_out = ", ".join(f"{number} {reason}" for reason, number in reading.skipped.items())
+        raise DataError(f"{name}: holds no rows" + (f" ({left_out})" if left_out else ""))
+    if empty is not None:
+        count_skipped(reading, split, empty)
+
+
+def count_skipped(reading: Reading, split: str, counts: Counter[str]) -> None:
+    """Add what a reader has left out to the counts of a split."""
+    for reason, number in reading.skipped.items():
+        if number:
+            counts[f"{split}_{reason}"] += number
 
 
 def empty_key(split: str) -> str:

@@ -1,0 +1,95 @@
+"""Exports of annotation tools as tables: columns are those of the texts, and controls, whose values are the labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from components.errors import DataError, nearest
+from components.formats.annotations.docbin import read_docbin
+from components.formats.annotations.doccano import read_doccano
+from components.formats.annotations.hub import read_hub
+from components.formats.annotations.labelstudio import read_label_studio
+from components.formats.annotations.prodigy import read_prodigy
+from components.formats.annotations.records import LABEL, Annotated, control_of
+from components.formats.lines import Reading
+from components.formats.tables import Layout, Row, Table, picked
+
+#: Format -> reader of its records.
+READERS: Final[dict[str, Callable[[Path, Reading], Iterator[Annotated]]]] = {
+    "label-studio": read_label_studio,
+    "doccano": read_doccano,
+    "prodigy": read_prodigy,
+    "spacy": read_docbin,
+}
+#: Format -> what a record is called in messages.
+UNITS: Final = {"label-studio": "task", "doccano": "line", "prodigy": "line", "spacy": "text"}
+#: Key of `Reading.skipped` -> message.
+REASONS: Final = {
+    "without_annotation": "record(s) without annotation are left out",
+    "skipped": "record(s) that the annotator skipped are left out",
+    "rejected": "rejected record(s) are left out",
+    "ignored": "ignored record(s) are left out",
+    "annotators_disagree": "record(s) have different annotations; the ground truth or the last one counts",
+    "relations": "relation(s) are ignored",
+    "spans_within_words": "span(s) begin or end within a word; the whole word counts",
+    "spans_overlapping": "span(s) overlap a longer one and are left out",
+    "spans_without_word": "span(s) without a word are left out",
+}
+
+
+def read_annotated(path: Path, columns: Sequence[str], layout: Layout, reading: Reading, *, form: str) -> Iterator[Row]:
+    """Rows of an export. A column is the name of a control, `label` for the only control, or a column of the texts.
+
+    A value of a control is a label, a list of labels if `layout.nested`, or a number. Records without annotation of a
+    requested control are left out and counted.
+
+    Raises:
+        DataError: as the readers; a column occurs in no record; a text has several labels and `layout.nested` is not
+            set.
+    """
+    seen: set[str] = set()
+    missing: Annotated | None = None
+    unit = UNITS[form]
+    for record in READERS[form](path, reading):
+        where = f"{path}, {unit} {record.number}"
+        row = {name: value for name in columns if (value := _value(record, name, layout, where)) is not None}
+        seen |= row.keys()
+        reading.skipped.update(record.ignored)
+        if any(name not in row and (name == LABEL or name not in record.data) for name in columns):
+            missing = missing or record
+            reading.skipped["without_annotation"] += 1
+            continue
+        yield record.number, picked({**record.data, **row}, columns, layout, where)
+    if missing is not None and (absent := [name for name in columns if name not in seen and name != LABEL]):
+        known = [*missing.chosen, *map(str, missing.data)]
+        raise DataError(
+            f"{path}, {unit} {missing.number}: no column or control {absent[0]!r}{nearest(absent[0], known)}; name it "
+            "in params.yaml"
+        )
+
+
+def _value(record: Annotated, name: str, layout: Layout, where: str) -> Any:
+    """The annotation of a control; None if the name is that of a column, or there is no annotation."""
+    if name not in record.chosen and name != LABEL:
+        return record.data.get(name)
+    found = control_of(record.chosen, name, where, "label")
+    if not isinstance(found, list) or layout.nested:
+        return found
+    if len(found) > 1:
+        raise DataError(
+            f"{where}: has {len(found)} labels ({', '.join(found)}); set kind: multilabel, or leave one of them"
+        )
+    return found[0] if found else None
+
+
+def _table(form: str) -> Table:
+    def read(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
+        return read_annotated(path, columns, layout, reading, form=form)
+
+    return read
+
+
+#: Format -> table.
+ANNOTATED: Final[dict[str, Table]] = {**{form: _table(form) for form in READERS}, "datasets": read_hub}

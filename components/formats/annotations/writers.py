@@ -1,0 +1,57 @@
+"""The forms in which predictions are written for annotation tools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from components.errors import ConfigError, nearest
+from components.formats.annotations.docbin import write_docbin
+from components.formats.annotations.doccano import write_doccano
+from components.formats.annotations.hub import write_hub
+from components.formats.annotations.labelstudio import write_label_studio
+from components.formats.annotations.prodigy import write_prodigy
+from components.formats.annotations.records import PredictedRow
+
+
+class Writer(Protocol):
+    """Writes rows to a path that does not exist."""
+
+    def __call__(self, path: Path, rows: Iterable[PredictedRow], *, model: str) -> None:
+        """See the writers."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """One form: its writer, and the suffix of its files; without suffix it is a folder."""
+
+    write: Writer
+    suffix: str
+
+
+FORMS: Final = {
+    "label-studio": Form(write_label_studio, ".json"),
+    "doccano": Form(write_doccano, ".jsonl"),
+    "prodigy": Form(write_prodigy, ".jsonl"),
+    "spacy": Form(write_docbin, ".spacy"),
+    "datasets": Form(write_hub, ""),
+}
+
+
+def form_named(name: str, output: Path) -> Form:
+    """The form of a name.
+
+    Raises:
+        ConfigError: there is no such form, or the suffix of the output is not that of the form.
+    """
+    if name not in FORMS:
+        raise ConfigError(f"unknown format {name!r}{nearest(name, FORMS)}")
+    form = FORMS[name]
+    if output.suffix != form.suffix:
+        expected = (
+            f"a file {output.stem}{form.suffix}" if form.suffix else f"a folder, such as {output.with_suffix('')}"
+        )
+        raise ConfigError(f"{output}: predictions for {name} are {expected}")
+    return form

@@ -1,0 +1,142 @@
+"""Formats that the suffix of a file does not tell: exports of annotation tools, and data sets of Hugging Face.
+
+Only what is unambiguous is recognised; other files have the format of their suffix. Free of pyarrow.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import yaml
+
+#: Files of a split that `save_to_disk` has written, and of a repository of a data set.
+STATE: Final = "state.json"
+INFO: Final = "dataset_info.json"
+SPLITS: Final = "dataset_dict.json"
+INFOS: Final = "dataset_infos.json"
+README: Final = "README.md"
+_SUFFIXES: Final = (".parquet", ".csv", ".tsv", ".jsonl", ".json", ".arrow")
+#: Bytes of a file that are read; the first record of an export is shorter.
+_HEAD: Final = 1 << 20
+#: Members that only Prodigy writes.
+_PRODIGY: Final = ("_input_hash", "_task_hash")
+
+Detected = Literal["datasets", "label-studio", "doccano", "prodigy"]
+
+
+def detected(path: Path, *, kind: str) -> Detected | None:
+    """The format of a file or folder by its content; None if its suffix decides.
+
+    Args:
+        path: of the file; it need not exist.
+        kind: of the task; a list of labels is doccano's in classification, and an ordinary value in multilabel.
+    """
+    if path.is_dir():
+        return "datasets" if is_saved(path) or holds_tables(path) else None
+    name = path.name.lower()
+    if not path.exists():
+        return "datasets" if not path.suffix and files_of_split(path.parent, path.name) else None
+    if name.endswith((".jsonl", ".ndjson", ".json")):
+        state = path.stat()
+        return _of_json(str(path), kind, state.st_size, state.st_mtime_ns)
+    if name.endswith((".csv", ".parquet")) and _in_repository(path):
+        return "datasets"
+    return None
+
+
+@lru_cache(maxsize=256)
+def _of_json(path: str, kind: str, size: int, changed: int) -> Detected | None:
+    with open(path, encoding="utf-8-sig", errors="replace") as file:  # noqa: PTH123 -- the key of the cache is a str
+        head = file.read(_HEAD).lstrip()
+    whole = path.lower().endswith(".json")
+    if whole and not head.startswith("["):
+        return None
+    record = _first(head.removeprefix("[").lstrip() if whole else head)
+    if record is None:
+        return None
+    if whole:
+        full = "data" in record and ("annotations" in record or "completions" in record)
+        return "label-studio" if full or {"annotation_id", "annotator"} <= record.keys() else None
+    if any(name in record for name in _PRODIGY):
+        return "prodigy"
+    return "doccano" if _is_doccano(record, kind) else None
+
+
+def _first(head: str) -> dict[str, Any] | None:
+    """The first object of a text."""
+    try:
+        record, _ = json.JSONDecoder().raw_decode(head)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _is_doccano(record: dict[str, Any], kind: str) -> bool:
+    if not ("text" in record or "data" in record):
+        return False
+    labels = next((record[name] for name in ("label", "labels", "entities") if name in record), None)
+    if not isinstance(labels, list):
+        return False
+    if kind == "tagging":
+        return "words" not in record and "tags" not in record
+    return kind == "classification" and all(isinstance(label, str) for label in labels)
+
+
+def is_saved(folder: Path) -> bool:
+    """Whether a folder is a split written by `save_to_disk`."""
+    return (folder / STATE).is_file()
+
+
+def files_of_split(folder: Path, split: str) -> list[Path]:
+    """The files of a split that is named, such as `train`, in a repository of a data set; empty if there are none.
+
+    They are those that README.md lists (`configs`), otherwise those whose name, or whose folder, is that of the split:
+    `data/train-00000-of-00002.parquet`, `train.csv`, `train/part.jsonl`.
+    """
+    if not split or not folder.is_dir() or any(character in split for character in "/*?["):
+        return []
+    for config in repository_header(folder).get("configs") or []:
+        entries = config.get("data_files") if isinstance(config, dict) else None
+        for entry in entries if isinstance(entries, list) else []:
+            if isinstance(entry, dict) and entry.get("split") == split:
+                patterns = entry["path"] if isinstance(entry["path"], list) else [entry["path"]]
+                if found := sorted({file for pattern in patterns for file in folder.glob(str(pattern))}):
+                    return found
+    name = re.compile(rf"{re.escape(split)}(?:[-._].*)?", re.IGNORECASE)
+    places = (folder, folder / "data", folder / split, folder / "data" / split)
+    return sorted(
+        file
+        for place in places
+        if place.is_dir()
+        for file in place.iterdir()
+        if file.is_file()
+        and file.suffix in _SUFFIXES
+        and file.name not in (INFO, INFOS, STATE, SPLITS)
+        and (place.name == split or name.fullmatch(file.name))
+    )
+
+
+def holds_tables(folder: Path) -> bool:
+    """Whether a folder holds tables, and is not a split of `save_to_disk`; parallel files have no such suffix."""
+    return not is_saved(folder) and any(file.suffix in _SUFFIXES for file in folder.iterdir())
+
+
+def _in_repository(path: Path) -> bool:
+    """Whether the folder of a file, or one above it, describes a data set of Hugging Face."""
+    folders = [path.parent, *path.parent.parents[:1]]
+    return any((folder / INFOS).is_file() or "dataset_info" in repository_header(folder) for folder in folders)
+
+
+def repository_header(folder: Path) -> dict[str, Any]:
+    """The YAML header of README.md; empty without one."""
+    try:
+        text = (folder / README).read_text(encoding="utf-8", errors="replace")
+        found = re.match(r"---\s*\n(.*?)\n---\s*(?:\n|$)", text, re.DOTALL)
+        header = yaml.safe_load(found.group(1)) if found else None
+    except (OSError, yaml.YAMLError):
+        return {}
+    return header if isinstance(header, dict) else {}

@@ -1,0 +1,196 @@
+"""Predictions in the forms of annotation tools, where a person corrects them.
+
+The texts of the input are written to a file of their own, which `predict_parts` predicts, so large inputs are predicted
+by several processes and resumed after a kill; then the predictions are written in the form of the tool.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+from components.artifacts import digest_file, partial_path
+from components.errors import ConfigError, DataError, nearest
+from components.formats.annotations.docbin import read_docbin
+from components.formats.annotations.hub import columns, read_hub
+from components.formats.annotations.records import CharSpan, PredictedRow
+from components.formats.annotations.writers import form_named
+from components.formats.detection import is_saved
+from components.formats.lines import Reading
+from components.formats.rows import READERS, open_rows
+from components.formats.tables import Layout, parse_json
+from components.formats.words import spans_of
+from components.inference.parts import predict_parts
+from components.inference.prediction import Classifier, Predicted
+from components.inference.writing import write_errors
+from components.settings.cluster import ClusterSettings
+from components.tasks.words import words_of
+
+#: Kinds whose predictions the tools can show.
+KINDS: Final = ("classification", "multilabel", "tagging")
+_ROW, _TEXT, _BOUNDS = "_row", "_text", "_bounds"
+
+
+def predict_annotations(
+    source: Path,
+    *,
+    output: Path,
+    form: str,
+    model: str,
+    load: Callable[[], Classifier],
+    kind: str,
+    identity: str,
+    cluster: ClusterSettings,
+    workers: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    overwrite: bool = False,
+    rejects: Path | None = None,
+    started: Callable[[int, int, int], Callable[[int], None]] = lambda rows, done, parts: lambda rows: None,
+) -> Predicted:
+    """Predict the texts of `source` and write them with their predictions in the form of an annotation tool.
+
+    Args:
+        source: csv, tsv, jsonl or parquet; tasks of Label Studio (.json), a DocBin (.spacy), or a folder that
+            `save_to_disk` has written. A text that is to be tagged is split into words as training data are.
+        output: replaced if it exists.
+        form: key of `components.formats.annotations.writers.FORMS`.
+        model: name of the model, which some tools show.
+        load, kind, identity, cluster, workers, columns, rejects, started: as of `predict_parts`.
+        overwrite: whether `output` and `source` may be the same.
+
+    Raises:
+        ConfigError: the form is unknown, or cannot express predictions of the kind.
+        DataError: as `predict_parts`; or a row of `source` has no text (file and row).
+    """
+    source, output = Path(source), Path(output)
+    found = form_named(form, output)
+    if kind not in KINDS:
+        raise ConfigError(
+            f"{form}: cannot express predictions of a {kind} task; write csv, tsv, jsonl or parquet without --format"
+        )
+    if output.exists() and output.resolve() == source.resolve() and not overwrite:
+        raise DataError(f"{output}: is the input; choose another output, or replace the input with --overwrite")
+    texts, predicted = (output.with_name(f".{output.name}.{name}.jsonl") for name in ("texts", "predicted"))
+    with write_errors(output):
+        output.parent.mkdir(parents=True, exist_ok=True)
+    _write_texts(source, texts, tagging=kind == "tagging", column=_column(kind, columns))
+    done = predict_parts(
+        texts,
+        output=predicted,
+        load=load,
+        kind=kind,
+        identity=identity,
+        cluster=cluster,
+        workers=workers,
+        rejects=rejects,
+        started=started,
+        every_output=True,
+    )
+    with write_errors(output):
+        with partial_path(output, folder=not found.suffix) as partial:
+            found.write(partial, _rows(predicted), model=model)
+            if output.is_dir():
+                shutil.rmtree(output)
+            partial.replace(output)
+            if (extra := partial.with_suffix(".xml")).exists() and found.suffix:
+                extra.replace(output.with_suffix(".xml"))
+        texts.unlink()
+        predicted.unlink()
+    return done
+
+
+def _column(kind: str, columns: Mapping[str, str] | None) -> str | None:
+    given = dict(columns or {})
+    names = ("words", "text") if kind == "tagging" else ("text",)
+    if unknown := sorted(given.keys() - set(names)):
+        raise ConfigError(f"the task has no input {unknown[0]!r}{nearest(unknown[0], names)}")
+    return next((given[name] for name in names if name in given), None)
+
+
+def _write_texts(source: Path, path: Path, *, tagging: bool, column: str | None) -> None:
+    """Write the inputs, unless the file of an interrupted run has the same content, whose parts are still valid."""
+    with write_errors(path), partial_path(path) as partial:
+        with partial.open("w", encoding="utf-8") as file:
+            for where, row in _source_rows(source):
+                file.write(json.dumps(_input(row, where, tagging=tagging, column=column), default=str) + "\n")
+        if not path.exists() or digest_file(path) != digest_file(partial):
+            partial.replace(path)
+
+
+def _input(row: Mapping[str, Any], where: str, *, tagging: bool, column: str | None) -> dict[str, Any]:
+    name = column or ("words" if tagging and "text" not in row else "text")
+    if name not in row:
+        raise DataError(f"{where}: no column {name!r}{nearest(name, list(row))}; name it with --column text={name}")
+    value = row[name]
+    if tagging and isinstance(value, list) and all(isinstance(word, str) for word in value):
+        bounds, position = [], 0
+        for word in value:
+            bounds.append((position, position + len(word)))
+            position += len(word) + 1
+        return {"words": value, _TEXT: " ".join(value), _BOUNDS: bounds, _ROW: row}
+    if value is not None and not isinstance(value, str):
+        raise DataError(f"{where}: {name!r} is {type(value).__name__}, expected text")
+    if not tagging:
+        return {"text": value, _TEXT: value or "", _ROW: row}
+    bounds = words_of(value or "")
+    return {
+        "words": [(value or "")[start:end] for start, end in bounds],
+        _TEXT: value or "",
+        _BOUNDS: bounds,
+        _ROW: row,
+    }
+
+
+def _source_rows(source: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(location for messages, row) of an input of any form."""
+    if source.is_dir() and is_saved(source):
+        names = columns(source)
+        for number, values in read_hub(source, names, Layout(nested=True), Reading()):
+            yield f"{source}, row {number}", dict(zip(names, values, strict=True))
+    elif not source.is_file():
+        raise DataError(f"{source}: " + ("is a folder, not a file" if source.is_dir() else "does not exist"))
+    elif source.suffix == ".json":
+        tasks = parse_json(source, Reading())
+        if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
+            raise DataError(f"{source}: is not a list of tasks of Label Studio")
+        for number, task in enumerate(tasks, 1):
+            yield f"{source}, task {number}", task["data"] if isinstance(task.get("data"), dict) else task
+    elif source.suffix == ".spacy":
+        for record in read_docbin(source, Reading(), every=True):
+            yield f"{source}, text {record.number}", {"text": record.data["text"]}
+    elif source.suffix in READERS:
+        with ExitStack() as stack:
+            yield from open_rows(source, stack).rows
+    else:
+        known = ", ".join((*READERS, ".json", ".spacy"))
+        raise DataError(f"{source}: unknown format {source.suffix or '(no suffix)'!r}; known: {known}")
+
+
+def _rows(path: Path) -> Iterator[PredictedRow]:
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            yield _predicted(json.loads(line))
+
+
+def _predicted(row: Mapping[str, Any]) -> PredictedRow:
+    common = {"row": row[_ROW], "text": row[_TEXT]}
+    if _BOUNDS in row:
+        bounds = [(start, end) for start, end in row[_BOUNDS]]
+        spans = [(span["start"], span["end"], span["type"]) for span in row["spans"] or ()]
+        if not spans:
+            # Tags that mark no spans, such as parts of speech, are one span per word.
+            tags = list(enumerate(row["tags"] or ()))
+            spans = [(index, index + 1, tag) for index, tag in tags if tag != "O" and "-" not in tag]
+        return PredictedRow(**common, spans=[CharSpan(*span) for span in spans_of(bounds, spans)], tokens=bounds)
+    shares = row["probabilities"] or {}
+    bounds = words_of(row[_TEXT])
+    if "labels" in row:
+        sure = [max(share, 1 - share) for share in shares.values()]
+        score = min(sure) if sure else None
+        return PredictedRow(**common, labels=row["labels"] or [], score=score, shares=shares, tokens=bounds)
+    labels = [] if row["label"] is None else [row["label"]]
+    return PredictedRow(**common, labels=labels, score=row["confidence"], shares=shares, tokens=bounds)

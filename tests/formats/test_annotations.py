@@ -1,0 +1,402 @@
+"""Exports of annotation tools and data sets of Hugging Face, in the documented layouts of these tools."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from components.errors import DataError
+from components.formats.annotations.docbin import read_docbin, write_docbin
+from components.formats.annotations.doccano import read_doccano, write_doccano
+from components.formats.annotations.hub import class_names, read_hub, write_hub
+from components.formats.annotations.labelstudio import read_label_studio, write_label_studio
+from components.formats.annotations.prodigy import read_prodigy, write_prodigy
+from components.formats.annotations.records import CharSpan, PredictedRow
+from components.formats.annotations.spacy_strings import murmur_hash, string_id
+from components.formats.annotations.tables import READERS, read_annotated
+from components.formats.detection import detected
+from components.formats.lines import Reading
+from components.formats.tables import Layout
+from components.formats.words import covered, word_bounds
+from tests.tasks.labelled import jsonl, read, targets
+
+TEXT = "Marie Curie went to Paris."
+PERSON, PLACE = CharSpan(0, 11, "PER"), CharSpan(20, 25, "LOC")
+
+
+def label_studio_task(number: int, text: str, *results: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A task as in https://labelstud.io/guide/export#Label-Studio-JSON-format-of-annotated-tasks."""
+    annotation = {"id": number, "completed_by": 1, "was_cancelled": False, "ground_truth": False}
+    annotation |= {"updated_at": "2026-01-01T00:00:00Z", "result": list(results)} | more
+    return {"id": number, "data": {"text": text, "source": "mail"}, "annotations": [annotation], "predictions": []}
+
+
+def choices(*labels: str, control: str = "sentiment") -> dict[str, Any]:
+    value = {"choices": list(labels)}
+    return {"id": "x", "type": "choices", "from_name": control, "to_name": "text", "value": value}
+
+
+def span(start: int, end: int, label: str) -> dict[str, Any]:
+    value = {"start": start, "end": end, "text": TEXT[start:end], "labels": [label]}
+    return {"id": "y", "type": "labels", "from_name": "entity", "to_name": "text", "value": value}
+
+
+def write_json(path: Path, value: Any) -> Path:
+    path.write_text(json.dumps(value))
+    return path
+
+
+def test_label_studio_choices_and_spans(tmp_path: Path) -> None:
+    relation = {"type": "relation", "from_id": "x", "to_id": "y", "direction": "right"}
+    several = label_studio_task(4, "d", choices("a"))
+    late = {"updated_at": "2026-02-01T00:00:00Z", "result": [choices("b")]}
+    several["annotations"].append(several["annotations"][0] | late)
+    tasks = [
+        label_studio_task(1, TEXT, span(20, 25, "LOC"), span(0, 11, "PER"), relation, choices("pos")),
+        label_studio_task(2, "b", choices("neg"), was_cancelled=True),
+        {"id": 3, "data": {"text": "c"}, "annotations": []},
+        several,
+    ]
+    reading = Reading()
+    first, last = read_label_studio(write_json(tmp_path / "a.json", tasks), reading)
+    assert first.data == {"text": TEXT, "source": "mail", "id": 1}
+    assert first.chosen == {"sentiment": ["pos"]} and first.spans == {"entity": [PERSON, PLACE]}
+    assert first.ignored == {"relations": 1}
+    assert last.chosen == {"sentiment": ["b"]}
+    assert reading.skipped == {"skipped": 1, "without_annotation": 1, "annotators_disagree": 1}
+
+
+def test_label_studio_pairs_and_ratings(tmp_path: Path) -> None:
+    value = {"type": "pairwise", "from_name": "better", "to_name": "a,b", "value": {"selected": "left"}}
+    stars = {"type": "rating", "from_name": "stars", "to_name": "text", "value": {"rating": 4}}
+    other = value | {"value": {"selected": "right"}}
+    tasks = [
+        {"id": n, "data": {"a": f"x{n}", "b": f"y{n}"}, "annotations": [{"result": [one, stars]}]}
+        for n, one in enumerate((value, other))
+    ]
+    write_json(tmp_path / "a.json", tasks)
+    names = {"train": "a.json", "dev": None, "test": "a.json", "overlap": "report"}
+    found = read("pair", tmp_path, first="a", second="b", label="better", **names)
+    assert found.labels == ["left", "right"] and found.train.fields == [("x0", "y0"), ("x1", "y1")]
+    tasks[1]["annotations"][0]["result"][1] = stars | {"value": {"rating": 2}}
+    write_json(tmp_path / "a.json", tasks)
+    assert targets(read("regression", tmp_path, text="a", score="stars", **names).train) == [[4.0], [2.0]]
+
+
+def test_label_studio_json_min(tmp_path: Path) -> None:
+    spans = [{"start": 0, "end": 11, "text": TEXT[:11], "labels": ["PER"]}]
+    row = {"id": 1, "text": TEXT, "label": spans, "annotation_id": 1, "annotator": 1}
+    (found,) = read_label_studio(write_json(tmp_path / "a.json", [row]), Reading())
+    assert found.spans == {"label": [PERSON]}
+
+
+def test_doccano(tmp_path: Path) -> None:
+    """https://doccano.github.io/doccano/tutorial, and the export of projects with relations."""
+    entities = [{"id": 4, "label": "PER", "start_offset": 0, "end_offset": 11}]
+    rows = [
+        {"id": 1, "text": TEXT, "label": [[20, 25, "LOC"], [0, 11, "PER"]], "Comments": []},
+        {"id": 2, "text": TEXT, "entities": entities, "relations": [{"id": 1, "from_id": 4, "to_id": 4, "type": "r"}]},
+        {"id": 3, "text": "good", "label": ["pos"], "meta": {"source": "mail"}},
+        {"id": 4, "text": "?", "label": []},
+    ]
+    jsonl(tmp_path / "a.jsonl", *rows)
+    first, second, third, last = read_doccano(tmp_path / "a.jsonl", Reading())
+    assert first.spans == {"label": [PERSON, PLACE]}
+    assert second.spans == {"label": [PERSON]} and second.ignored == {"relations": 1}
+    assert third.chosen == {"label": ["pos"]} and third.data["source"] == "mail"
+    assert last.chosen == {"label": []} and last.spans == {"label": []}
+
+
+def prodigy_row(text: str, **more: Any) -> dict[str, Any]:
+    return {"text": text, "_input_hash": 1, "_task_hash": 2, "_view_id": "x", "answer": "accept"} | more
+
+
+def test_prodigy(tmp_path: Path) -> None:
+    """https://prodi.gy/docs/api-interfaces: ner.manual, choice, and binary decisions."""
+    tokens = [
+        {"text": TEXT[start:end], "start": start, "end": end, "id": number, "ws": True}
+        for number, (start, end) in enumerate([(0, 5), (6, 11), (12, 16), (17, 19), (20, 26)])
+    ]
+    spans = [{"start": 0, "end": 11, "token_start": 0, "token_end": 1, "label": "PER"}]
+    options = [{"id": 1, "text": "good"}, {"id": 2, "text": "bad"}]
+    rows = [
+        prodigy_row(TEXT, tokens=tokens, spans=spans),
+        prodigy_row("b", options=options, accept=[2], meta={"source": "mail"}),
+        prodigy_row("c", label="pos"),
+        prodigy_row("d", label="pos", answer="reject"),
+        prodigy_row("e", answer="ignore"),
+        prodigy_row("f", tokens=tokens[:1]),
+    ]
+    jsonl(tmp_path / "a.jsonl", *rows)
+    reading = Reading()
+    spanned, chosen, binary, empty = read_prodigy(tmp_path / "a.jsonl", reading)
+    assert spanned.spans == {"label": [PERSON]} and spanned.tokens == [(0, 5), (6, 11), (12, 16), (17, 19), (20, 26)]
+    assert chosen.chosen == {"label": ["bad"]} and chosen.data["source"] == "mail"
+    assert binary.chosen == {"label": ["pos"]} and empty.spans == {"label": []}
+    assert reading.skipped == {"rejected": 1, "ignored": 1}
+
+
+#: DocBin(attrs=["ENT_IOB", "ENT_TYPE"]) of spaCy 3.8: "Marie Curie went to  Paris." (PER, LOC; pos 1, neg 0), "It
+#: rains." (neg), and "Köln liegt" without annotation.
+DOCBIN = base64.b64decode(
+    "eJzrXF6WWlScmZ+32EDPcGliSUlR8WRHX79lJfnZqXnFRxkVegzcdZ5LfxVhZoAAO89DNT9bX1ofUUpQ0o9//4YRTTzeyPCnW0x4CBMDKpjwU4"
+    "Fxk+U8E3RxwR9uhz5bZZahixvkHeln275lAszeRqhFiw6t8Xlzs349uvrwNwX26RcFctHFeSOuaznJTruMLo7LnNRoxpigw01f0YQZMrN+bQqs"
+    "OTsFXXxZcUFicmrxER5GIADyGUFoeU5qXnpJBlCUHSgE8gLImuXFJUWZeenFdxiEFyxUWKi31Lm0KDN1kWfJUu/D23LyFvv4Oy/1TQQKLQ5wDV"
+    "oaAGQVL00GK8ksWZoNUrI0JzM1vWRpLkjR0gKwgqLEzLziRSX5S8pT80qWJCeWFE9uWlyQX3za/gPEgYvzUtNPw1wLkYLxwFIwdQ1L03IS04sn"
+    "N27KSCyOL83Lzssvz4uH+O4Q8YKrgXRefHpRfmlB8eQjjBMgCABL67cA"
+)
+
+
+def test_a_docbin_of_spacy(tmp_path: Path) -> None:
+    (tmp_path / "a.spacy").write_bytes(DOCBIN)
+    reading = Reading()
+    first, second = read_docbin(tmp_path / "a.spacy", reading)
+    assert first.data["text"] == "Marie Curie went to  Paris."
+    assert first.tokens == [(0, 5), (6, 11), (12, 16), (17, 19), (21, 26), (26, 27)]
+    assert first.spans == {"label": [PERSON, CharSpan(21, 26, "LOC")]} and first.chosen == {"label": ["pos"]}
+    assert second.spans == {"label": []} and second.chosen == {"label": ["neg"]}
+    assert reading.skipped == {"without_annotation": 1}
+    assert [record.data["text"] for record in read_docbin(tmp_path / "a.spacy", Reading(), every=True)][
+        2
+    ] == "Köln liegt"
+    found = read("tagging", tmp_path, train="a.spacy", dev=None, test="a.spacy", overlap="report")
+    assert found.train.fields[0] == ("Marie", "Curie", "went", "to", "Paris", ".")
+    assert [found.labels[int(tag)] for tag in found.train.targets[0]] == ["B-PER", "I-PER", "O", "O", "B-LOC", "O"]
+    assert found.counts["train_without_annotation"] == 1
+
+
+def test_ids_of_strings_are_those_of_spacy() -> None:
+    assert [string_id(text) for text in ("", "LOC", "PER", "Köln")] == [
+        0,
+        385,
+        4317129024397789502,
+        17690917044763056997,
+    ]
+    assert murmur_hash(b"coffee", seed=1) == 3197928453018144401  # of spaCy's documentation
+
+
+FEATURES = {
+    "text": {"dtype": "string", "_type": "Value"},
+    "label": {"names": ["neg", "pos"], "_type": "ClassLabel"},
+    "ner_tags": {"feature": {"names": ["O", "B-LOC"], "_type": "ClassLabel"}, "_type": "List"},
+}
+ROWS = {
+    "text": ["good film", "bad film"],
+    "label": [1, 0],
+    "tokens": [["in", "Bonn"], ["no"]],
+    "ner_tags": [[0, 1], [0]],
+}
+
+
+def saved(folder: Path) -> None:
+    """A split as `Dataset.save_to_disk` of datasets 5.2 writes it."""
+    folder.mkdir(parents=True)
+    table = pa.table(ROWS).replace_schema_metadata({"huggingface": json.dumps({"info": {"features": FEATURES}})})
+    with (
+        pa.OSFile(str(folder / "data-00000-of-00001.arrow"), "wb") as file,
+        pa.ipc.new_stream(file, table.schema) as out,
+    ):
+        out.write_table(table)
+    write_json(folder / "state.json", {"_data_files": [{"filename": "data-00000-of-00001.arrow"}], "_split": None})
+    write_json(folder / "dataset_info.json", {"features": FEATURES})
+
+
+def test_a_folder_of_save_to_disk(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        saved(tmp_path / split)
+    write_json(tmp_path / "dataset_dict.json", {"splits": ["train", "test"]})
+    names = {"train": "train", "dev": None, "test": "test", "overlap": "report"}
+    found = read("classification", tmp_path, **names)
+    assert found.labels == ["neg", "pos"] and targets(found.train) == [[1], [0]]
+    tagged = read("tagging", tmp_path, **names)
+    assert tagged.train.fields == [("in", "Bonn"), ("no",)] and targets(tagged.train) == [[2, 0], [2]]
+    (tmp_path / "train" / "data-00000-of-00001.arrow").unlink()
+    with pytest.raises(DataError, match=r"data-00000-of-00001\.arrow: damaged or missing"):
+        read("classification", tmp_path, **names)
+
+
+@pytest.mark.parametrize("described", ["readme", "infos"])
+def test_a_repository_of_parquet_and_csv_files(tmp_path: Path, described: str) -> None:
+    (tmp_path / "data").mkdir()
+    pq.write_table(pa.table(ROWS), tmp_path / "data" / "train-00000-of-00001.parquet")
+    (tmp_path / "test.csv").write_text("text,label\nfine,1\npoor,0\n")
+    if described == "infos":
+        write_json(tmp_path / "dataset_infos.json", {"default": {"features": FEATURES}})
+    else:
+        (tmp_path / "README.md").write_text(
+            "---\ndataset_info:\n  features:\n  - name: text\n    dtype: string\n  - name: label\n    dtype:\n"
+            "      class_label:\n        names:\n          '0': neg\n          '1': pos\n---\n# A data set\n"
+        )
+    found = read("classification", tmp_path, train="train", dev=None, test="test.csv")
+    assert found.labels == ["neg", "pos"] and targets(found.train) == [[1], [0]] and targets(found.test) == [[1], [0]]
+    (tmp_path / "test.csv").write_text("text,label\nfine,1\npoor,2\n")
+    with pytest.raises(DataError, match=r"test\.csv, row 3: 'label' is '2', and the data set has 2 classes"):
+        read("classification", tmp_path, train="train", dev=None, test="test.csv")
+
+
+PREDICTED = [
+    PredictedRow(
+        {"text": TEXT, "n": 1},
+        TEXT,
+        spans=[PERSON, PLACE],
+        tokens=[(0, 5), (6, 11), (12, 16), (17, 19), (20, 25), (25, 26)],
+    ),
+    PredictedRow({"text": "It  rains", "n": 2}, "It  rains", spans=[], tokens=[(0, 2), (4, 9)]),
+]
+LABELLED = [
+    PredictedRow(
+        {"text": "good"}, "good", labels=["pos"], score=0.75, shares={"neg": 0.25, "pos": 0.75}, tokens=[(0, 4)]
+    ),
+    PredictedRow({"text": "bad"}, "bad", labels=["neg"], score=0.5, shares={"neg": 0.5, "pos": 0.5}, tokens=[(0, 3)]),
+]
+
+
+@pytest.mark.parametrize(("rows", "kind"), [(PREDICTED, "tagging"), (LABELLED, "classification")])
+@pytest.mark.parametrize("form", ["doccano", "prodigy", "spacy"])
+def test_predictions_are_read_again(tmp_path: Path, form: str, rows: list[PredictedRow], kind: str) -> None:
+    path = tmp_path / "a"
+    {"doccano": write_doccano, "prodigy": write_prodigy, "spacy": write_docbin}[form](path, rows, model="m 1")
+    found = list(READERS[form](path, Reading()))
+    assert [record.data["text"] for record in found] == [row.text for row in rows]
+    if kind == "tagging":
+        assert [record.spans for record in found] == [{"label": row.spans} for row in rows]
+    elif form == "spacy":
+        assert [record.chosen for record in found] == [{"label": ["pos"]}, {"label": ["neg", "pos"]}]
+    else:
+        assert [record.chosen for record in found] == [{"label": row.labels} for row in rows]
+
+
+def test_prodigy_tasks_to_correct_have_tokens_and_no_answer(tmp_path: Path) -> None:
+    write_prodigy(tmp_path / "a", PREDICTED, model="m")
+    first = json.loads((tmp_path / "a").read_text().splitlines()[0])
+    assert "answer" not in first and first["meta"] == {"model": "m"}
+    assert first["tokens"][1] == {"text": "Curie", "start": 6, "end": 11, "id": 1, "ws": True}
+    assert first["spans"][0] == {"start": 0, "end": 11, "label": "PER", "token_start": 0, "token_end": 1}
+    write_prodigy(tmp_path / "a", LABELLED, model="m")
+    first = json.loads((tmp_path / "a").read_text().splitlines()[0])
+    assert first["options"] == [{"id": "neg", "text": "neg"}, {"id": "pos", "text": "pos"}]
+    assert first["accept"] == ["pos"] and first["meta"] == {"model": "m", "score": 0.75}
+
+
+def test_label_studio_predictions(tmp_path: Path) -> None:
+    """https://labelstud.io/guide/predictions, with the labelling interface that the names refer to."""
+    write_label_studio(tmp_path / "a.json", LABELLED, model="m:1")
+    first = json.loads((tmp_path / "a.json").read_text())[0]
+    result = {"id": "p0", "from_name": "label", "to_name": "text", "type": "choices", "value": {"choices": ["pos"]}}
+    assert first == {
+        "data": {"text": "good"},
+        "predictions": [{"model_version": "m:1", "score": 0.75, "result": [result]}],
+    }
+    assert (
+        '<Choices name="label" toName="text" choice="single">\n    <Choice value="neg"/>'
+        in (tmp_path / "a.xml").read_text()
+    )
+    write_label_studio(tmp_path / "a.json", PREDICTED, model="m:1")
+    first, second = json.loads((tmp_path / "a.json").read_text())
+    assert [one["value"] for one in first["predictions"][0]["result"]] == [
+        {"start": 0, "end": 11, "text": "Marie Curie", "labels": ["PER"]},
+        {"start": 20, "end": 25, "text": "Paris", "labels": ["LOC"]},
+    ]
+    assert second["predictions"][0]["result"] == []
+    assert '<Label value="LOC"/>' in (tmp_path / "a.xml").read_text()
+
+
+def test_a_data_set_of_predictions(tmp_path: Path) -> None:
+    write_hub(tmp_path / "a", LABELLED, model="m")
+    (file,) = (tmp_path / "a" / "data").iterdir()
+    assert class_names(file) == {"label": ["neg", "pos"]}
+    assert [row for _, row in read_hub(file, ["text", "label"], Layout(), Reading())] == [
+        ("good", "pos"),
+        ("bad", "neg"),
+    ]
+    write_hub(tmp_path / "b", PREDICTED, model="m")
+    (file,) = (tmp_path / "b" / "data").iterdir()
+    assert next(read_hub(file, ["tokens", "ner_tags"], Layout(nested=True), Reading())) == (
+        1,
+        (["Marie", "Curie", "went", "to", "Paris", "."], ["B-PER", "I-PER", "O", "O", "B-LOC", "O"]),
+    )
+
+
+def test_words_and_what_spans_cover() -> None:
+    assert [TEXT[start:end] for start, end in word_bounds(TEXT)] == ["Marie", "Curie", "went", "to", "Paris", "."]
+    # A vowel sign of Thai is a mark, and belongs to its word.
+    assert word_bounds("ดี มาก") == [(0, 2), (3, 6)]
+    assert word_bounds("ดีมาก", [2]) == [(0, 2), (2, 5)]
+    bounds = word_bounds("New York-based Ada")
+    assert bounds == [(0, 3), (4, 8), (8, 9), (9, 14), (15, 18)]
+    # The first span ends within a word, the second overlaps it, the third covers a space.
+    spans = [(0, 7, "LOC"), (4, 8, "ORG"), (3, 4, "X"), (15, 18, "PER")]
+    assert covered(bounds, spans) == (
+        ["B-LOC", "I-LOC", "O", "O", "B-PER"],
+        {"spans_within_words": 1, "spans_overlapping": 1, "spans_without_word": 1},
+    )
+
+
+@pytest.mark.parametrize(
+    ("form", "content", "message"),
+    [
+        ("label-studio", '{"a": 1}', r"a: is a dict, not a list of tasks; export as JSON"),
+        ("label-studio", "[3]", r"a, task 1: is a int, not an object"),
+        (
+            "label-studio",
+            json.dumps([label_studio_task(1, "ab", span(0, 9, "X"))]),
+            r"a, task 1: the span 0 to 9 \('X'\) does not lie within the text of 2 characters",
+        ),
+        (
+            "label-studio",
+            json.dumps([label_studio_task(1, "ab", choices("a", "b"))]),
+            r"a, task 1: has 2 labels \(a, b\); set kind: multilabel, or leave one of them",
+        ),
+        (
+            "label-studio",
+            json.dumps([label_studio_task(1, "ab", choices("a"), choices("b", control="topic"))]),
+            r"a, task 1: has annotations of sentiment, topic; name one of them with label",
+        ),
+        ("doccano", '{"text": "a"}', r"a, line 1: has neither 'label' nor 'entities'; export as JSONL"),
+        ("doccano", '{"text": "a", "label": [[0, 1]]}', r"a, line 1: the label \[0, 1\] is not \[start, end, label\]"),
+        ("prodigy", '{"text": "a", "answer": "yes"}', r"a, line 1: the answer is 'yes', expected one of accept"),
+        ("spacy", "x", r"a: is not a DocBin of spaCy 3"),
+    ],
+)
+def test_bad_records_are_named(tmp_path: Path, form: str, content: str, message: str) -> None:
+    (tmp_path / "a").write_text(content)
+    with pytest.raises(DataError, match=message):
+        list(read_annotated(tmp_path / "a", ["text", "label"], Layout(), Reading(), form=form))
+
+
+def test_a_control_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    path = write_json(tmp_path / "a", [label_studio_task(1, "a", choices("x"))])
+    with pytest.raises(DataError, match=r"a, task 1: no column or control 'sentimnt'; did you mean 'sentiment'"):
+        list(read_annotated(path, ["text", "sentimnt"], Layout(), Reading(), form="label-studio"))
+
+
+def test_formats_are_recognised_by_their_content(tmp_path: Path) -> None:
+    write_json(tmp_path / "ls.json", [label_studio_task(1, "a", choices("x"))])
+    write_json(tmp_path / "rows.json", [{"text": "a", "label": "x"}])
+    jsonl(tmp_path / "p.jsonl", prodigy_row("a"))
+    jsonl(tmp_path / "d.jsonl", {"id": 1, "text": "a", "label": [[0, 1, "X"]]})
+    jsonl(tmp_path / "c.jsonl", {"text": "a", "label": ["x"]})
+    jsonl(tmp_path / "w.jsonl", {"words": ["a"], "tags": ["O"]})
+    jsonl(tmp_path / "t.jsonl", {"text": "a", "label": "x"})
+    saved(tmp_path / "saved")
+    found = {
+        (path.name, kind): form
+        for path in sorted(tmp_path.iterdir())
+        for kind in ("classification", "multilabel", "tagging")
+        if (form := detected(path, kind=kind))
+    }
+    every = ("classification", "multilabel", "tagging")
+    assert found == {
+        **{("ls.json", kind): "label-studio" for kind in every},
+        **{("p.jsonl", kind): "prodigy" for kind in every},
+        **{("saved", kind): "datasets" for kind in every},
+        ("d.jsonl", "tagging"): "doccano",
+        ("c.jsonl", "classification"): "doccano",
+        ("c.jsonl", "tagging"): "doccano",
+    }

@@ -1,0 +1,105 @@
+"""Predictions for annotation tools: from inputs of every form, and read again by the readers of training data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from components.errors import ConfigError, DataError
+from components.formats.annotations.hub import class_names, read_hub
+from components.formats.lines import Reading
+from components.formats.tables import Layout
+from components.inference.annotating import predict_annotations
+from components.settings.cluster import ClusterSettings
+from components.tasks.data import Fields
+from tests.formats.test_annotations import DOCBIN
+from tests.tasks.labelled import jsonl, read
+
+
+class Capitals:
+    """Tags words that begin with a capital letter."""
+
+    kind = "tagging"
+    labels = ("B-NAME", "I-NAME", "O")
+
+    def answer(self, rows: Sequence[Fields], batch_size: int = 64) -> list[np.ndarray]:
+        return [np.asarray([0 if word[0].isupper() else 2 for word in words], dtype=np.float32) for words in rows]
+
+
+class Length:
+    kind = "classification"
+    labels = ("long", "short")
+
+    def answer(self, rows: Sequence[Fields], batch_size: int = 64) -> list[np.ndarray]:
+        return [np.asarray([0.25, 0.75] if len(text) < 5 else [0.875, 0.125], dtype=np.float32) for (text,) in rows]
+
+
+class Both(Length):
+    kind = "multilabel"
+
+
+def predict(source: Path, output: Path, form: str, load: Any = Length, **more: Any) -> Any:
+    given = {"load": load, "kind": load.kind, "identity": "x", "cluster": ClusterSettings(), "workers": 1}
+    return predict_annotations(source, output=output, form=form, model="m", **given, **more)
+
+
+def test_tags_of_a_table_become_spans_of_its_texts(tmp_path: Path) -> None:
+    jsonl(tmp_path / "in.jsonl", {"body": "Ada  met Bo.", "label": "kept"}, {"body": None}, {"body": "ไปบ้าน Ada"})
+    done = predict(tmp_path / "in.jsonl", tmp_path / "out.jsonl", "doccano", Capitals, columns={"text": "body"})
+    assert (done.rows, done.empty) == (3, 1)
+    assert [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()] == [
+        {"body": "Ada  met Bo.", "text": "Ada  met Bo.", "label": [[0, 3, "NAME"], [9, 11, "NAME"]], "model": "m"},
+        {"body": None, "text": "", "label": [], "model": "m"},
+        {"body": "ไปบ้าน Ada", "text": "ไปบ้าน Ada", "label": [[7, 10, "NAME"]], "model": "m"},
+    ]
+    # Nothing else is left behind.
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
+    found = read("tagging", tmp_path, train="out.jsonl", dev=None, test="out.jsonl", overlap="report", empty="drop")
+    assert found.train.fields == [("Ada", "met", "Bo", "."), ("ไป", "บ้าน", "Ada")]
+    assert found.counts["train_rows_empty"] == 1
+
+
+def test_every_form_of_input(tmp_path: Path) -> None:
+    (tmp_path / "a.spacy").write_bytes(DOCBIN)
+    (tmp_path / "a.json").write_text(
+        json.dumps([{"id": 7, "data": {"text": "abc"}}, {"id": 8, "data": {"text": "abcdef"}}])
+    )
+    predict(tmp_path / "a.json", tmp_path / "out", "datasets")
+    (file,) = (tmp_path / "out" / "data").iterdir()
+    assert class_names(file) == {"label": ["long", "short"]}
+    columns = ["text", "label", "score"]
+    assert list(read_hub(file, columns, Layout(), Reading())) == [
+        (1, ("abc", "short", "0.75")),
+        (2, ("abcdef", "long", "0.875")),
+    ]
+    predict(tmp_path / "a.spacy", tmp_path / "out.json", "label-studio", Both)
+    tasks = json.loads((tmp_path / "out.json").read_text())
+    assert [task["data"]["text"] for task in tasks] == ["Marie Curie went to  Paris.", "It rains.", "Köln liegt"]
+    assert tasks[0]["predictions"][0]["score"] == 0.875
+    assert tasks[0]["predictions"][0]["result"][0]["value"] == {"choices": ["long"]}
+    predict(tmp_path / "out.json", tmp_path / "again.spacy", "spacy", Capitals)
+    assert (tmp_path / "again.spacy").stat().st_size > 100
+
+
+def test_what_a_form_cannot_express(tmp_path: Path) -> None:
+    jsonl(tmp_path / "a.jsonl", {"text": "abc"}, {"text": 3})
+    with pytest.raises(ConfigError, match=r"unknown format 'docano'; did you mean 'doccano'"):
+        predict(tmp_path / "a.jsonl", tmp_path / "b.jsonl", "docano")
+    with pytest.raises(ConfigError, match=r"b\.csv: predictions for spacy are a file b\.spacy"):
+        predict(tmp_path / "a.jsonl", tmp_path / "b.csv", "spacy")
+    with pytest.raises(ConfigError, match=r"doccano: cannot express predictions of a pair task; write csv"):
+        predict_annotations(
+            tmp_path / "a.jsonl", output=tmp_path / "b.jsonl", form="doccano", model="m", load=Length, kind="pair",
+            identity="x", cluster=ClusterSettings(),
+        )  # fmt: skip
+    with pytest.raises(DataError, match=r"a\.jsonl, line 2: 'text' is int, expected text"):
+        predict(tmp_path / "a.jsonl", tmp_path / "b.jsonl", "doccano")
+    with pytest.raises(DataError, match=r"a\.jsonl, line 1: no column 'body'; known: text; name it with --column"):
+        predict(tmp_path / "a.jsonl", tmp_path / "b.jsonl", "doccano", columns={"text": "body"})
+    with pytest.raises(DataError, match=r"a\.jsonl: is the input"):
+        predict(tmp_path / "a.jsonl", tmp_path / "a.jsonl", "doccano")
