@@ -3,7 +3,7 @@
 # make test   the full test suite
 # make check  lint, format, types and the quick tests
 # make bench  speed and memory beside other libraries (after make run, on a machine with nothing else to do)
-# make ui     the pages of MLflow (runs, models) and Prefect (flows) until Ctrl-C
+# make ui     the pages of the project until Ctrl-C; FLAGS=--servers adds those of MLflow and Prefect
 # make lock   requirements.lock from requirements.in, keeping the versions that still fit
 # make infra-check  the manifests of infra/ against their schemas and security policies
 

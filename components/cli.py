@@ -490,7 +490,7 @@ FLOWS = {
     "schedule": "Retrain on a cron schedule.",
     "forget": "Remove documents from data, labels, outputs and caches, with a certificate.",
     "notify": "Tell somebody about failed and late runs, by webhook and e-mail.",
-    "ui": "Serve MLflow's and Prefect's pages on 127.0.0.1 until stopped.",
+    "ui": "Serve the pages of the project on 127.0.0.1 until stopped: runs, champion, errors, labelling, lineage.",
     "predict": "Label a csv, tsv, jsonl or parquet file with the champion.",
     "drill": "Break things on purpose on a throw-away copy of a tiny project, and report what follows.",
     "gc": "Delete old checkpoints, caches, versions and logs; without --yes, only list them.",

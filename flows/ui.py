@@ -1,7 +1,8 @@
-"""The web pages of a repository: MLflow's at its experiment, and Prefect's with all runs, `headstart retrain` included.
+"""The web pages of a repository (`components.pages`), and on request MLflow's and Prefect's.
 
-A run without a Prefect server uses a temporary one. Its database, `.headstart/prefect/prefect.db`, is that of the
-server which this command and `headstart schedule` share. Both pages are served on 127.0.0.1 and end with the command.
+MLflow's page is shown at its experiment, Prefect's with all runs, `headstart retrain` included. A run without a Prefect
+server uses a temporary one. Its database, `.headstart/prefect/prefect.db`, is that of the server which this command and
+`headstart schedule` share. Both are served on 127.0.0.1 and end with the command.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -24,6 +26,9 @@ from typing import Annotated
 import typer
 
 from components.errors import ConfigError
+from components.pages.project import Link
+from components.pages.server import PORT as PAGES_PORT
+from components.pages.server import SHUTDOWN_S, PagesServer
 from components.settings.loading import load_params
 from components.settings.registry import RegistrySettings
 from flows.command import PARAMS, ParamsFile, main
@@ -38,30 +43,76 @@ POLL_S = 0.3
 REQUEST_S = 5.0
 
 
-def ui(*, params: Path = PARAMS, mlflow_port: int = MLFLOW_PORT, prefect_port: int = PORT) -> None:
-    """Serve both pages until SIGTERM, Ctrl-C or the end of one of them.
+def ui(
+    *,
+    params: Path = PARAMS,
+    host: str = HOST,
+    port: int = PAGES_PORT,
+    names: Sequence[str] = (),
+    write: bool = False,
+    servers: bool = False,
+    mlflow_port: int = MLFLOW_PORT,
+    prefect_port: int = PORT,
+) -> None:
+    """Serve the pages until SIGTERM, Ctrl-C or the end of one of them.
 
     Args:
-        params: the settings file, of whose registry the page is shown.
+        params: the settings file.
+        host: address that the project's pages listen on.
+        port: of the project's pages.
+        names: further names of this machine.
+        write: whether labels are written.
+        servers: whether MLflow's and Prefect's pages are served too.
         mlflow_port: of MLflow's page; not used if the registry is an MLflow server already.
         prefect_port: of the repository's Prefect server, unless it runs already or `PREFECT_API_URL` names another.
 
     Raises:
         ConfigError: a port is used by another program, or a server does not start.
+        RegistryError: the port of the pages is used by another program.
     """
     root = find_root(params.resolve().parent)
+    os.chdir(root)
+
+    def pages(links: Sequence[Link] = ()) -> PagesServer:
+        return PagesServer(params, root=root, host=host, port=port, names=names, write=write, links=links)
+
+    if not servers:
+        served = pages()
+        served.run(started=lambda: terminal.say(f"pages:   {served.address}\nCtrl-C ends them"))
+        return
     registry = load_params(params).registry
     with mlflow_page(registry, root=root, port=mlflow_port) as page, server(port=prefect_port, root=root) as prefect:
         experiment = experiment_id(page.address, registry.experiment)
-        terminal.say(f"MLflow:  {deep_link(page.address, experiment)}")
-        terminal.say(f"Prefect: {prefect.address.removesuffix('/api')}/runs")
-        if experiment is None:
-            terminal.say(f"the experiment {registry.experiment!r} does not exist yet: nothing has been trained")
-        terminal.say("Ctrl-C ends both")
-        while page.process is None or page.process.poll() is None:
-            prefect.ensure()
-            time.sleep(POLL_S)
-        raise ConfigError(f"MLflow's page has ended; see {page.log}")
+        links = [
+            Link("MLflow", deep_link(page.address, experiment)),
+            Link("Prefect", f"{prefect.address.removesuffix('/api')}/runs"),
+        ]
+        served = pages(links)
+        with in_background(served):
+            terminal.say(f"pages:   {served.address}")
+            terminal.say(f"MLflow:  {links[0].address}")
+            terminal.say(f"Prefect: {links[1].address}")
+            if experiment is None:
+                terminal.say(f"the experiment {registry.experiment!r} does not exist yet: nothing has been trained")
+            terminal.say("Ctrl-C ends all")
+            while page.process is None or page.process.poll() is None:
+                prefect.ensure()
+                time.sleep(POLL_S)
+            raise ConfigError(f"MLflow's page has ended; see {page.log}")
+
+
+@contextmanager
+def in_background(served: PagesServer) -> Iterator[None]:
+    """Serve pages in a thread within the block."""
+    ready = threading.Event()
+    thread = threading.Thread(target=lambda: served.run(started=ready.set), name="pages", daemon=True)
+    thread.start()
+    ready.wait(START_S)
+    try:
+        yield
+    finally:
+        served.stop()
+        thread.join(SHUTDOWN_S + 2)
 
 
 class Page:
@@ -148,13 +199,29 @@ def _answers(address: str) -> bool:
 
 def command(
     *,
+    host: Annotated[str, typer.Option(help="Address to listen on; another one than 127.0.0.1 needs a token.")] = HOST,
+    port: Annotated[int, typer.Option(help="Port of the pages; 0: a free one.")] = PAGES_PORT,
+    name: Annotated[
+        list[str], typer.Option(help="Further name by which browsers reach this machine; may be repeated.")
+    ] = [],  # noqa: B006 -- typer does not mutate the default
+    write: Annotated[bool, typer.Option("--write", help="Accept labels; otherwise nothing is changed.")] = False,
+    servers: Annotated[bool, typer.Option("--servers", help="Serve MLflow's and Prefect's pages too.")] = False,
     mlflow_port: Annotated[int, typer.Option(help="Port of MLflow's page.")] = MLFLOW_PORT,
     prefect_port: Annotated[int, typer.Option(help="Port of Prefect's page.")] = PORT,
     params: ParamsFile = PARAMS,
 ) -> None:
-    """Serve MLflow's and Prefect's pages on 127.0.0.1 until stopped."""
+    """Serve the pages of the project until stopped: runs, champion, errors, labelling, lineage."""
     try:
-        ui(params=params, mlflow_port=mlflow_port, prefect_port=prefect_port)
+        ui(
+            params=params.resolve(),
+            host=host,
+            port=port,
+            names=name,
+            write=write,
+            servers=servers,
+            mlflow_port=mlflow_port,
+            prefect_port=prefect_port,
+        )
     except KeyboardInterrupt:
         terminal.say("ended")
 

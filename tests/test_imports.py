@@ -95,6 +95,7 @@ LAYERS = (
     ("pipeline", "serving"),
     ("monitoring", "costs"),
     ("studies", "lineage"),
+    ("pages",),
     ("cli",),
 )
 #: Packages of stages: they pass files to each other.

@@ -9,24 +9,23 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import jinja2
 from pydantic import Field
 
-from components.artifacts import read_json, read_manifest, writing
+from components.artifacts import read_json, writing
 from components.data_version import DataVersion, data_versions
 from components.reporting import bakeoff, figures, findings
 from components.reporting import evaluations as chapter_of
+from components.reporting.ancestry import CORPORA, Outputs, ancestry
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line
 from components.settings.names import TASK_ADAPTED, Start
 from components.settings.section import Section
 
 KIND = "report"
-CORPORA = ("general", "domain")
 TRAINED = (("pretrained", "pretrain"), ("adapted", "adapt"))
 
 
@@ -263,48 +262,14 @@ def _leakage(found: dict[str, dict[str, Any]]) -> Chapter:
 
 def _lineage(job: ReportJob, versions: dict[str, DataVersion]) -> Chapter:
     """From the versions of the data to the classifiers, by digests."""
-    raw = [(f"data:{version.path}", version.path, version.digest[:12]) for version in dict.fromkeys(versions.values())]
-    corpora = [(corpus, f"{corpus} corpus", _digest(job.out / "corpus" / corpus)) for corpus in CORPORA]
-    starts = [
-        [
-            (f"{family}-{start}", f"{family} {start}", _digest(job.out / "encoder" / family / start))
-            for family in job.families
-        ]
-        for start, _ in job.trained
-    ]
-    last = job.trained[-1][0] if job.trained else "scratch"
-    classifiers = [
-        (f"{task}/{family}", f"{task}, {family}", _digest(job.out / "finetuned" / task / f"{family}-{last}"))
-        for task in job.tasks
-        for family in job.families
-    ]
-    layers = [layer for layer in (raw, corpora, *starts, classifiers) if layer]
-    read = {output: f"data:{version.path}" for output, version in versions.items()}
-    edges = [(read[f"corpus/{corpus}"], corpus) for corpus in CORPORA if f"corpus/{corpus}" in read]
-    of_corpora = {source for source, _ in edges}
-    for task in job.tasks:
-        source = read.get(f"examples/{task}")
-        if source is not None and source not in of_corpora:
-            edges += [(source, f"{task}/{family}") for family in job.families]
-    for family in job.families:
-        made = [f"{family}-{start}" for start, _ in job.trained]
-        if family in job.parents:
-            origins = [origin for origin in job.parents[family] if origin in job.families]
-            edges += [(f"{origin}-{start}", f"{family}-{start}") for origin in origins for start, _ in job.trained]
-        else:
-            edges += [("general", name) for name in made[:1]] + list(pairwise(made))
-        edges += [("domain", name) for name in made if name.endswith("-adapted")]
-        edges += [(made[-1], key) for key, _, _ in classifiers if made and key.endswith(f"/{family}")]
+    trained = [start for start, _ in job.trained]
+    graph = ancestry(Outputs(job.out, job.families, job.tasks, trained, job.parents, versions))
     caption = "Every box is a directory, with the beginning of the digest of its content."
-    return Chapter("Lineage", figures=[Drawing(figures.lineage(layers, edges), caption)])
+    return Chapter("Lineage", figures=[Drawing(figures.lineage(graph.figure_layers(), graph.edges), caption)])
 
 
 def _json(path: Path) -> dict[str, Any]:
     return read_json(path, made_by=f"the stage {path.parent.name}")
-
-
-def _digest(directory: Path) -> str:
-    return read_manifest(directory).digest[:12]
 
 
 def _columns(path: Path, x: str, y: str) -> tuple[list[float], list[float]]:

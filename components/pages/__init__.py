@@ -1,0 +1,1 @@
+"""The local pages of a project: `headstart ui`."""

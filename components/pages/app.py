@@ -1,0 +1,280 @@
+"""The pages over HTTP.
+
+| path           | page                                                            |
+|----------------|-----------------------------------------------------------------|
+| /              | overview                                                        |
+| /runs          | retrainings; /runs/ID one of them, live while it runs           |
+| /try           | a text and its predictions                                      |
+| /label         | texts to label (`components.pages.labelling`)                   |
+| /errors        | wrong answers, confusions, slices                               |
+| /lineage       | from the data to the served model                               |
+| /report        | the HTML report of the last run                                 |
+| /static/NAME   | style and script                                                |
+
+A `HeadstartError` is a page with its message. Every page works without scripts; they refresh the live page and add keys.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+import jinja2
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import HTMLResponse, PlainTextResponse
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware.base import BaseHTTPMiddleware
+
+from components.errors import HeadstartError
+from components.pages import errors, graph, overview, retrainings, trying
+from components.pages.project import Project
+from components.pages.security import Guard
+from components.reporting import figures
+from components.tasks.budgets import budget_name
+from components.tasks.kinds import find_kind
+
+STATIC = {"style.css": "text/css", "pages.js": "text/javascript", "icon.svg": "image/svg+xml"}
+#: Maximum size of a form in bytes.
+LARGEST = 200_000
+NAVIGATION = (
+    ("/", "Overview"),
+    ("/runs", "Runs"),
+    ("/try", "Try"),
+    ("/label", "Label"),
+    ("/errors", "Errors"),
+    ("/lineage", "Lineage"),
+)
+
+
+class Pages:
+    """Renders the pages of a project.
+
+    Args:
+        project: that is shown.
+        guard: of the server.
+    """
+
+    def __init__(self, project: Project, guard: Guard) -> None:
+        self.project, self.guard = project, guard
+        self.models, self.similar = trying.Models(project), trying.Similar()
+        loader = jinja2.PackageLoader("components.pages", "templates")
+        self._templates = jinja2.Environment(
+            loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+        )
+        self._templates.filters |= {"duration": retrainings.duration, "budget": budget_name, "query": urlencode}
+        # matplotlib's settings belong to the process.
+        self._drawing = threading.Lock()
+
+    def page(self, template: str, path: str, *, status: int = 200, **values: Any) -> HTMLResponse:
+        """A page.
+
+        Args:
+            template: its file.
+            path: its entry in the navigation.
+            status: of the answer.
+            values: of the template.
+        """
+        text = self._templates.get_template(template).render(
+            navigation=NAVIGATION, path=path, project=self.project, csrf=self.guard.secret, **values
+        )
+        return HTMLResponse(text, status_code=status)
+
+    def lines(self, curves: Mapping[str, figures.Line], *, x_label: str, y_label: str) -> str:
+        """Curves as SVG."""
+        with self._drawing:
+            return figures.lines(curves, x_label=x_label, y_label=y_label)
+
+    def overview(self) -> Response:
+        """What is served, whether transfer paid, what to do next."""
+        with self._drawing:
+            tasks = overview.tasks(self.project)
+        listed, problem = retrainings.listed(self.project)
+        return self.page(
+            "overview.html.j2",
+            "/",
+            tasks=tasks,
+            cost=overview.cost(self.project),
+            runs=listed[:5],
+            problem=problem,
+            report=(self.project.out / "report" / "report.html").is_file(),
+        )
+
+    def runs(self) -> Response:
+        """The retrainings."""
+        listed, problem = retrainings.listed(self.project)
+        return self.page("runs.html.j2", "/runs", runs=listed, problem=problem)
+
+    def run(self, identifier: str) -> Response:
+        """One retraining."""
+        run = retrainings.find(self.project, identifier)
+        if run is None:
+            return self.missing(f"no retraining {identifier!r}; the page Runs lists them")
+        drawn = {stage.name: self._curves(stage) for stage in run.stages}
+        return self.page("run.html.j2", "/runs", run=run, drawn=drawn)
+
+    def _curves(self, stage: retrainings.StageRun) -> list[tuple[str, str]]:
+        """(title, SVG) of the curves of a stage: one figure for each quantity."""
+        groups: dict[str, dict[str, figures.Line]] = {}
+        for key, line in stage.curves.items():
+            quantity, _, piece = key.partition("/")
+            groups.setdefault(quantity, {})[piece or quantity] = line
+        return [
+            (
+                quantity.replace("_", " ") + (f" ({retrainings.CURVES} of {len(curves)})" if more else ""),
+                self.lines(
+                    dict(list(curves.items())[: retrainings.CURVES]),
+                    x_label="step",
+                    y_label=quantity.replace("_", " "),
+                ),
+            )
+            for quantity, curves in groups.items()
+            if (more := len(curves) > retrainings.CURVES) or curves
+        ]
+
+    def trial(self, form: Mapping[str, str]) -> Response:
+        """A text and its predictions; without a text, the form."""
+        settings = self.project.settings
+        task = form.get("task", "")
+        task = task if task in settings.run.tasks else settings.run.tasks[0]
+        source = settings.data.tasks[task]
+        io = find_kind(source.kind).io
+        inputs = {name: form.get(name, "")[: trying.LONGEST] for name in io.inputs}
+        champion = self.project.champion(task)
+        values: dict[str, Any] = {
+            "task": task,
+            "tasks": settings.run.tasks,
+            "inputs": inputs,
+            "types": io.inputs,
+            "champion": champion,
+            "decision": self.project.decision(task),
+            "predictions": [],
+            "neighbours": [],
+            "problem": "",
+        }
+        if any(text.strip() for text in inputs.values()):
+            values |= self._predictions(task, inputs, champion)
+        return self.page("try.html.j2", "/try", **values)
+
+    def _predictions(self, task: str, inputs: Mapping[str, str], champion: Any) -> dict[str, Any]:
+        io = find_kind(self.project.settings.data.tasks[task].kind).io
+        given = {name: text.split() if io.inputs[name] == "texts" else text for name, text in inputs.items()}
+        fields = io.parse(given)
+        if fields is None:
+            return {"problem": "a part of the input is empty"}
+        challenger = self.project.challenger(task)
+        versions = [(champion.version, "champion")] if champion.version is not None else []
+        if challenger is not None and (not versions or challenger.number != champion.version.number):
+            versions.append((challenger, "challenger" if versions else "best candidate, not served"))
+        predictions = [self.models.predict(version, fields, role=role) for version, role in versions]
+        neighbours: list[trying.Neighbour] = []
+        if (facts := self.project.facts(task)) is not None and predictions:
+            budget, seed = self.project.learned_from(task, predictions[0].version)
+            text = "\n".join(fields)
+            neighbours = self.similar.find(self.project.examples(task), facts, text, budget=budget, seed=seed)
+        return {"predictions": predictions, "neighbours": neighbours}
+
+    def errors(self, query: Mapping[str, str]) -> Response:
+        """The wrong answers of a system."""
+        tasks = self.project.settings.run.tasks
+        task = query.get("task", "")
+        task = task if task in tasks else tasks[0]
+        found = errors.read_errors(self.project, task, query)
+        return self.page("errors.html.j2", "/errors", tasks=tasks, task=task, found=found, page_size=errors.PAGE)
+
+    def lineage(self, query: Mapping[str, str]) -> Response:
+        """From the data to the served model."""
+        found = graph.picture(self.project, chosen=query.get("node", ""))
+        return self.page("lineage.html.j2", "/lineage", picture=found, size=(graph.WIDTH, graph.HEIGHT))
+
+    def report(self) -> Response:
+        """The HTML report of the last run."""
+        path = self.project.out / "report" / "report.html"
+        if not path.is_file():
+            return self.missing(f"there is no report yet; `headstart retrain{self.project.flags}` writes it")
+        return HTMLResponse(path.read_text(encoding="utf-8"))
+
+    def missing(self, message: str) -> Response:
+        """A page for what does not exist."""
+        return self.page("problem.html.j2", "", status=404, title="Not found", message=message)
+
+    def problem(self, error: HeadstartError) -> Response:
+        """A page with the message of an error."""
+        return self.page("problem.html.j2", "", status=500, title="This page cannot be shown", message=str(error))
+
+
+def create_app(project: Project, guard: Guard) -> FastAPI:
+    """The application of a project."""
+    app = FastAPI(title="Headstart", docs_url=None, redoc_url=None, openapi_url=None)
+    pages = Pages(project, guard)
+    app.state.pages = pages
+    app.add_middleware(BaseHTTPMiddleware, dispatch=guard)
+
+    @app.exception_handler(HeadstartError)
+    async def failed(request: Request, error: HeadstartError) -> Response:
+        return await run_in_threadpool(pages.problem, error)
+
+    @app.get("/")
+    def home() -> Response:
+        return pages.overview()
+
+    @app.get("/runs")
+    def runs() -> Response:
+        return pages.runs()
+
+    @app.get("/runs/{identifier}")
+    def run(identifier: str) -> Response:
+        return pages.run(identifier)
+
+    @app.get("/try")
+    def trial(request: Request) -> Response:
+        return pages.trial({"task": request.query_params.get("task", "")})
+
+    @app.post("/try")
+    async def tried(request: Request) -> Response:
+        # A text is sent in the body, so that it is in no address and no log.
+        form = await read_form(request, guard)
+        return form if isinstance(form, Response) else await run_in_threadpool(pages.trial, form)
+
+    @app.get("/errors")
+    def wrong(request: Request) -> Response:
+        return pages.errors(request.query_params)
+
+    @app.get("/lineage")
+    def lineage(request: Request) -> Response:
+        return pages.lineage(request.query_params)
+
+    @app.get("/report")
+    def report() -> Response:
+        return pages.report()
+
+    @app.get("/static/{name}")
+    def static(name: str) -> Response:
+        if name not in STATIC:
+            return PlainTextResponse("no such file", status_code=404)
+        path = Path(__file__).parent / "static" / name
+        return Response(path.read_bytes(), media_type=f"{STATIC[name]}; charset=utf-8")
+
+    @app.get("/{path:path}")
+    def unknown(path: str) -> Response:
+        return pages.missing("no such page")
+
+    return app
+
+
+async def read_form(request: Request, guard: Guard) -> dict[str, str] | Response:
+    """The fields of a form of this server, or the refusal of another one."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > LARGEST:
+            return PlainTextResponse(f"the form has more than {LARGEST:,} bytes", status_code=413)
+    try:
+        fields = {name: values[-1] for name, values in parse_qs(body.decode(), keep_blank_values=True).items()}
+    except (UnicodeDecodeError, ValueError):
+        return PlainTextResponse("the form is damaged", status_code=400)
+    if not guard.is_form(fields.pop("csrf", "")):
+        return PlainTextResponse("the form is too old; load the page again", status_code=403)
+    return fields

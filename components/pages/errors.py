@@ -1,0 +1,174 @@
+"""The errors of a system: the most certain wrong answers, confusions and slices."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from components.evaluation.results import BASELINES, SELECTION, rows_of_selection
+from components.pages.project import Project
+from components.settings.names import BASELINE
+from components.tasks.data import Split
+from components.tasks.examples import TaskFacts, read_split
+from components.tasks.mistakes import Mistake, confusion, has_confusion, mistakes
+from components.tasks.results import read_answers
+
+#: Rows on one page, and largest number of classes with a table of confusions.
+PAGE, CLASSES = 25, 30
+#: Number of confused pairs that are listed.
+PAIRS = 8
+SELECTION_SPLIT = "selection"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What of the errors is shown; empty values are not restricted.
+
+    Attributes:
+        task, system, split, budget, seed: the run and its rows.
+        true, predicted, slice: of the rows.
+        start: number of rows before the first one on the page.
+    """
+
+    task: str
+    system: str
+    split: str
+    budget: int
+    seed: int
+    true: str = ""
+    predicted: str = ""
+    slice: str = ""
+    start: int = 0
+
+    def query(self, **changes: str | int) -> dict[str, str]:
+        """Parameters of the address, with changes. A change of the rows starts at the first one."""
+        values = {**vars(self), **({} if "start" in changes else {"start": 0}), **changes}
+        return {name: str(value) for name, value in values.items() if value not in ("", 0) or name in ("seed",)}
+
+
+@dataclass(frozen=True)
+class Errors:
+    """The errors of one run.
+
+    Attributes:
+        choice: what is shown.
+        systems, budgets, seeds: that can be chosen.
+        rows: number of rows.
+        found: the wrong answers that `choice` selects.
+        page: those of this page.
+        labels: of the confusions; empty for kinds without them.
+        counts: (C, C) confusions.
+        pairs: (true, predicted, count), most frequent first.
+        slices: (name, rows, errors), the most errors above the average first.
+    """
+
+    choice: Choice
+    systems: Sequence[str]
+    budgets: Sequence[int]
+    seeds: Sequence[int]
+    rows: int
+    found: Sequence[Mistake]
+    labels: Sequence[str] = ()
+    counts: Any = None
+    pairs: Sequence[tuple[str, str, int]] = ()
+    slices: Sequence[tuple[str, int, int]] = field(default_factory=list)
+
+    @property
+    def page(self) -> Sequence[Mistake]:
+        """The rows of this page."""
+        return self.found[self.choice.start : self.choice.start + PAGE]
+
+
+def read_errors(project: Project, task: str, wanted: Mapping[str, str]) -> Errors | None:
+    """The errors that a request asks for; None if nothing was evaluated.
+
+    Args:
+        project: with the outputs.
+        task: its name.
+        wanted: parameters of the request; unknown values are replaced by the default.
+
+    Raises:
+        ArtifactError: an output is damaged.
+    """
+    evaluation, facts = project.evaluation(task), project.facts(task)
+    if not evaluation or facts is None:
+        return None
+    # Ensembles have no answers of their own.
+    stored = [one for one in evaluation["systems"] if (project.out / _folder(task, one)).is_dir()]
+    if not stored:
+        return None
+    budgets = evaluation["budgets"]
+    budget = _known(wanted.get("budget", ""), budgets, budgets[-1])
+    names = [one["system"] for one in stored]
+    best = evaluation["best"].get(str(budget), "")
+    system = _known(wanted.get("system", ""), names, best if best in names else names[0])
+    chosen = next(one for one in stored if one["system"] == system)
+    directory = project.out / _folder(task, chosen)
+    split_name = _known(wanted.get("split", ""), ["test", SELECTION_SPLIT], "test")
+    answers = read_answers(directory, "test" if split_name == "test" else SELECTION[facts.selection])
+    seeds = sorted(seed for name, of, seed in answers if (name, of) == (system, budget))
+    if not seeds:
+        return None
+    seed = _known(wanted.get("seed", ""), seeds, seeds[0])
+    split = _rows(project, task, facts, split_name, budget, seed)
+    given = answers[system, budget, seed]
+    found = mistakes(split, given, kind=facts.kind, labels=facts.labels)
+    choice = Choice(
+        task,
+        system,
+        split_name,
+        budget,
+        seed,
+        true=_known(wanted.get("true", ""), facts.labels, ""),
+        predicted=_known(wanted.get("predicted", ""), facts.labels, ""),
+        slice=_known(wanted.get("slice", ""), sorted({name for name in split.slices if name}), ""),
+        start=max(0, int(start)) if (start := wanted.get("start", "0")).isdecimal() else 0,
+    )
+    confused = has_confusion(facts.kind)
+    return Errors(
+        choice,
+        names,
+        budgets,
+        seeds,
+        len(split),
+        [one for one in found if _selected(one, choice)],
+        labels=facts.labels if confused and len(facts.labels) <= CLASSES else (),
+        counts=confusion(split, given, labels=facts.labels) if confused else None,
+        pairs=_pairs(found) if confused else (),
+        slices=_slices(split, found),
+    )
+
+
+def _folder(task: str, system: Mapping[str, Any]) -> str:
+    return f"finetuned/{task}/{BASELINES if system['family'] == BASELINE else system['system']}"
+
+
+def _known(given: str, known: Sequence[Any], default: Any) -> Any:
+    return next((value for value in known if str(value) == given), default)
+
+
+def _rows(project: Project, task: str, facts: TaskFacts, split: str, budget: int, seed: int) -> Split:
+    examples = project.examples(task)
+    if split == "test":
+        return read_split(examples, "test")
+    return rows_of_selection(examples, facts)(budget, seed)
+
+
+def _selected(one: Mistake, choice: Choice) -> bool:
+    wanted = (choice.true, one.true), (choice.predicted, one.predicted), (choice.slice, one.slice)
+    return all(not value or value == own for value, own in wanted)
+
+
+def _pairs(found: Sequence[Mistake]) -> list[tuple[str, str, int]]:
+    counted = Counter((one.true, one.predicted) for one in found)
+    return [(true, predicted, count) for (true, predicted), count in counted.most_common(PAIRS)]
+
+
+def _slices(split: Split, found: Sequence[Mistake]) -> list[tuple[str, int, int]]:
+    rows = Counter(name for name in split.slices if name)
+    wrong = Counter(one.slice for one in found)
+    usual = len(found) / max(len(split), 1)
+    counted = ((name, count, wrong[name]) for name, count in rows.items())
+    return sorted(counted, key=lambda one: usual * one[1] - one[2])

@@ -1,0 +1,144 @@
+"""The first page: what is served, whether transfer paid, what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from components.costs.history import History, gpus
+from components.errors import HeadstartError
+from components.pages.project import Champion, Project
+from components.pages.retrainings import duration
+from components.reporting import evaluations, findings
+from components.reporting.advice import Advice, advice
+from components.reporting.chapters import Chapter
+from components.settings.params import Params
+
+#: Prefix of the findings of `headstart drift` (`components.monitoring.drift_check`).
+DRIFT = "drift-"
+#: Number of stages of the costs that are named.
+LONGEST = 5
+
+VERDICTS = {
+    "promote": "promoted",
+    "reject": "not promoted: it is worse or not better",
+    "inconclusive": "not promoted: the test rows do not decide",
+}
+
+
+@dataclass(frozen=True)
+class TaskView:
+    """One task.
+
+    Attributes:
+        name: of the task.
+        champion: the served version.
+        decision: the last decision; empty before the first run.
+        evaluation: result of the stage evaluate; empty before the first run.
+        chapter: its figures, tables and sentences.
+        drift: (sentence, time of the check); None if it was never checked.
+        steps: what to do next.
+        history: decisions and changes in words, newest first.
+    """
+
+    name: str
+    champion: Champion
+    decision: Mapping[str, Any]
+    evaluation: Mapping[str, Any]
+    chapter: Chapter | None
+    drift: tuple[str, str] | None
+    steps: Sequence[Advice]
+    history: Sequence[str]
+
+    @property
+    def verdict(self) -> str:
+        """The last decision in words."""
+        verdict = str(self.decision.get("verdict", ""))
+        return VERDICTS.get(verdict, verdict)
+
+    @property
+    def scores(self) -> list[tuple[str, Mapping[str, float]]]:
+        """(system, score) with the most labels, best first."""
+        if not self.evaluation:
+            return []
+        found = self.evaluation
+        budget, main = found["budgets"][-1], found["main"]
+        cells = [
+            (system["system"], cell["scores"][main])
+            for system in found["systems"]
+            for cell in system["budgets"]
+            if cell["budget"] == budget
+        ]
+        return sorted(cells, key=lambda entry: -entry[1]["mean"])
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a complete run takes, by the last duration of each stage.
+
+    Attributes:
+        seconds: of all stages.
+        money: for these hours, in the currency of the settings; None without a price.
+        longest: (stage, duration) of the longest stages.
+    """
+
+    seconds: float
+    money: str | None
+    longest: Sequence[tuple[str, str]]
+
+    @property
+    def time(self) -> str:
+        """The duration in words."""
+        return duration(self.seconds)
+
+
+def tasks(project: Project) -> list[TaskView]:
+    """Every task of the run.
+
+    Raises:
+        HeadstartError: the settings are invalid, or an output is damaged.
+    """
+    return [task(project, name) for name in project.settings.run.tasks]
+
+
+def task(project: Project, name: str) -> TaskView:
+    """One task."""
+    evaluation, champion, decision = project.evaluation(name), project.champion(name), project.decision(name)
+    chapter = evaluations.scores(name, evaluation) if evaluation else None
+    steps = advice(name, evaluation, flags=project.flags) if evaluation else []
+    candidate = decision.get("candidate") or {}
+    if champion.version is None and candidate.get("version"):
+        number = candidate["version"]
+        steps = [
+            Advice(
+                f"Nothing is served yet. Version {number} is the best candidate: choose it if its errors are acceptable.",
+                f'headstart promote --task {name} --version {number} --reason "WHY"{project.flags}',
+            ),
+            *steps,
+        ]
+    return TaskView(name, champion, decision, evaluation, chapter, _drift(project, name), steps, project.history(name))
+
+
+def _drift(project: Project, name: str) -> tuple[str, str] | None:
+    directory = project.out / findings.FOLDER / f"{DRIFT}{name}"
+    with suppress(HeadstartError):
+        numbers = findings.read(directory).numbers
+        return str(numbers["sentence"]), str(numbers["time"])
+    return None
+
+
+def cost(project: Project) -> Cost | None:
+    """The cost of a complete run; None if no stage has run here."""
+    last = {one.stage: one.seconds for one in History(project.root).read()}
+    if not last:
+        return None
+    seconds = sum(last.values())
+    longest = sorted(last.items(), key=lambda item: -item[1])[:LONGEST]
+    return Cost(seconds, _money(project.settings, seconds), [(stage, duration(taken)) for stage, taken in longest])
+
+
+def _money(settings: Params, seconds: float) -> str | None:
+    price = settings.cost.per_hour.cpu + gpus() * settings.cost.per_hour.gpu
+    return f"{price * seconds / 3600:.2f} {settings.cost.currency}" if price else None

@@ -1,0 +1,178 @@
+"""The project that the pages show: settings, outputs of the last run, registry."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from components.artifacts import read_json, read_manifest
+from components.errors import HeadstartError, RegistryError
+from components.registry.ledger import Ledger
+from components.registry.ledger_entries import State, in_words
+from components.settings.loading import load_params
+from components.settings.params import Params
+from components.tasks.examples import TaskFacts, read_facts
+from components.tracking import Registry, Version, connect
+
+SQLITE = "sqlite:///"
+
+
+@dataclass(frozen=True)
+class Link:
+    """Another page of the project, such as MLflow's."""
+
+    title: str
+    address: str
+
+
+@dataclass(frozen=True)
+class Champion:
+    """The served version of a task, or why there is none.
+
+    Attributes:
+        version: None: nothing is served.
+        since: date and time, UTC.
+        why: who chose it and why, in words.
+        problem: why there is none.
+    """
+
+    version: Version | None = None
+    since: str = ""
+    why: str = ""
+    problem: str = ""
+
+    @property
+    def system(self) -> str:
+        """The system that the version was made by."""
+        tags = self.version.tags if self.version is not None else {}
+        return tags.get("system") or "-".join(filter(None, (tags.get("family"), tags.get("start"))))
+
+
+class Project:
+    """Reads what the stages have written. Nothing is kept but the connection to the registry.
+
+    Args:
+        file: the settings file.
+        root: of the repository.
+        write: whether answers of the labelling page are written.
+        links: to other pages.
+    """
+
+    def __init__(self, file: Path, *, root: Path, write: bool = False, links: Sequence[Link] = ()) -> None:
+        self.file, self.root, self.write, self.links = file.resolve(), root.resolve(), write, links
+        self._registry: Registry | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def settings(self) -> Params:
+        """The settings, as they are now.
+
+        Raises:
+            ConfigError: the file is missing or invalid.
+        """
+        return load_params(self.file)
+
+    @property
+    def out(self) -> Path:
+        """The outputs of the run."""
+        return self.root / self.settings.run.out
+
+    @property
+    def flags(self) -> str:
+        """What commands need in addition, so that they use the same settings file."""
+        default = self.file == self.root / "params.yaml"
+        return "" if default else f" --params {self._relative}"
+
+    @property
+    def _relative(self) -> str:
+        return self.file.relative_to(self.root).as_posix() if self.file.is_relative_to(self.root) else str(self.file)
+
+    def evaluation(self, task: str) -> dict[str, Any]:
+        """The result of the stage evaluate; empty before the first run."""
+        path = self.out / "evaluation" / task / "evaluation.json"
+        return read_json(path, made_by="the stage evaluate", missing_ok=True)
+
+    def decision(self, task: str) -> dict[str, Any]:
+        """The last decision about a task's challenger; empty before the first run."""
+        path = self.out / "registry" / "decision.json"
+        found = read_json(path, made_by="the stage promote", missing_ok=True)
+        return dict(found.get("decisions", {}).get(task, {}))
+
+    def facts(self, task: str) -> TaskFacts | None:
+        """The facts of a task; None before the stage examples has run."""
+        with suppress(HeadstartError):
+            return read_facts(self.examples(task))
+        return None
+
+    def examples(self, task: str) -> Path:
+        """The output of the stage examples."""
+        return self.out / "examples" / task
+
+    def registry(self) -> Registry:
+        """The connection to the registry.
+
+        Raises:
+            RegistryError: it cannot be reached, or nothing was registered yet.
+        """
+        settings = self.settings.registry
+        path = settings.address.removeprefix(SQLITE)
+        if path != settings.address and not (self.root / path).is_file():
+            # Connecting would create the database.
+            raise RegistryError("no model is registered yet")
+        with self._lock:
+            if self._registry is None or self._registry.settings != settings:
+                self._registry = connect(settings)
+            return self._registry
+
+    def state(self, task: str) -> State:
+        """The ledger's state of the champion's alias."""
+        registry = self.registry()
+        settings = self.settings.registry
+        # Reading imports no ledger of an earlier version; that is the work of commands that write.
+        ledger = Ledger(registry, legacy=self.root / ".headstart" / "none")
+        return ledger.state(settings.model_name(task), settings.alias)
+
+    def champion(self, task: str) -> Champion:
+        """The served version of a task."""
+        settings = self.settings.registry
+        try:
+            version = self.registry().alias(settings.model_name(task), settings.alias)
+            last = self.state(task).last
+        except HeadstartError as error:
+            return Champion(problem=str(error))
+        if version is None:
+            return Champion(problem="no version is promoted")
+        if last is None or last.after != version.number:
+            return Champion(version, why="set by hand in MLflow")
+        return Champion(version, since=f"{last.entry.time:%Y-%m-%d %H:%M} UTC", why=in_words(last.entry))
+
+    def challenger(self, task: str) -> Version | None:
+        """The version that the last decision was about, unless it is the champion; None if there is none."""
+        number = (self.decision(task).get("candidate") or {}).get("version")
+        if number is None:
+            return None
+        with suppress(HeadstartError):
+            return self.registry().find_number(self.settings.registry.model_name(task), str(number))
+        return None
+
+    def learned_from(self, task: str, version: Version) -> tuple[int, int | None]:
+        """Label budget and seed of a version; (0, None) unless it is a classifier in the outputs of the run."""
+        for folder in sorted((self.out / "finetuned" / task).glob("[!.]*/classifier*")):
+            with suppress(HeadstartError):
+                manifest = read_manifest(folder)
+                if manifest.digest == version.digest:
+                    return int(manifest.facts.get("budget", 0)), manifest.facts.get("seed")
+        return 0, None
+
+    def history(self, task: str) -> list[str]:
+        """The changes of the champion and the decisions, newest first."""
+        with suppress(HeadstartError):
+            state = self.state(task)
+            entries = [*(change.entry for change in state.changes), *state.decisions]
+            newest = sorted(entries, key=lambda entry: entry.order, reverse=True)
+            return [f"{entry.time:%Y-%m-%d %H:%M} UTC: {in_words(entry)}" for entry in newest]
+        return []

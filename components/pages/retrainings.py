@@ -1,0 +1,256 @@
+"""The retrainings of a project: those that MLflow has, and the one that runs, from its spool."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from components.costs.history import History
+from components.errors import HeadstartError
+from components.pages.project import Project
+from components.reporting.figures import Line
+from components.telemetry.curves import Position, read_points
+from components.telemetry.retraining import Retraining
+from components.telemetry.spool import spools
+from components.tracking import PARENT, PREFIX, RETRAIN, Registry
+
+#: Number of retrainings in a list, and of stages of one.
+LISTED, STAGES = 20, 500
+#: Quantities of a stage that are drawn.
+DRAWN = re.compile(r"loss|perplexity|(?:^|_)(?:dev|cv|heldout)")
+#: Maximum number of curves in a figure.
+CURVES = 8
+RUNNING, FINISHED, FAILED, KILLED = "running", "finished", "failed", "interrupted"
+STATUS = {"RUNNING": RUNNING, "SCHEDULED": RUNNING, "FINISHED": FINISHED, "FAILED": FAILED, "KILLED": KILLED}
+OUTCOMES = {"Completed": FINISHED, "Cached": "restored", "Skipped": "up to date", "Failed": FAILED}
+
+
+@dataclass(frozen=True)
+class StageRun:
+    """One stage of a retraining.
+
+    Attributes:
+        name: as in dvc.yaml.
+        state: running, finished, restored, up to date, failed or interrupted.
+        seconds: so far.
+        usual: seconds that the stage took the last time; None if that is unknown.
+        why: the reasons for which it runs.
+        error: message of a failed stage.
+        curves: quantity -> curve over the steps.
+        latest: quantity -> last value, of a running stage.
+    """
+
+    name: str
+    state: str
+    seconds: float
+    usual: float | None = None
+    why: str = ""
+    error: str = ""
+    curves: Mapping[str, Line] = field(default_factory=dict)
+    latest: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def share(self) -> float | None:
+        """Share of the usual time that has passed, below 1; None if unknown."""
+        return None if not self.usual else min(self.seconds / self.usual, 0.99)
+
+    @property
+    def left(self) -> str:
+        """What is known about the remaining time, in words."""
+        if self.state != RUNNING:
+            return ""
+        if not self.usual:
+            return "no earlier run to compare with"
+        rest = self.usual - self.seconds
+        return f"about {duration(rest)} left" if rest > 0 else f"longer than the last time ({duration(self.usual)})"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One retraining.
+
+    Attributes:
+        id: of the retraining; the last part of its page's address.
+        name: date, time and command.
+        state: as of `StageRun`.
+        begun: seconds since the epoch.
+        seconds: duration so far.
+        summary: lines about its result.
+        reason: why it ended, if it did not finish.
+        stages: in their order; empty in a list.
+    """
+
+    id: str
+    name: str
+    state: str
+    begun: float
+    seconds: float
+    summary: Sequence[str] = ()
+    reason: str = ""
+    stages: Sequence[StageRun] = ()
+
+    @property
+    def when(self) -> str:
+        """The start, UTC."""
+        return f"{datetime.fromtimestamp(self.begun, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def duration(seconds: float) -> str:
+    """A duration in words: 45 s, 3 min, 1 h 20 min."""
+    if seconds < 90:
+        return f"{max(seconds, 0):.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def listed(project: Project) -> tuple[list[Run], str]:
+    """The retrainings, newest first, without their stages, and why MLflow's are missing."""
+    found = {run.id: run for run in _of_spools(project, full=False)}
+    problem = ""
+    try:
+        for run in _search(project.registry(), {"stage": RETRAIN}, most=LISTED):
+            found.setdefault(run.data.tags.get(f"{PREFIX}run", ""), _of_mlflow(run))
+    except HeadstartError as error:
+        problem = str(error)
+    return sorted(found.values(), key=lambda run: -run.begun)[:LISTED], problem
+
+
+def find(project: Project, identifier: str) -> Run | None:
+    """One retraining with its stages; None if it does not exist.
+
+    Raises:
+        RegistryError: MLflow cannot be reached.
+    """
+    for run in _of_spools(project, full=True):
+        if run.id == identifier:
+            return run
+    if not re.fullmatch(r"[A-Za-z0-9-]{1,64}", identifier):
+        return None
+    registry = project.registry()
+    roots = _search(registry, {"run": identifier, "stage": RETRAIN}, most=1)
+    return _of_mlflow(roots[0], registry) if roots else None
+
+
+def running(project: Project) -> Run | None:
+    """The retraining that runs, if there is one."""
+    return next((run for run in _of_spools(project, full=True) if run.state == RUNNING), None)
+
+
+def _of_spools(project: Project, *, full: bool) -> list[Run]:
+    found = []
+    usual: dict[str, float] = {}
+    for folder in spools(project.root):
+        retraining = Retraining(folder)
+        retraining.read()
+        if not retraining.run:
+            continue
+        if retraining.end is None and retraining.is_killed:
+            retraining.interrupt()
+        if full and not usual:
+            usual = {one.stage: one.seconds for one in History(project.root).read()}
+        end = retraining.end or {}
+        begun = retraining.run["time"] / 1000
+        found.append(
+            Run(
+                folder.name,
+                retraining.run["name"],
+                STATUS[end.get("status", "RUNNING")],
+                begun,
+                (end["time"] / 1000 if end else time.time()) - begun,
+                summary=end.get("summary", ()),
+                reason=end.get("reason", ""),
+                stages=[_of_events(retraining, name, usual) for name in retraining.stages] if full else (),
+            )
+        )
+    return found
+
+
+def _of_events(retraining: Retraining, name: str, usual: Mapping[str, float]) -> StageRun:
+    stage = retraining.stages[name]
+    points, _ = read_points(retraining.folder / stage.file, Position(), history=stage.history, ended=bool(stage.end))
+    values: dict[str, list[tuple[float, float]]] = {}
+    for point in points:
+        values.setdefault(point.key, []).append((point.step, point.value))
+    end = stage.end or {}
+    return StageRun(
+        name,
+        OUTCOMES.get(end.get("outcome", ""), KILLED) if end else RUNNING,
+        (end["time"] if end else 1000 * time.time()) / 1000 - stage.start / 1000,
+        usual=usual.get(name),
+        why="; ".join(stage.reasons),
+        error=end.get("error", ""),
+        curves=_lines(values),
+        latest={key: sorted(of)[-1][1] for key, of in values.items()} if not end else {},
+    )
+
+
+def _search(registry: Registry, tags: Mapping[str, str], *, most: int) -> list[Any]:
+    query = " and ".join(f"tags.`{PREFIX}{key}` = '{value}'" for key, value in tags.items())
+    try:
+        experiment = registry.client.get_experiment_by_name(registry.settings.experiment)
+        if experiment is None:
+            return []
+        ids = [experiment.experiment_id]
+        return list(registry.client.search_runs(ids, query, max_results=most, order_by=["start_time DESC"]))
+    except Exception as error:  # of MLflow and its HTTP client, which has errors of several classes
+        raise HeadstartError(f"MLflow, {registry.address}: {str(error)[:200]}") from error
+
+
+def _of_mlflow(run: Any, registry: Registry | None = None) -> Run:
+    tags, info = run.data.tags, run.info
+    note = tags.get("mlflow.note.content", "")
+    stages = []
+    if registry is not None:
+        children = _search_children(registry, info.run_id)
+        stages = [_stage_of_mlflow(registry, child) for child in sorted(children, key=lambda one: one.info.start_time)]
+    return Run(
+        tags.get(f"{PREFIX}run", ""),
+        info.run_name,
+        STATUS.get(info.status, info.status.lower()),
+        info.start_time / 1000,
+        ((info.end_time or 1000 * time.time()) - info.start_time) / 1000,
+        summary=[line.removeprefix("- ") for line in note.splitlines() if line.startswith("- ")],
+        reason=tags.get(f"{PREFIX}reason", ""),
+        stages=stages,
+    )
+
+
+def _search_children(registry: Registry, parent: str) -> list[Any]:
+    experiment = registry.client.get_experiment_by_name(registry.settings.experiment)
+    if experiment is None:
+        return []
+    query = f"tags.`{PARENT}` = '{parent}'"
+    return list(registry.client.search_runs([experiment.experiment_id], query, max_results=STAGES))
+
+
+def _stage_of_mlflow(registry: Registry, run: Any) -> StageRun:
+    tags, info = run.data.tags, run.info
+    drawn = [key for key in run.data.metrics if DRAWN.search(key) and not key.startswith(("system/", "mean_over", "curve."))]
+    values = {}
+    for key in drawn:
+        with suppress(Exception):  # a curve that cannot be read leaves the others
+            values[key] = [(one.step, one.value) for one in registry.client.get_metric_history(info.run_id, key)]
+    outcome = tags.get(f"{PREFIX}outcome", "")
+    return StageRun(
+        tags.get(f"{PREFIX}stage", info.run_name),
+        OUTCOMES.get(outcome, STATUS.get(info.status, info.status.lower())),
+        ((info.end_time or 1000 * time.time()) - info.start_time) / 1000,
+        why=tags.get(f"{PREFIX}why", ""),
+        error=tags.get(f"{PREFIX}error", ""),
+        curves=_lines(values),
+    )
+
+
+def _lines(values: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, Line]:
+    """The curves of losses and scores that have several points."""
+    found = {}
+    for key, points in values.items():
+        ordered = sorted(dict(points).items())
+        if DRAWN.search(key) and len(ordered) > 1:
+            found[key] = Line([step for step, _ in ordered], [value for _, value in ordered])
+    return found

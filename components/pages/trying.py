@@ -1,0 +1,174 @@
+"""A text that a person tries: answers of the champion and of another version, reasons, similar labelled rows."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from components.errors import HeadstartError
+from components.inference.prediction import Classifier
+from components.pages.explaining import Explanation, explain
+from components.pages.project import Project
+from components.registry.champion import load_version
+from components.tasks.budgets import sample_rows
+from components.tasks.data import Fields
+from components.tasks.examples import TaskFacts, read_split, strata_of
+from components.tasks.kinds import find_kind
+from components.tasks.mistakes import target_in_words
+from components.tracking import Version
+from components.words.text import tfidf
+
+#: Number of similar rows and of labels that are shown, and maximum number of characters of a text.
+NEAREST, SHOWN, LONGEST = 5, 6, 20_000
+#: Number of loaded models that are kept.
+KEPT = 3
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A labelled row that is similar to the text.
+
+    Attributes:
+        text: of the row.
+        label: in words.
+        similarity: cosine of the TF-IDF vectors.
+        learned: whether the model has learned from it, if that is known.
+    """
+
+    text: str
+    label: str
+    similarity: float
+    learned: bool | None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The answer of one version.
+
+    Attributes:
+        version: of the registered model.
+        role: champion, challenger or other.
+        system: the system it was made by.
+        formatted: the columns of the task's kind.
+        shares: (label, probability), the largest first; empty for kinds without probabilities.
+        explanation: which words speak for it.
+        problem: why there is no answer.
+    """
+
+    version: Version
+    role: str
+    system: str
+    formatted: Mapping[str, Any]
+    shares: Sequence[tuple[str, float]] = ()
+    explanation: Explanation | None = None
+    problem: str = ""
+
+    @property
+    def text(self) -> str:
+        """The prediction in words."""
+        value = self.formatted.get("prediction", "")
+        return f"{value:.4g}" if isinstance(value, float) else str(value) or "no label"
+
+
+class Models:
+    """The loaded versions, of which the last used ones are kept. Predictions run one after another."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._loaded: dict[str, Classifier] = {}
+        self._lock = threading.Lock()
+
+    def predict(self, version: Version, fields: Fields, *, role: str) -> Prediction:
+        """The answer of a version, with its reasons."""
+        tags = version.tags
+        system = tags.get("system") or "-".join(filter(None, (tags.get("family"), tags.get("start"))))
+        with self._lock:
+            try:
+                classifier = self._load(version)
+                (answer,) = classifier.answer([fields])
+                io = find_kind(classifier.kind).io
+                formatted = io.format(fields, answer, classifier.labels)
+                explanation = explain(classifier, fields, answer)
+            except HeadstartError as error:
+                return Prediction(version, role, system, {}, problem=str(error))
+        shares = sorted(formatted.get("probabilities", {}).items(), key=lambda item: -item[1])
+        return Prediction(version, role, system, formatted, shares[:SHOWN], explanation)
+
+    def _load(self, version: Version) -> Classifier:
+        if version.label not in self._loaded:
+            while len(self._loaded) >= KEPT:
+                self._close(self._loaded.pop(next(iter(self._loaded))))
+            self._loaded[version.label] = load_version(self._project.registry(), version)
+        # The last used one is the last that is given up.
+        self._loaded[version.label] = self._loaded.pop(version.label)
+        return self._loaded[version.label]
+
+    def close(self) -> None:
+        """End the processes of versions that run with their own code."""
+        with self._lock:
+            while self._loaded:
+                self._close(self._loaded.popitem()[1])
+
+    @staticmethod
+    def _close(classifier: Classifier) -> None:
+        if (close := getattr(classifier, "close", None)) is not None:
+            close()
+
+
+class Similar:
+    """Finds the labelled rows of a task that share the rarest words with a text."""
+
+    def __init__(self) -> None:
+        self._fitted: dict[Path, tuple[str, Any, Any, Any]] = {}
+        self._lock = threading.Lock()
+
+    def find(self, examples: Path, facts: TaskFacts, text: str, *, budget: int, seed: int | None) -> list[Neighbour]:
+        """The nearest rows of train.
+
+        Args:
+            examples: output of the stage examples.
+            facts: of the task.
+            text: to compare.
+            budget: label budget of the model; -1: all rows.
+            seed: of the model, or None if it is not known.
+        """
+        digest = facts.digests["train"]
+        with self._lock:
+            known = self._fitted.get(examples)
+            if known is None or known[0] != digest:
+                split = read_split(examples, "train")
+                vectorizer = tfidf()
+                texts = ["\n".join(parts) for parts in split.fields]
+                with suppress(ValueError):  # no row has a word
+                    self._fitted[examples] = (digest, split, vectorizer, vectorizer.fit_transform(texts))
+            if examples not in self._fitted or self._fitted[examples][0] != digest:
+                return []
+            _, split, vectorizer, matrix = self._fitted[examples]
+        cosines = np.asarray((matrix @ vectorizer.transform([text]).T).todense()).ravel()
+        best = np.argsort(-cosines, kind="stable")[:NEAREST]
+        learned = _learned(split, facts, budget=budget, seed=seed)
+        return [
+            Neighbour(
+                "\n".join(split.fields[row]),
+                target_in_words(facts.kind, split.fields[row], split.targets[row], facts.labels),
+                float(cosines[row]),
+                None if learned is None else int(row) in learned,
+            )
+            for row in best
+            if cosines[row] > 0
+        ]
+
+
+def _learned(split: Any, facts: TaskFacts, *, budget: int, seed: int | None) -> set[int] | None:
+    if budget < 0:
+        return set(range(len(split)))
+    if seed is None:
+        return None
+    rows, _ = sample_rows(strata_of(split, facts.kind), budget, seed=seed)
+    return {int(row) for row in rows}

@@ -1,0 +1,142 @@
+"""The graph from the versions of the data to the classifiers of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from components.artifacts import MANIFEST, read_manifest
+from components.data_version import DataVersion
+
+CORPORA = ("general", "domain")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A version of the data, or an output directory.
+
+    Attributes:
+        key: unique.
+        title: name.
+        digest: of the content.
+        directory: output directory; None for data.
+        about: what it is, in words.
+    """
+
+    key: str
+    title: str
+    digest: str
+    directory: Path | None
+    about: str
+
+
+@dataclass(frozen=True)
+class Ancestry:
+    """The graph.
+
+    Attributes:
+        layers: the nodes, from the data to the classifiers.
+        edges: (key of the source, key of the target).
+    """
+
+    layers: Sequence[Sequence[Node]]
+    edges: Sequence[tuple[str, str]]
+
+    def figure_layers(self) -> list[list[tuple[str, str, str]]]:
+        """As `figures.lineage` takes them: digests are shortened."""
+        return [[(node.key, node.title, node.digest[:12]) for node in layer] for layer in self.layers]
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Which outputs a run has.
+
+    Attributes:
+        out: `params.run.out`.
+        families: blocks of `pretrain`.
+        tasks: of the run.
+        trained: initialisations with a trained language model, in their order.
+        parents: block -> blocks that its encoders are computed from.
+        versions: output below `out` -> version of the data that it was made from.
+    """
+
+    out: Path
+    families: Sequence[str]
+    tasks: Sequence[str]
+    trained: Sequence[str]
+    parents: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    versions: Mapping[str, DataVersion] = field(default_factory=dict)
+
+
+def ancestry(run: Outputs, *, missing_ok: bool = False) -> Ancestry:
+    """The graph of a run.
+
+    Args:
+        run: its outputs.
+        missing_ok: whether outputs that do not exist are left out.
+
+    Raises:
+        ArtifactError: an output is missing or incomplete.
+    """
+    raw = [
+        Node(f"data:{version.path}", str(version.path), version.digest, None, "a version of the raw data")
+        for version in dict.fromkeys(run.versions.values())
+    ]
+
+    def node(key: str, title: str, directory: Path, about: str) -> Node:
+        return Node(key, title, _digest(directory, missing_ok), directory, about)
+
+    corpora = [
+        node(name, f"{name} corpus", run.out / "corpus" / name, "cleaned documents without duplicates")
+        for name in CORPORA
+    ]
+    starts = [
+        [
+            node(f"{family}-{start}", f"{family} {start}", run.out / "encoder" / family / start, "a language model")
+            for family in run.families
+        ]
+        for start in run.trained
+    ]
+    last = run.trained[-1] if run.trained else "scratch"
+    classifiers = [
+        node(
+            f"{task}/{family}",
+            f"{task}, {family}",
+            run.out / "finetuned" / task / f"{family}-{last}",
+            f"models of the task {task}, fine-tuned from {family} {last}",
+        )
+        for task in run.tasks
+        for family in run.families
+    ]
+    layers = [layer for layer in (raw, corpora, *starts, classifiers) if layer]
+    read = {output: f"data:{version.path}" for output, version in run.versions.items()}
+    edges = [(read[f"corpus/{name}"], name) for name in CORPORA if f"corpus/{name}" in read]
+    of_corpora = {source for source, _ in edges}
+    for task in run.tasks:
+        source = read.get(f"examples/{task}")
+        if source is not None and source not in of_corpora:
+            edges += [(source, f"{task}/{family}") for family in run.families]
+    for family in run.families:
+        made = [f"{family}-{start}" for start in run.trained]
+        if family in run.parents:
+            origins = [origin for origin in run.parents[family] if origin in run.families]
+            edges += [(f"{origin}-{start}", f"{family}-{start}") for origin in origins for start in run.trained]
+        else:
+            edges += [("general", name) for name in made[:1]] + list(pairwise(made))
+        edges += [("domain", name) for name in made if name.endswith("-adapted")]
+        edges += [(made[-1], node.key) for node in classifiers if made and node.key.endswith(f"/{family}")]
+    if missing_ok:
+        return _present(layers, edges)
+    return Ancestry(layers, edges)
+
+
+def _present(layers: Sequence[Sequence[Node]], edges: Sequence[tuple[str, str]]) -> Ancestry:
+    kept = [[node for node in layer if node.digest] for layer in layers]
+    known = {node.key for layer in kept for node in layer}
+    return Ancestry([layer for layer in kept if layer], [edge for edge in edges if known.issuperset(edge)])
+
+
+def _digest(directory: Path, missing_ok: bool) -> str:
+    return "" if missing_ok and not (directory / MANIFEST).is_file() else read_manifest(directory).digest

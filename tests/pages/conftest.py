@@ -1,0 +1,145 @@
+"""A small finished project: words models of a task with three classes, registered and decided, and a run in progress.
+
+The label is determined by one word of the text. In the test rows the word `iron` is labelled `animal`, so every model is
+wrong there and certain.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from fastapi.testclient import TestClient
+
+from components.baselines.stage import BaselineJob, baseline
+from components.evaluation.stage import EvaluateJob, evaluate
+from components.measurements import FILE, Curve
+from components.pages.app import create_app
+from components.pages.project import Project
+from components.pages.security import Guard
+from components.registry.promote import PromoteJob, promote
+from components.registry.stage import RegisterJob, register
+from components.settings.evaluate import EvaluateSettings
+from components.settings.promote import PromotionRule
+from components.settings.registry import RegistrySettings
+from components.settings.tasks import TaskSource
+from components.tasks.examples import ExamplesJob, examples
+from components.telemetry.spool import Spool
+from tests.example_task import rows, write_jsonl
+from tests.registry.conftest import empty_database
+
+__all__ = ["empty_database"]
+
+TASK = "things"
+
+
+def write_project(root: Path) -> None:
+    """The settings and the data of a project that has not run."""
+    (root / ".dvc").mkdir()
+    folder = root / "data" / TASK
+    test = rows(8, offset=200)
+    for row in test:
+        if "iron" in row["text"]:
+            row["label"] = "animal"
+    write_jsonl(folder / "train.jsonl", rows(12))
+    write_jsonl(folder / "test.jsonl", test)
+    task = {"path": f"data/{TASK}", "dev": None, "test": "test.jsonl", "slice": "part", "budgets": [2, 8], "seeds": [0, 1]}
+    task |= {"selection": "budget", "folds": 2, "overlap": "report"}
+    training = {"tokens": 1000, "rate": 0.1, "batch_size": 4}
+    content = {
+        "run": {"out": "artifacts", "families": ["ulmfit"], "tasks": [TASK], "starts": ["adapted"], "seed": 0},
+        "data": {
+            "general": {"path": "data/general", "text": "text"},
+            "domain": {"path": "data/domain", "text": "text"},
+            "tasks": {TASK: task},
+        },
+        "ingest": {},
+        "tokenizer": {"kinds": ["wordpiece"]},
+        "pretrain": {"ulmfit": {"tokenizer": "wordpiece", "training": training}},
+        "adapt": {"ulmfit": {"training": training}},
+        "finetune": {"ulmfit": {"training": {"rate": 0.1, "batch_size": 4}}},
+        "evaluate": {},
+        "registry": {"tracking": f"sqlite:///{root}/mlflow.db"},
+    }
+    (root / "params.yaml").write_text(yaml.safe_dump(content))
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Path:
+    root = tmp_path_factory.mktemp("pages")
+    write_project(root)
+    shutil.copyfile(empty_database, root / "mlflow.db")
+    out = root / "artifacts"
+    content = yaml.safe_load((root / "params.yaml").read_text())
+    source = TaskSource.model_validate(content["data"]["tasks"][TASK] | {"path": str(root / "data" / TASK)})
+    examples(ExamplesJob(task=TASK, source=source, output=out / "examples" / TASK))
+    baseline(BaselineJob(examples=out / "examples" / TASK, output=out / "finetuned" / TASK / "baselines"))
+    evaluate(
+        EvaluateJob(
+            examples=out / "examples" / TASK,
+            finetuned=out / "finetuned" / TASK,
+            output=out / "evaluation" / TASK,
+            families=[],
+            starts=[],
+            settings=EvaluateSettings(resamples=50),
+        )
+    )
+    registry = RegistrySettings(tracking=f"sqlite:///{root}/mlflow.db")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        patch.setattr("components.registry.latency.LATENCY_ROWS", 5)
+        register(
+            RegisterJob(registry=registry, out=out, families=[], tasks=[TASK], starts=[], parameters={}, project=root)
+        )
+        promote(
+            PromoteJob(
+                registry=registry,
+                rule=PromotionRule(slice_rows=1000, latency_ms=10_000),
+                examples={TASK: out / "examples" / TASK},
+                out=out,
+            )
+        )
+    return root
+
+
+@pytest.fixture
+def running(finished: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The id of a retraining of which one stage is finished and one runs."""
+    spool = Spool(finished, "aaaa-1111")
+    spool.begin("2026-11-24 03:00:00 retrain", tags={"params": "params.yaml"}, registry={}, telemetry={})
+    spool.begin_stage("ingest@domain", pipeline="params.yaml", identity="1", reasons=["new text"])
+    spool.end_stage("ingest@domain", outcome="Completed", pipeline="params.yaml", identity="1")
+    file = spool.begin_stage("adapt@ulmfit", pipeline="params.yaml", identity="2", reasons=["ingest@domain"])
+    monkeypatch.setenv(FILE, str(file))
+    curve = Curve(total=4, points=4)
+    for step, loss in enumerate((4.0, 3.0, 2.5, 2.25), start=1):
+        curve.add(step, loss=loss)
+    durations = finished / ".headstart" / "durations.jsonl"
+    line = {"stage": "adapt@ulmfit", "machine": "m", "unit": "tokens", "amount": 1, "seconds": 36000.0, "time": ""}
+    durations.write_text(json.dumps(line) + "\n")
+    yield "aaaa-1111"
+    shutil.rmtree(finished / ".headstart")
+
+
+def client_of(root: Path, **options: object) -> TestClient:
+    """A browser at http://localhost without its scripts."""
+    guard = Guard.of("127.0.0.1", token=str(options.pop("token", "")))
+    project = Project(root / "params.yaml", root=root, **options)  # type: ignore[arg-type]
+    return TestClient(create_app(project, guard), base_url="http://localhost", follow_redirects=False)
+
+
+@pytest.fixture
+def client(finished: Path, monkeypatch: pytest.MonkeyPatch) -> TestClient:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    return client_of(finished)
+
+
+@pytest.fixture
+def new_client(tmp_path: Path) -> TestClient:
+    """The pages of a project that has not run."""
+    write_project(tmp_path)
+    return client_of(tmp_path)
