@@ -117,4 +117,4 @@ def page(uri: str) -> str:
     """The address of the registry's web page, or the command that serves it, with Prefect's."""
     if uri.startswith(("http://", "https://")):
         return uri
-    return "headstart ui (or make ui) serves the page of its runs, and Prefect's"
+    return "headstart ui (or make ui) shows the runs; headstart ui --servers serves MLflow's page too"

@@ -11,7 +11,7 @@
 | /report        | the HTML report of the last run                                 |
 | /static/NAME   | style and script                                                |
 
-A `HeadstartError` is a page with its message. Every page works without scripts; they refresh the live page and add keys.
+A `HeadstartError` is a page with its message. Every page works without scripts, which refresh live pages and add keys.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class Choice:
     def query(self, **changes: str | int) -> dict[str, str]:
         """Parameters of the address, with changes. A change of the rows starts at the first one."""
         values = {**vars(self), **({} if "start" in changes else {"start": 0}), **changes}
-        return {name: str(value) for name, value in values.items() if value not in ("", 0) or name in ("seed",)}
+        return {name: str(value) for name, value in values.items() if value not in ("", 0) or name == "seed"}
 
 
 @dataclass(frozen=True)

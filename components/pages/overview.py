@@ -113,7 +113,7 @@ def task(project: Project, name: str) -> TaskView:
         number = candidate["version"]
         steps = [
             Advice(
-                f"Nothing is served yet. Version {number} is the best candidate: choose it if its errors are acceptable.",
+                f"Nothing is served yet. Version {number} is the best candidate: choose it if its errors do no harm.",
                 f'headstart promote --task {name} --version {number} --reason "WHY"{project.flags}',
             ),
             *steps,

@@ -23,6 +23,8 @@ from components.tracking import PARENT, PREFIX, RETRAIN, Registry
 LISTED, STAGES = 20, 500
 #: Quantities of a stage that are drawn.
 DRAWN = re.compile(r"loss|perplexity|(?:^|_)(?:dev|cv|heldout)")
+#: Beginnings of metrics that repeat others, or are about the machine.
+COPIES = ("system/", "mean_over", "curve.")
 #: Maximum number of curves in a figure.
 CURVES = 8
 RUNNING, FINISHED, FAILED, KILLED = "running", "finished", "failed", "interrupted"
@@ -185,7 +187,7 @@ def _of_events(retraining: Retraining, name: str, usual: Mapping[str, float]) ->
         why="; ".join(stage.reasons),
         error=end.get("error", ""),
         curves=_lines(values),
-        latest={key: sorted(of)[-1][1] for key, of in values.items()} if not end else {},
+        latest={key: max(of)[1] for key, of in values.items()} if not end else {},
     )
 
 
@@ -230,7 +232,7 @@ def _search_children(registry: Registry, parent: str) -> list[Any]:
 
 def _stage_of_mlflow(registry: Registry, run: Any) -> StageRun:
     tags, info = run.data.tags, run.info
-    drawn = [key for key in run.data.metrics if DRAWN.search(key) and not key.startswith(("system/", "mean_over", "curve."))]
+    drawn = [key for key in run.data.metrics if DRAWN.search(key) and not key.startswith(COPIES)]
     values = {}
     for key in drawn:
         with suppress(Exception):  # a curve that cannot be read leaves the others

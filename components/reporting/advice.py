@@ -42,7 +42,11 @@ def advice(task: str, evaluation: Mapping[str, Any], *, flags: str = "") -> list
         evaluation: result of the stage `evaluate`.
         flags: that every command needs in addition.
     """
-    return [*_labels(task, evaluation, flags), *_transfer(task, evaluation, flags), *_confusion(task, evaluation, flags)]
+    return [
+        *_labels(task, evaluation, flags),
+        *_transfer(task, evaluation, flags),
+        *_confusion(task, evaluation, flags),
+    ]
 
 
 def _labels(task: str, evaluation: Mapping[str, Any], flags: str) -> list[Advice]:
@@ -67,7 +71,8 @@ def _labels(task: str, evaluation: Mapping[str, Any], flags: str) -> list[Advice
         ]
     return [
         Advice(
-            f"Look at the labels before adding more: {step}, {title} did not rise ({scores[0]:.3f} to {scores[1]:.3f}).",
+            f"Look at the errors before labelling more: {step}, {title} did not rise "
+            f"({scores[0]:.3f} to {scores[1]:.3f}).",
             f"headstart ui{flags}",
             f"/errors?{urlencode({'task': task})}",
         )

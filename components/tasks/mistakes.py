@@ -140,7 +140,6 @@ def has_confusion(kind: str) -> bool:
     return JUDGES.get(kind) is _label
 
 
-
 def target_in_words(kind: str, fields: Fields, target: Target, labels: Sequence[str]) -> str:
     """A target as text; empty for a kind that is not known here."""
     match kind:

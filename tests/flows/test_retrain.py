@@ -350,7 +350,7 @@ def test_a_run_after_a_killed_run_ends_its_processes_and_resumes(project: Path, 
     output, _ = last.communicate(timeout=120)
     assert last.returncode == 0, output
     assert ran(project) == ["pretrain model", "evaluate scores", "register registry"]
-    assert "MLflow:  headstart ui (or make ui) serves the page" in output
+    assert "MLflow:  headstart ui (or make ui) shows the runs" in output
     assert processes_of(project) == []
 
 

@@ -72,7 +72,7 @@ def test_scores_decision_report_and_registry(params: Path, monkeypatch: pytest.M
         "aws-type: promote (better by 0.05 (0.03 to 0.07)); champion: version 3",
         "aws-type: warning: a baseline does better: tfidf-words",
         f"report: {params.parent}/artifacts/report/report.html",
-        "MLflow: headstart ui (or make ui) serves the page of its runs, and Prefect's",
+        "MLflow: headstart ui (or make ui) shows the runs; headstart ui --servers serves MLflow's page too",
     ]
 
 

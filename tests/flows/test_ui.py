@@ -1,4 +1,5 @@
-"""`headstart ui`: both pages, at the right place, with the runs of an ordinary retraining; no process is left."""
+"""`headstart ui --servers`: the project's pages, MLflow's and Prefect's, with the runs of an ordinary retraining; no
+process is left."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def test_the_link_leads_to_the_runs() -> None:
 
 
 @pytest.mark.timeout(600)
-def test_both_pages_show_an_ordinary_retraining(project: Path, prefect_home: Path) -> None:
+def test_all_pages_show_an_ordinary_retraining(project: Path, prefect_home: Path) -> None:
     environment = {**os.environ, "PREFECT_HOME": str(prefect_home)}
     for name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI", processes.MARK):
         environment.pop(name, None)
@@ -51,20 +52,23 @@ def test_both_pages_show_an_ordinary_retraining(project: Path, prefect_home: Pat
     # In place of a whole retraining: the name of its flow run, on the temporary server.
     subprocess.run([sys.executable, "-c", f"import flows\n{code}"], cwd=project, env=environment, check=True)
 
-    mlflow_port, prefect_port = free_port(), free_port()
-    command = [sys.executable, "-m", "flows.ui"]
+    port, mlflow_port, prefect_port = free_port(), free_port(), free_port()
+    command = [sys.executable, "-m", "flows.ui", "--servers", "--port", str(port)]
     command += ["--mlflow-port", str(mlflow_port), "--prefect-port", str(prefect_port)]
     log = project / "ui.log"
     with log.open("w") as output:
         served = subprocess.Popen(command, cwd=project, env=environment, stdout=output, stderr=output)
     try:
         deadline = time.monotonic() + 300
-        while "Ctrl-C ends both" not in log.read_text():
+        while "Ctrl-C ends all" not in log.read_text():
             assert served.poll() is None and time.monotonic() < deadline, log.read_text()
             time.sleep(0.2)
         shown = log.read_text()
         assert f"MLflow:  http://127.0.0.1:{mlflow_port}/#/experiments/{experiment}/runs\n" in shown
         assert f"Prefect: http://127.0.0.1:{prefect_port}/runs\n" in shown
+        own = httpx.get(f"http://127.0.0.1:{port}/", timeout=60).text
+        assert f'href="http://127.0.0.1:{mlflow_port}/#/experiments/{experiment}/runs">MLflow<' in own
+        assert f'href="http://127.0.0.1:{prefect_port}/runs">Prefect<' in own
         found = httpx.post(f"http://127.0.0.1:{prefect_port}/api/flow_runs/filter", json={}, timeout=60).json()
         assert any(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d retrain", run["name"]) for run in found)
         settings = httpx.get(f"http://127.0.0.1:{prefect_port}/ui-settings", timeout=60).json()
@@ -75,7 +79,7 @@ def test_both_pages_show_an_ordinary_retraining(project: Path, prefect_home: Pat
         served.send_signal(signal.SIGTERM)
     assert served.wait(timeout=60) == 143
     assert not any(is_running(process.pid) for process in started)
-    assert all(httpx_refused(port) for port in (mlflow_port, prefect_port))
+    assert all(httpx_refused(port) for port in (port, mlflow_port, prefect_port))
 
 
 def httpx_refused(port: int) -> bool:

@@ -1,7 +1,7 @@
 """A small finished project: words models of a task with three classes, registered and decided, and a run in progress.
 
-The label is determined by one word of the text. In the test rows the word `iron` is labelled `animal`, so every model is
-wrong there and certain.
+The label is determined by one word of the text. In the test rows the word `iron` is labelled `animal`, so every model
+is wrong there and certain.
 """
 
 from __future__ import annotations
@@ -47,7 +47,14 @@ def write_project(root: Path) -> None:
             row["label"] = "animal"
     write_jsonl(folder / "train.jsonl", rows(12))
     write_jsonl(folder / "test.jsonl", test)
-    task = {"path": f"data/{TASK}", "dev": None, "test": "test.jsonl", "slice": "part", "budgets": [2, 8], "seeds": [0, 1]}
+    task = {
+        "path": f"data/{TASK}",
+        "dev": None,
+        "test": "test.jsonl",
+        "slice": "part",
+        "budgets": [2, 8],
+        "seeds": [0, 1],
+    }
     task |= {"selection": "budget", "folds": 2, "overlap": "report"}
     training = {"tokens": 1000, "rate": 0.1, "batch_size": 4}
     content = {
@@ -92,9 +99,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> 
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         patch.setattr("components.registry.latency.LATENCY_ROWS", 5)
-        register(
-            RegisterJob(registry=registry, out=out, families=[], tasks=[TASK], starts=[], parameters={}, project=root)
-        )
+        data = {f"examples/{TASK}": Path("data") / TASK}
+        job = {"registry": registry, "out": out, "families": [], "tasks": [TASK], "starts": [], "parameters": {}}
+        register(RegisterJob.model_validate({**job, "project": root, "data": data}))
         promote(
             PromoteJob(
                 registry=registry,

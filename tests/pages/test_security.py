@@ -12,7 +12,9 @@ from components.pages.security import HEADERS, Guard
 from tests.pages.conftest import TASK, client_of
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.1", "", "[::1", "evil.example:5002"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.1", "", "[::1", "evil.example:5002"]
+)
 def test_another_host_is_refused(new_client: TestClient, host: str) -> None:
     answer = new_client.get("/", headers={"Host": host})
     assert answer.status_code == 421 and "is not this server" in answer.text
@@ -59,7 +61,8 @@ def test_forms_of_other_sites_are_refused(new_client: TestClient) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/static/../app.py", "/static/..%2fapp.py", "/static/%2e%2e/app.py", "/static/security.py", "/../params.yaml"]
+    "path",
+    ["/static/../app.py", "/static/..%2fapp.py", "/static/%2e%2e/app.py", "/static/security.py", "/../params.yaml"],
 )
 def test_no_other_file_is_served(new_client: TestClient, path: str) -> None:
     answer = new_client.get(path)
