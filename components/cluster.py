@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from types import ModuleType
 from typing import TypeVar
 
 import torch
@@ -104,7 +106,8 @@ def map_parallel(
             processes = min(len(pending), most or cores())
             pool = ProcessPoolExecutor(processes, mp_context=spawning, initializer=_end_with_parent)
             try:
-                futures = {pool.submit(_alone, function, item): index for index, item in pending.items()}
+                with _without_main(function):
+                    futures = {pool.submit(_alone, function, item): index for index, item in pending.items()}
                 for future in as_completed(futures):
                     result = future.result()
                     del pending[futures[future]]
@@ -115,6 +118,21 @@ def map_parallel(
                     raise TrainingError(ray_cluster.gave_up("a process was killed", retries=RETRIES)) from error
             finally:
                 pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _without_main(function: Callable[..., object]) -> Iterator[None]:
+    """A block in which processes start without the program's main module, which they would execute again: a script that
+    calls a function of this package outside of `if __name__ == "__main__"` would start itself."""
+    main = sys.modules["__main__"]
+    if function.__module__ == "__main__":
+        yield
+        return
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _end_with_parent() -> None:

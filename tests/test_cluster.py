@@ -140,6 +140,18 @@ def test_processes_end_with_their_parent(tmp_path: Path) -> None:
         pytest.fail("it goes on")
 
 
+def test_a_script_needs_no_main_guard(tmp_path: Path) -> None:
+    """Its processes do not execute it again."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from components import cluster; from components.settings.cluster import ClusterSettings\n"
+        "print(list(cluster.map_parallel(abs, [-2], settings=ClusterSettings(launcher='local'))))\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment)
+    assert done.stdout == "[(0, 2)]\n", done.stderr
+
+
 def lives(pid: int) -> bool:
     """Whether the process exists and is not a zombie."""
     try:

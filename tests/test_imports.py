@@ -48,7 +48,7 @@ def imports(sources: Mapping[str, str]) -> dict[str, set[str]]:
 
 def sources() -> dict[str, str]:
     found = {}
-    for file in (file for top in ("components", "flows") for file in (ROOT / top).rglob("*.py")):
+    for file in (file for top in ("components", "flows", "headstart") for file in (ROOT / top).rglob("*.py")):
         parts = file.relative_to(ROOT).with_suffix("").parts
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file.read_text(encoding="utf-8")
     return found
@@ -84,6 +84,7 @@ LAYERS = (
     ("account", "errors", "measurements", "processors", "progress", "tables"),
     ("artifacts", "code_identity", "data_version", "inputs", "storage"),
     ("settings", "formats", "scoring"),
+    ("starts",),
     ("tokenization", "tasks"),
     ("models", "ngrams", "tracking", "unlabelled", "words"),
     ("training",),

@@ -27,14 +27,22 @@ from components.tasks.folds import folds_of
 from components.tasks.kinds import scoring_for
 from components.tasks.results import KIND, RunResult, best_score, write_results
 from components.tasks.selection import Data, Predictions, System, predict
+from components.unlabelled.texts import read_unlabelled
 from components.words.classifier import WordsModel, save_words
 
 
 class BaselineJob(Section):
-    """Inputs of the stage; `examples` is the output directory of that stage."""
+    """Inputs of the stage.
+
+    Attributes:
+        examples: output directory of the stage `examples`.
+        output: directory to write.
+        unlabelled: output directory of the stage `unlabelled`, whose texts are used beside those of the train split.
+    """
 
     examples: Path
     output: Path
+    unlabelled: Path | None = None
 
 
 def baseline(job: BaselineJob) -> Path:
@@ -52,6 +60,7 @@ def baseline(job: BaselineJob) -> Path:
     strata = strata_of(train, facts.kind)
     scoring = scoring_for(facts.kind, facts.labels)
     splits = {name: read_split(job.examples, name) for name in ("dev", "test")}
+    inputs = train.fields + (read_unlabelled(job.unlabelled) if job.unlabelled is not None else [])
     systems = baselines_of(facts.kind, language=facts.language, which=facts.baselines)
     total = len(facts.budgets) * len(facts.seeds) * len(systems)
     best = BestModel(facts)
@@ -62,9 +71,7 @@ def baseline(job: BaselineJob) -> Path:
                 for seed in facts.seeds:
                     rows, short = sample_rows(strata, budget, seed=seed)
                     folds = _folds(facts, strata[rows], budget, seed=seed) if facts.selection == "budget" else None
-                    data = Data(
-                        train.take(rows), splits["dev"], splits["test"], train.fields, facts.labels, scoring, folds
-                    )
+                    data = Data(train.take(rows), splits["dev"], splits["test"], inputs, facts.labels, scoring, folds)
                     record = {
                         "budget": budget,
                         "seed": seed,

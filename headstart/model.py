@@ -1,0 +1,235 @@
+"""A model as it is used from Python: DataFrame in, DataFrame out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from components.artifacts import MANIFEST, read_manifest, writing
+from components.errors import ArtifactError
+from components.inference.loading import load_model
+from components.inference.prediction import Classifier, predict_rows
+from components.processors import cores
+from components.tasks.data import Fields
+from components.tasks.kinds import find_kind
+from components.tasks.task_io import TaskIO
+from components.training import threads
+from components.words.classifier import FORM, form_of
+from headstart.report import Report
+from headstart.tables import Data, InputError, Table, parsed, read_table
+
+KIND: Final = "classifier"
+#: File of a saved model with the names of its columns, the values of its classes, and the report.
+DESCRIPTION: Final = "headstart.json"
+#: Prefix of the columns of probabilities.
+PROBABILITY: Final = "probability_"
+
+
+class Model:
+    """A fitted or loaded model.
+
+    Args:
+        directory: complete directory of a classifier. It is copied, unless it is None.
+        classifier: what is loaded from the directory; None: loaded here.
+        columns: input of the task -> column of a DataFrame; None: as saved, else the names of the inputs.
+        classes: name of a label -> its value in the labelled data.
+        report: of the fit.
+
+    Attributes:
+        kind: of the task.
+        labels: names of the labels, in the order of the columns of `predict_proba`.
+        classes: the labels as in the labelled data (numbers stay numbers), in the same order.
+        report: what was tried in the fit; None for models that were trained otherwise.
+
+    Raises:
+        ArtifactError: the directory is incomplete or altered.
+    """
+
+    def __init__(
+        self,
+        directory: Path | None,
+        *,
+        classifier: Classifier | None = None,
+        columns: Mapping[str, str] | None = None,
+        classes: Mapping[str, Any] | None = None,
+        report: Report | None = None,
+    ) -> None:
+        described: dict[str, Any] = {}
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        if directory is not None:
+            self._folder = tempfile.TemporaryDirectory(prefix="headstart-model-")
+            described = _copy(Path(directory), Path(self._folder.name) / "model")
+        self._classifier = classifier if classifier is not None else self._loaded()
+        self._columns = dict(columns if columns is not None else described.get("columns", {}))
+        self._values = dict(classes if classes is not None else described.get("classes", {}))
+        saved = described.get("report")
+        self.report = report if report is not None else None if saved is None else Report.of(saved)
+
+    @property
+    def kind(self) -> str:
+        """Kind of task."""
+        return self._classifier.kind
+
+    @property
+    def labels(self) -> list[str]:
+        """Names of the labels."""
+        return list(self._classifier.labels)
+
+    @property
+    def classes(self) -> list[Any]:
+        """The labels as in the labelled data."""
+        return [self._values.get(label, label) for label in self.labels]
+
+    def predict(self, data: Data) -> pd.DataFrame:
+        """The predictions, in the order of the rows and with the index of a DataFrame.
+
+        Args:
+            data: a DataFrame, the path of a file, or a list: of texts, of pairs of texts, or of lists of words.
+
+        Returns:
+            For one label: `label`, `confidence`, and `probability_CLASS` for each class. For several labels: `labels`
+            and the probabilities. For numbers `value`; for tagging `tags` and `spans`. A row whose text is missing has
+            missing values.
+
+        Raises:
+            InputError: a column is missing, or a value is no text (row and column).
+        """
+        table = read_table(data)
+        outputs = self._io.outputs
+        names: list[str] = []
+        for name, kind in outputs.items():
+            names += [f"{PROBABILITY}{label}" for label in self.labels] if kind == "shares" else [name]
+        found = predict_rows(self._classifier, self._parsed(table))
+        rows = [dict.fromkeys(names) if answer is None else self._row(answer) for answer in found]
+        return pd.DataFrame(rows, columns=names, index=table.index)
+
+    def predict_proba(self, data: Data) -> NDArray[np.float64]:
+        """(N, C) probabilities of the labels, in the order of `classes`.
+
+        Raises:
+            InputError: as `predict`; a text is missing; or the kind of task has no probabilities.
+        """
+        if "shares" not in self._io.outputs.values():
+            raise InputError(f"predict_proba: a model of kind {self.kind} has no probabilities; use predict")
+        return np.asarray(self.answers(data), dtype=np.float64).reshape(-1, len(self.labels))
+
+    def answers(self, data: Data) -> list[NDArray[np.float32]]:
+        """The answers to N rows, in the form of `components.tasks.data.Answer`.
+
+        Raises:
+            InputError: as `predict`; or a text is missing.
+        """
+        table = read_table(data)
+        fields = self._parsed(table)
+        for number, parts in enumerate(fields):
+            if parts is None:
+                raise InputError(f"{table.place(number)}: the text is missing; fill it in, or use Model.predict")
+        complete = [parts for parts in fields if parts is not None]
+        return list(self._classifier.answer(complete)) if complete else []
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the model as a folder, which `load` reads; an existing model there is replaced.
+
+        Raises:
+            ArtifactError: the folder exists and is not a saved model, or the model runs with code of another version.
+        """
+        folder = Path(folder)
+        if self._folder is None:
+            raise ArtifactError("this model runs with the code it was registered with, and cannot be saved")
+        if folder.exists() and not (folder / MANIFEST).is_file() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ArtifactError(f"{folder}: exists and is not a saved model; choose another folder")
+        source = Path(self._folder.name) / "model"
+        described = {
+            "columns": self._columns,
+            "classes": self._values,
+            "report": None if self.report is None else self.report.as_dict(),
+        }
+        with writing(folder, kind=KIND) as draft:
+            draft.facts.update(read_manifest(source, kind=KIND).facts)
+            shutil.copytree(source, draft.path, dirs_exist_ok=True, ignore=shutil.ignore_patterns(MANIFEST))
+            (draft.path / DESCRIPTION).write_text(json.dumps(described, ensure_ascii=False, indent=1) + "\n")
+        return folder
+
+    @property
+    def _io(self) -> TaskIO:
+        return find_kind(self.kind).io
+
+    def _loaded(self) -> Classifier:
+        assert self._folder is not None
+        directory = Path(self._folder.name) / "model"
+        if form_of(directory) != FORM:
+            threads.own(cores())  # as in `headstart serve`
+        return load_model(directory)
+
+    def _parsed(self, table: Table) -> list[Fields | None]:
+        """The inputs of the task in a table. A table with one column, or one column of text, need not name it."""
+        columns = {name: self._columns.get(name, name) for name in self._io.inputs}
+        missing = [column for column in columns.values() if column not in table.columns]
+        if table.is_named and missing and len(columns) == 1:
+            texts = [name for name, values in table.columns.items() if any(isinstance(one, str) for one in values)]
+            if len(texts) == 1:
+                columns = dict.fromkeys(columns, texts[0])
+        return parsed(table, self._io, columns)
+
+    def _row(self, answer: Mapping[str, Any]) -> dict[str, Any]:
+        row: dict[str, Any] = {}
+        for name, kind in self._io.outputs.items():
+            value = answer[name]
+            if kind == "shares":
+                row |= {f"{PROBABILITY}{label}": share for label, share in value.items()}
+            elif name == "label":
+                row[name] = self._values.get(value, value)
+            elif name in ("labels", "tags"):
+                row[name] = [self._values.get(label, label) for label in value]
+            else:
+                row[name] = value
+        return row
+
+    def __repr__(self) -> str:
+        what = f"{len(self.labels)} labels" if self.labels else "numbers"
+        best = "" if self.report is None else f", {self.report.chosen}"
+        return f"Model({self.kind}, {what}{best})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._folder is None:
+            raise ArtifactError("this model runs with the code it was registered with, and cannot be copied")
+        root = Path(self._folder.name) / "model"
+        files = {str(path.relative_to(root)): path.read_bytes() for path in _files(root)}
+        return {"files": files, "columns": self._columns, "values": self._values, "report": self.report}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="headstart-model-")
+        for name, content in state["files"].items():
+            path = Path(self._folder.name) / "model" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        self._columns, self._values, self.report = state["columns"], state["values"], state["report"]
+        self._classifier = self._loaded()
+
+
+def _files(root: Path) -> Sequence[Path]:
+    return sorted(path for path in root.rglob("*") if path.is_file())
+
+
+def _copy(source: Path, target: Path) -> dict[str, Any]:
+    """Copy a complete directory without the description of a saved model, which is returned."""
+    facts = read_manifest(source, kind=KIND, verify=True)
+    described: dict[str, Any] = {}
+    with writing(target, kind=KIND) as draft:
+        draft.facts.update(facts.facts)
+        for name in facts.files:
+            if name == DESCRIPTION:
+                described = json.loads((source / name).read_text(encoding="utf-8"))
+                continue
+            path = draft.path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source / name, path)
+    return described

@@ -1,0 +1,143 @@
+"""What was tried in a fit, with cross-validated scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from components.evaluation.intervals import interval
+from components.scoring import title
+from components.scoring.base import resampled
+from components.tasks.budgets import ALL
+from components.tasks.data import Split
+from components.tasks.kinds import scoring_for
+from components.tasks.results import OUT_OF_FOLD, best_score, read_answers
+
+RESAMPLES: Final = 1000
+CONFIDENCE: Final = 0.95
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One system, or one of its ways to learn.
+
+    Attributes:
+        system: name.
+        way: way to learn; empty for systems with one way.
+        score: cross-validated; None: left out, because it would take too long for this number of labels.
+        low, high: confidence interval of the score over the rows; None where the rows were not kept.
+        seconds: of the cross-validation and of training.
+    """
+
+    system: str
+    way: str = ""
+    score: float | None = None
+    low: float | None = None
+    high: float | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was tried and chosen.
+
+    Attributes:
+        kind: of the task.
+        metric: by which systems are compared.
+        labels: number of labelled rows that were learned from, choices included.
+        folds: of the cross-validation.
+        chosen: name of the chosen system, and its way to learn.
+        tried: all systems.
+        notes: what a person should know: rows without a label, missing starts.
+    """
+
+    kind: str
+    metric: str
+    labels: int
+    folds: int
+    chosen: str
+    way: str
+    tried: list[Tried] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def best(self) -> Tried:
+        """The chosen system."""
+        return next(one for one in self.tried if one.system == self.chosen and one.low is not None)
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row per system and way to learn: system, way, the metric, low, high, seconds, chosen."""
+        rows = [
+            {
+                "system": one.system,
+                "way": one.way,
+                self.metric: one.score,
+                "low": one.low,
+                "high": one.high,
+                "seconds": one.seconds,
+                "chosen": one is self.best,
+            }
+            for one in self.tried
+        ]
+        return pd.DataFrame(rows)
+
+    def __str__(self) -> str:
+        best = self.best
+        way = f" ({self.way})" if self.way else ""
+        lines = [
+            f"{self.chosen}{way}: {title(self.metric)} {best.score:.3f} [{best.low:.3f}, {best.high:.3f}], "
+            f"{self.folds}-fold cross-validation within {self.labels} labels",
+            self.table.to_string(index=False, float_format=lambda value: f"{value:.3f}", na_rep=""),
+        ]
+        return "\n".join([*lines, *self.notes])
+
+    def _repr_html_(self) -> str:
+        first, *_ = str(self).splitlines()
+        return f"<p>{first}</p>" + str(self.table.to_html(index=False, na_rep="", float_format="{:.3f}".format))
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as JSON."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, described: dict[str, Any]) -> Report:
+        """The report that `as_dict` has described."""
+        return cls(**{**described, "tried": [Tried(**one) for one in described["tried"]]})
+
+
+def tried_of(
+    directory: Path, records: Sequence[dict[str, Any]], *, train: Split, kind: str, labels: Sequence[str]
+) -> list[Tried]:
+    """The entries of a stage's output, each system followed by its ways to learn.
+
+    Args:
+        directory: output of the stage `finetune` or `baseline`.
+        records: of its runs.
+        train: the labelled rows.
+        kind: of the task.
+        labels: names of the labels.
+    """
+    scoring = scoring_for(kind, labels)
+    answers = read_answers(directory, OUT_OF_FOLD)
+    found = []
+    for record in records:
+        predicted = answers[record["system"], ALL, record["seed"]]
+        rows = scoring.statistics(train.fields, train.targets, predicted)
+        (sums,) = resampled([rows], resamples=RESAMPLES)
+        score = best_score(record)
+        bounds = interval(np.array([score]), scoring.scores(sums)[scoring.main], confidence=CONFIDENCE)
+        bounds = bounds.within(*scoring.ranges[scoring.main])
+        ways = record.get("ways", [])
+        found.append(Tried(record["system"], record.get("way", ""), score, bounds.low, bounds.high, record["seconds"]))
+        found += [
+            Tried(record["system"], way["way"], way["score"], seconds=way["seconds"])
+            for way in ways
+            if way["way"] != record.get("way")
+        ]
+    return found

@@ -1,0 +1,33 @@
+"""The encoder that a fit starts from."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from components.artifacts import MANIFEST, read_manifest
+from components.interchange.importing import import_encoder, source_digest
+from components.models.encoder import KIND
+from components.starts.cache import folder_of
+
+
+def encoder_of(start: str | Path, *, folder: Path) -> tuple[str, Path]:
+    """The name and the encoder directory of a start; a published model is converted once.
+
+    Args:
+        start: folder of a published model, encoder directory, or name of an installed start.
+        folder: where a converted model is kept.
+
+    Raises:
+        ConfigError: there is no such folder and no such start, or the start is not installed.
+        ArtifactError: the model cannot be imported.
+    """
+    source = folder_of(start)
+    name = re.sub(r"[^A-Za-z0-9]+", "-", source.name).strip("-").lower() or "start"
+    if (source / MANIFEST).is_file():
+        read_manifest(source, kind=KIND)
+        return name, source
+    output = folder / source_digest(source)[:16]
+    if not (output / MANIFEST).is_file():
+        import_encoder(source, output=output)
+    return name, output

@@ -1,0 +1,204 @@
+"""What a user passes as data, as rows with a place for messages.
+
+Data are a DataFrame, a Series, the path of a file (csv, tsv, jsonl, parquet; lines of a .txt), a list of dicts, or a
+list or array of inputs: texts, pairs of texts, or lists of words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from components.errors import DataError, nearest
+from components.formats.rows import READERS, open_rows
+from components.inference.prediction import LONGEST
+from components.tasks.data import Fields
+from components.tasks.task_io import TaskIO
+
+#: Name of the column of a list of inputs.
+INPUT = "input"
+Data = Any
+
+
+class InputError(DataError, ValueError):
+    """An argument or a value of the data is wrong; a ValueError too, as in scikit-learn."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows and their places.
+
+    Attributes:
+        columns: name -> one value per row; a missing value is None.
+        place: number of a row -> its place, for messages.
+        index: of a DataFrame or Series; None for other data.
+        source: what the data are, for messages.
+    """
+
+    columns: Mapping[str, list[Any]]
+    place: Callable[[int], str]
+    index: pd.Index | None = None
+    source: str = "the data"
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), []))
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the columns have names that the user has given."""
+        return list(self.columns) != [INPUT]
+
+    def column(self, name: str) -> list[Any]:
+        """The values of a column.
+
+        Raises:
+            InputError: there is none.
+        """
+        if name not in self.columns:
+            raise InputError(f"{self.source}: has no column {name!r}{nearest(name, self.columns)}")
+        return self.columns[name]
+
+
+def read_table(data: Data) -> Table:
+    """The rows of any data.
+
+    Raises:
+        InputError: the data have another form.
+        DataError: a file is missing or damaged (file and line).
+    """
+    if isinstance(data, pd.DataFrame):
+        names = [str(name) for name in data.columns]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InputError(f"the DataFrame has two columns {twice!r}; rename one")
+        columns = {name: _values(data.iloc[:, number].tolist()) for number, name in enumerate(names)}
+        return Table(columns, _place(data.index), data.index, "the DataFrame")
+    if isinstance(data, pd.Series):
+        return Table({INPUT: _values(data.tolist())}, _place(data.index), data.index, "the Series")
+    if isinstance(data, str | Path):
+        return _read_file(Path(data))
+    if isinstance(data, np.ndarray):
+        return Table({INPUT: _values(_of_array(data))}, _row, source="the array")
+    if isinstance(data, Mapping):
+        return read_table(pd.DataFrame(dict(data)))
+    if isinstance(data, Sequence) and not isinstance(data, bytes):
+        if data and all(isinstance(row, Mapping) for row in data):
+            names = list(dict.fromkeys(name for row in data for name in row))
+            return Table({name: _values([row.get(name) for row in data]) for name in names}, _row, source="the list")
+        return Table({INPUT: _values(list(data))}, _row, source="the list")
+    raise InputError(
+        f"data: {type(data).__name__} is not supported; give a DataFrame, the path of a csv, tsv, jsonl or parquet "
+        "file, a list of dicts, or a list of texts"
+    )
+
+
+def parsed(table: Table, task_io: TaskIO, columns: Mapping[str, str]) -> list[Fields | None]:
+    """The inputs of a task in the rows; None: a part of the input is missing.
+
+    Args:
+        table: the rows.
+        task_io: of the kind of task.
+        columns: input of the task -> column of the table, for tables with names.
+
+    Raises:
+        InputError: a column is missing, or a value has the wrong type (row and column).
+    """
+    found: list[Fields | None] = []
+    single = len(task_io.inputs) == 1
+    sources = {name: table.column(columns[name]) for name in task_io.inputs} if table.is_named else {}
+    for number in range(len(table)):
+        if table.is_named:
+            row = {name: values[number] for name, values in sources.items()}
+        else:
+            value = table.columns[INPUT][number]
+            row = dict.fromkeys(task_io.inputs, None)
+            if single:
+                row = dict.fromkeys(task_io.inputs, list(value) if isinstance(value, tuple) else value)
+            elif value is not None:
+                if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != len(task_io.inputs):
+                    raise InputError(f"{table.place(number)}: {value!r:.60}: expected {' and '.join(task_io.inputs)}")
+                row = dict(zip(task_io.inputs, value, strict=True))
+        found.append(_fields(row, task_io, table, number, columns))
+    return found
+
+
+def _fields(row: Mapping[str, Any], task_io: TaskIO, table: Table, number: int, columns: Mapping[str, str]) -> Any:
+    def where(name: str) -> str:
+        return table.place(number) + (f", column {columns[name]!r}" if table.is_named else "")
+
+    try:
+        fields = task_io.parse(row)
+    except ValueError as error:
+        name = next((name for name in task_io.inputs if repr(name) in str(error)), next(iter(task_io.inputs)))
+        kind = "a list of words" if task_io.inputs[name] == "texts" else "text"
+        raise InputError(
+            f"{where(name)}: is {type(row[name]).__name__} ({row[name]!r:.40}), expected {kind}; convert it, for "
+            "example with astype(str), or leave the row out"
+        ) from error
+    for part in fields or ():
+        if "\0" in part:
+            raise InputError(f"{table.place(number)}: contains a NUL character; remove it")
+        if len(part) > LONGEST:
+            raise InputError(f"{table.place(number)}: {len(part):,} characters, more than {LONGEST:,}; cut the text")
+    return fields
+
+
+def _values(values: list[Any]) -> list[Any]:
+    """The values with None for missing ones, and Python's types for NumPy's."""
+    return [_value(value) for value in values]
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return _values(value.tolist())
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if value is None or value is pd.NA or value is pd.NaT or value != value else value
+
+
+def _of_array(array: np.ndarray) -> list[Any]:
+    """(N,) or (N, 1) -> N values; (N, 2) -> N pairs."""
+    if array.ndim == 2 and array.shape[1] == 2:
+        return [tuple(row) for row in array.tolist()]
+    if array.ndim == 2 and array.shape[1] == 1:
+        return list(array[:, 0].tolist())
+    if array.ndim != 1:
+        raise InputError(f"data: an array of shape {array.shape}; expected (N,) texts or (N, 2) pairs of texts")
+    return list(array.tolist())
+
+
+def _row(number: int) -> str:
+    return f"row {number}"
+
+
+def _place(index: pd.Index) -> Callable[[int], str]:
+    if isinstance(index, pd.RangeIndex) and index.start == 0 and index.step == 1:
+        return _row
+    return lambda number: f"row {number} (index {index[number]!r})"
+
+
+def _read_file(path: Path) -> Table:
+    if not path.is_file():
+        raise InputError(f"{path}: does not exist; to pass one text, put it in a list")
+    if path.suffix == ".txt":
+        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        return Table({INPUT: lines}, lambda number: f"{path}, text {number + 1}", source=str(path))
+    if path.suffix not in READERS:
+        raise InputError(f"{path}: unknown format {path.suffix or '(no suffix)'!r}; known: {', '.join(READERS)}, .txt")
+    places: list[str] = []
+    rows: list[dict[str, Any]] = []
+    with ExitStack() as stack:
+        opened = open_rows(path, stack)
+        names = dict.fromkeys(opened.names)
+        for where, row in opened.rows:
+            places.append(where)
+            rows.append(row)
+            names |= dict.fromkeys(row)
+    columns = {name: _values([row.get(name) for row in rows]) for name in names}
+    return Table(columns, lambda number: places[number], source=str(path))

@@ -1,0 +1,289 @@
+"""`fit`, `load` and the models that they return."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import headstart
+from components.artifacts import read_manifest
+from components.errors import ArtifactError, HeadstartError
+from components.inference.loading import load_model
+from components.inference.prediction import predict_file
+from headstart import Model, fit, load
+from headstart.tables import InputError
+from headstart.tasks import language_of, read_task
+from tests.example_task import ROWS, rows
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_frame_in_frame_out(frame: pd.DataFrame, later: pd.DataFrame, capfd: pytest.CaptureFixture[str]) -> None:
+    model = fit(frame, verbose=False)
+    assert capfd.readouterr() == ("", "")
+    found = model.predict(later)
+    assert list(found.columns) == [
+        "label",
+        "confidence",
+        *(f"probability_{name}" for name in ("animal", "fruit", "metal")),
+    ]
+    assert list(found.index) == list(later.index)
+    assert (found["label"] == later["label"]).mean() >= 0.9
+    shares = found.filter(like="probability_").to_numpy()
+    assert np.array_equal(shares, model.predict_proba(later))
+    assert np.allclose(shares.sum(1), 1)
+    assert np.array_equal(found["confidence"], shares.max(1))
+    report = model.report
+    assert report is not None
+    assert (report.labels, report.folds, report.metric) == (30, 5, "macro_f1")
+    assert report.best.score == max(one.score for one in report.tried if one.score is not None)
+    assert report.best.low <= report.best.score <= report.best.high
+    assert {one.system for one in report.tried} == {
+        "tfidf-words",
+        "tfidf-words-pairs",
+        "latent-words",
+        "most-frequent",
+    }
+    assert report.table["chosen"].sum() == 1
+    assert report.chosen in str(report) and "within 30 labels" in str(report)
+
+
+def test_progress_is_shown(frame: pd.DataFrame, capfd: pytest.CaptureFixture[str]) -> None:
+    fit(frame)
+    out, shown = capfd.readouterr()
+    assert out == ""
+    assert "baseline task" in shown and "100%" in shown
+
+
+def test_forms_of_data_give_the_same_model(frame: pd.DataFrame, fitted: Model, tmp_path: Path) -> None:
+    texts, labels = frame["text"].tolist(), frame["label"].tolist()
+    frame.rename(columns={"text": "said", "label": "about"}).assign(number=1).to_csv(tmp_path / "rows.csv", index=False)
+    models = [
+        fitted,
+        fit(texts, label=labels, verbose=False),
+        fit(np.array(texts), label=pd.Series(labels), verbose=False),
+        fit(frame.to_dict("records"), verbose=False),
+        fit(tmp_path / "rows.csv", text="said", label="about", verbose=False),
+    ]
+    first = models[0].predict(texts)
+    for model in models[1:]:
+        pd.testing.assert_frame_equal(model.predict(texts), first, check_exact=True)
+    # The columns of the fit are those of later data; a table with one column of text need not name it.
+    renamed = pd.DataFrame({"said": texts, "other": texts[::-1]})
+    pd.testing.assert_frame_equal(models[4].predict(renamed), first, check_exact=True)
+    pd.testing.assert_frame_equal(models[4].predict(pd.DataFrame({"anything": texts})), first, check_exact=True)
+
+
+def test_saved_model_predicts_the_same_as_the_command(fitted: Model, later: pd.DataFrame, tmp_path: Path) -> None:
+    model = fitted
+    folder = model.save(tmp_path / "saved")
+    assert read_manifest(folder, verify=True).kind == "classifier"
+    expected = model.predict(later)
+    again = load(folder)
+    pd.testing.assert_frame_equal(again.predict(later), expected, check_exact=True)
+    assert model.report is not None
+    assert again.report == model.report
+    assert repr(again) == f"Model(classification, 3 labels, {model.report.chosen})"
+    # As `headstart predict` and `headstart serve` load and answer.
+    later.to_json(tmp_path / "later.jsonl", orient="records", lines=True)
+    source = pd.read_json(tmp_path / "later.jsonl", lines=True)[["text"]]
+    source.to_csv(tmp_path / "later.csv", index=False)
+    predict_file(tmp_path / "later.csv", output=tmp_path / "out.parquet", classifier=load_model(folder))
+    written = pd.read_parquet(tmp_path / "out.parquet")
+    assert written["confidence"].tolist() == expected["confidence"].tolist()
+    assert written["prediction"].tolist() == expected["label"].tolist()
+    # It is replaced, but no other folder is.
+    model.save(folder)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_text("mine")
+    with pytest.raises(ArtifactError, match="exists and is not a saved model"):
+        model.save(tmp_path / "other")
+    (folder / "words.json").write_text("{}")
+    with pytest.raises(ArtifactError, match="words.json"):
+        load(folder)
+
+
+def test_start_with_an_encoder(
+    frame: pd.DataFrame,
+    later: pd.DataFrame,
+    make_encoder: Callable[..., Path],
+    in_process: None,
+    tmp_path: Path,
+) -> None:
+    model = fit(frame, start=make_encoder("bert"), minutes=1, folds=2, folder=tmp_path / "work", verbose=False)
+    assert model.report is not None
+    tried = {(one.system, one.way) for one in model.report.tried}
+    assert ("encoder-bert-true-pretrained", "features") in tried
+    assert ("encoder-bert-true-pretrained", "contrastive") in tried
+    # The run's folder holds the same model.
+    run = load(tmp_path / "work")
+    pd.testing.assert_frame_equal(run.predict(later), model.predict(later), check_exact=True)
+    with pytest.raises(InputError, match=r"has no task 'tusk'; did you mean 'task'"):
+        load(tmp_path / "work", task="tusk")
+    # The encoder's model, whichever has won.
+    fine = load(tmp_path / "work" / "finetuned" / "task" / "encoder-bert-true-pretrained" / "classifier")
+    pd.testing.assert_frame_equal(
+        load(fine.save(tmp_path / "saved")).predict(later), fine.predict(later), check_exact=True
+    )
+    # A repeated call continues an interrupted one, and ends with the same model.
+    again = fit(frame, start=make_encoder("bert"), minutes=1, folds=2, folder=tmp_path / "work", verbose=False)
+    pd.testing.assert_frame_equal(again.predict(later), model.predict(later), check_exact=True)
+
+
+@pytest.mark.parametrize("kind", ["classification", "multilabel", "regression", "pair"])
+def test_kinds_with_words(kind: str) -> None:
+    data = pd.DataFrame([ROWS[kind](row) for row in rows(6)])
+    model = fit(data, verbose=False)
+    assert model.kind == kind
+    inputs = data[[name for name in ("text", "first", "second") if name in data]]
+    found = model.predict(inputs)
+    assert len(found) == len(data)
+    if kind == "multilabel":
+        assert list(found.columns[:1]) == ["labels"]
+        assert (
+            np.mean([set(one) == set(other) for one, other in zip(found["labels"], data["label"], strict=True)]) > 0.5
+        )
+    elif kind == "regression":
+        assert list(found.columns) == ["value"]
+        with pytest.raises(InputError, match="has no probabilities"):
+            model.predict_proba(inputs)
+    elif kind == "pair":
+        listed = list(zip(data["first"], data["second"], strict=True))
+        pd.testing.assert_frame_equal(model.predict(listed), found, check_exact=True)
+
+
+@pytest.mark.parametrize("kind", ["tagging", "similarity"])
+def test_kinds_that_need_a_start(kind: str, make_encoder: Callable[..., Path], in_process: None) -> None:
+    data = pd.DataFrame([ROWS[kind](row) for row in rows(3)])
+    with pytest.raises(InputError, match=f"kind {kind} needs an encoder"):
+        fit(data, verbose=False)
+    model = fit(data, start=make_encoder("bert"), minutes=1, folds=2, verbose=False)
+    assert model.kind == kind
+    found = model.predict(data)
+    assert list(found.columns) == (["tags", "spans"] if kind == "tagging" else ["value"])
+    if kind == "tagging":
+        assert [len(tags) for tags in found["tags"]] == [len(words) for words in data["words"]]
+        pd.testing.assert_frame_equal(model.predict(data["words"].tolist()), found, check_exact=True)
+
+
+def test_labels_keep_their_types(frame: pd.DataFrame, tmp_path: Path) -> None:
+    numbers = frame["label"].map({"animal": 10, "fruit": 9, "metal": 2})
+    model = fit(frame["text"], label=numbers, verbose=False)
+    assert model.classes == [10, 2, 9]  # sorted as text
+    assert set(model.predict(frame["text"])["label"]) == {2, 9, 10}
+    assert load(model.save(tmp_path / "saved")).classes == [10, 2, 9]
+
+
+def test_rows_without_a_label_and_texts_without_labels(frame: pd.DataFrame, tmp_path: Path) -> None:
+    partly = frame.copy()
+    partly.iloc[20:, 1] = None
+    model = fit(partly, verbose=False)
+    assert model.report is not None
+    assert model.report.labels == 20
+    assert "10 rows have no label; their texts are used without one." in model.report.notes
+    (tmp_path / "more.txt").write_text("\n".join(frame["text"][20:]) + "\n")
+    other = fit(frame[:20], unlabelled=[tmp_path / "more.txt"], verbose=False)
+    assert other.report is not None
+    scores = {one.system: one.score for one in model.report.tried}
+    assert {one.system: one.score for one in other.report.tried} == scores
+    # They are used: the latent vectors are fitted on them.
+    alone = fit(frame[:20], verbose=False)
+    assert alone.report is not None
+    assert {one.system: one.score for one in alone.report.tried} != scores
+
+
+def test_missing_texts_have_no_prediction(fitted: Model) -> None:
+    found = fitted.predict(["the apple", None, "  ", float("nan")])
+    assert found["label"].isna().tolist() == [False, True, True, True]
+    assert fitted.predict([]).empty
+    with pytest.raises(InputError, match="row 1: the text is missing"):
+        fitted.predict_proba(["the apple", ""])
+
+
+@pytest.mark.parametrize(
+    ("data", "arguments", "message"),
+    [
+        ({"text": ["a", "b"], "label": ["x", "y"]}, {"text": "txt"}, r"no column 'txt'; did you mean 'text'"),
+        ({"a": ["t", "u"], "b": ["v", "w"], "c": [1, 2]}, {}, r"which column holds the labels\?.*columns: a, b, c"),
+        ({"text": ["a", None], "label": ["x", "y"]}, {}, r"row 1, column 'text': the text is missing"),
+        ({"text": ["a", 5], "label": ["x", "y"]}, {}, r"row 1, column 'text': is int \(5\), expected text"),
+        ({"text": ["a", "b"], "label": ["x", "x"]}, {}, r"only one class \('x'\)"),
+        ({"text": ["a", "b"], "label": ["x", None]}, {}, r"1 labelled row"),
+        ({"text": ["a", "b"], "label": [0.5, "much"]}, {"kind": "regression"}, r"row 1, column 'label': 'much' is not"),
+        ({"words": [["a", "b"]] * 2, "tags": [["O"]] * 2}, {}, r"row 0, column 'tags': 1 tags for 2 words"),
+        ({"text": ["a", "b"], "label": ["x", "y"]}, {"kind": "clasification"}, r"did you mean 'classification'"),
+        ({"text": ["a\0", "b"], "label": ["x", "y"]}, {}, r"row 0: contains a NUL character"),
+        ({"text": ["a", "b"], "label": ["x", "y"]}, {"start": "all-MiniLM"}, r"did you mean 'all-MiniLM-L6-v2'"),
+        ({"text": ["a", "b"], "label": ["x", "y"]}, {"folds": 1}, r"folds: 1; two or more"),
+        ([], {"label": []}, r"holds no rows"),
+        (["a", "b"], {"label": ["x"]}, r"1 labels for 2 rows"),
+        (["a", "b"], {}, r"label: is missing"),
+        ("nowhere.csv", {}, r"nowhere.csv: does not exist"),
+        (5, {}, r"int is not supported"),
+    ],
+)
+def test_errors_say_where_and_what_to_do(data: object, arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(HeadstartError, match=message):
+        fit(pd.DataFrame(data) if isinstance(data, dict) else data, verbose=False, **arguments)
+
+
+def test_errors_name_the_index_and_the_line(fitted: Model, later: pd.DataFrame, tmp_path: Path) -> None:
+    broken = later.astype(object)
+    broken.iloc[2, 0] = 7
+    with pytest.raises(InputError, match=r"row 2 \(index 'row-2'\), column 'text': is int"):
+        fit(broken, verbose=False)
+    with pytest.raises(InputError, match=r"row 2 \(index 'row-2'\), column 'text': is int"):
+        fitted.predict(broken)
+    (tmp_path / "rows.csv").write_text("text,label\na b,x\n,y\n")
+    with pytest.raises(InputError, match=r"rows.csv, line 3, column 'text': the text is missing"):
+        fit(tmp_path / "rows.csv", verbose=False)
+
+
+def test_columns_are_found() -> None:
+    named = pd.DataFrame({"id": [1, 2, 3], "Review": ["good", "bad", "so so"], "stars": ["5", "1", "3"]})
+    assert read_task(named, text=None, label="stars", kind=None, language=None).columns == {"text": "Review"}
+    pairs = pd.DataFrame({"premise": ["a", "b"], "hypothesis": ["c", "d"], "label": ["yes", "no"]})
+    found = read_task(pairs, text=None, label=None, kind=None, language=None)
+    assert (found.kind, found.columns) == ("pair", {"first": "premise", "second": "hypothesis"})
+    scores = read_task(["a", "b", "c"], text=None, label=[1.5, 2, 3], kind=None, language=None)
+    assert (scores.kind, scores.targets) == ("regression", [1.5, 2.0, 3.0])
+
+
+def test_language_by_script() -> None:
+    assert language_of(["plain English"]) == "en"
+    assert language_of(["ขอสอบถามยอดค่าใช้จ่าย", "promotion"]) == "th"
+    assert language_of(["日本語の文章です"]) == "ja"
+    assert language_of(["中文句子"]) == "zh"
+
+
+def test_loading_names_what_is_wrong(tmp_path: Path, make_encoder: Callable[..., Path]) -> None:
+    with pytest.raises(ArtifactError, match="neither a saved model nor the folder of a run"):
+        load(tmp_path)
+    with pytest.raises(ArtifactError, match="does not exist"):
+        load(tmp_path / "nothing")
+    with pytest.raises(ArtifactError, match=r"an output of another kind \(encoder\)"):
+        load(make_encoder("bert"))
+
+
+def test_the_import_needs_no_workflow_libraries() -> None:
+    """Neither the import nor a fit loads Prefect, DVC, Ray, MLflow or boto3."""
+    script = f"""
+import json, sys
+from headstart import fit
+data = [json.loads(line) for line in {json.dumps([json.dumps(row) for row in rows(4)])}]
+model = fit(data, text="text", label="label", verbose=False)
+model.predict(["the apple"])
+print(sorted({{"prefect", "dvc", "ray", "mlflow", "boto3"}} & sys.modules.keys()))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]", done.stderr
+    assert set(headstart.__all__) <= set(dir(headstart))
+    with pytest.raises(AttributeError, match="no attribute 'fitt'"):
+        headstart.fitt  # noqa: B018
