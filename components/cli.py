@@ -287,8 +287,8 @@ def record(
     print(recording.write_result(result, Path()))
 
 
-@app.command()
-def label(
+@app.command("predict-file")
+def predict_file(
     source: Path,
     output: Path,
     *,
@@ -354,6 +354,43 @@ def label(
     print(f"{output}: {done.rows} rows" + (f", {done.empty} without input" if done.empty else ""))
     if done.rejected:
         print(f"{rejects}: {done.rejected} rejected rows")
+
+
+@app.command()
+def suggest(
+    *,
+    task: Task = "",
+    count: Annotated[int, typer.Option(help="Number of texts.", min=1)] = 50,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="File or folder of texts (csv, tsv, jsonl, parquet, txt); by default rows of train without a label, "
+            "otherwise the domain.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="csv or jsonl file to write; TASK-to-label.csv by default.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="auto, champion, frozen (encoder of the run) or words.")] = "auto",
+    balanced: Annotated[
+        bool, typer.Option("--balanced/--not-balanced", help="Whether labels with few texts are preferred.")
+    ] = True,
+    seed: Annotated[int, typer.Option(help="Seed of the random choice.")] = 0,
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Choose the texts that should be labelled next and write them with an empty column of labels."""
+    from components.labelling import command
+
+    settings, source, output = load_params(params), source and source.resolve(), output and output.resolve()
+    if root := find_repository(params.parent):
+        output = output or Path.cwd() / f"{task or settings.run.tasks[0]}-to-label.csv"
+        os.chdir(root)
+    threads.own(cores())
+    for line in command.suggest(
+        settings, task=task, count=count, file=source, output=output, model=model, balanced=balanced, seed=seed
+    ):
+        print(line)
 
 
 @app.command()
@@ -531,6 +568,7 @@ FLOWS = {
     "predict": "Label a csv, tsv, jsonl or parquet file with the champion.",
     "drill": "Break things on purpose on a throw-away copy of a tiny project, and report what follows.",
     "gc": "Delete old checkpoints, caches, versions and logs; without --yes, only list them.",
+    "label": "Merge the answers in a file into the labelled data, with who and when; --undo takes them back.",
     "promote": "Compare the challenger with the champion again, or choose the champion: --version V --reason TEXT.",
 }
 

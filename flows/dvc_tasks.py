@@ -106,7 +106,16 @@ def skip_stage(stage: Stage) -> State[str]:
 def add_data(root: Path) -> None:
     """Run `dvc add data`, so that data.dvc identifies the data of the run."""
     _say("new version of data/: dvc add", source="data")
-    run_command((*DVC, "add", "--quiet", "data"), source="data", root=root, limit_s=6 * 3600)
+    add_folder(Path("data"), root=root)
+
+
+def add_folder(path: Path, *, root: Path) -> None:
+    """Run `dvc add` for a file or folder, so that its .dvc file identifies its content.
+
+    Raises:
+        StageError: the command failed.
+    """
+    run_command((*DVC, "add", "--quiet", str(path)), source=path.name, root=root, limit_s=6 * 3600)
 
 
 def read_plan(pipeline: Path, *, root: Path) -> Plan:

@@ -1,4 +1,4 @@
-"""Label a file with the champion. The work is done by `headstart label` in a process of its own."""
+"""Label a file with the champion. The work is done by `headstart predict-file` in a process of its own."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from flows.repository import find_root
     retry_condition_fn=is_retriable,
 )
 def label(source: str, output: str, *, flags: list[str], root: Path) -> str:
-    """Run `headstart label`; returns the path of the output.
+    """Run `headstart predict-file`; returns the path of the output.
 
     Raises:
         StageError: there is no champion, the file is damaged, a column is missing.
     """
-    run_headstart("label", source, output, *flags, source="predict", root=root)
+    run_headstart("predict-file", source, output, *flags, source="predict", root=root)
     return output
 
 

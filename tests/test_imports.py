@@ -95,7 +95,7 @@ LAYERS = (
     ("registry", "telemetry"),
     ("pipeline", "serving"),
     ("monitoring", "costs"),
-    ("studies", "lineage"),
+    ("studies", "lineage", "labelling"),
     ("pages",),
     ("cli",),
 )

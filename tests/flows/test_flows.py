@@ -36,7 +36,7 @@ def test_predict_runs_headstart_label(project: Path, prefect_server: None, monke
         output
     )
     flags = ("--column", "text=body", "--params", params, "--task", "aws-type")
-    assert calls == [(("label", str(source), str(output), *flags), {"source": "predict", "root": project})]
+    assert calls == [(("predict-file", str(source), str(output), *flags), {"source": "predict", "root": project})]
 
 
 def test_predict_prints_an_error_once(

@@ -1,0 +1,183 @@
+"""What is known about texts before they are labelled: features, and probabilities of labels.
+
+The champion is used if there is one that has all labels of the data. Otherwise a logistic regression on features
+that no label has formed: those of an encoder of the run, or latent semantic and word vectors of the texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from components.artifacts import is_complete
+from components.errors import HeadstartError
+from components.settings.finetune import FinetuneSettings
+from components.settings.params import Params
+from components.tasks.data import Fields
+
+#: Number of features of the champion that are kept; more are projected at random, which keeps distances
+#: (Johnson and Lindenstrauss 1984).
+WIDTH: Final = 384
+#: Inverse strength of the penalty of the regression on features with norm 1.
+STRENGTH: Final = 10.0
+#: Beginning of the address of a database file.
+SQLITE: Final = "sqlite:///"
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known about N texts.
+
+    Attributes:
+        features: (N, D).
+        probabilities: (N, C); None: there is no model.
+        labels: C names.
+        source: of features and probabilities, in words.
+        labelled: (L, D) features of the labelled texts; None: they were not computed.
+    """
+
+    features: Floats
+    probabilities: Floats | None
+    labels: list[str]
+    source: str
+    labelled: Floats | None = None
+
+
+@dataclass(frozen=True)
+class Training:
+    """Labelled texts.
+
+    Attributes:
+        fields: L texts.
+        targets: L vectors of label indices.
+        labels: C names.
+        exclusive: whether a text has one label.
+    """
+
+    fields: list[Fields]
+    targets: list[NDArray[np.float64]]
+    labels: list[str]
+    exclusive: bool
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """(C,) number of texts of each label."""
+        numbers = np.concatenate([*self.targets, np.zeros(0)]).astype(np.int64)
+        return np.bincount(numbers, minlength=len(self.labels))
+
+    @property
+    def teaches(self) -> bool:
+        """Whether a model can be fitted: there are texts with and without some label."""
+        return len(self.labels) > 1 and int((self.counts > 0).sum()) > (1 if self.exclusive else 0)
+
+
+def champion_of(params: Params, task: str) -> Any | None:
+    """The champion of a task; None if there is none, or if it cannot be loaded."""
+    from components.registry.champion import load_champion
+
+    address = params.registry.address
+    if address.startswith(SQLITE) and not Path(address.removeprefix(SQLITE)).is_file():
+        return None  # MLflow would make the file
+    try:
+        return load_champion(params.registry, task)
+    except HeadstartError:
+        return None
+
+
+def of_champion(champion: Any, texts: Sequence[Fields]) -> Known | None:
+    """Features and probabilities of a champion; None if it does not show its features (a version with other code)."""
+    if not hasattr(champion, "answer_measured"):
+        return None
+    answers, _, features = champion.answer_measured(texts, projection)
+    return Known(_unit(features), np.stack(answers), list(champion.labels), "champion")
+
+
+def projection(features: int) -> Floats:
+    """(F, S) random numbers with variance 1 / F; the identity for few features."""
+    if features <= WIDTH:
+        return np.eye(features, dtype=np.float32)
+    rng = np.random.default_rng(0)
+    return (rng.standard_normal((features, WIDTH)) / np.sqrt(features)).astype(np.float32)
+
+
+def encoder_directory(params: Params) -> tuple[Path, FinetuneSettings] | None:
+    """The encoder of a run that knows most: adapted before pretrained, in the order of run.families; None if there is
+    none."""
+    for start in ("adapted", "pretrained"):
+        for family in params.run.families:
+            directory = Path(params.run.out) / "encoder" / family / start
+            if family in params.finetune and is_complete(directory, kind="encoder"):
+                return directory, params.finetune[family]
+    return None
+
+
+def encoder_features(
+    directory: Path, texts: Sequence[Fields], *, kind: str, labels: Sequence[str], settings: FinetuneSettings
+) -> Floats:
+    """(N, D) with norm 1: what the head of a task model reads, by the encoder as it is.
+
+    Args:
+        directory: of the encoder.
+        texts: N inputs.
+        kind: of the task.
+        labels: names; they have no influence.
+        settings: `finetune.<family>`.
+    """
+    from components.models.encoder import load_encoder
+    from components.task_models.classifier import TextClassifier
+    from components.task_models.kinds import find_task
+    from components.task_models.model import TaskModel
+
+    encoder, task = load_encoder(directory), find_task(kind)
+    model = TaskModel(encoder.model, task=task, settings=settings, labels=list(labels) or ["a", "b"]).eval()
+    classifier = TextClassifier(list(labels), model, encoder.tokenizer, task, settings)
+    return _unit(classifier.answer_measured(texts, projection)[2])
+
+
+def word_features(texts: Sequence[Fields], *, labels: int, others: Sequence[Fields] = ()) -> Floats:
+    """(N + M, D) with norm 1: latent semantic and word vectors, fitted on N texts, of these and of M others. Two texts
+    of a row give both vectors, the absolute difference and the product."""
+    from components.words.latent import LatentSemantics, WordMeans, dimensions_of
+    from components.words.transductive import LatentFeatures
+
+    semantics, means = dimensions_of(labels)
+    parts = list(zip(*[*texts, *others], strict=True))
+    distinct = sorted({text for fields in texts for text in fields})
+    found = LatentFeatures(
+        LatentSemantics.fit(distinct, dimensions=semantics), WordMeans.fit(distinct, dimensions=means)
+    )
+    vectors = [np.concatenate(found.parts(part), axis=1) for part in parts]
+    if len(vectors) == 2:
+        first, second = vectors
+        vectors += [np.abs(first - second), first * second]
+    return _unit(np.concatenate(vectors, axis=1))
+
+
+def fitted(features: Floats, training: Training, *, strength: float = STRENGTH) -> Any:
+    """A logistic regression on (L, D) features of the labelled texts (`components.words.linear.LinearModel`)."""
+    from components.words.linear import fit_exclusive, fit_independent
+
+    if training.exclusive:
+        numbers = np.asarray([target[0] for target in training.targets], dtype=np.int64)
+        return fit_exclusive(features, numbers, len(training.labels), c=strength)
+    return fit_independent(features, training.targets, len(training.labels), c=strength)
+
+
+def frozen(params: Params, texts: Sequence[Fields], *, kind: str, labels: Sequence[str]) -> tuple[Floats, str]:
+    """(N, D) features that no label has formed, and their source in words."""
+    if (found := encoder_directory(params)) is not None:
+        directory, settings = found
+        name = f"{directory.parent.name}-{directory.name}"
+        return encoder_features(directory, texts, kind=kind, labels=labels, settings=settings), name
+    return word_features(texts, labels=len(labels)), "words"
+
+
+def _unit(features: NDArray[np.floating[Any]]) -> Floats:
+    norms = np.linalg.norm(features, axis=1, keepdims=True)
+    return np.asarray(features / np.where(norms > 0, norms, 1), dtype=np.float32)

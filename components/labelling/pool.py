@@ -1,0 +1,161 @@
+"""Texts without labels: rows of a task's files, of any file or folder, or documents of the domain.
+
+At most `MOST` are read, those with the smallest digests, so that the choice depends on the texts only. Copies and near
+copies of texts that have a label, or that are in dev or test, are left out.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from components.artifacts import is_complete
+from components.errors import ConfigError, DataError
+from components.formats import corpus
+from components.formats.lines import Reading
+from components.formats.tables import PLAIN, suffix
+from components.ingestion.cleaning import clean
+from components.ingestion.dedup import Shingles, Sketches
+from components.ingestion.readers import raw_files, read_text, read_texts, reader_for
+from components.labelling.rows import FileRow, text_columns
+from components.leakage.matching import Wanted
+from components.settings.params import Params
+from components.settings.tasks import TaskSource
+from components.tasks.data import Fields
+from components.unlabelled.texts import digest_of
+
+#: Maximum number of texts that are compared.
+MOST: Final = 20_000
+#: Signatures of texts: words of a shingle, permutations, values of a band, and similarity of near copies. The shingles
+#: are short, because texts of tasks are.
+NGRAM, PERMUTATIONS, BAND, SIMILAR = 2, 128, 4, 0.7
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Candidates.
+
+    Attributes:
+        fields: N texts, distinct.
+        sketches: (N, p) their MinHash signatures.
+        source: where they are from, in words.
+        left_out: number of texts that have a label already, or are held out, or whose near copies do.
+    """
+
+    fields: list[Fields]
+    sketches: Sketches
+    source: str
+    left_out: int
+
+    def copies(self, index: int) -> NDArray[np.bool_]:
+        """(N,) whether each text is a near copy of one, itself included."""
+        return np.asarray((self.sketches == self.sketches[index]).mean(axis=1) >= SIMILAR)
+
+
+def read_pool(
+    params: Params,
+    source: TaskSource,
+    rows: Sequence[FileRow],
+    *,
+    file: Path | None = None,
+    without: Collection[bytes] = (),
+) -> Pool:
+    """The texts that can be suggested.
+
+    Args:
+        params: settings.
+        source: of the task.
+        rows: of the task's files.
+        file: file or folder of texts; None: the rows of train without a label or, if there are none, the domain.
+        without: digests of further texts that are left out.
+
+    Raises:
+        ConfigError: documents are asked for, and a row of the task is not one text.
+        DataError: a file does not exist, is damaged, or lacks a column; or no text is left.
+    """
+    unlabelled = [row.fields for row in rows if row.split == "train" and row.labels is None]
+    texts: Iterable[Fields]
+    if file is not None:
+        texts, name = _of_path(file, source), str(file)
+    elif unlabelled:
+        texts, name = unlabelled, "rows of train without a label"
+    elif len(text_columns(source)) > 1:
+        raise ConfigError(
+            "a row of this task is two texts, which documents of the domain do not have; name a file with --from"
+        )
+    else:
+        texts, name = _of_domain(params), "the domain"
+    known = {row.digest for row in rows if row.labels is not None or row.split != "train"} | set(without)
+    counts = {"read": 0, "known": 0}
+    found = [fields for _, fields in heapq.nsmallest(MOST, _distinct(texts, known, counts))]
+    shingles = Shingles(ngram=NGRAM, permutations=PERMUTATIONS)
+    sketches = shingles.sketches([joined(fields) for fields in found])
+    near = _near([row.fields for row in rows if row.digest in known], sketches)
+    keep = [index for index in range(len(found)) if index not in near]
+    if not keep:
+        raise DataError(
+            f"{name}: holds no text that could be labelled ({counts['read']} read; the others have labels, are in dev "
+            "or test, or are near copies of such texts); name further texts with --from"
+        )
+    return Pool([found[index] for index in keep], sketches[keep], name, counts["known"] + len(near))
+
+
+def joined(fields: Fields) -> str:
+    """The texts of a row as one, for comparison."""
+    return clean("\n".join(fields))
+
+
+def _distinct(texts: Iterable[Fields], known: set[bytes], counts: dict[str, int]) -> Iterator[tuple[bytes, Fields]]:
+    seen: set[bytes] = set()
+    for fields in texts:
+        counts["read"] += 1
+        if not all(field.strip() for field in fields):
+            continue
+        digest = digest_of(fields)
+        if digest in known:
+            counts["known"] += 1
+        elif digest not in seen:
+            seen.add(digest)
+            yield digest, fields
+
+
+def _near(known: Sequence[Fields], sketches: Sketches) -> set[int]:
+    """Indices of the texts that are near copies of known ones."""
+    if not known or not len(sketches):
+        return set()
+    shingles = Shingles(ngram=NGRAM, permutations=PERMUTATIONS)
+    wanted = Wanted([joined(fields) for fields in known], shingles=shingles, rows=BAND, threshold=SIMILAR)
+    return {index for index, _, _ in wanted.near(sketches)}
+
+
+def _of_path(path: Path, source: TaskSource) -> Iterator[Fields]:
+    """Rows of tables with the columns of the task; of text files, every line."""
+    columns = text_columns(source)
+    for file in raw_files(path)[0]:
+        if suffix(file.name) == ".txt" and len(columns) > 1:
+            raise DataError(f"{file}: a text file has no columns {' and '.join(map(repr, columns))}; use csv or jsonl")
+        if reader_for(file) is read_text:
+            yield from (
+                (line,) for _, (text,) in read_text(file, ["text"], PLAIN, Reading()) for line in text.split("\n")
+            )
+        else:
+            for _, values in reader_for(file)(file, columns, PLAIN, Reading()):
+                yield tuple(value or "" for value in values)
+
+
+def _of_domain(params: Params) -> Iterator[Fields]:
+    """Documents of the domain: as ingested, or as they are in the raw files."""
+    directory = Path(params.run.out) / "corpus" / "domain"
+    if is_complete(directory, kind=corpus.KIND):
+        yield from ((text,) for text in corpus.read_documents(directory))
+        return
+    domain = params.data.domain
+    for file in raw_files(Path(domain.path))[0]:
+        for _, text, _ in read_texts(file, domain, Reading()):
+            yield (clean(text, strip_markup=params.ingest.strip_markup),)

@@ -1,0 +1,187 @@
+"""The labelled files of a task as they are, also while they are incomplete: without labels, or not there yet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from components.errors import ConfigError, DataError, nearest
+from components.formats.annotations.tables import ANNOTATED
+from components.formats.lines import Reading
+from components.formats.plain import read_label_first, read_parallel
+from components.formats.tables import TABLES, Layout
+from components.settings.params import Params
+from components.settings.tasks import SPLITS, TaskSource
+from components.tasks.data import Fields
+from components.unlabelled.texts import digest_of
+
+#: Kinds of task whose rows can be suggested and labelled.
+LABELLED_KINDS: Final = ("classification", "multilabel", "pair")
+#: Label of a text in `multilabel` that has none of the labels; an empty cell means that nobody has labelled it.
+NO_LABELS: Final = "[]"
+_READERS = {**TABLES, **ANNOTATED, "label-first": read_label_first, "parallel": read_parallel}
+
+#: Labels of a row, ascending: one, or any number in `multilabel`.
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FileRow:
+    """A row of a labelled file.
+
+    Attributes:
+        split: train, dev or test.
+        path: of the file, or of the folder of parallel files.
+        number: line or row in the file, from 1.
+        fields: the texts.
+        labels: of the row; None: it has no label.
+    """
+
+    split: str
+    path: Path
+    number: int
+    fields: Fields
+    labels: Names | None
+
+    @property
+    def digest(self) -> bytes:
+        """Identity of the texts."""
+        return digest_of(self.fields)
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.number}"
+
+
+def source_of(params: Params, task: str) -> tuple[str, TaskSource]:
+    """Name and block of a task; the first of run.tasks if the name is empty.
+
+    Raises:
+        ConfigError: the task is unknown, or texts of its kind cannot be labelled here.
+    """
+    if task and task not in params.data.tasks:
+        raise ConfigError(f"--task: unknown task {task!r}{nearest(task, params.data.tasks)}")
+    name = task or params.run.tasks[0]
+    source = params.data.tasks[name]
+    if source.kind not in LABELLED_KINDS:
+        raise ConfigError(
+            f"{name}: rows of kind {source.kind} cannot be labelled here; supported: {', '.join(LABELLED_KINDS)}"
+        )
+    return name, source
+
+
+def text_columns(source: TaskSource) -> tuple[str, ...]:
+    """The columns of the texts."""
+    return (source.first, source.second) if source.kind == "pair" else (source.text,)
+
+
+def label_columns(source: TaskSource) -> tuple[str, ...]:
+    """The columns of the labels: one, or one column of 0 and 1 for each label."""
+    return tuple(source.labels) if source.kind == "multilabel" and source.labels is not None else (source.label,)
+
+
+def answer_columns(source: TaskSource) -> tuple[tuple[str, ...], str]:
+    """Columns of the texts and of the label in files for people: those of the task, if they have names."""
+    own, usual = text_columns(source), ("first", "second") if source.kind == "pair" else ("text",)
+    texts = tuple(there if name.isdigit() else name for name, there in zip(own, usual, strict=True))
+    return texts, "label" if source.label.isdigit() else source.label
+
+
+def layout_of(source: TaskSource, member: str = "") -> Layout:
+    """How the files of a task are read."""
+    return Layout(
+        header=source.header,
+        delimiter=source.delimiter,
+        quotes=source.quotes,
+        encoding=source.encoding,
+        member=member,
+        nested=True,
+    )
+
+
+def read_rows(source: TaskSource, *, splits: Sequence[str] = SPLITS) -> list[FileRow]:
+    """The rows of all files that exist and are not empty, in order; rows without text are left out.
+
+    Raises:
+        DataError: a file is damaged or lacks a column (file and line).
+    """
+    found: list[FileRow] = []
+    columns = [*text_columns(source), *label_columns(source)]
+    texts = len(text_columns(source))
+    for split in splits:
+        for file in source.files(split):
+            name, _, member = file.partition("#")
+            for path in source.located(name):
+                if not path.exists() or (path.is_file() and not path.stat().st_size):
+                    continue
+                reader = _READERS[source.format_at(path)]
+                for number, values in reader(path, columns, layout_of(source, member), Reading()):
+                    where = f"{path}, row {number}"
+                    fields = tuple(scalar(value, where) for value in values[:texts])
+                    if all(field.strip() for field in fields):
+                        found.append(FileRow(split, path, number, fields, labels_of(values[texts:], source, where)))
+    return found
+
+
+def known_labels(rows: Iterable[FileRow], source: TaskSource) -> list[str]:
+    """The labels of train, sorted; those of the columns `labels` in any case."""
+    given = set(source.labels or ()) if source.kind == "multilabel" else set()
+    train = {name for row in rows if row.split == "train" for name in row.labels or ()}
+    return sorted((given | train) - {source.outside})
+
+
+def labels_of(values: Sequence[Any], source: TaskSource, where: str) -> Names | None:
+    """The labels in the label columns of a row; None if they are empty."""
+    if source.kind != "multilabel":
+        return (name,) if (name := scalar(values[0], where).strip()) else None
+    if source.labels is not None:
+        flags = [scalar(value, where).strip().lower() for value in values]
+        if not any(flags):
+            return None
+        return tuple(sorted(n for n, flag in zip(source.labels, flags, strict=True) if flag in ("1", "1.0", "true")))
+    if isinstance(values[0], list):
+        return tuple(sorted({scalar(value, where).strip() for value in values[0]}))
+    # In the data, an empty text is a row without labels.
+    return named(scalar(values[0], where), source)
+
+
+def named(text: str, source: TaskSource) -> Names:
+    """The labels in one text of `multilabel`."""
+    if text.strip() == NO_LABELS:
+        return ()
+    return tuple(sorted({part.strip() for part in text.split(source.label_separator) if part.strip()}))
+
+
+def shown(labels: Names, source: TaskSource) -> str:
+    """Labels as one text, which `named` reads."""
+    if source.kind != "multilabel":
+        return labels[0]
+    return source.label_separator.join(labels) or NO_LABELS
+
+
+def scalar(value: Any, where: str) -> str:
+    """A value as text; numbers as in JSON.
+
+    Raises:
+        DataError: it is a list or an object.
+    """
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, bool | int | float):
+        return json.dumps(value)
+    raise DataError(f"{where}: holds a {type(value).__name__} where text is expected")
+
+
+def by_digest(rows: Iterable[FileRow]) -> dict[bytes, list[FileRow]]:
+    """The rows of each text."""
+    found: dict[bytes, list[FileRow]] = {}
+    for row in rows:
+        found.setdefault(row.digest, []).append(row)
+    return found
+
+
+def labelled(rows: Iterable[FileRow]) -> Iterator[FileRow]:
+    """The rows with a label."""
+    return (row for row in rows if row.labels is not None)

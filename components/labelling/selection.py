@@ -1,0 +1,156 @@
+"""The choice of texts to label, as functions of features and probabilities.
+
+Cold start, without labels: TypiClust (Hacohen et al. 2022, "Active learning on a budget: opposite strategies suit high
+and low budgets", section 3): as many clusters as there will be labels; of the largest clusters without a label, the
+text whose nearest neighbours in the cluster are closest.
+
+With a model: BADGE (Ash et al. 2020, "Deep batch active learning by diverse, uncertain gradient lower bounds"): the
+gradient of the head's loss for the predicted label is the outer product of (p - one-hot) and the features; k-means++ in
+this space chooses texts that are uncertain and different. Distances are computed from both factors, so that the outer
+products are not in memory.
+
+Shapes: N candidates, L labelled texts, D features, C labels.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans, MiniBatchKMeans
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.neighbors import NearestNeighbors
+
+Floats = NDArray[np.float32]
+#: Maximum number of clusters, least number of texts of a cluster, neighbours of a text (Hacohen et al., appendix F).
+MOST_CLUSTERS, LEAST_TEXTS, NEIGHBOURS = 500, 5, 20
+#: Number of clusters from which k-means reads random batches.
+MANY_CLUSTERS: Final = 50
+#: Index of a candidate -> (N,) which candidates are copies of it, itself included.
+Copies = Callable[[int], NDArray[np.bool_]]
+
+
+def typical(
+    features: Floats, *, labelled: Floats, count: int, copies: Copies, seed: int = 0
+) -> Iterator[tuple[int, int]]:
+    """Typical texts of different clusters, one after the other.
+
+    Args:
+        features: (N, D) of the candidates, with norm 1.
+        labelled: (L, D) of the labelled texts; a cluster with few of them is served first.
+        count: maximum number of texts.
+        copies: are left out once one of them is chosen.
+        seed: of the clusters.
+
+    Yields:
+        Index of a candidate, and the number of candidates in its cluster.
+    """
+    everything = np.concatenate([features, labelled]).astype(np.float32)
+    clusters = _clusters(everything, min(len(labelled) + count, MOST_CLUSTERS), seed=seed)
+    own, served = clusters[: len(features)], np.bincount(clusters[len(features) :], minlength=clusters.max() + 1)
+    sizes = np.bincount(own, minlength=len(served))
+    free = np.ones(len(features), dtype=bool)
+    order: dict[int, list[int]] = {}
+    for _ in range(min(count, len(features))):
+        left = np.bincount(own[free], minlength=len(served))
+        if not left.any():
+            return
+        # Small clusters hold outliers; they come last.
+        large = (left > 0) & (sizes >= LEAST_TEXTS)
+        usable = np.flatnonzero(large if large.any() else left > 0)
+        cluster = int(min(usable, key=lambda index: (served[index], -sizes[index], index)))
+        if cluster not in order:
+            order[cluster] = _by_typicality(features, np.flatnonzero(own == cluster))
+        chosen = next(index for index in order[cluster] if free[index])
+        yield chosen, int(sizes[cluster])
+        served[cluster] += 1
+        free &= ~copies(chosen)
+        free[chosen] = False
+
+
+def _clusters(features: Floats, count: int, *, seed: int) -> NDArray[np.int64]:
+    """(N,) cluster of each row."""
+    distinct = len(np.unique(features, axis=0))
+    count = max(1, min(count, distinct))
+    # Batches of fewer rows than clusters would leave clusters empty.
+    if count > MANY_CLUSTERS:
+        model = MiniBatchKMeans(count, batch_size=max(1024, 4 * count), n_init=1, random_state=seed)
+    else:
+        model = KMeans(count, n_init=4, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return np.asarray(model.fit_predict(features), dtype=np.int64)
+
+
+def _by_typicality(features: Floats, rows: NDArray[np.int64]) -> list[int]:
+    """The rows of a cluster, the most typical first: typicality is the inverse of the mean distance to the nearest
+    neighbours."""
+    if len(rows) < 3:
+        return rows.tolist()
+    # Each row is its own nearest neighbour.
+    nearest = NearestNeighbors(n_neighbors=min(NEIGHBOURS + 1, len(rows))).fit(features[rows])
+    distances = nearest.kneighbors(features[rows])[0][:, 1:].mean(axis=1)
+    return rows[np.argsort(distances, kind="stable")].tolist()
+
+
+def uncertain(
+    features: Floats,
+    probabilities: Floats,
+    *,
+    counts: NDArray[np.int64] | None,
+    count: int,
+    copies: Copies,
+    exclusive: bool = True,
+    seed: int = 0,
+) -> Iterator[int]:
+    """Uncertain and different texts, one after the other.
+
+    Args:
+        features: (N, D) of the candidates, as the head reads them.
+        probabilities: (N, C) of the candidates.
+        counts: (C,) labelled texts of each label. Each next text is one of those that the model gives the label with
+            the fewest texts, chosen ones included. None: labels are not balanced.
+        count: maximum number of texts.
+        copies: are left out once one of them is chosen.
+        exclusive: whether a text has one label; otherwise labels from 0.5 are predicted.
+        seed: of the random choice.
+
+    Yields:
+        Indices of candidates.
+    """
+    predicted = probabilities.argmax(axis=1)
+    target = np.eye(probabilities.shape[1], dtype=np.float32)[predicted] if exclusive else probabilities >= 0.5
+    errors = (probabilities - target).astype(np.float32)
+    norms = np.einsum("nc,nc->n", errors, errors) * np.einsum("nd,nd->n", features, features)
+    # Squared distance to the nearest chosen text; before the first, the squared length of the gradient.
+    distances, free = norms.astype(np.float64), np.ones(len(features), dtype=bool)
+    rng = np.random.default_rng(seed)
+    given = None if counts is None else counts.astype(np.float64).copy()
+    for number in range(min(count, len(features))):
+        allowed = free if given is None else free & _of_rarest(predicted, free, given)
+        weights = np.where(allowed, distances, 0.0)
+        if not allowed.any():
+            return
+        if weights.sum() <= 0:
+            chosen = int(np.flatnonzero(allowed)[0])
+        elif number == 0:
+            chosen = int(weights.argmax())
+        else:
+            chosen = int(rng.choice(len(weights), p=weights / weights.sum()))
+        yield chosen
+        if given is not None:
+            given[predicted[chosen]] += 1
+        free &= ~copies(chosen)
+        free[chosen] = False
+        products = (errors @ errors[chosen]) * (features @ features[chosen])
+        apart = np.maximum(norms + norms[chosen] - 2 * products, 0.0)
+        distances = np.minimum(distances, apart) if number else apart
+
+
+def _of_rarest(predicted: NDArray[np.int64], free: NDArray[np.bool_], given: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """(N,) whether the model gives a candidate the label with the fewest texts, of those that it gives any."""
+    left = np.bincount(predicted[free], minlength=len(given)) > 0
+    return np.asarray(predicted == int(np.where(left, given, np.inf).argmin()))

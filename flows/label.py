@@ -1,0 +1,72 @@
+"""Merge the answers of people into the labelled data, and version it: `headstart label FILE`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, cast, get_args
+
+import typer
+
+from components.account import who
+from components.errors import ConfigError
+from components.labelling import answers as labelling
+from components.labelling.answers import Resolve
+from components.labelling.command import merged_lines
+from components.labelling.rows import source_of
+from components.settings.loading import load_params
+from flows.command import PARAMS, ParamsFile, main
+from flows.dvc_tasks import add_folder
+from flows.repository import find_root, locked
+from flows.terminal import terminal
+
+
+def command(
+    file: Annotated[
+        Path | None, typer.Argument(help="csv, tsv, jsonl or parquet file with the columns of `headstart suggest`.")
+    ] = None,
+    *,
+    task: Annotated[str, typer.Option(help="Task; the first of run.tasks by default.")] = "",
+    by: Annotated[str, typer.Option(help="Who gave the labels; the account by default.")] = "",
+    resolve: Annotated[
+        str, typer.Option(help="Which of two labels of a text is kept: mine (FILE), theirs (the data) or newest.")
+    ] = "",
+    new_labels: Annotated[bool, typer.Option("--new-labels", help="Allow labels that train does not have.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Take back the last merge.")] = False,
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Merge the answers in a file into the train file of a task. Conflicts are shown, and nothing is written, unless
+    --resolve says which label is kept. A ledger beside the file records who gave each label and when."""
+    if bool(file) == undo:
+        raise typer.BadParameter("give either a file or --undo")
+    if resolve not in get_args(Resolve):
+        raise ConfigError(f"--resolve: {resolve!r} is not one of mine, theirs, newest")
+    settings_file, file = params.resolve(), file and file.resolve()
+    settings, root = load_params(settings_file), find_root(settings_file.parent)
+    os.chdir(root)
+    name, source = source_of(settings, task)
+    with locked(root, what=f"label {os.path.relpath(settings_file)}", say=terminal.say):
+        empty = 0
+        if file is None:
+            merged = labelling.undo(settings, task=name)
+            lines = [f"{merged.file}: merge {merged.batch} taken back: {merged.added} rows removed, "
+                     f"{merged.changed} labels restored"]  # fmt: skip
+        else:
+            given, empty = labelling.read_answers(file, source, by=by or who())
+            merged = labelling.merge(settings, given, task=name, resolve=cast(Resolve, resolve), new_labels=new_labels)
+            lines = list(merged_lines(merged, empty=empty))
+        for line in lines:
+            terminal.say(line)
+        if merged.batch and (tracked := tracked_by(merged.file, root=root)) is not None:
+            add_folder(tracked, root=root)
+            terminal.say(f"{tracked}.dvc: new version; commit it, and run `headstart retrain`")
+
+
+def tracked_by(path: Path, *, root: Path) -> Path | None:
+    """The file or folder that holds `path` and has a .dvc file, relative to the root; None if there is none."""
+    own = Path(os.path.relpath(path, root))
+    return next((one for one in (own, *own.parents) if one.name and (root / f"{one}.dvc").is_file()), None)
+
+
+if __name__ == "__main__":
+    main(command)

@@ -1,0 +1,146 @@
+"""Texts to label next."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from components import cli
+from components.errors import ConfigError, DataError
+from components.labelling.queue import next_texts, queue
+from components.labelling.selection import typical, uncertain
+from components.settings.params import Params
+from tests.example_task import rows, thing, write_jsonl
+
+Project = Callable[..., Params]
+
+
+def alone(count: int):
+    return lambda index: np.arange(count) == index
+
+
+def test_typical_texts_come_from_the_largest_clusters_first() -> None:
+    rng = np.random.default_rng(0)
+    centres = np.eye(3, dtype=np.float32)
+    features = np.concatenate(
+        [centres[[which]] + rng.normal(0, 0.05, (size, 3)) for which, size in enumerate((30, 20, 8))]
+    )
+    features = features.astype(np.float32)
+    found = list(typical(features, labelled=features[:0], count=3, copies=alone(58)))
+    assert [size for _, size in found] == [30, 20, 8]
+    # The most typical text is near the centre of its cluster.
+    apart = np.linalg.norm(features[:30] - features[:30].mean(0), axis=1)
+    assert apart[found[0][0]] < np.median(apart)
+    # A cluster with a labelled text comes last.
+    later = list(typical(features, labelled=centres[:1], count=2, copies=alone(58)))
+    assert [size for _, size in later] == [20, 8]
+
+
+def test_uncertain_texts_are_different_and_balanced() -> None:
+    features = np.asarray([[1, 0], [1, 0], [0, 1], [0.7, 0.7]], dtype=np.float32)
+    probabilities = np.asarray([[0.55, 0.45], [0.55, 0.45], [0.6, 0.4], [0.01, 0.99]], dtype=np.float32)
+    found = list(uncertain(features, probabilities, counts=None, count=2, copies=alone(4)))
+    # The longest gradient first; its twin has distance 0 and cannot be second.
+    assert found[0] == 0 and found[1] in (2, 3)
+    # Label 1 has no texts, and only the last candidate is given it.
+    balanced = list(uncertain(features, probabilities, counts=np.asarray([3, 0]), count=2, copies=alone(4)))
+    assert balanced[0] == 3
+    copies = list(uncertain(features, probabilities, counts=None, count=4, copies=lambda index: np.ones(4, dtype=bool)))
+    assert len(copies) == 1
+
+
+def test_distances_of_gradients_are_those_of_the_outer_products() -> None:
+    rng = np.random.default_rng(1)
+    features = rng.normal(size=(40, 5)).astype(np.float32)
+    probabilities = rng.dirichlet(np.ones(3), 40).astype(np.float32)
+    errors = probabilities - np.eye(3)[probabilities.argmax(1)]
+    gradients = np.einsum("nc,nd->ncd", errors, features).reshape(40, -1)
+    expected = [int((gradients**2).sum(1).argmax())]
+    draw = np.random.default_rng(7)
+    for _ in range(5):
+        distances = ((gradients[:, None] - gradients[None, expected]) ** 2).sum(-1).min(1)
+        distances[expected] = 0
+        expected.append(int(draw.choice(40, p=distances / distances.sum())))
+    assert list(uncertain(features, probabilities, counts=None, count=6, copies=alone(40), seed=7)) == expected
+
+
+def test_a_cold_start_and_later_rounds(project: Project) -> None:
+    cold = queue(project(labels=0), count=6)
+    assert [one.proposed for one in cold.suggestions] == [None] * 6
+    assert cold.model == "words" and "typical" in cold.suggestions[0].why
+    params = project()
+    warm = queue(params, count=9)
+    assert warm.model == "regression on words" and warm.labels == ["animal", "fruit", "metal"]
+    assert len({one.key for one in warm.suggestions}) == 9
+    given = Counter(one.proposed for one in warm.suggestions)
+    assert set(given.values()) == {3}
+    assert [one.key for one in next_texts(params, count=9)] == [one.key for one in warm.suggestions]
+    for one in warm.suggestions:
+        assert one.confidence == max(one.probabilities.values())
+    skipped = {warm.suggestions[0].key}
+    assert skipped.isdisjoint(one.key for one in next_texts(params, count=9, without=skipped))
+
+
+def test_labelled_held_out_and_near_copies_are_left_out(project: Project) -> None:
+    params = project()
+    texts = [row["text"] for row in (rows(1)[0], rows(1, offset=200)[0])]
+    long = "this is a long text about a horse that stands in a field near the old house and eats"
+    near = long.replace("old house", "new house")
+    file = Path("more/texts.txt")
+    file.parent.mkdir()
+    file.write_text("\n".join([texts[0].upper(), texts[1], long, near, near, "", "an iron bar"]) + "\n")
+    found = queue(params, file=file, count=10)
+    assert (found.candidates, found.left_out) == (3, 2)
+    assert len(found.suggestions) == 2
+    write_jsonl(file.parent / "only.jsonl", [{"text": texts[0]}])
+    with pytest.raises(DataError, match="only.jsonl: holds no text that could be labelled"):
+        queue(params, file=file.parent / "only.jsonl")
+
+
+def test_rows_of_train_without_a_label_come_first(project: Project) -> None:
+    params = project()
+    path = Path("task/train.jsonl")
+    path.write_text(path.read_text() + '{"text": "an open row", "label": null}\n')
+    found = queue(params)
+    assert [one.fields for one in found.suggestions] == [("an open row",)]
+    assert found.source == "rows of train without a label"
+
+
+def test_kinds(project: Project) -> None:
+    with pytest.raises(ConfigError, match="rows of kind tagging cannot be labelled here; supported: classification"):
+        queue(project(kind="tagging"))
+    pair = project(labels=0, kind="pair", first="first", second="second")
+    Path("task/test.jsonl").unlink()
+    write_jsonl(
+        Path("task/train.jsonl"),
+        [{"first": r["text"], "second": thing(r["text"]), "label": r["label"]} for r in rows(2)],
+    )
+    with pytest.raises(ConfigError, match="name a file with --from"):
+        queue(pair)
+    write_jsonl(Path("pairs.jsonl"), [{"first": r["text"], "second": "gold"} for r in rows(4, offset=30)])
+    found = queue(pair, file=Path("pairs.jsonl"), count=4)
+    assert len(found.suggestions[0].fields) == 2 and found.suggestions[0].proposed is not None
+    several = project(labels=0, kind="multilabel")
+    Path("task/test.jsonl").unlink()
+    write_jsonl(Path("task/train.jsonl"), [{"text": r["text"], "label": [r["label"], r["part"]]} for r in rows(4)])  # type: ignore[dict-item]
+    one = queue(several, count=3).suggestions[0]
+    assert one.proposed is not None and set(one.probabilities) == {"animal", "even", "fruit", "metal", "odd"}
+
+
+def test_the_command_writes_a_file_for_people(project: Project) -> None:
+    project()
+    done = CliRunner().invoke(cli.app, ["suggest", "--count", "4"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert "chosen by uncertainty and diversity (regression on words)" in done.output
+    with Path("things-to-label.csv").open(encoding="utf-8-sig", newline="") as file:
+        found = list(csv.DictReader(file))
+    assert list(found[0]) == ["text", "label", "proposed", "confidence", "why"]
+    assert len(found) == 4 and all(row["label"] == "" and row["proposed"] for row in found)
+    with pytest.raises(DataError, match="exists, perhaps with labels"):
+        CliRunner().invoke(cli.app, ["suggest"], catch_exceptions=False)
