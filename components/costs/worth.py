@@ -21,7 +21,7 @@ from components.costs.estimate import Total
 from components.costs.outcomes import Outcome, best_system, read_outcomes, standard_error
 from components.costs.work import TRAINING
 from components.data_checks import STATISTICS
-from components.data_checks.measure import corpus_unit, task_units
+from components.data_checks.measure import corpus_units, task_units
 from components.errors import DataError
 from components.settings.params import Params
 
@@ -88,7 +88,9 @@ def _advice(task: str, params: Params, before: Mapping[str, Any], total: Total, 
     if not before:
         return Advice(task, "the last run recorded no statistics of its data, so the gain of a run is unknown")
     try:
-        text = _ratio(before, corpus_unit("domain", params.data.domain).statistics.rows, "domain")
+        texts = corpus_units("domain", params.data.domain)
+        known = {"domain": {"rows": sum(before.get(unit.name, {}).get("rows", 0) for unit in texts)}}
+        text = _ratio(known, sum(unit.statistics.rows for unit in texts), "domain")
         train = _ratio(before, task_units(task, params.data.tasks[task])[0].statistics.rows, f"{task} train")
     except DataError as error:
         return Advice(task, f"the data are invalid, so the gain of a run is unknown ({str(error).splitlines()[0]})")

@@ -20,7 +20,7 @@ from components.data_checks.statistics import Item, Statistics, combine, measure
 from components.errors import ArtifactError, DataError
 from components.formats.lines import Reading, lines
 from components.formats.tables import DIALECTS, parse_object
-from components.ingestion.readers import raw_files, read_pairs, read_texts
+from components.ingestion.readers import corpus_files, read_pairs, read_texts
 from components.settings.data import CorpusSource, ParallelSource
 from components.settings.tasks import SPLITS, TaskSource
 from components.tasks.data import Split
@@ -70,13 +70,25 @@ class Unit:
     parts: Sequence[Part] = ()
 
 
+def corpus_units(name: str, source: CorpusSource | ParallelSource) -> list[Unit]:
+    """The unit of a corpus, or one for each of its languages, whose lengths and characters differ.
+
+    Raises:
+        DataError: a file is missing or damaged.
+    """
+    languages = source.by_language() if isinstance(source, CorpusSource) else {}
+    if not languages:
+        return [corpus_unit(name, source)]
+    return [corpus_unit(f"{name} {language}", part) for language, part in languages.items()]
+
+
 def corpus_unit(name: str, source: CorpusSource | ParallelSource) -> Unit:
     """The statistics of a corpus; of pairs, of both texts together.
 
     Raises:
         DataError: a file is missing or damaged.
     """
-    files, _ = raw_files(Path(source.path))
+    files, _ = corpus_files(source)
     settings = source.model_dump_json()
     found = [_cached([path], settings, functools.partial(_of_file, path, source)) for path in files]
     parts = [Part(path.name, digest[:SHORT], one) for path, (digest, (one,)) in zip(files, found, strict=True)]
@@ -104,7 +116,8 @@ def task_units(name: str, source: TaskSource) -> list[Unit]:
     """
     files = [path for split in SPLITS for file in source.files(split) for path in source.located(file)]
     paths = _files(dict.fromkeys(files))
-    settings = source.model_dump_json(exclude=OF_RUNS)
+    # A column of languages decides which rows are learned.
+    settings = source.model_dump_json(exclude=OF_RUNS - {"language"} if source.languages else OF_RUNS)
     _, found = _cached(paths, f"{name}{settings}", lambda: _of_task(name, source))
     return [
         Unit(

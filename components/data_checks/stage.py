@@ -15,7 +15,7 @@ from typing import Any
 from components.artifacts import writing
 from components.data_checks import FILE, KIND, STATISTICS, record
 from components.data_checks.compare import Finding, compare, compare_added
-from components.data_checks.measure import Unit, corpus_unit, task_units
+from components.data_checks.measure import Unit, corpus_units, task_units
 from components.data_checks.statistics import combine
 from components.errors import DataError
 from components.settings.checks import ChecksSettings
@@ -140,7 +140,7 @@ def _units(job: ChecksJob) -> tuple[list[Unit], list[str]]:
             problems.append(str(error))
     for name, corpus in job.corpora.items():
         try:
-            units.append(corpus_unit(name, corpus))
+            units += corpus_units(name, corpus)
         except DataError as error:
             problems.append(str(error))
     return units, problems

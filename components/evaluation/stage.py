@@ -32,6 +32,7 @@ evaluation.json
     label_efficiency: {family: {start: [{budget, score, against: {system: {labels, ratio}}}]}}
     worth: number of labels with which scratch reaches the same score, with intervals (`evaluation.worth`)
     headline: a sentence about `worth` at the smallest budget, for the system that is best on dev
+    learned_languages: languages of train, if the slices are languages; otherwise empty
     transfer: scratch, pretrained and adapted by class and slice (`evaluation.transfer`)
     statements: [{kind, holds, budget, text}]
 """
@@ -160,6 +161,7 @@ def _content(
         "scores": scoring.names,
         "titles": {name: title(name) for name in scoring.names},
         "unit": unit(scoring),
+        "learned_languages": test.facts.learned_languages,
         "seeds": sorted({run.seed for run in runs}),
         "budgets": sorted({run.budget for run in runs}, key=lambda budget: (budget < 0, budget)),
         "systems": [

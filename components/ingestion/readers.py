@@ -71,8 +71,19 @@ def reader_for(path: Path) -> Table:
     return reader
 
 
+def corpus_files(source: CorpusSource | ParallelSource) -> tuple[list[Path], list[Path]]:
+    """The readable files of a corpus and the other files: those of its folder, or of its languages in turn.
+
+    Raises:
+        DataError: see `raw_files`.
+    """
+    parts = source.parts() if isinstance(source, CorpusSource) else [Path(source.path)]
+    found = [raw_files(part) for part in parts]
+    return [file for files, _ in found for file in files], [file for _, others in found for file in others]
+
+
 def raw_files(source: Path) -> tuple[list[Path], list[Path]]:
-    """The readable files of a corpus, sorted by path, and the other files; hidden files are in neither list.
+    """The readable files of a folder, sorted by path, and the other files; hidden files are in neither list.
 
     Raises:
         DataError: the path does not exist or has no readable file.
@@ -105,8 +116,9 @@ def read_texts(path: Path, source: CorpusSource, reading: Reading) -> Iterator[t
     Raises:
         DataError: see the reader of the format.
     """
-    identified = source.id is not None and reader_for(path) is not read_text
-    for number, (text, *rest) in _values(path, [source.text], source.id, reading):
+    column, row_id = source.columns_of(path)
+    identified = row_id is not None and reader_for(path) is not read_text
+    for number, (text, *rest) in _values(path, [column], row_id, reading):
         yield number, text or "", rest[0] if identified else None
 
 

@@ -195,7 +195,7 @@ def _rewrite(directory: Path, name: str, removal: Removal) -> str | None:
     if not pc.any(pc.is_in(sources, pa.array(sorted(removal.files), pa.string()))).as_py():
         return name
     schema = pq.read_schema(path)
-    prefix = name.partition("-")[0]
+    prefix = name.rpartition("-")[0]
     removed = 0
     # Decided before anything is written: most shards of an edited file may be unchanged.
     masks = []
@@ -209,7 +209,7 @@ def _rewrite(directory: Path, name: str, removal: Removal) -> str | None:
         )
     if not removed:
         return name
-    removal.shards += prefix in SPLITS
+    removal.shards += prefix.partition("-")[0] in SPLITS
     writer = ShardWriter(directory, prefix, schema=schema.remove_metadata(), limit=_UNBOUNDED)
     for batch, mask in zip(read_batches(path, schema.names), masks, strict=True):
         writer.write(batch.filter(pa.array(mask)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from array import array
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,27 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from components.artifacts import Draft, digest_file, write_atomic, writing
 from components.errors import DataError
-from components.formats.corpus import KIND, PAIR_SCHEMA, SCHEMA, SPLITS, ShardWriter, previous, read_batches
+from components.formats.corpus import (
+    KIND,
+    PAIR_SCHEMA,
+    SCHEMA,
+    SPLITS,
+    ShardWriter,
+    language_of,
+    prefix_of,
+    previous,
+    read_batches,
+)
 from components.formats.lines import Reading
 from components.ingestion.cleaning import clean
 from components.ingestion.counts import Counts
 from components.ingestion.dedup import Flags, KeyFiles, Shingles, exact_keys
 from components.ingestion.documents import ORIGIN_SCHEMA, DroppedWriter, Origin, Origins
-from components.ingestion.readers import raw_files, read_documents
+from components.ingestion.readers import corpus_files, read_documents
 from components.ingestion.removal import Removal, find_removal, key_of, remove
 from components.progress import Progress
 from components.settings.data import CorpusSource, ParallelSource
@@ -66,16 +78,18 @@ def ingest(job: IngestJob) -> Path:
     Raises:
         DataError: there are no raw files, one is damaged, or fewer than two documents are left.
     """
-    files, ignored = raw_files(Path(job.source.path))
+    files, ignored = corpus_files(job.source)
     root = Path(job.source.path) if Path(job.source.path).is_dir() else Path(job.source.path).parent
     try:
         digests = {path.relative_to(root).as_posix(): digest_file(path) for path in files}
     except OSError as error:
         raise DataError(f"{error.filename}: cannot be read ({error.strerror})") from error
+    languages = job.source.languages if isinstance(job.source, CorpusSource) else {}
     recipe = {
         "version": VERSION,
         "settings": job.settings.model_dump(mode="json"),
         "columns": [*_columns(job.source), job.source.id],
+        **({"languages": job.source.model_dump(mode="json")["languages"]} if languages else {}),
     }
     before = previous(job.output)
     reason = f"requested: {job.rebuild}" if before and job.rebuild else _reason_to_rewrite(before, recipe)
@@ -151,6 +165,13 @@ class _Run:
         self.schema = SCHEMA if isinstance(job.source, CorpusSource) else PAIR_SCHEMA
         self.draft_schema = self.schema.append(pa.field("line", pa.int64()))
         self.work = draft.path / ".work"
+        source = job.source
+        #: Languages of the corpus; None is that of a corpus in one language.
+        self.languages: list[str | None] = [None]
+        if isinstance(source, CorpusSource) and source.languages:
+            self.languages = [*source.languages]
+        #: (n,) index in `languages` of each new document's language.
+        self.codes: npt.NDArray[np.uint16] = np.empty(0, np.uint16)
 
     def add(self, files: dict[str, Path]) -> None:
         """Remove, read, compare and write; leaves shards, keys, dropped.parquet, metrics.json and facts in the draft.
@@ -184,7 +205,17 @@ class _Run:
             raise DataError(self._too_few())
         self.draft.facts |= {"shards": self.shards, "keys": self.key_shards, "counts": vars(self.counts)}
         self.draft.facts |= {"file_counts": self.files}
-        write_atomic(self.draft.path / "metrics.json", json.dumps(self.counts.metrics(), indent=1) + "\n")
+        metrics = self.counts.metrics() | self._language_metrics()
+        write_atomic(self.draft.path / "metrics.json", json.dumps(metrics, indent=1) + "\n")
+
+    def _language_metrics(self) -> dict[str, Any]:
+        """Documents of each language by split; empty for a corpus in one language."""
+        found: dict[str, Any] = {language: dict.fromkeys(SPLITS, 0) for language in self.languages if language}
+        for split, names in self.shards.items():
+            for name in names:
+                if (language := language_of(name)) is not None:
+                    found[language][split] += pq.read_metadata(self.draft.path / name).num_rows
+        return {"languages": found} if found else {}
 
     def _remove(self, removal: Removal) -> None:
         """Rewrite the shards that hold removed documents, and correct the counts."""
@@ -226,6 +257,8 @@ class _Run:
         total = sum(path.stat().st_size for path in files.values())
         batch: list[Origin] = []
         documents: list[list[str]] = []
+        codes = array("H")
+        source = self.job.source
         size = 0
         with (
             pa.OSFile(str(self.work / "documents"), "wb") as sink,
@@ -252,6 +285,8 @@ class _Run:
                 done, first = reading.consumed, vars(reading).copy()
                 again = name in self.files
                 documents_of_file = 0
+                language = source.language_of(name) if isinstance(source, CorpusSource) else None
+                code = self.languages.index(language)
                 for number, raw, row_id in read_documents(path, self.job.source, reading):
                     documents_of_file += 1
                     origin = Origin(row_id or f"{name}:{number}", name, number)
@@ -269,6 +304,7 @@ class _Run:
                     else:
                         batch.append(origin)
                         documents.append(document)
+                        codes.append(code)
                         size += sum(map(len, document))
                         if size >= _BATCH_CHARACTERS or len(documents) == _BATCH_ROWS:
                             flush()
@@ -278,6 +314,7 @@ class _Run:
                 if not again:
                     self._count(name, documents_of_file, reading, first)
             flush()
+        self.codes = np.frombuffer(codes, dtype=np.uint16) if codes else self.codes
 
     def _stays(self, origin: Origin, document: list[str]) -> bool:
         """Whether a document of an edited file is in the corpus already."""
@@ -309,7 +346,12 @@ class _Run:
     def _write(self, keys: KeyFiles, dropped: Flags, old: int) -> None:
         """Second pass: the kept documents to the shards of their split; their keys and origins to key shards."""
         limit = self.job.settings.shard_megabytes * 1_000_000
-        writers = {split: ShardWriter(self.draft.path, split, schema=self.schema, limit=limit) for split in SPLITS}
+        # Every shard is in one language, so that later stages know the language of a document by its shard.
+        writers = {
+            (split, language): ShardWriter(self.draft.path, prefix_of(split, language), schema=self.schema, limit=limit)
+            for split in SPLITS
+            for language in self.languages
+        }
         key_writer = ShardWriter(self.draft.path, "keys", schema=self.key_schema, limit=limit)
         heldout = self._heldout(keys, dropped, old)
         position = old
@@ -317,9 +359,11 @@ class _Run:
             rows = slice(position, position + batch.num_rows)
             position = rows.stop
             kept, held = ~dropped[rows], heldout[rows]
-            for split, mask in zip(SPLITS, (kept & ~held, kept & held), strict=True):
+            codes = self.codes[rows.start - old : rows.stop - old]
+            for (split, language), writer in writers.items():
+                mask = kept & (held if split == "heldout" else ~held) & (codes == self.languages.index(language))
                 chosen = batch.filter(pa.array(mask)).select(self.schema.names)
-                writers[split].write(chosen)
+                writer.write(chosen)
                 self.counts.kept += chosen.num_rows
                 self.counts.heldout += chosen.num_rows if split == "heldout" else 0
                 for column in chosen.columns[1:2] + chosen.columns[3:]:
@@ -329,7 +373,7 @@ class _Run:
                 packed.append(_pack(keys.sketches(rows)[kept]))
             origins = batch.select(Origin._fields).filter(pa.array(kept)).columns
             key_writer.write(pa.record_batch([*packed, *origins, pa.array(held[kept])], schema=self.key_schema))
-        for split, writer in writers.items():
+        for (split, _), writer in writers.items():
             self.shards[split] = self.shards[split] + writer.close()
         self.key_shards = self.key_shards + key_writer.close()
 
@@ -341,23 +385,28 @@ class _Run:
     def _heldout(self, keys: KeyFiles, dropped: Flags, old: int) -> Flags:
         """Flags (n,) of the held-out documents: a function of the hash of each document's text alone.
 
-        If that selects no document of a small corpus, the kept document with the smallest hash is held out.
+        If that selects no document of a small corpus, or of one of its languages, the kept document with the smallest
+        hash is held out.
         """
         share = self.job.settings.heldout
         bound = np.uint64(min(int(share * 2**64), 2**64 - 1))
         flags = np.zeros(keys.count, dtype=bool)
-        smallest: tuple[int, int] | None = None
+        smallest: dict[str | None, tuple[int, int]] = {}
+        missing = {*self.languages} - {language_of(name) for name in self.shards["heldout"]}
         for rows in keys.ranges():
             hashes = keys.exact(rows)[:, 0]
             flags[rows] = hashes < bound
             new = np.flatnonzero(~dropped[rows])
             new = new[new + rows.start >= old]
-            if new.size:
-                least = int(new[np.argmin(hashes[new])])
-                found = (int(hashes[least]), rows.start + least)
-                smallest = min(smallest, found) if smallest else found
-        if share > 0 and self.counts.heldout == 0 and smallest is not None:
-            flags[smallest[1]] = True
+            codes = self.codes[new + rows.start - old]
+            for language in missing:
+                own = new[codes == self.languages.index(language)]
+                if own.size:
+                    least = int(own[np.argmin(hashes[own])])
+                    found = (int(hashes[least]), rows.start + least)
+                    smallest[language] = min(smallest.get(language, found), found)
+        if share > 0:
+            flags[[document for _, document in smallest.values()]] = True
         return flags
 
 

@@ -26,6 +26,7 @@ from components.pretraining.language_model import FINAL_PIECES
 from components.pretraining.perplexity import Perplexity, heldout_sampler, measured_steps, perplexity_of
 from components.settings.ngrams import NgramSettings
 from components.settings.section import Section
+from components.tokenization.selection import Selection
 from components.tokenization.special import MASK, PAD, START, UNK
 from components.tokenization.store import TokenStore
 
@@ -71,7 +72,8 @@ def ngrams(job: NgramsJob) -> Path:
     """Estimate the n-gram model of a corpus from its train split; returns the output directory.
 
     metrics.json has its perplexity on all held-out text, and under `models` that on the pieces on which each causal
-    language model is measured. Masked and static models have no comparable perplexity.
+    language model is measured; of a corpus in several languages also those of one model per language, under
+    `languages`. Masked and static models have no comparable perplexity.
 
     Raises:
         ArtifactError: the tokens are incomplete.
@@ -87,11 +89,9 @@ def ngrams(job: NgramsJob) -> Path:
             nats = -model.log_probs(heldout)
             metrics |= _measured(nats, heldout)
             metrics["unknown_rate"] = float(np.mean(heldout.span(0, heldout.tokens) == UNK))
-            metrics["models"] = {
-                name: _measured(nats[positions], heldout)
-                for name, entry in job.models.items()
-                if (positions := measured_positions(heldout, entry)) is not None
-            }
+            metrics["models"] = _models(job, nats, heldout)
+        if languages := _languages(job, train, heldout, order=order, memory=memory):
+            metrics["languages"] = languages
         (draft.path / "metrics.json").write_text(json.dumps(metrics, indent=1) + "\n", encoding="utf-8")
         draft.facts |= {"tokenizer": train.tokenizer_fingerprint, "order": order}
     per_word = metrics.get("perplexity_per_word")
@@ -100,6 +100,32 @@ def ngrams(job: NgramsJob) -> Path:
         + (f", perplexity {per_word:,.1f} per word" if per_word else "")
     )
     return job.output
+
+
+def _languages(
+    job: NgramsJob, train: TokenStore, heldout: TokenStore, *, order: int, memory: int
+) -> dict[str, dict[str, Any]]:
+    """Measurements of an n-gram model of each language alone, as those of the whole corpus."""
+    found: dict[str, dict[str, Any]] = {}
+    for language in train.languages.keys() & heldout.languages.keys():
+        own = Selection(heldout, heldout.languages[language])
+        with tempfile.TemporaryDirectory(dir=job.output.parent) as temporary:
+            text = Selection(train, train.languages[language])
+            model = estimate(
+                text, Path(temporary), order=order, vocabulary=train.vocab_size - len(NEVER), memory=memory
+            )
+            nats = -model.log_probs(own)
+        found[language] = {**_measured(nats, own), "models": _models(job, nats, own)}
+    return dict(sorted(found.items()))
+
+
+def _models(job: NgramsJob, nats: NDArray[np.float64], store: TokenStore | Selection) -> dict[str, Any]:
+    """Measurements on the pieces of a held-out store on which each causal language model is measured."""
+    return {
+        name: _measured(nats[positions], store)
+        for name, entry in job.models.items()
+        if (positions := measured_positions(store, entry)) is not None
+    }
 
 
 @contextmanager
@@ -112,13 +138,13 @@ def _folder(output: Path, *, keep: bool) -> Iterator[Path]:
             yield Path(temporary)
 
 
-def _measured(nats: NDArray[np.float64], store: TokenStore) -> Mapping[str, float]:
+def _measured(nats: NDArray[np.float64], store: TokenStore | Selection) -> Mapping[str, float]:
     """Perplexity from the negative log-likelihood of pieces of a store."""
     found: Perplexity = perplexity_of(float(nats.mean()), len(nats), store)
     return found.named("")
 
 
-def measured_positions(store: TokenStore, entry: MeasuredModel) -> NDArray[np.int64] | None:
+def measured_positions(store: TokenStore | Selection, entry: MeasuredModel) -> NDArray[np.int64] | None:
     """Positions in the held-out stream of the pieces that a causal language model predicts when it is measured
     (`components.pretraining.perplexity.measure`); None for other models, or if there is too little text."""
     if family_named(entry.family).objective != "causal":
@@ -145,12 +171,15 @@ def measured_positions(store: TokenStore, entry: MeasuredModel) -> NDArray[np.in
 class _Positions:
     """A store whose pieces are their positions in the stream of another, with the same documents."""
 
-    def __init__(self, store: TokenStore) -> None:
+    def __init__(self, store: TokenStore | Selection) -> None:
         self._store = store
         self.documents, self.tokens, self.offsets = store.documents, store.tokens, store.offsets
 
     def span(self, start: int, length: int) -> NDArray[np.int64]:
         return np.arange(start, start + length) % self.tokens
+
+    def another(self, document: int, chance: float) -> int:
+        return self._store.another(document, chance)
 
     def sentence_starts(self, document: int) -> NDArray[Any]:
         return self._store.sentence_starts(document)

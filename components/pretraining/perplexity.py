@@ -13,6 +13,7 @@ from components.errors import DataError
 from components.models import family as family_named
 from components.models.base import Carry, LanguageModel, ModelConfig
 from components.pretraining.samplers import Tokens, WindowSampler, sampler_for
+from components.tokenization.selection import Selection
 from components.tokenization.store import TokenStore
 from components.training.distributed import World
 from components.training.masking import PREDICTED
@@ -84,7 +85,7 @@ def heldout_sampler(
 def measure(
     model: LanguageModel,
     sampler: WindowSampler,
-    store: TokenStore,
+    store: TokenStore | Selection,
     *,
     family: str,
     pieces: int,
@@ -121,7 +122,7 @@ def measure(
 
 
 def perplexity_of(
-    loss: float, pieces: int, store: TokenStore, *, further: Mapping[str, float] | None = None
+    loss: float, pieces: int, store: TokenStore | Selection, *, further: Mapping[str, float] | None = None
 ) -> Perplexity:
     """Perplexity from the mean negative log-likelihood, in nats, of a number of pieces of a store.
 

@@ -184,7 +184,7 @@ def table(found: Sequence[Entry]) -> tuple[list[str], list[list[str]]]:
     return columns, rows
 
 
-def ngrams_per_word(out: Path, name: str, start: str) -> float | None:
+def ngrams_per_word(out: Path, name: str, start: str, *, language: str | None = None) -> float | None:
     """Perplexity per word of the n-gram model on the held-out pieces on which a language model is measured; None if
     there is none, because the model is not causal or the stage `ngrams` has not run.
 
@@ -192,10 +192,14 @@ def ngrams_per_word(out: Path, name: str, start: str) -> float | None:
         out: `params.run.out`.
         name: block of `pretrain`.
         start: `pretrained` or `adapted`.
+        language: of the pieces and of the text of the n-gram model; None: the whole corpus.
     """
     corpus = {"pretrained": "general", "adapted": "domain"}.get(start)
     for path in sorted((out / "metrics" / "ngrams").glob(f"{corpus}-*.json")):
-        if found := read_json(path, made_by="the stage ngrams").get("models", {}).get(name):
+        numbers = read_json(path, made_by="the stage ngrams")
+        if language is not None:
+            numbers = numbers.get("languages", {}).get(language, {})
+        if found := numbers.get("models", {}).get(name):
             return float(found["perplexity_per_word"])
     return None
 

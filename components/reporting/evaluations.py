@@ -89,6 +89,8 @@ def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
         chapter.tables.append(
             Table(columns, ways, "Ways to learn that were tried: score of selection, numbers of seeds")
         )
+    if languages := _languages(evaluation):
+        chapter.tables.append(languages)
     others = [name for name in evaluation["scores"] if name != main]
     if others:
         rows = [
@@ -98,6 +100,27 @@ def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
         columns = ["system", *(evaluation["titles"][name] for name in others)]
         chapter.tables.append(Table(columns, rows, f"Other metrics at {_budget(budgets[-1])} {unit}"))
     return chapter
+
+
+def _languages(evaluation: dict[str, Any]) -> Table | None:
+    """Scores of all systems by language of test, at the largest label budget."""
+    learned, main = evaluation.get("learned_languages", []), evaluation["main"]
+    if not learned:
+        return None
+    cells = {system["system"]: system["budgets"][-1]["slices"] for system in evaluation["systems"]}
+    rows = {language: found["rows"] for slices in cells.values() for language, found in slices.items()}
+    # The learned languages first, the others by their number of rows.
+    languages = sorted(rows, key=lambda name: (name not in learned, -rows[name], name))
+    tested = ", ".join(f"{rows[name]:.0f} rows of {name}" for name in languages)
+    return Table(
+        ["system", *(f"{name} ({'learned' if name in learned else 'transfer'})" for name in languages)],
+        [
+            [system, *(f"{slices[name][main]:.3f}" if name in slices else "" for name in languages)]
+            for system, slices in cells.items()
+        ],
+        f"{evaluation['titles'][main]} by language at {_budget(evaluation['budgets'][-1])} {evaluation['unit']}: "
+        f"trained on {', '.join(learned)}, tested on {tested}",
+    )
 
 
 def _left_out(evaluation: dict[str, Any]) -> str:

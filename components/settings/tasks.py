@@ -88,6 +88,10 @@ _SUFFIXES: dict[str, Format] = {
 }
 
 
+def _named(files: str | list[str] | None) -> list[str]:
+    return [] if files is None else [files] if isinstance(files, str) else files
+
+
 class TaskSource(Section):
     """The labelled data of one downstream task: its files in one folder, their format and columns."""
 
@@ -165,8 +169,14 @@ class TaskSource(Section):
     comments: Annotated[str, Field(min_length=1)] | None = None
     #: Encoding of the files.
     encoding: str = "utf-8"
-    #: Language code; selects baselines for languages without spaces.
+    #: Language code of the rows that are learned; selects baselines for languages without spaces.
     language: str = "en"
+    #: Transfer between languages: column of each row's language (in conllu the key of a comment), or test files of
+    #: further languages (language -> one or more files). Each language of test is scored as a slice.
+    languages: Column | dict[str, str | list[str]] | None = None
+    #: With a column of languages: those whose rows are learned; rows of train and dev in others are left out. Empty:
+    #: `language`.
+    train_languages: list[str] = []
     #: Label budgets: training rows, per class in classification and pair; `all` is the whole train split. Larger
     #: budgets contain the smaller ones.
     budgets: list[Positive | Literal["all"]] = Field(default=[5, 20], min_length=1)
@@ -194,9 +204,36 @@ class TaskSource(Section):
     empty: Literal["refuse", "drop"] = "refuse"
 
     def files(self, split: str) -> list[str]:
-        """Names of a split's files as in params.yaml; empty if dev is a share of train."""
-        named: str | list[str] | None = getattr(self, split)
-        return [] if named is None else [named] if isinstance(named, str) else named
+        """Names of a split's files as in params.yaml, those of further languages last; empty if dev is a share of
+        train."""
+        further = self.languages.values() if isinstance(self.languages, dict) and split == "test" else ()
+        return [name for files in (getattr(self, split), *further) for name in _named(files)]
+
+    @property
+    def slice_column(self) -> str | None:
+        """The column of the slices: `slice`, or a column of languages."""
+        return self.languages if isinstance(self.languages, str) else self.slice
+
+    @property
+    def learned_languages(self) -> list[str]:
+        """The languages of train and dev; empty unless languages are compared."""
+        return [] if self.languages is None else self.train_languages or [self.language]
+
+    def learns(self, split: str, language: str | None) -> bool:
+        """Whether a row of a split is used, by the value of its column of languages."""
+        return split == "test" or not isinstance(self.languages, str) or language in self.learned_languages
+
+    def language_of(self, path: str) -> str | None:
+        """The language of a test file, by its path as in the positions of rows; None if files have no language."""
+        if not isinstance(self.languages, dict):
+            return None
+        of_file = {
+            f"{located}{'#' * bool(member)}{member}": language
+            for language, files in self.languages.items()
+            for name, _, member in (file.partition("#") for file in _named(files))
+            for located in self.located(name)
+        }
+        return of_file.get(path, self.language)
 
     def format_of(self, file: str) -> Format:
         """The format of a file as in params.yaml.
@@ -277,6 +314,18 @@ class TaskSource(Section):
                 for key, value in (("words", self.words), ("tags", self.tags))
                 if value is not None and not value.removeprefix("-").isdigit()
             ]
+        if self.languages is not None and self.slice is not None:
+            problems.append("set either slice or languages, which are slices, too")
+        if isinstance(self.languages, str):
+            problems += [
+                f"format {name} has no column of languages; name test files by language instead"
+                for name in formats
+                if name == "squad" or "slice" not in FORMATS[name]
+            ]
+        elif self.train_languages:
+            problems.append("key train_languages has no effect without a column of languages")
+        if isinstance(self.languages, dict) and self.language in self.languages:
+            problems.append(f"languages: {self.language!r} is the language of test already; set language to another")
         if "squad" in formats and self.slice not in (None, "title"):
             problems.append(f"slice can only be title in format squad; found {self.slice!r}")
         if "squad" in formats and self.group not in (None, AUTO, "title"):

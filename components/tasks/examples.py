@@ -74,6 +74,7 @@ class TaskFacts:
         folds: `data.tasks.<name>.folds`.
         language: `data.tasks.<name>.language`.
         baselines: `data.tasks.<name>.baselines`.
+        learned_languages: languages of train, if the slices of test are languages; otherwise empty.
     """
 
     task: str
@@ -86,6 +87,7 @@ class TaskFacts:
     folds: int = 5
     language: str = "en"
     baselines: str = "auto"
+    learned_languages: list[str] = field(default_factory=list)
 
 
 def examples(job: ExamplesJob) -> Path:
@@ -142,6 +144,7 @@ def examples(job: ExamplesJob) -> Path:
             "selection": job.source.selection,
             "folds": job.source.folds,
             "language": job.source.language,
+            "learned_languages": job.source.learned_languages,
             "baselines": job.source.baselines,
             "digests": {name: digest(split, found.labels) for name, split in splits.items()},
         }

@@ -1,4 +1,4 @@
-"""Some documents of a token store, as a store of their own: the text of an increment."""
+"""Some documents of a token store, as a store of their own: the text of an increment, or of one language."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ class Selection:
         chosen: numbers of documents in `store`, in the order of the view.
 
     Attributes:
-        documents, tokens: totals of the view.
+        documents, tokens, words, chars: totals of the view.
+        predicted: number of tokens that a language model predicts.
+        chosen: numbers of the documents in the store.
+        vocab_size: number of pieces of the vocabulary.
         offsets: (documents + 1,) int64 start of each document in the stream of the view.
 
     Raises:
@@ -27,11 +30,14 @@ class Selection:
     """
 
     def __init__(self, store: TokenStore, chosen: NDArray[np.int64]) -> None:
-        self._store, self._chosen = store, chosen
+        self._store, self.chosen = store, chosen
         lengths = store.offsets[chosen + 1] - store.offsets[chosen]
         self.offsets: NDArray[np.int64] = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(lengths)))
         self.documents = len(chosen)
-        self.tokens = int(self.offsets[-1])
+        self.tokens = self.predicted = int(self.offsets[-1])
+        self.words = int(store.words_per_document[chosen].sum(dtype=np.int64))
+        self.chars = int(store.chars_per_document[chosen].sum(dtype=np.int64))
+        self.vocab_size = store.vocab_size
         if not self.tokens:
             raise DataError(f"{store.directory}: the chosen documents have no tokens")
 
@@ -44,13 +50,17 @@ class Selection:
             skipped = position - int(self.offsets[document])
             taken = min(length - filled, int(self.offsets[document + 1]) - position)
             if taken:
-                first = int(self._store.offsets[self._chosen[document]]) + skipped
+                first = int(self._store.offsets[self.chosen[document]]) + skipped
                 out[filled : filled + taken] = self._store.span(first, taken)
             filled += taken
             document = (document + 1) % self.documents
             position = int(self.offsets[document])
         return out
 
+    def another(self, document: int, chance: float) -> int:
+        """Another document of the view, chosen by a number `chance` from [0, 1)."""
+        return (document + 1 + int(chance * (self.documents - 1))) % self.documents
+
     def sentence_starts(self, document: int) -> NDArray[Any]:
         """Start positions of the sentences of a document of the view, ascending from 0."""
-        return self._store.sentence_starts(int(self._chosen[document]))
+        return self._store.sentence_starts(int(self.chosen[document]))

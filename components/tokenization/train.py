@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from components.settings.tokenizer import SubwordSettings, TokenizerSettings
 from components.tokenization.base import KINDS, Tokenizer
 from components.tokenization.bpe import train_bpe
 from components.tokenization.char import train_char
+from components.tokenization.languages import repetitions
 from components.tokenization.measure import measure
 from components.tokenization.open_word import train_open_word
 from components.tokenization.published import published_tokenizer
@@ -29,6 +30,8 @@ from components.tokenization.word import train_word
 from components.tokenization.wordpiece import train_wordpiece
 
 KIND: Final = "tokenizer"
+#: The numbers that say how a vocabulary fits a text.
+FIT: Final = ("pieces_per_word", "unknown_rate")
 #: `auto` becomes `none` if a smaller share of the sample's texts is in a script without spaces: the vocabulary would
 #: have too few of their words.
 SEGMENTED_SHARE: Final = 0.001
@@ -61,7 +64,15 @@ def train_tokenizer(job: TokenizerJob) -> Path:
         DataError: the corpus is empty or yields fewer pieces than requested.
     """
     source = read_manifest(job.corpus, kind=corpus.KIND)
-    texts = list(sample(job.corpus, megabytes=job.settings.sample_megabytes))
+    settings = job.settings
+    texts: list[str] = []
+    languages: dict[str, list[str]] = {}
+    for language, (text, *_) in _sample_languages(
+        job.corpus, megabytes=settings.sample_megabytes, exponent=settings.language_exponent
+    ):
+        texts.append(text)
+        if language is not None:
+            languages.setdefault(language, []).append(text)
     if not texts:
         raise DataError(f"{job.corpus}: the train split has no documents; add raw text")
     targets: list[str] = []
@@ -86,10 +97,20 @@ def train_tokenizer(job: TokenizerJob) -> Path:
     if targets:
         count_pieces(tokenizer, cut(targets))
     report = report_on_words(tokenizer, count_words(map(segmentation.spaced, texts)))
-    metrics = {name: value for name, value in report.items() if isinstance(value, int | float)} | {
+    metrics: dict[str, Any] = {name: value for name, value in report.items() if isinstance(value, int | float)} | {
         "sample_documents": len(texts),
         "sample_characters": sum(map(len, texts)),
     }
+    if languages:
+        of_language = {
+            language: report_on_words(tokenizer, count_words(map(segmentation.spaced, own)))
+            for language, own in languages.items()
+        }
+        report["languages"] = of_language
+        metrics["languages"] = {
+            language: {name: found[name] for name in FIT} | {"sample_characters": sum(map(len, languages[language]))}
+            for language, found in of_language.items()
+        }
     with writing(job.output, kind=KIND) as draft:
         tokenizer.save(draft.path)
         for name, content in (("report.json", report), ("metrics.json", metrics)):
@@ -136,17 +157,38 @@ def count_pieces(tokenizer: Tokenizer, texts: list[str]) -> None:
     tokenizer.frequencies[END] = len(texts)
 
 
-def sample(directory: Path, *, megabytes: float) -> Iterator[str]:
-    """A deterministic sample of the train split's texts, evenly spaced, of about `megabytes` at most."""
-    for text, *_ in sample_rows(directory, megabytes=megabytes):
+def sample(directory: Path, *, megabytes: float, exponent: float = 1.0) -> Iterator[str]:
+    """A deterministic sample of the train split's texts, evenly spaced, of about `megabytes` at most.
+
+    Args:
+        directory: of the corpus.
+        megabytes: of text.
+        exponent: of the shares of the languages of a corpus in several (`balanced.repetitions`); the texts of small
+            languages are then repeated. 1: the shares of the corpus.
+    """
+    for text, *_ in sample_rows(directory, megabytes=megabytes, exponent=exponent):
         yield text
 
 
-def sample_rows(directory: Path, *, megabytes: float) -> Iterator[tuple[str, ...]]:
+def sample_rows(directory: Path, *, megabytes: float, exponent: float = 1.0) -> Iterator[tuple[str, ...]]:
     """The rows of `sample`: (text,), or (text, target) in a corpus of pairs."""
-    shards = corpus.shards(directory, "train")
-    share = min(1.0, megabytes * 1e6 / max(1, sum(measure(shard).text_bytes for shard in shards)))
-    for number, row in enumerate(row for shard in shards for row in corpus.read_rows(shard)):
-        # Document n is in the sample if floor(n * share) increases there.
-        if int((number + 1) * share) > int(number * share):
-            yield row
+    for _, row in _sample_languages(directory, megabytes=megabytes, exponent=exponent):
+        yield row
+
+
+def _sample_languages(
+    directory: Path, *, megabytes: float, exponent: float
+) -> Iterator[tuple[str | None, tuple[str, ...]]]:
+    """The rows of `sample` and their languages."""
+    parts = corpus.by_language(corpus.shards(directory, "train"))
+    sizes = {language or "": sum(measure(shard).text_bytes for shard in shards) for language, shards in parts.items()}
+    times = repetitions(sizes, exponent) if any(sizes.values()) else {}
+    read = sum(sizes[language] * many for language, many in times.items())
+    # The sample is at most as long as the corpus.
+    factor = min(megabytes * 1e6, sum(sizes.values())) / max(1.0, read)
+    for language, shards in parts.items():
+        share = factor * times.get(language or "", 0.0)
+        for number, row in enumerate(row for shard in shards for row in corpus.read_rows(shard)):
+            # Document n is in the sample as often as floor(n * share) increases there.
+            for _ in range(int((number + 1) * share) - int(number * share)):
+                yield language, row

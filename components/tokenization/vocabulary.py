@@ -25,12 +25,10 @@ from components.tokenization.base import FREQUENCIES, Tokenizer, load_tokenizer
 from components.tokenization.measure import measure
 from components.tokenization.report import count_words, report_on_words
 from components.tokenization.special import END, FIRST_ORDINARY
+from components.tokenization.train import FIT, TokenizerJob, sample, train_tokenizer
 from components.tokenization.train import KIND as TOKENIZER
-from components.tokenization.train import TokenizerJob, sample, train_tokenizer
 
 KIND: Final = "vocabulary"
-#: The numbers that are compared.
-FIT: Final = ("pieces_per_word", "unknown_rate")
 #: Documents that are encoded at a time.
 _BATCH: Final = 4_096
 
@@ -98,6 +96,7 @@ def fit_vocabulary(job: VocabularyJob) -> Path:
             "tokenizer": made.facts["fingerprint"],
             "learned": learned,
             "fit": {name: made.facts[name] for name in FIT},
+            "languages": made.facts.get("languages", {}),
             "decision": decision.reason,
         }
     return job.record
@@ -138,12 +137,20 @@ def _decide(job: VocabularyJob, texts: Manifest, *, recipe: dict[str, Any], befo
     tokenizer = load_tokenizer(job.output)
     if gone and (lost := _lost_pieces(job, tokenizer)):
         return Decision(True, f"text was removed, and with it all occurrences of {lost:,} pieces", {})
-    decision = _judge(job, tokenizer, new, fit=before.facts["fit"], bounds=job.settings.refit)
-    return Decision(decision.learn, decision.reason, decision.fit, frequencies=bool(gone) and not decision.learn)
+    parts = corpus.by_language(job.corpus / name for name in new) or {None: []}
+    # Languages differ in their pieces per word: each is compared with its own text.
+    fits = before.facts.get("languages", {})
+    judged = {
+        language: _judge(job, tokenizer, shards, fit=fits.get(language, before.facts["fit"]), bounds=job.settings.refit)
+        for language, shards in parts.items()
+    }
+    language, worst = next(((name, one) for name, one in judged.items() if one.learn), next(iter(judged.items())))
+    reason = worst.reason if language is None else f"{language}: {worst.reason}"
+    return Decision(worst.learn, reason, worst.fit, frequencies=bool(gone) and not worst.learn)
 
 
 def _judge(
-    job: VocabularyJob, tokenizer: Tokenizer, new: list[str], *, fit: dict[str, float], bounds: RefitSettings
+    job: VocabularyJob, tokenizer: Tokenizer, new: list[Path], *, fit: dict[str, float], bounds: RefitSettings
 ) -> Decision:
     """Compare the fit on the new text, part by part, with that on the text from which the vocabulary was learned."""
     published = getattr(job.settings, job.kind, None)
@@ -151,7 +158,7 @@ def _judge(
         return Decision(False, "a published vocabulary is not learned", {})
     worst: dict[str, float] = {}
     words = 0
-    for counts in _parts([job.corpus / name for name in new], tokenizer, job=job, words=bounds.words):
+    for counts in _parts(new, tokenizer, job=job, words=bounds.words):
         report = report_on_words(tokenizer, counts)
         words += int(report["words"])
         worst = {name: max(worst.get(name, 0.0), float(report[name])) for name in FIT}
@@ -216,7 +223,8 @@ def _encode(tokenizer: Tokenizer, texts: list[str]) -> NDArray[np.int32]:
 def _count_again(job: VocabularyJob) -> None:
     """Replace the frequencies of the pieces by those in the remaining text; the vocabulary stays."""
     tokenizer = load_tokenizer(job.output)
-    texts = list(sample(job.corpus, megabytes=job.settings.sample_megabytes))
+    settings = job.settings
+    texts = list(sample(job.corpus, megabytes=settings.sample_megabytes, exponent=settings.language_exponent))
     counts = np.bincount(_encode(tokenizer, texts), minlength=tokenizer.vocab_size).astype(np.int64)
     counts[END] = len(texts)
     with writing(job.output, kind=TOKENIZER, keep=True) as draft:

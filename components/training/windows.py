@@ -7,7 +7,7 @@ which receives its share of the rows. The only state between calls is read-ahead
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,6 +33,10 @@ class Tokens(Protocol):
 
     def span(self, start: int, length: int) -> Ids:
         """(length,) pieces from position `start`, across documents; after the last piece the stream starts again."""
+        ...
+
+    def another(self, document: int, chance: float) -> int:
+        """Another document, of the same language in a corpus in several; `chance` is uniform in [0, 1)."""
         ...
 
     def sentence_starts(self, document: int) -> NDArray[Any]:
@@ -93,6 +97,11 @@ class WindowSampler(Sampler):
         self.store, self.batch_size, self.window, self.seed = store, batch_size, window, seed
         self.vocabulary, self.jitter = vocabulary, jitter
         self.config, self.pieces = config, pieces
+
+    def reads(self, step: int) -> Iterable[tuple[int, int]]:
+        """(position, length) in the stream of the text that the rows of a global batch read: of all text if a batch has
+        the same shares of it, as here."""
+        return [(0, self.store.tokens)]
 
     def _rows(self, rank: int, world: int) -> range:
         """The rows of the global batch that belong to a worker."""

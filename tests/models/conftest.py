@@ -49,6 +49,9 @@ class TinyStore:
     def span(self, start: int, length: int) -> NDArray[np.int64]:
         return self.stream[np.arange(start, start + length) % self.tokens]
 
+    def another(self, document: int, chance: float) -> int:
+        return (document + 1 + int(chance * (self.documents - 1))) % self.documents
+
     def sentence_starts(self, document: int) -> NDArray[np.int64]:
         return np.arange(0, self.offsets[1] - 1, 5)
 

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 OTHERWISE = {
     ("DataSettings", "general"): ("pipeline/jobs/corpora.py", "getattr(params.data, corpus)"),
     ("DataSettings", "domain"): ("pipeline/jobs/corpora.py", "getattr(params.data, corpus)"),
+    ("TaskSource", "train_languages"): ("settings/tasks.py", "self.train_languages or"),
     ("NotifySettings", "webhook"): ("../flows/notify.py", "settings.webhook_address"),
     ("NotifySettings", "email"): ("../flows/notify.py", "settings.email_address"),
     ("NotifySettings", "sender"): ("../flows/notify.py", "settings.email_address"),

@@ -160,7 +160,9 @@ def _sentences(path: Path, member: str, source: TaskSource, empty: Counter[str],
             )
         )
         for sentence in found:
-            yield _of_comments(path, sentence, source)
+            tagged = _of_comments(path, sentence, source)
+            if source.learns(split, tagged.slice):
+                yield tagged
         return
     for record in read_records(path, member, source, [words, tags], nested=True, texts=1, empty=empty, split=split):
         first, second = (
@@ -192,18 +194,19 @@ def _annotated(path: Path, form: str, source: TaskSource, counts: Counter[str], 
         words = [text[start:end] for start, end in bounds]
         part, group, row_id = (
             as_text(record.data.get(name), position) if name is not None else None
-            for name in (source.slice, AUTO_GROUP if source.group == AUTO else source.group, source.id)
+            for name in (source.slice_column, AUTO_GROUP if source.group == AUTO else source.group, source.id)
         )
         if not words:
             raise DataError(f"{position}: {column!r} is empty; remove the record or fill it in")
-        yield _Tagged(words, tags, [], part, row_id, position, group)
+        if source.learns(split, part):
+            yield _Tagged(words, tags, [], part, row_id, position, group)
     count_skipped(reading, split, counts)
 
 
 def _of_comments(path: Path, sentence: Sentence, source: TaskSource) -> _Tagged:
     """Slice and id are taken from comments; the default id is `sent_id`."""
     comments = sentence.comments
-    part = comments.get(source.slice) if source.slice is not None else None
+    part = comments.get(source.slice_column) if source.slice_column is not None else None
     row_id = comments.get(source.id or "sent_id")
     group = comments.get(AUTO_GROUP if source.group == AUTO else source.group) if source.group is not None else None
     position = Position(str(path), sentence.line)

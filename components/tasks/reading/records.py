@@ -99,25 +99,35 @@ def read_records(
     group = source.group
     if group == AUTO:
         group = AUTO_GROUP if _has_column(path, AUTO_GROUP, form, layout) else None
-    extra = [name for name in (source.slice, group, source.id) if name is not None]
+    extra = [name for name in (source.slice_column, group, source.id) if name is not None]
     unit = _UNITS.get(form, "line")
-    name, count, reading = f"{path}{'#' * bool(member)}{member}", 0, Reading()
+    name, count, others, reading = f"{path}{'#' * bool(member)}{member}", 0, 0, Reading()
     for number, values in _READERS[form](path, [*columns, *extra], layout, reading):
         position = Position(name, number, unit)
         rest = iter(values[len(columns) :])
-        part = as_text(next(rest), position) if source.slice is not None else None
+        part = as_text(next(rest), position) if source.slice_column is not None else None
         cluster = as_text(next(rest), position) if group is not None else None
         row_id = as_text(next(rest), position) if source.id is not None else None
         count += 1
         if source.empty == "drop" and empty is not None and any(map(_is_blank, values[:texts])):
             empty[empty_key(split)] += 1
             continue
+        if not source.learns(split, part):
+            others += 1
+            continue
         yield Record(tuple(values[: len(columns)]), part, cluster, row_id, position)
     if not count:
         left_out = ", ".join(f"{number} {reason}" for reason, number in reading.skipped.items())
         raise DataError(f"{name}: holds no rows" + (f" ({left_out})" if left_out else ""))
+    if others == count and len(source.files(split)) == 1:
+        raise DataError(
+            f"{name}: no row has one of the languages {', '.join(source.learned_languages)} in the column "
+            f"{source.languages!r}; set language or train_languages to values of this column"
+        )
     if empty is not None:
         count_skipped(reading, split, empty)
+        if others:
+            empty[f"{split}_rows_in_other_languages"] += others
 
 
 def count_skipped(reading: Reading, split: str, counts: Counter[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,9 @@ def examples_of(
     counts = dict(counts or {})
     _refuse_twin_ids(rows)
     splits = dict(rows)
+    if isinstance(source.languages, dict):
+        # Files without a column of slices: the slices of test are the languages of its files.
+        splits["test"] = [replace(row, slice=source.language_of(row.position.path)) for row in rows.get("test", [])]
     if "dev" not in splits and source.selection == "budget":
         # No choice is made on dev, and its labels would be missing in train.
         splits["dev"] = []
@@ -194,7 +197,7 @@ def _groups(splits: Rows, source: TaskSource) -> dict[str, list[str | None]]:
     """The clusters of the rows of every split. With `group: auto` and no column of clusters, the slices are the
     clusters, unless test has fewer of them than the variance between clusters needs."""
     found = {split: [row.group for row in rows] for split, rows in splits.items()}
-    if source.group == AUTO and not any(any(names) for names in found.values()):
+    if source.group == AUTO and source.languages is None and not any(any(names) for names in found.values()):
         slices = {split: [row.slice for row in rows] for split, rows in splits.items()}
         if len(set(slices["test"]) - {None}) >= MIN_GROUPS:
             return slices
