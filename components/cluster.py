@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from types import ModuleType
 from typing import TypeVar
 
@@ -100,24 +102,71 @@ def map_parallel(
         yield from ray_cluster.map_parallel(function, pending, settings=settings, retries=RETRIES)
         return
     deaths = 0
-    spawning = multiprocessing.get_context("spawn")
     while pending:
-        with _environment(threads.environment(1)):
-            processes = min(len(pending), most or cores())
-            pool = ProcessPoolExecutor(processes, mp_context=spawning, initializer=_end_with_parent)
-            try:
+        try:
+            with _pool(min(len(pending), most or cores()), kept=_kept.get() if most is None else None) as pool:
                 with _without_main(function):
                     futures = {pool.submit(_alone, function, item): index for index, item in pending.items()}
                 for future in as_completed(futures):
                     result = future.result()
                     del pending[futures[future]]
                     yield futures[future], result
-            except BrokenProcessPool as error:
-                deaths += 1
-                if deaths > RETRIES:
-                    raise TrainingError(ray_cluster.gave_up("a process was killed", retries=RETRIES)) from error
-            finally:
-                pool.shutdown(cancel_futures=True)
+        except BrokenProcessPool as error:
+            deaths += 1
+            if deaths > RETRIES:
+                raise TrainingError(ray_cluster.gave_up("a process was killed", retries=RETRIES)) from error
+
+
+@dataclass
+class _Kept:
+    """Processes that wait for the next call of `map_parallel`.
+
+    Attributes:
+        pool: the processes; None before the first call.
+        size: their number.
+    """
+
+    pool: ProcessPoolExecutor | None = None
+    size: int = 0
+
+    def close(self) -> None:
+        """End the processes; items that have not begun are cancelled."""
+        if self.pool is not None:
+            self.pool.shutdown(cancel_futures=True)
+        self.pool, self.size = None, 0
+
+
+_kept: ContextVar[_Kept | None] = ContextVar("kept", default=None)
+
+
+@contextmanager
+def kept_processes() -> Iterator[None]:
+    """A block in which all calls of `map_parallel` use the same processes, which import their modules once."""
+    kept = _Kept()
+    token = _kept.set(kept)
+    try:
+        yield
+    finally:
+        _kept.reset(token)
+        kept.close()
+
+
+@contextmanager
+def _pool(size: int, *, kept: _Kept | None) -> Iterator[ProcessPoolExecutor]:
+    """At least `size` processes of one thread each, which end with the block; kept ones only if it raises an error."""
+    own = kept or _Kept()
+    if own.pool is None or own.size < size:
+        own.close()
+        spawning = multiprocessing.get_context("spawn")
+        own.pool, own.size = ProcessPoolExecutor(size, mp_context=spawning, initializer=_end_with_parent), size
+    finished = False
+    try:
+        with _environment(threads.environment(1)):
+            yield own.pool
+        finished = True
+    finally:
+        if kept is None or not finished:
+            own.close()
 
 
 @contextmanager

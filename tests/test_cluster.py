@@ -74,6 +74,28 @@ def test_map_parallel_gives_every_result_with_its_index() -> None:
     assert list(cluster.map_parallel(square, [], settings=LOCAL)) == []
 
 
+def test_kept_processes_serve_several_calls_and_end_with_the_block() -> None:
+    with cluster.kept_processes():
+        first = {process for _, (_, _, process) in cluster.map_parallel(square, [1], settings=LOCAL)}
+        second = {process for _, (_, _, process) in cluster.map_parallel(square, [2], settings=LOCAL)}
+        assert first == second
+        with pytest.raises(DataError, match=r"no threes"):
+            list(cluster.map_parallel(refuse_three, [3], settings=LOCAL))
+        # After an error nothing of the failed call goes on.
+        third = {process for _, (_, _, process) in cluster.map_parallel(square, [4], settings=LOCAL)}
+        assert first.isdisjoint(third)
+    assert not any(map(lives, first | third))
+
+
+def test_kept_processes_that_are_killed_are_replaced(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    with cluster.kept_processes():
+        list(cluster.map_parallel(square, [1], settings=LOCAL))
+        results = dict(cluster.map_parallel(die_once, [tmp_path / "a", tmp_path / "b"], settings=LOCAL))
+    assert results == {0: "a", 1: "b"}
+
+
 def refuse_three(number: int) -> int:
     if number == 3:
         raise DataError("three.txt: line 3: no threes")

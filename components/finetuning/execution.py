@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 
-from components.cluster import map_parallel
+from components.cluster import kept_processes, map_parallel
 from components.finetuning.crossvalidation import Selection, cross_validate, final, is_worse, stores
 from components.finetuning.features import trim
 from components.finetuning.frozen import compute_all
@@ -75,6 +75,7 @@ class TrainedRun:
         return {OUT_OF_FOLD: self.selections[member].frozen, "test": unpack(f"{ON_FROZEN}test", tensors)}
 
 
+@kept_processes()
 def train_all(
     specs: Mapping[Way, Sequence[GroupSpec]],
     *,
