@@ -3,8 +3,8 @@
 A cell is learned in a process of its own by the stages of the pipeline, called as functions: examples, baseline
 (words; with `method: auto`) and finetune, with one core. The settings are those of a generated params.yaml,
 WORK/headstart/SYSTEM/SET/params.yaml, with which `headstart retrain` gives the same models; a cell has one of its
-budgets and seeds. Of all systems the one with the highest score of selection is used, a cross-validation within the
-labels (`selection: budget`): the same rule for fine-tuned models and words.
+budgets and seeds. The system is chosen by cross-validation within the labels (`selection: budget`): the one with the
+highest score, but an imported encoder is used unless words are better by more than one standard error.
 
 `headstart` and `headstart-contrastive` start from the imported encoder. `headstart-own` pretrains on general text and
 adapts to the set's unlabelled text, once per set; the processor seconds of that are in the details of each cell.
@@ -158,7 +158,11 @@ def _cell(path: Path, budget: int, draw: int, result: Path) -> None:
     from components.interchange.importing import import_encoder
     from components.pipeline.jobs import out
     from components.pipeline.stages import STAGES
+    from components.scoring.paired import choose
     from components.settings.loading import load_params
+    from components.tasks.budgets import sample_rows
+    from components.tasks.examples import read_facts, read_split
+    from components.tasks.kinds import scoring_for
     from components.tasks.results import OUT_OF_FOLD, best_score, read_answers
 
     imports = _used()
@@ -199,17 +203,26 @@ def _cell(path: Path, budget: int, draw: int, result: Path) -> None:
             compared = read_answers(cell / stage, OUT_OF_FOLD)
             records = json.loads((cell / stage / "runs.json").read_text(encoding="utf-8"))
             found += [
-                (best_score(record), stage, record)
+                (stage, record, compared[record["system"], budget, draw])
                 for record in records
                 if (record["system"], budget, draw) in compared
             ]
-    # The first of equal scores: words, which cost less.
-    score, stage, chosen = max(found, key=lambda entry: entry[0])
+    train, facts = read_split(cell / "examples", "train"), read_facts(cell / "examples")
+    rows = train.take(sample_rows(train.labels, budget, seed=draw)[0])
+    published = params.pretrain[family].source is not None
+    used = choose(
+        scoring_for(facts.kind, facts.labels),
+        rows.fields,
+        rows.targets,
+        [answers for *_, answers in found],
+        preferred=[index for index, (stage, *_) in enumerate(found) if published and stage == "finetune"],
+    )
+    stage, chosen, _ = found[used]
     answers = read_answers(cell / stage, "test")[chosen["system"], budget, draw]
     details = {
         "chosen": chosen["system"],
-        "score": score,
-        "scores": {record["system"]: round(value, 4) for value, _, record in found},
+        "score": best_score(chosen),
+        "scores": {record["system"]: round(best_score(record), 4) for _, record, _ in found},
         "record": {key: value for key, value in chosen.items() if key not in ("curve", "short")},
         "shared_seconds": shared,
     }

@@ -29,7 +29,7 @@ from components.finetuning.packing import held, unpack
 from components.finetuning.runs import GroupSpec, evaluations_at, execute, finished, result, schedule_of
 from components.finetuning.specs import Chosen, RunSpec, load_initial_encoder, number_of_folds, rows_of
 from components.progress import Progress
-from components.scoring.base import resampled
+from components.scoring.paired import is_worse
 from components.settings.cluster import ClusterSettings
 from components.task_models.heads import CalibratedHead
 from components.task_models.kinds import find_task
@@ -38,9 +38,6 @@ from components.tasks.data import Answer, Split
 from components.tasks.examples import read_facts, read_split
 from components.tasks.kinds import scoring_for
 from components.training.checkpoint import CheckpointStore
-
-#: Bootstrap resamples of a standard error.
-RESAMPLES = 400
 
 
 @dataclass(frozen=True)
@@ -191,12 +188,8 @@ class _Pooled:
         return self.scoring.score(self.rows.fields, self.rows.targets, answers)
 
     def is_worse(self, answers: Sequence[Answer], than: Sequence[Answer]) -> bool:
-        """Whether the primary metric of answers is lower than that of others by more than one standard error of the
-        difference, from bootstrap resamples of the rows."""
-        statistics = [self.scoring.statistics(self.rows.fields, self.rows.targets, found) for found in (answers, than)]
-        ours, theirs = (self.scoring.scores(sums)[self.main] for sums in resampled(statistics, resamples=RESAMPLES))
-        difference = self.scores(than)[self.main] - self.scores(answers)[self.main]
-        return bool(difference > np.std(theirs - ours, ddof=1))
+        """`scoring.paired.is_worse` on these rows."""
+        return is_worse(self.scoring, self.rows.fields, self.rows.targets, answers, than)
 
     def _per_row(self, answers: list[Answer]) -> NDArray[np.float64]:
         statistics = self.scoring.statistics(self.rows.fields, self.rows.targets, answers)
@@ -245,7 +238,7 @@ def _select(
     )
 
 
-def is_worse(spec: GroupSpec, selections: Sequence[Selection], than: Sequence[Selection]) -> bool:
+def run_is_worse(spec: GroupSpec, selections: Sequence[Selection], than: Sequence[Selection]) -> bool:
     """Whether a run is worse than the same run in another way to learn, by more than one standard error, on the rows of
     any member."""
     whole = [read_split(member.examples, "train") for member in spec.members]

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 
 from components.cluster import kept_processes, map_parallel
-from components.finetuning.crossvalidation import Selection, cross_validate, final, is_worse, stores
+from components.finetuning.crossvalidation import Selection, cross_validate, final, run_is_worse, stores
 from components.finetuning.features import trim
 from components.finetuning.frozen import compute_all
 from components.finetuning.packing import ON_FROZEN, unpack
@@ -167,7 +167,7 @@ def _best(candidates: Sequence[_Candidate]) -> _Candidate:
     for one in candidates:
         settings = one.spec.settings
         if one is not best and one.selections and settings.method == settings.auto.prefer:
-            return best if is_worse(one.spec, one.selections, best.selections) else one
+            return best if run_is_worse(one.spec, one.selections, best.selections) else one
     return best
 
 

@@ -71,7 +71,7 @@ def test_the_preferred_way_is_kept_unless_it_is_clearly_worse(
     worse: bool, kept: str, make_job, in_process, monkeypatch
 ) -> None:
     monkeypatch.setattr(execution, "best_score", lambda record: float(record["tokens"] == 0))
-    monkeypatch.setattr(execution, "is_worse", lambda *arguments: worse)
+    monkeypatch.setattr(execution, "run_is_worse", lambda *arguments: worse)
     output = finetune(make_job("bert", "classification", source=BUDGET, method="auto"))
     (record,) = json.loads((output / "runs.json").read_text())
     assert record["way"] == kept
