@@ -15,7 +15,7 @@ from components.finetuning.features import trim
 from components.finetuning.frozen import compute_all
 from components.finetuning.packing import ON_FROZEN, unpack
 from components.finetuning.runs import GroupSpec, dev_scores, execute, finished, result
-from components.finetuning.ways import Attempt, affordable, minutes, rows_in
+from components.finetuning.ways import Attempt, affordable, has_few_rows, minutes
 from components.measurements import Curve
 from components.progress import Progress
 from components.settings.cluster import ClusterSettings
@@ -104,7 +104,7 @@ def train_all(
             run
             for run, spec in enumerate(of_way)
             if affordable(attempts[run], costs[run], limit=spec.settings.auto.minutes)
-            and not (way == "finetune" and "contrastive" in specs and rows_in(spec) < spec.settings.auto.finetune_rows)
+            and not (several and way == "finetune" and has_few_rows(spec))
         ]
         found = _candidates(
             [of_way[run] for run in tried],

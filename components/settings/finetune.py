@@ -38,10 +38,10 @@ class AutoSettings(Section):
     """What `method: auto` tries."""
 
     #: Ways to learn, in the order of their cost. The one with the best score of selection is used, the cheapest at a
-    #: tie. `consistency` is left out without `unlabelled`.
+    #: tie. `consistency` is left out without `unlabelled`, `contrastive` for pairs.
     ways: list[Way] = Field(default=["features", "contrastive", "finetune", "consistency"], min_length=1)
-    #: Minimum number of training rows from which `finetune` is tried beside `contrastive`: with fewer, it takes most of
-    #: the time and was worse on TREC and SST-2.
+    #: Minimum number of training rows with labels from which `finetune` is tried: with fewer, it takes most of the time
+    #: and was worse on TREC and SST-2.
     finetune_rows: Annotated[int, Field(ge=0)] = 1000
     #: With `selection: budget`: the way that is kept unless another is better by more than one standard error. With few
     #: labels, differences between ways are mostly chance; contrastive fine-tuning of MiniLM was better than its frozen
