@@ -393,6 +393,32 @@ def suggest(
         print(line)
 
 
+@app.command("label-quality")
+def label_quality(
+    *,
+    task: Task = "",
+    annotators: Annotated[str, typer.Option(help="Column of the task's files that names who gave the label.")] = "",
+    answers: Annotated[
+        list[Path], typer.Option(help="File of further labels, as `headstart label` reads it; may be repeated.")
+    ] = [],  # noqa: B006 -- typer does not mutate the default
+    output: Annotated[
+        Path | None, typer.Option(help="csv file of the rows to look at; TASK-label-quality.csv by default.")
+    ] = None,
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Find labels that look wrong, copies of a text with different labels, and the agreement of annotators."""
+    from components.labelling import command
+
+    settings, output = load_params(params), output and output.resolve()
+    answers = [path.resolve() for path in answers]
+    if root := find_repository(params.parent):
+        output = output or Path.cwd() / f"{task or settings.run.tasks[0]}-label-quality.csv"
+        os.chdir(root)
+    threads.own(cores())
+    for line in command.label_quality(settings, task=task, annotators=annotators, answers=answers, output=output):
+        print(line)
+
+
 @app.command()
 def serve(
     *,

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import cast, get_args
 
 from components.errors import ConfigError, nearest
-from components.labelling.answers import Conflict, Merged
+from components.labelling.answers import Conflict, Merged, read_answers
 from components.labelling.queue import Model, check_output, queue, write_suggestions
-from components.labelling.rows import source_of
+from components.labelling.review import review, write_review
+from components.labelling.rows import shown, source_of
 from components.settings.params import Params
+
+#: Rows of a list that are printed.
+SHOWN = 10
 
 
 def suggest(
@@ -61,3 +66,45 @@ def merged_lines(merged: Merged, *, empty: int) -> Iterator[str]:
 def shown_conflicts(conflicts: Sequence[Conflict], most: int = 20) -> Sequence[Conflict]:
     """The first conflicts."""
     return conflicts[:most]
+
+
+def label_quality(
+    params: Params, *, task: str, annotators: str, answers: Sequence[Path], output: Path | None
+) -> Iterator[str]:
+    """Review the labels of a task and write the rows that should be looked at.
+
+    Raises:
+        ConfigError, DataError: as `review` and `write_review`.
+    """
+    name, source = source_of(params, task)
+    given = [answer for path in answers for answer in read_answers(path, source, by=path.stem)[0]]
+    found = review(params, task=name, annotators=annotators, answers=given)
+    counts = Counter(found.rows[one.row].split for one in found.suspects)
+    sizes = Counter(row.split for row in found.rows)
+    yield f"probabilities: {found.sources}"
+    for split, size in sizes.items():
+        yield f"{split}: {counts[split]} of {size:,} labels look wrong"
+    for one in found.suspects[:SHOWN]:
+        row = found.rows[one.row]
+        labels = f"{shown(row.labels or (), source)!r}, rather {shown(one.proposed, source)!r}"
+        yield f"  {row.split} {row.id}: {labels}: {' | '.join(row.fields)[:80]!r}"
+    yield f"{len(found.pairs)} pairs of copies or near copies have different labels"
+    for pair in found.pairs[:SHOWN]:
+        first, second = found.rows[pair.first], found.rows[pair.second]
+        yield (
+            f"  {first.split} {first.id} {shown(first.labels or (), source)!r}, {second.split} {second.id} "
+            f"{shown(second.labels or (), source)!r}: {' | '.join(first.fields)[:60]!r}"
+        )
+    if (several := found.agreement) is None:
+        yield "agreement: no text has labels of two annotators (--annotators COLUMN, --answers FILE)"
+    else:
+        alpha = "undefined" if several.alpha is None else f"{several.alpha:.3f}"
+        bounds = "" if several.low is None else f" [{several.low:.3f}, {several.high:.3f}]"
+        disputed = len(several.disputed)
+        yield f"agreement on {several.texts} texts: Krippendorff's alpha {alpha}{bounds}; {disputed} are disputed"
+        for one_name, other, texts, kappa in several.kappas:
+            value = "undefined" if kappa is None else f"{kappa:.3f}"
+            yield f"  {one_name} and {other}: Cohen's kappa {value} on {texts} texts"
+    output = output or Path(f"{name}-label-quality.csv")
+    rows = write_review(output, found, source)
+    yield f"{output}: {rows} rows; fill in labels that should change, then run `headstart label {output.name}`"

@@ -22,7 +22,7 @@ from components.unlabelled.texts import digest_of
 LABELLED_KINDS: Final = ("classification", "multilabel", "pair")
 #: Label of a text in `multilabel` that has none of the labels; an empty cell means that nobody has labelled it.
 NO_LABELS: Final = "[]"
-_READERS = {**TABLES, **ANNOTATED, "label-first": read_label_first, "parallel": read_parallel}
+READERS = {**TABLES, **ANNOTATED, "label-first": read_label_first, "parallel": read_parallel}
 
 #: Labels of a row, ascending: one, or any number in `multilabel`.
 Names = tuple[str, ...]
@@ -116,7 +116,7 @@ def read_rows(source: TaskSource, *, splits: Sequence[str] = SPLITS) -> list[Fil
             for path in source.located(name):
                 if not path.exists() or (path.is_file() and not path.stat().st_size):
                     continue
-                reader = _READERS[source.format_at(path)]
+                reader = READERS[source.format_at(path)]
                 for number, values in reader(path, columns, layout_of(source, member), Reading()):
                     where = f"{path}, row {number}"
                     fields = tuple(scalar(value, where) for value in values[:texts])

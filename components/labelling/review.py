@@ -1,0 +1,263 @@
+"""The labels of a task under review: probabilities of models that have not learned from a row, and what they show.
+
+Stored out-of-fold predictions of the last run are used for the rows that they cover: those of the system with the best
+score of selection, at its largest label budget. The other rows are predicted in cross-validation, by a regression on
+features of an encoder of the run, or of words.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from components.artifacts import read_manifest, write_atomic
+from components.errors import ArtifactError, DataError
+from components.formats.lines import Reading
+from components.labelling import models
+from components.labelling.answers import Answer, ledger_of, read_ledger
+from components.labelling.quality import Agreement, Pair, Suspect, agreement, by_annotator, different_twins, suspects
+from components.labelling.queue import PROPOSED, WHY
+from components.labelling.rows import (
+    READERS,
+    Names,
+    answer_columns,
+    label_columns,
+    labels_of,
+    layout_of,
+    scalar,
+    shown,
+    source_of,
+    text_columns,
+)
+from components.settings.params import Params
+from components.settings.tasks import SPLITS, TaskSource
+from components.tasks.budgets import ALL, sample_rows
+from components.tasks.data import Examples, Fields, Split
+from components.tasks.examples import digest, read_facts, strata_of
+from components.tasks.folds import folds_of
+from components.tasks.kinds import find_kind
+from components.tasks.results import KIND as RESULTS
+from components.tasks.results import OUT_OF_FOLD, best_score, read_answers
+from components.unlabelled.texts import digest_of
+
+FOLDS: Final = 5
+#: Inverse strength of the penalty: labels that may be wrong need a stronger one.
+STRENGTH: Final = 1.0
+Probabilities = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a task: its split, id or position, texts and labels; None: it belongs to no class."""
+
+    split: str
+    id: str
+    fields: Fields
+    labels: Names | None
+
+
+@dataclass(frozen=True)
+class Review:
+    """What was found.
+
+    Attributes:
+        rows: of all splits.
+        suspects: by the index of their row.
+        pairs: likewise.
+        agreement: of annotators; None: no text has labels of two.
+        disputed: (text, annotator -> labels) with different labels.
+        sources: where the probabilities are from, in words.
+    """
+
+    rows: list[Row]
+    suspects: list[Suspect]
+    pairs: list[Pair]
+    agreement: Agreement | None
+    disputed: list[tuple[Fields, dict[str, Names]]]
+    sources: str
+
+
+def review(params: Params, *, task: str = "", annotators: str = "", answers: Sequence[Answer] = ()) -> Review:
+    """Review the labels of train, dev and test.
+
+    Args:
+        params: settings; paths are relative to the working directory.
+        task: the first of run.tasks if empty.
+        annotators: column of the task's files that names who has given the label; rows with the same text are labels
+            of several annotators.
+        answers: further labels, with `by`.
+
+    Raises:
+        ConfigError: the task is unknown, or its kind has no labels that could be reviewed.
+        DataError: the data are invalid, or lack the column.
+    """
+    name, source = source_of(params, task)
+    found = find_kind(source.kind).read(name, source)
+    splits = {split: getattr(found, split) for split in SPLITS}
+    rows = [row for split, part in splits.items() for row in _rows(split, part, found.labels)]
+    probabilities, sources = _probabilities(params, name, source, found)
+    targets = [target for part in splits.values() for target in part.targets]
+    given = _given(source, ledger_of(name, source), annotators, answers)
+    several = agreement(by_annotator((digest_of(fields), by, labels) for fields, by, labels in given))
+    texts = {digest_of(fields): fields for fields, _, _ in given}
+    by_text = by_annotator((digest_of(fields), by, labels) for fields, by, labels in given)
+    return Review(
+        rows,
+        suspects(targets, probabilities, found.labels, exclusive=source.kind != "multilabel"),
+        different_twins([row.fields for row in rows], [row.labels for row in rows]),
+        several if several.texts else None,
+        [(texts[key], by_text[key]) for key in several.disputed],
+        sources,
+    )
+
+
+def _rows(split: str, part: Split, labels: Sequence[str]) -> Iterator[Row]:
+    for fields, row_id, target in zip(part.fields, part.ids, part.targets, strict=True):
+        known = all(number >= 0 for number in target)
+        yield Row(split, row_id, fields, tuple(sorted(labels[int(number)] for number in target)) if known else None)
+
+
+def _probabilities(params: Params, task: str, source: TaskSource, examples: Examples) -> tuple[Probabilities, str]:
+    """(N, C) for the rows of train, dev and test, and where they are from."""
+    parts = {split: getattr(examples, split) for split in SPLITS}
+    found = {split: np.full((len(part), len(examples.labels)), np.nan) for split, part in parts.items()}
+    system = _stored(params, task, examples, found)
+    covered = sum(int(np.isfinite(part).all(axis=1).sum()) for part in found.values())
+    everything = np.concatenate(list(found.values()))
+    total = len(everything)
+    sources = [f"stored predictions of {system} for {covered:,} rows"] if covered else []
+    if covered < total:
+        missing = ~np.isfinite(everything).all(axis=1)
+        own, name = _cross_validated(params, source, examples)
+        everything[missing] = own[missing]
+        sources.append(f"cross-validation of a regression on {name} for {total - covered:,} rows")
+    return everything, "; ".join(sources)
+
+
+def _stored(params: Params, task: str, examples: Examples, found: dict[str, Probabilities]) -> str:
+    """Fill in the stored predictions of the best system of the last run, if it has read the same data; returns its
+    name, or nothing."""
+    out = Path(params.run.out)
+    try:
+        facts = read_facts(out / "examples" / task)
+    except ArtifactError:
+        return ""
+    digests = {split: digest(getattr(examples, split), examples.labels) for split in SPLITS}
+    if facts.digests != digests or facts.selection != "budget":
+        return ""
+    best: tuple[float, str, int, Path] | None = None
+    for path in sorted((out / "finetuned" / task).glob("*/runs.json")):
+        try:
+            if read_manifest(path.parent, kind=RESULTS).facts["examples"] != digests:
+                continue
+            records = json.loads(path.read_text(encoding="utf-8"))
+        except (ArtifactError, KeyError, ValueError):
+            continue
+        for system in dict.fromkeys(record["system"] for record in records):
+            own = [record for record in records if record["system"] == system]
+            most = max((record["budget"] for record in own), key=lambda budget: (budget == ALL, budget))
+            score = float(np.mean([best_score(record) for record in own if record["budget"] == most]))
+            if best is None or score > best[0]:
+                best = score, system, most, path.parent
+    if best is None:
+        return ""
+    _, system, budget, directory = best
+    strata = strata_of(examples.train, facts.kind)
+    for stored, split in ((OUT_OF_FOLD, "train"), ("test", "test")):
+        sums, counts = np.zeros_like(found[split]), np.zeros(len(found[split]))
+        for (name, size, seed), answers in read_answers(directory, stored).items():
+            if (name, size) == (system, budget) and answers and len(answers[0]) == sums.shape[1]:
+                rows = sample_rows(strata, budget, seed=seed)[0] if split == "train" else np.arange(len(sums))
+                if len(rows) == len(answers):
+                    sums[rows] += np.stack(answers)
+                    counts[rows] += 1
+        has = counts > 0
+        found[split][has] = sums[has] / counts[has, None]
+    return system
+
+
+def _cross_validated(params: Params, source: TaskSource, examples: Examples) -> tuple[Probabilities, str]:
+    """(N, C) by regressions that have not learned from the row; dev and test by one that has learned from train."""
+    parts = [getattr(examples, split) for split in SPLITS]
+    texts = [fields for part in parts for fields in part.fields]
+    features, name = models.frozen(params, texts, kind=source.kind, labels=examples.labels)
+    train, exclusive = examples.train, source.kind != "multilabel"
+    count, found = len(train), np.zeros((len(texts), len(examples.labels)))
+
+    def predicted(rows: NDArray[np.int64], wanted: NDArray[np.int64]) -> Any:
+        own = train.take(rows)
+        training = models.Training(own.fields, own.targets, examples.labels, exclusive)
+        return models.fitted(features[rows], training, strength=STRENGTH).answers(features[wanted])
+
+    folds = folds_of(strata_of(train, source.kind), FOLDS, seed=0)
+    for fold in np.unique(folds):
+        inside = np.flatnonzero(folds == fold)
+        found[inside] = predicted(np.flatnonzero(folds != fold), inside)
+    rest = np.arange(count, len(texts))
+    if len(rest):
+        found[rest] = predicted(np.arange(count), rest)
+    return found, name
+
+
+def _given(source: TaskSource, ledger: Path, column: str, answers: Sequence[Answer]) -> list[tuple[Fields, str, Names]]:
+    """(texts, annotator, labels) of the files, the ledger and further answers, the oldest first."""
+    found: list[tuple[Fields, str, Names]] = []
+    if column:
+        texts, labels = text_columns(source), label_columns(source)
+        for split in SPLITS:
+            for file in source.files(split):
+                for path in source.located(file):
+                    reader = READERS[source.format_at(path)]
+                    for number, values in reader(path, [*texts, *labels, column], layout_of(source), Reading()):
+                        where = f"{path}, row {number}"
+                        own = labels_of(values[len(texts) : -1], source, where)
+                        by = scalar(values[-1], where).strip()
+                        if own is not None and by:
+                            found.append((tuple(scalar(value, where) for value in values[: len(texts)]), by, own))
+    merged = (entry for entry in read_ledger(ledger) if entry["action"] != "undo" and entry["after"] is not None)
+    found += [(tuple(entry["texts"]), entry["by"], tuple(entry["after"])) for entry in merged]
+    return found + [(answer.fields, answer.by, answer.labels) for answer in answers]
+
+
+def write_review(path: Path, found: Review, source: TaskSource) -> int:
+    """Write the rows that should be looked at as csv: texts, an empty label, the proposed and the given label, why, and
+    where. `headstart label` reads it when labels are filled in. Returns the number of rows.
+
+    Raises:
+        DataError: the suffix is not .csv.
+        ArtifactError: the file cannot be written.
+    """
+    if path.suffix != ".csv":
+        raise DataError(f"{path}: unknown format {path.suffix or '(no suffix)'!r}; use .csv")
+    texts, label = answer_columns(source)
+    lines: list[dict[str, str]] = []
+
+    def add(row: Row, proposed: str, why: str) -> None:
+        given = "" if row.labels is None else shown(row.labels, source)
+        own = dict(zip(texts, row.fields, strict=True))
+        lines.append(own | {label: "", PROPOSED: proposed, "given": given, WHY: why, "where": f"{row.split} {row.id}"})
+
+    for one in found.suspects:
+        add(found.rows[one.row], shown(one.proposed, source), f"looks wrong ({one.quality:+.2f})")
+    for pair in found.pairs:
+        for own, other in ((pair.first, pair.second), (pair.second, pair.first)):
+            twin = found.rows[other]
+            why = f"similarity {pair.similarity:.2f} to {twin.split} {twin.id}: {shown(twin.labels or (), source)}"
+            add(found.rows[own], "", why)
+    for fields, given in found.disputed:
+        why = ", ".join(f"{by}: {shown(labels, source)}" for by, labels in sorted(given.items()))
+        add(Row("", "annotators", fields, None), "", why)
+    out = io.StringIO()
+    writer = csv.DictWriter(out, [*texts, label, PROPOSED, "given", WHY, "where"], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    write_atomic(path, "\ufeff" + out.getvalue())
+    return len(lines)

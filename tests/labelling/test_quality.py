@@ -1,0 +1,156 @@
+"""Labels that look wrong, twins with different labels, agreement of annotators."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.metrics import cohen_kappa_score
+from typer.testing import CliRunner
+
+from components import cli
+from components.artifacts import writing
+from components.labelling.answers import Answer, merge
+from components.labelling.quality import agreement, cohen, different_twins, krippendorff, suspects
+from components.labelling.review import review
+from components.settings.params import Params
+from components.tasks.budgets import sample_rows
+from components.tasks.data import Examples
+from components.tasks.examples import ExamplesJob, examples, strata_of
+from components.tasks.kinds import find_kind
+from components.tasks.results import KIND, OUT_OF_FOLD, RunResult, write_results
+from tests.example_task import rows, write_jsonl
+
+Project = Callable[..., Params]
+
+
+def test_wrong_labels_are_found_by_confident_learning() -> None:
+    pytest.importorskip("cleanlab")
+    rng = np.random.default_rng(0)
+    true = rng.integers(0, 3, 300)
+    probabilities = np.eye(3)[true] * 0.6 + rng.dirichlet(np.ones(3), 300) * 0.4
+    given = true.copy()
+    given[:30] = (given[:30] + 1) % 3
+    given[40] = -1  # no class
+    found = suspects([np.asarray([g], dtype=float) for g in given], probabilities, ["a", "b", "c"], exclusive=True)
+    marked = {one.row for one in found}
+    assert len(marked & set(range(30))) >= 28 and len(marked - set(range(30))) <= 2 and 40 not in marked
+    assert all(one.proposed == ("abc"[true[one.row]],) for one in found if one.row < 30)
+    qualities = [one.quality for one in found]
+    assert qualities == sorted(qualities) and qualities[-1] < 0
+    same = suspects([np.asarray([0.0])] * 4, probabilities[:4], ["a", "b", "c"], exclusive=True)
+    assert same == [] == suspects([], probabilities[:0], ["a"], exclusive=True)
+
+
+def test_wrong_labels_of_several() -> None:
+    pytest.importorskip("cleanlab")
+    rng = np.random.default_rng(1)
+    true = rng.random((200, 3)) < 0.5
+    probabilities = np.where(true, 0.9, 0.1) + rng.uniform(-0.08, 0.08, true.shape)
+    given = true.copy()
+    given[:10, 0] ^= True
+    targets = [np.flatnonzero(row).astype(float) for row in given]
+    found = suspects(targets, probabilities, ["a", "b", "c"], exclusive=False)
+    assert len({one.row for one in found}) >= 9 and {one.row for one in found} <= set(range(10))
+    assert all(("a" in one.proposed) == true[one.row, 0] for one in found)
+
+
+def test_twins() -> None:
+    texts = ["the old house stands near the river", "The old house stands near the river!", "a horse", "a horse", "x"]
+    found = different_twins([(text,) for text in texts], [("a",), ("b",), ("a",), ("a",), ("b",)])
+    assert [(pair.first, pair.second, pair.similarity) for pair in found] == [(0, 1, 1.0)]
+
+
+def test_krippendorffs_example() -> None:
+    """Krippendorff 2011, example C: four observers, twelve units, nominal alpha 0.743."""
+    reliability = [
+        "1 2 3 3 2 1 4 1 2 * * *",
+        "1 2 3 3 2 2 4 1 2 5 * 3",
+        "* 3 3 3 2 3 4 2 2 5 1 *",
+        "1 2 3 3 2 4 4 1 2 5 1 *",
+    ]
+    columns = zip(*(row.split() for row in reliability), strict=True)
+    units = [Counter((value,) for value in column if value != "*") for column in columns]
+    assert krippendorff(units) == pytest.approx(0.743, abs=5e-4)
+    assert krippendorff([Counter({("a",): 2}), Counter({("a",): 3})]) is None
+
+
+def test_agreement_of_annotators() -> None:
+    rng = np.random.default_rng(2)
+    first, second = rng.integers(0, 3, 50), rng.integers(0, 3, 50)
+    second[:30] = first[:30]
+    pairs = [((str(a),), (str(b),)) for a, b in zip(first, second, strict=True)]
+    assert cohen(pairs) == pytest.approx(cohen_kappa_score(first, second))
+    assert cohen([(("a",), ("a",))]) is None
+    given = {bytes([n]): {"ann": a, "bob": b} for n, (a, b) in enumerate(pairs)} | {b"x": {"ann": ("1",)}}
+    found = agreement(given)
+    assert found.texts == 50 and found.kappas == [("ann", "bob", 50, cohen(pairs))]
+    assert len(found.disputed) == sum(a != b for a, b in pairs)
+    assert found.alpha is not None and found.low is not None and found.high is not None
+    assert found.low < found.alpha < found.high
+
+
+def wrong(project: Project) -> tuple[Params, dict[str, str]]:
+    """A task with two wrong labels."""
+    params = project(labels=12)
+    found = [row | {"who": "ann"} for row in rows(12)]
+    true = {row["text"]: row["label"] for row in found}
+    found[0]["label"], found[10]["label"] = "metal", "animal"
+    write_jsonl(Path("task/train.jsonl"), found)
+    return params, true
+
+
+def test_stored_predictions_are_used_for_the_rows_that_they_cover(project: Project) -> None:
+    pytest.importorskip("cleanlab")
+    params, true = wrong(project)
+    source = params.data.tasks["things"]
+    directory = examples(ExamplesJob(task="things", source=source, output=Path("out/examples/things")))
+    data: Examples = find_kind("classification").read("things", source)
+    facts = json.loads((directory / "manifest.json").read_text())["facts"]
+    strata = strata_of(data.train, "classification")
+    results = []
+    for seed in (0, 1, 2):
+        chosen, _ = sample_rows(strata, 10, seed=seed)
+        answers = {}
+        for split, part in ((OUT_OF_FOLD, data.train.take(chosen)), ("test", data.test)):
+            known = true | {
+                text: data.labels[int(label)] for text, label in zip(data.test.texts, data.test.labels, strict=True)
+            }
+            shares = [0.9 * np.eye(3)[data.labels.index(known[text])] + 0.1 / 3 for text in part.texts]
+            answers[split] = [share.astype(np.float32) for share in shares]
+        record = {"budget": 10, "seed": seed, "score": "macro_f1", "curve": [{"macro_f1": 0.9}], "seconds": 1.0}
+        results.append(RunResult("best", "baseline", "", record, answers))
+    with writing(Path("out/finetuned/things/baselines"), kind=KIND) as draft:
+        write_results(draft.path, results, splits={"test": data.test}, labels=data.labels)
+        draft.facts["examples"] = facts["digests"]
+    found = review(params)
+    assert found.sources.startswith("stored predictions of best for 4")
+    wanted = {text for text, label in true.items() if label != {r.fields[0]: r.labels for r in found.rows}[text][0]}  # type: ignore[index]
+    assert {found.rows[one.row].fields[0] for one in found.suspects} >= wanted
+    assert {one.row for one in found.suspects} <= set(range(36))
+
+
+def test_the_command_writes_what_should_be_looked_at(project: Project) -> None:
+    pytest.importorskip("cleanlab")
+    params, _ = wrong(project)
+    merge(params, [Answer(("a goat is here",), ("animal",), by="ann")])
+    merge(params, [Answer(("a goat is here",), ("metal",), by="bob")], resolve="mine")
+    Path("task/train.jsonl").write_text(
+        Path("task/train.jsonl").read_text().replace('"label": "metal"}', '"label": "metal", "who": "bob"}')
+    )
+    path = Path("task/test.jsonl")
+    write_jsonl(path, [row | {"who": "ann"} for row in rows(2, offset=200)])
+    command = ["label-quality", "--annotators", "who"]
+    done = CliRunner().invoke(cli.app, command, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert "cross-validation of a regression on words for 43 rows" in done.output
+    assert "agreement on 1 texts: Krippendorff's alpha 0.000; 1 are disputed" in done.output
+    with Path("things-label-quality.csv").open(encoding="utf-8-sig", newline="") as file:
+        found = list(csv.DictReader(file))
+    assert list(found[0]) == ["text", "label", "proposed", "given", "why", "where"]
+    assert found[-1]["why"] == "ann: animal, bob: metal" and found[-1]["text"] == "a goat is here"
