@@ -26,11 +26,12 @@ from components.monitoring.garbage import (
     orphaned_outputs,
 )
 from components.monitoring.old_versions import old_versions
+from components.resources import PIPELINE
 from components.settings.loading import load_params
 from components.settings.params import Params
 from flows import dvc_lock
 from flows.command import PARAMS, ParamsFile, main
-from flows.repository import PIPELINE, STATE, active_run, environment, find_root, locked
+from flows.repository import STATE, active_run, environment, find_root, locked
 
 #: `gc.dvc` -> further flags of `dvc gc`; files of the working tree are always kept.
 SCOPES = {"commits": ["--all-commits"], "branches": ["--all-branches", "--all-tags"], "workspace": []}

@@ -16,11 +16,11 @@ import psutil
 
 from components.artifacts import write_atomic
 from components.errors import ConfigError
+from components.resources import PIPELINE, pipeline_text
 from components.settings.registry import find_repository
 from flows.processes import end, is_alive, mark, orphans
 
 STATE = ".headstart"
-PIPELINE = "dvc.yaml"
 #: Start times of processes are relative to the time of boot, which the kernel reports in whole seconds.
 START_PRECISION_S = 1.0
 
@@ -159,7 +159,8 @@ def _holds(pid: int, written: float) -> bool:
 def pipeline_of(params: Path, *, root: Path) -> Path:
     """The dvc.yaml of a settings file, in the same folder.
 
-    Outside of the root it is derived from the root's dvc.yaml: the same stages with other settings and outputs.
+    Outside of the root it is derived from the root's dvc.yaml: the same stages with other settings and outputs. In a
+    folder that is no checkout, the root's is written from the installed package.
 
     Raises:
         ConfigError: the settings file does not exist, is outside of the repository or is not called params.yaml.
@@ -170,6 +171,8 @@ def pipeline_of(params: Path, *, root: Path) -> Path:
     if params.name != "params.yaml" or root not in params.parents:
         raise ConfigError(f"{params}: must be called params.yaml and be in a folder of its own below {root}")
     pipeline = params.with_name(PIPELINE)
+    if not (root / PIPELINE).is_file():
+        write_atomic(root / PIPELINE, pipeline_text())
     if params.parent != root:
         text = derive((root / PIPELINE).read_text(encoding="utf-8"), folder=params.parent.relative_to(root))
         if not pipeline.is_file() or pipeline.read_text(encoding="utf-8") != text:

@@ -28,12 +28,13 @@ from prefect import flow
 from components.artifacts import write_atomic
 from components.data_checks.record import merge
 from components.errors import ConfigError, TransientError
+from components.resources import PIPELINE
 from components.settings.checks import RECORD as CHECKS
 from flows import summary
 from flows.command import PARAMS, ParamsFile, main
 from flows.dvc_tasks import DVC, run_command
 from flows.missed import skip_missed
-from flows.repository import PIPELINE, data_to_pull, find_root, locked
+from flows.repository import data_to_pull, find_root, locked
 from flows.telemetry import run_name
 from flows.terminal import terminal
 

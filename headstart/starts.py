@@ -24,8 +24,7 @@ def encoder_of(start: str | Path, *, folder: Path) -> tuple[str, Path]:
     """
     source = folder_of(start)
     name = re.sub(r"[^A-Za-z0-9]+", "-", source.name).strip("-").lower() or "start"
-    if (source / MANIFEST).is_file():
-        read_manifest(source, kind=KIND)
+    if (source / MANIFEST).is_file() and read_manifest(source).kind == KIND:
         return name, source
     output = folder / source_digest(source)[:16]
     if not (output / MANIFEST).is_file():

@@ -43,6 +43,7 @@ QUICK: dict[str, dict[str, str]] = {
     "headstart results --check": {},
     "headstart results record NAME --evaluation artifacts/evaluation/aws-type": {"NAME": "mine"},
     "headstart stage NAME --item ITEM": {"NAME": "ingest", "ITEM": "domain"},
+    "headstart starts": {},
     "headstart study": {},
     "headstart study worth --help": {},
     'headstart try DIR "The function returns"': {"DIR": "encoder"},
@@ -63,6 +64,7 @@ FLOWS = ("headstart plan", "headstart plan --json", "headstart why", "headstart 
 NOT_RUN = {
     r"make (run|full|test|bench)": "takes minutes",
     r"make install": "installs packages",
+    r"headstart starts install .*": "downloads a model",
     r"make infra-check": "runs the tests of infra/ and installs checkov",
     r"make ui": "starts a server",
     r"headstart (retrain|bakeoff|sync)\b.*": "trains models",

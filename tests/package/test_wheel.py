@@ -1,0 +1,128 @@
+"""The wheel, installed in a fresh environment and used outside of the repository."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from components.code_identity import locked_versions, normal
+from components.resources import FILES, pipeline_text
+
+ROOT = Path(__file__).parents[2]
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+PARTS = ("components", "flows", "headstart", "pyproject.toml", "README.md", "dvc.yaml", "requirements.lock")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from a copy of the sources; building writes next to them."""
+    source, output = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for name in PARTS:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
+        kept = {"symlinks": True, "ignore": unwanted} if copy is shutil.copytree else {}
+        copy(ROOT / name, source / name, **kept)
+    command = [
+        *PIP,
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "--wheel-dir",
+        str(output),
+        str(source),
+    ]
+    subprocess.run(command, check=True)
+    (found,) = output.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh environment with the wheel, in which the packages of this one can be imported."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=False)
+    python = folder / "bin" / "python"
+    (packages,) = folder.glob("lib/python*/site-packages")
+    # Later in the path than the environment's own packages; .pth files there, such as those of editable installs, have
+    # no effect.
+    (packages / "packages.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    install = [*PIP, "--python", str(python), "install", "--no-deps", "--no-index", "--force-reinstall", str(wheel)]
+    subprocess.run(install, check=True)
+    return folder
+
+
+def outside(command: list[str | Path], folder: Path) -> str:
+    """The output of a command in a folder outside of the repository."""
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_file_is_in_the_wheel(wheel: Path) -> None:
+    tracked = [
+        path.relative_to(ROOT).as_posix()
+        for name in ("components", "flows", "headstart")
+        for path in (ROOT / name).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    ]
+    with zipfile.ZipFile(wheel) as archive:
+        assert set(tracked) <= set(archive.namelist())
+        # Links are files in the wheel.
+        assert archive.read("headstart/files/dvc.yaml") == (ROOT / "dvc.yaml").read_bytes()
+        (metadata,) = (name for name in archive.namelist() if name.endswith("METADATA"))
+        assert "Provides-Extra: pipeline" in archive.read(metadata).decode()
+
+
+def test_the_command_and_the_import_outside_of_the_repository(environment: Path, tmp_path: Path) -> None:
+    shown = outside([environment / "bin" / "headstart", "starts"], tmp_path)
+    assert "all-MiniLM-L6-v2" in shown
+    script = """
+import headstart
+from components.resources import FILES, pipeline_text
+rows = [{"text": f"{word} {number}", "label": label} for number in range(4) for word, label in (("a", "x"), ("b", "y"))]
+model = headstart.fit(rows, verbose=False)
+print(headstart.__file__)
+print(FILES)
+print(model.predict(["a"])["label"][0])
+print(pipeline_text().splitlines()[0])
+"""
+    module, files, label, first, _ = outside([environment / "bin" / "python", "-c", script], tmp_path).split("\n")
+    assert Path(module).is_relative_to(environment)
+    assert Path(files).is_relative_to(environment)
+    assert label == "x"
+    assert first.startswith("# Written by headstart")
+
+
+def test_the_installed_pipeline_depends_on_the_installed_code() -> None:
+    text = pipeline_text()
+    assert f"      - {ROOT / 'components'}\n" in text
+    assert f"      - {FILES / 'requirements.lock'}\n" in text
+    assert not re.search(r"^ +- (components|requirements\.lock)$", text, flags=re.MULTILINE)
+
+
+def test_requirements_of_the_package_and_of_the_project_agree() -> None:
+    """The ranges of the package hold the locked versions, and name what requirements.in names for a run."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = [*project["dependencies"], *(line for group in project["optional-dependencies"].values() for line in group)]
+    required = {normal(one.name): one for one in map(Requirement, lines)}
+    locked = locked_versions(ROOT / "requirements.lock")
+    wrong = [str(one) for name, one in required.items() if not one.specifier.contains(locked[name])]
+    assert wrong == []
+    text = (ROOT / "requirements.in").read_text(encoding="utf-8").partition("# --- test ---")[0]
+    named = {
+        normal(Requirement(line.partition("#")[0].strip()).name) for line in text.splitlines() if line[:1].isalpha()
+    }
+    assert named <= required.keys()
