@@ -4,14 +4,20 @@
     python benchmarks/learning_ways.py ENCODER --data sst2=FOLDER --ways contrastive "rate 1e-4: {method: contrastive}"
 
 ENCODER is an encoder directory (`headstart import`). A data set is a folder with train.tsv and dev.tsv (text, label; no
-header), or TREC's TREC.train.all. Each way is a name of WAYS, or `NAME: SETTINGS` with settings of `finetune.<name>` in
-YAML. `best` is the score of the point that is chosen on dev, the head on the frozen encoder included; `last` that of
-the last step, which is not chosen. Test rows are never read.
+header), TREC's TREC.train.all, or SICK's SICK_train.txt and SICK_trial.txt (pairs). Each way is a name of WAYS, or
+`NAME: SETTINGS` with settings of `finetune.<name>` in YAML. `best` is the score of the point that is chosen on dev, the
+head on the frozen encoder included; `last` that of the last step, which is not chosen. Test rows are never read.
+
+    python benchmarks/learning_ways.py ENCODER --data sick=FOLDER --selection budget --ways frozen "frozen, length"
+
+With `--selection budget`, everything is chosen by cross-validation within the labels. Rows of dev, which then are not
+used for a choice, are scored: `score`, and `gain` over the first way on the same draws, with its interval.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -20,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import yaml
+from scipy import stats
 
 from components.training import threads
 
@@ -31,8 +38,9 @@ from components.reporting.results import Column, add_record_option, record  # no
 from components.settings.cluster import ClusterSettings  # noqa: E402
 from components.settings.finetune import FinetuneSettings  # noqa: E402
 from components.settings.tasks import TaskSource  # noqa: E402
-from components.tasks.examples import ExamplesJob, examples  # noqa: E402
-from components.tasks.results import best_score, own_points  # noqa: E402
+from components.tasks.examples import ExamplesJob, examples, read_facts, read_split  # noqa: E402
+from components.tasks.kinds import scoring_for  # noqa: E402
+from components.tasks.results import best_score, own_points, read_answers  # noqa: E402
 from components.training.rng import counter_rng  # noqa: E402
 from components.unlabelled.stage import UnlabelledJob, unlabelled  # noqa: E402
 
@@ -62,6 +70,11 @@ WAYS: dict[str, dict[str, Any]] = {
     "top layer re-initialised": {"reinitialised": 1},
     "R-Drop 1": {"r_drop": 1.0},
     "contrastive": {"method": "contrastive"},
+    # Each beside the way before it: the head on the frozen encoder, with other normalisations of its input.
+    "frozen": {"method": "features"},
+    "frozen, block": {"method": "features", "head_norm": "block"},
+    "frozen, length": {"method": "features", "head_norm": "length"},
+    "frozen, auto": {"method": "features", "head_norm": "auto"},
     "self-training": {"method": "features", "unlabelled": {"words": False}},
     "co-training with words": {"method": "features", "unlabelled": {}},
     "consistency": {"method": "consistency", "unlabelled": {}},
@@ -70,8 +83,17 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-def rows_of(folder: Path, split: str) -> Iterator[tuple[str, str]]:
-    """Text and label of each row of a data set's split, in order."""
+#: Texts and label of a row.
+Row = tuple[str, ...]
+
+
+def rows_of(folder: Path, split: str) -> Iterator[Row]:
+    """Texts and label of each row of a data set's split, in order."""
+    if (sick := folder / ("SICK_trial.txt" if split == "dev" else "SICK_train.txt")).exists():
+        with sick.open(encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
+                yield row["sentence_A"], row["sentence_B"], row["entailment_judgment"]
+        return
     if (trec := folder / "TREC.train.all").exists():
         lines = trec.read_text(encoding="latin-1").splitlines()
         order = counter_rng(0, "trec dev").permutation(len(lines))
@@ -84,24 +106,38 @@ def rows_of(folder: Path, split: str) -> Iterator[tuple[str, str]]:
         yield text, label
 
 
-def make_examples(folder: Path, *, name: str, budgets: list[int], draws: int, dev: int, scratch: Path) -> Path:
+def make_examples(
+    folder: Path, *, name: str, budgets: list[int], draws: int, dev: int, scratch: Path, selection: str = "dev"
+) -> Path:
     """The output directory of the stage `examples` for a data set, with at most `dev` rows of dev, and with one row of
     train per label in place of test, which is not scored."""
-    seen: set[str] = set()
-    files: dict[str, list[tuple[str, str]]] = {}
+    seen: set[Row] = set()
+    files: dict[str, list[Row]] = {}
     for split, most in (("dev", dev), ("train", POOL)):
-        found = [row for row in dict.fromkeys(rows_of(folder, split)) if row[0] not in seen]
+        found = [row for row in dict.fromkeys(rows_of(folder, split)) if row[:-1] not in seen]
         order = counter_rng(0, "rows", split).permutation(len(found))[:most]
         files[split] = [found[index] for index in np.sort(order)]
-        seen |= {text for text, _ in files[split]}
-    files["test"] = [(text, label) for label, text in {label: text for text, label in files["train"]}.items()]
+        seen |= {row[:-1] for row in files[split]}
+    # As if it were test: with selection: budget, the rows that are scored.
+    files["test"] = files["dev"] if selection == "budget" else list({row[-1]: row for row in files["train"]}.values())
     files["train"] = [row for row in files["train"] if row not in files["test"]]
     source = scratch / f"{name}-data"
     source.mkdir(parents=True)
+    columns = ("text", "label") if len(files["train"][0]) == 2 else ("first", "second", "label")
     for split, chosen in files.items():
-        lines = [json.dumps({"text": text, "label": label}) for text, label in chosen]
+        lines = [json.dumps(dict(zip(columns, row, strict=True))) for row in chosen]
         (source / f"{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    task = TaskSource(path=str(source), budgets=budgets, seeds=list(range(draws)), selection="dev")
+    task = TaskSource.model_validate(
+        {
+            "path": str(source),
+            "kind": "classification" if len(columns) == 2 else "pair",
+            "budgets": budgets,
+            "seeds": list(range(draws)),
+            "selection": selection,
+            "dev": None if selection == "budget" else "dev.jsonl",
+            "overlap": "report",
+        }
+    )
     return examples(ExamplesJob(task=name, source=task, output=scratch / f"{name}-examples"))
 
 
@@ -145,7 +181,14 @@ def scores(encoder: Path, task: Path, settings: FinetuneSettings, *, scratch: Pa
         unlabelled=texts,
         cluster=cluster,
     )
-    found: list[dict[str, Any]] = json.loads((finetune(job) / "runs.json").read_text(encoding="utf-8"))
+    output = finetune(job)
+    found: list[dict[str, Any]] = json.loads((output / "runs.json").read_text(encoding="utf-8"))
+    facts, split = read_facts(task), read_split(task, "test")
+    scoring = scoring_for(facts.kind, facts.labels)
+    answers = read_answers(output, "test")
+    for one in found:
+        own = answers[one["system"], one["budget"], one["seed"]]
+        one["scored"] = scoring.score(split.fields, split.targets, own)[scoring.main]
     return found
 
 
@@ -162,6 +205,23 @@ def summary(records: list[dict[str, Any]], budget: int) -> dict[str, list[float]
     }
 
 
+def scored(records: list[dict[str, Any]], budget: int) -> dict[int, float]:
+    """Draw -> score on the rows that no choice has used (`--selection budget`)."""
+    return {one["seed"]: one["scored"] for one in records if one["budget"] == budget}
+
+
+def compared(own: Mapping[int, float], first: Mapping[int, float], seconds: float) -> dict[str, list[float]]:
+    """Mean over draws, and the mean gain over the first way with its 95% interval (Student's t, paired draws)."""
+    gains = np.asarray([own[draw] - first[draw] for draw in own])
+    half = float(stats.t.ppf(0.975, len(gains) - 1) * gains.std(ddof=1) / len(gains) ** 0.5) if len(gains) > 1 else 0.0
+    gain = float(gains.mean())
+    return {
+        "score": [float(np.mean(list(own.values())))],
+        "gain": [gain, gain - half, gain + half],
+        "seconds": [seconds],
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("encoder", type=Path)
@@ -169,6 +229,7 @@ def main() -> None:
     parser.add_argument("--ways", nargs="+", default=list(WAYS))
     parser.add_argument("--budgets", nargs="+", type=int, default=[8])
     parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--selection", choices=["dev", "budget"], default="dev")
     parser.add_argument("--dev", type=int, default=DEV, help="Maximum number of rows of dev.")
     add_record_option(parser)
     arguments = parser.parse_args()
@@ -185,22 +246,46 @@ def main() -> None:
                 budgets=arguments.budgets,
                 draws=arguments.draws,
                 dev=arguments.dev,
+                selection=arguments.selection,
                 scratch=scratch,
             )
+        first: dict[tuple[str, int], dict[int, float]] = {}
         for way in arguments.ways:
             label, changes = settings_of(way)
             for title, task in tasks.items():
                 records = scores(arguments.encoder.absolute(), task, merged(changes), scratch=scratch)
                 for budget in arguments.budgets:
                     row = summary(records, budget)
+                    if arguments.selection == "budget":
+                        own = scored(records, budget)
+                        row = compared(own, first.setdefault((title, budget), own), row["seconds"][0])
                     found[f"{title}, {budget} labels, {label}"] = row
-                    shown = " ".join(f"{key} {value[0]:.3f}" for key, value in row.items())
+                    shown = " ".join(
+                        f"{key} {value[0]:.3f}" + (f" [{value[1]:+.3f}, {value[2]:+.3f}]" if len(value) == 3 else "")
+                        for key, value in row.items()
+                    )
                     print(f"{title:8}{budget:4} {label:32} {shown}", flush=True)
             # After each way, so that an interrupted measurement is not lost.
             _record(arguments, found)
 
 
 def _record(arguments: argparse.Namespace, found: Mapping[str, Mapping[str, list[float]]]) -> None:
+    if arguments.selection == "budget":
+        record(
+            arguments.record,
+            title=f"Macro F1 on at most {arguments.dev} rows of dev that no choice has used, mean over draws",
+            seeds=list(range(arguments.draws)),
+            selection="budget",
+            row_title="data set, labels per class, way to learn",
+            columns=[
+                Column(name="score", title="macro F1"),
+                Column(name="gain", title="gain over the first way", format="+.3f"),
+                Column(name="seconds", title="seconds a run", format=".1f"),
+            ],
+            values=found,
+            notes="Gains are paired by draw, with 95% intervals.",
+        )
+        return
     record(
         arguments.record,
         title=f"Macro F1 on at most {arguments.dev} rows of dev, mean over draws of the training rows",

@@ -4,7 +4,8 @@ No label outside the budget is used (Perez et al. 2021, "True few-shot learning 
 run are divided into folds; each fold is predicted by a run that has learned from the others. The predictions of all
 folds together are scored by the task's primary metric:
 
-1. The L2 penalty of a head that is solved on frozen features: the best candidate, the largest at a tie.
+1. The L2 penalty of a head that is solved on frozen features, and with `head_norm: auto` the normalisation of its
+   inputs: the best candidate, the largest penalty at a tie.
 2. The evaluation at which the run ends: the best point of the schedule, the earliest at a tie. Point 0 is the head on
    the frozen encoder, so fine-tuning that brings nothing is left out. Contrastive training ends with its schedule,
    unless an earlier point is better by more than one standard error: with few labels the scores of two points differ
@@ -26,6 +27,7 @@ from components.cluster import map_parallel
 from components.errors import ConfigError
 from components.finetuning.member import make_member
 from components.finetuning.packing import held, unpack
+from components.finetuning.probe import HeadCandidate
 from components.finetuning.runs import GroupSpec, evaluations_at, execute, finished, result, schedule_of
 from components.finetuning.specs import Chosen, RunSpec, load_initial_encoder, number_of_folds, rows_of
 from components.progress import Progress
@@ -50,7 +52,8 @@ class Selection:
             learned from it, at the chosen point.
         frozen: those of the head on the frozen encoder.
         record: entries of the run's record: `score`, `curve` with the scores of all folds together at every point, the
-            index of the `chosen` point, `penalty`, `penalties`, `folds`, and the `tokens` and `seconds` of all folds.
+            index of the `chosen` point, `penalty`, `penalties`, `head_norm`, `folds`, and the `tokens` and `seconds` of
+            all folds.
     """
 
     chosen: Chosen
@@ -71,11 +74,11 @@ def cross_validate(specs: Sequence[GroupSpec], *, title: str, cluster: ClusterSe
         ConfigError: a budget has fewer than two rows.
         TrainingError: the loss is not finite, or a checkpoint cannot be written.
     """
-    penalties = dict(map_parallel(_penalties, specs, settings=cluster))
+    heads = dict(map_parallel(_heads, specs, settings=cluster))
     folds = [
         (number, fold)
         for number, spec in enumerate(specs)
-        for fold in _folds(spec, [found for found, _ in penalties[number]])
+        for fold in _folds(spec, [found for found, _ in heads[number]])
     ]
     left = [fold for _, fold in folds if not finished(fold)]
     with Progress(f"{title} folds", total=len(folds), unit="run", done=len(folds) - len(left)) as bar:
@@ -83,7 +86,7 @@ def cross_validate(specs: Sequence[GroupSpec], *, title: str, cluster: ClusterSe
             bar.advance(1, labels=budget_name(records[0]["budget"]))
     return [
         [
-            _select(spec, member, [fold for run, fold in folds if run == number], *penalties[number][member])
+            _select(spec, member, [fold for run, fold in folds if run == number], *heads[number][member])
             for member in range(len(spec.members))
         ]
         for number, spec in enumerate(specs)
@@ -110,7 +113,7 @@ def _key(spec: GroupSpec, fold: int) -> str:
     return f"{spec.key}-fold{fold}"
 
 
-def _folds(spec: GroupSpec, penalties: Sequence[float | None]) -> Iterator[GroupSpec]:
+def _folds(spec: GroupSpec, heads: Sequence[HeadCandidate | None]) -> Iterator[GroupSpec]:
     """The runs of a cross-validation; every member has the same number of folds."""
     count = min(map(number_of_folds, spec.members))
     if count < 2:
@@ -120,32 +123,36 @@ def _folds(spec: GroupSpec, penalties: Sequence[float | None]) -> Iterator[Group
         )
     for fold in range(count):
         members = (
-            replace(member, fold=fold, folds=count, chosen=Chosen(penalty))
-            for member, penalty in zip(spec.members, penalties, strict=True)
+            replace(member, fold=fold, folds=count, chosen=_chosen(head))
+            for member, head in zip(spec.members, heads, strict=True)
         )
         yield replace(spec, members=tuple(members), key=_key(spec, fold))
 
 
-def _penalties(spec: GroupSpec) -> list[tuple[float | None, dict[str, float]]]:
-    """The best penalty of each member's head, and the score of every candidate; None for a head that is not solved."""
+def _chosen(head: HeadCandidate | None) -> Chosen:
+    return Chosen() if head is None else Chosen(head.penalty, norm=head.norm)
+
+
+def _heads(spec: GroupSpec) -> list[tuple[HeadCandidate | None, dict[str, float]]]:
+    """The best candidate of each member's head, and the score of every one; None for a head that is not solved."""
     encoder, tokenizer = load_initial_encoder(spec.members[0])
     by_fold = [
         [make_member(member, encoder, tokenizer) for member in fold.members]
         for fold in _folds(spec, [None] * len(spec.members))
     ]
-    found: list[tuple[float | None, dict[str, float]]] = []
+    found: list[tuple[HeadCandidate | None, dict[str, float]]] = []
     for number, member in enumerate(spec.members):
         of_folds = [members[number] for members in by_fold]
         if not of_folds[0].is_solved:
             found.append((None, {}))
             continue
-        answers = [one.answers_by_penalty() for one in of_folds]
+        answers = [one.answers_by_candidate() for one in of_folds]
         pooled = _Pooled(member, [one.rows.held for one in of_folds])
+        # `max` returns the first at a tie: the largest penalty, and then the first normalisation.
         scores = {
-            penalty: pooled.scores(pooled.answers([one[penalty] for one in answers]))[pooled.main]
-            for penalty in sorted(member.settings.head_penalties, reverse=True)
+            candidate: pooled.scores(pooled.answers([one[candidate] for one in answers]))[pooled.main]
+            for candidate in sorted(answers[0], key=lambda candidate: -candidate.penalty)
         }
-        # `max` returns the first at a tie.
         found.append((max(scores, key=scores.__getitem__), {str(key): value for key, value in scores.items()}))
     return found
 
@@ -197,7 +204,11 @@ class _Pooled:
 
 
 def _select(
-    spec: GroupSpec, member: int, folds: Sequence[GroupSpec], penalty: float | None, penalties: dict[str, float]
+    spec: GroupSpec,
+    member: int,
+    folds: Sequence[GroupSpec],
+    head: HeadCandidate | None,
+    scores_of_heads: dict[str, float],
 ) -> Selection:
     whole = read_split(spec.members[member].examples, "train")
     pooled = _Pooled(spec.members[member], [rows_of(fold.members[member], whole).held for fold in folds])
@@ -217,7 +228,7 @@ def _select(
         shown = {"interpolation": share} if spec.settings.interpolations else {}
         if curve and (step, share) == (curve[-1]["step"], curve[-1].get("interpolation", 1.0)):
             continue
-        found.append((Chosen(penalty, number, pooled.calibration), answers))
+        found.append((replace(_chosen(head), stop=number, calibration=pooled.calibration), answers))
         curve.append({"step": step, "epoch": round(step / epoch, 3), "train_loss": None, **shown, **scores})
     best = max(range(len(curve)), key=lambda point: curve[point][pooled.main])
     last = len(curve) - 1
@@ -233,7 +244,8 @@ def _select(
             "score": pooled.main,
             "folds": len(folds),
             **{name: sum(record[name] for record in records) for name in ("tokens", "seconds")},
-            **({} if penalty is None else {"penalty": penalty, "penalties": penalties}),
+            **({} if head is None else {"penalty": head.penalty, "penalties": scores_of_heads}),
+            **({} if head is None or head.norm is None else {"head_norm": head.norm}),
         },
     )
 

@@ -17,14 +17,15 @@ from components.finetuning.features import FeatureTable, head_answers, read_by_h
 from components.finetuning.frozen import features
 from components.finetuning.member_data import MemberData
 from components.finetuning.packing import BEST, MODEL, ON_FROZEN, START, held, pack, unpack
-from components.finetuning.probe import MOST_ROWS, HeadAlone, fit_head, solve_head, train_head
+from components.finetuning.probe import MOST_ROWS, HeadAlone, HeadCandidate, search_head, train_head
 from components.finetuning.self_training import train_rounds
 from components.finetuning.specs import RunSpec, device, rows_of, with_head
 from components.models.base import LanguageModel
 from components.scoring import Scoring
 from components.task_models.fixed_batches import FixedBatches
-from components.task_models.heads import CalibratedHead, ClassificationHead, LabelHead, TextHead
+from components.task_models.heads import CalibratedHead, LabelHead, TextHead
 from components.task_models.model import answers, cloned_state
+from components.task_models.norms import Statistics
 from components.task_models.regularisation import Mixout, interpolated
 from components.tasks.data import Answer
 from components.tasks.examples import read_facts, read_split
@@ -150,15 +151,37 @@ class Member:
             self._start |= {f"head.{name}": value.detach().clone() for name, value in head.named_parameters()}
         return found
 
-    def answers_by_penalty(self) -> dict[float, list[Answer]]:
-        """The predictions on the rows of the fold by a head that is solved with each candidate of the penalty."""
+    def answers_by_candidate(self) -> dict[HeadCandidate, list[Answer]]:
+        """The predictions on the rows of the fold by a head that is solved with each candidate of its normalisation and
+        penalty."""
         train, dev, head = self.data.head_inputs("train"), self.data.head_inputs("dev"), self.model.head.cpu()
+        assert isinstance(head, TextHead)
         found = {}
-        for penalty in self.spec.settings.head_penalties:
-            self._fit_head(train, dev, penalties=[penalty])
+        for candidate in (
+            HeadCandidate(norm, one) for norm in self._norms for one in self.spec.settings.head_penalties
+        ):
+            search_head(
+                head,
+                table=train,
+                split=self.splits["train"],
+                dev=None,
+                score=self._main_score,
+                candidates=[candidate],
+                steps=self.spec.settings.head_steps,
+            )
             self.model.eval()
-            found[penalty] = head_answers(head, dev)
+            found[candidate] = head_answers(head, dev)
         return found
+
+    @property
+    def _norms(self) -> Sequence[Statistics | None]:
+        """The candidates of the head's normalisation (`head_norm: auto`); one, if it is chosen. [None] if the settings
+        name it."""
+        head, chosen = self.model.head, self.spec.chosen
+        if not isinstance(head, TextHead) or not head.norm_kinds:
+            return [None]
+        known = self.record.get("head_norm") or (None if chosen is None else chosen.norm)
+        return head.norm_kinds if known is None else [known]
 
     @property
     def _penalties(self) -> list[float]:
@@ -204,29 +227,19 @@ class Member:
                 seed=counter_seed(self.spec.seed, "head alone"),
             )
             return
-        if isinstance(head, ClassificationHead):
-            probe = fit_head(
-                head,
-                features=table.matrix(),
-                labels=chosen.labels,
-                dev=None if dev is None else dev.matrix(),
-                score=lambda found: self._scores(list(found))[self.scoring.main],
-                penalties=penalties,
-                steps=settings.head_steps,
-            )
-        else:
-            assert isinstance(head, TextHead)
-            probe = solve_head(
-                head,
-                table=table,
-                targets=chosen.targets,
-                dev=dev,
-                score=lambda found: self._scores(found)[self.scoring.main],
-                penalties=penalties,
-                steps=settings.head_steps,
-            )
+        assert isinstance(head, TextHead)
+        best, scores = search_head(
+            head,
+            table=table,
+            split=chosen,
+            dev=dev,
+            score=self._main_score,
+            candidates=[HeadCandidate(norm, penalty) for norm in self._norms for penalty in penalties],
+            steps=settings.head_steps,
+        )
         if "penalty" not in self.record:
-            self.record |= {"penalty": probe.penalty, "penalties": {str(k): v for k, v in probe.scores.items()}}
+            self.record |= {"penalty": best.penalty, "penalties": {str(one): score for one, score in scores.items()}}
+            self.record |= {} if best.norm is None else {"head_norm": best.norm}
 
     def self_train(self) -> Iterator[dict[str, Any]]:
         """The rounds of self-training of the head, with details of each (`self_training.train_rounds`)."""
@@ -396,6 +409,9 @@ class Member:
             return scoring.scores(scoring.statistics(dev.fields, dev.targets, found).toarray())[scoring.main]
 
         return self.model.head.calibrate(answer, per_row)
+
+    def _main_score(self, found: Sequence[Answer]) -> float:
+        return self._scores(found)[self.scoring.main]
 
     def _scores(self, found: Sequence[Answer]) -> dict[str, float]:
         dev = self.splits["dev"]

@@ -9,9 +9,11 @@ Fine-tuning that starts from a fitted head distorts the features less than from 
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,8 +27,9 @@ from components.models.base import Batch, Carry, Losses
 from components.settings.training import Training
 from components.task_models.heads import ClassificationHead, Head, TextHead
 from components.task_models.model import cloned_state
+from components.task_models.norms import Statistics
 from components.task_models.sampler import EpochSampler
-from components.tasks.data import Answer, Target
+from components.tasks.data import Answer, Split, Target
 from components.training.groups import decayed
 from components.training.loop import TrainingState, train
 
@@ -34,6 +37,17 @@ from components.training.loop import TrainingState, train
 MOST_ROWS = 20_000
 
 Score = Callable[[NDArray[np.float32]], float]
+
+
+class HeadCandidate(NamedTuple):
+    """A candidate of the search: the normalisation of the head's inputs (None: that of the settings) and the L2
+    penalty."""
+
+    norm: Statistics | None
+    penalty: float
+
+    def __str__(self) -> str:
+        return str(self.penalty) if self.norm is None else f"{self.norm} {self.penalty}"
 
 
 @dataclass(frozen=True)
@@ -173,6 +187,61 @@ def solve_head(
     head.output.load_state_dict(best[2])
     head.penalty = best[1] / len(table)
     return Probe(best[1], best[0], {} if dev is None else {entry[1]: entry[0] for entry in found})
+
+
+def search_head(
+    head: TextHead,
+    *,
+    table: FeatureTable,
+    split: Split,
+    dev: FeatureTable | None,
+    score: Callable[[Sequence[Answer]], float],
+    candidates: Sequence[HeadCandidate],
+    steps: int,
+) -> tuple[HeadCandidate, dict[HeadCandidate, float]]:
+    """Solve a head with the best candidate on dev, the first normalisation at a tie.
+
+    Args:
+        head: its normalisation, output layer and penalty are set.
+        table: features of the training rows.
+        split: the training rows.
+        dev: features of dev; None with one candidate.
+        score: answers on dev -> metric, higher is better.
+        candidates: with the penalties of each normalisation next to each other.
+        steps: maximum number of L-BFGS iterations.
+
+    Returns:
+        The best candidate, and the metric of each; no metrics without dev.
+    """
+    found: list[tuple[float, HeadCandidate, dict[str, Tensor]]] = []
+    scores: dict[HeadCandidate, float] = {}
+    for norm, group in itertools.groupby(candidates, key=lambda candidate: candidate.norm):
+        if norm is not None:
+            head.set_norm(norm)
+        penalties = [candidate.penalty for candidate in group]
+        if isinstance(head, ClassificationHead):
+            probe = fit_head(
+                head,
+                features=table.matrix(),
+                labels=split.labels,
+                dev=None if dev is None else dev.matrix(),
+                score=lambda answers: score(list(answers)),
+                penalties=penalties,
+                steps=steps,
+            )
+        else:
+            probe = solve_head(
+                head, table=table, targets=split.targets, dev=dev, score=score, penalties=penalties, steps=steps
+            )
+        scores |= {HeadCandidate(norm, penalty): value for penalty, value in probe.scores.items()}
+        found.append((probe.score, HeadCandidate(norm, probe.penalty), cloned_state(head)))
+    _, best, state = max(found, key=lambda entry: entry[0])
+    if len(found) > 1:
+        assert best.norm is not None
+        head.set_norm(best.norm)
+        head.load_state_dict(state)
+        head.penalty = best.penalty / len(table)
+    return best, scores
 
 
 class HeadAlone(nn.Module):

@@ -16,6 +16,7 @@ from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Encoded
 from components.task_models.kinds import find_task
 from components.task_models.model import TaskModel
+from components.task_models.norms import Statistics
 from components.tasks.budgets import sample_rows
 from components.tasks.data import Fields, Split
 from components.tasks.examples import TaskFacts, read_facts, read_split, strata_of
@@ -31,6 +32,7 @@ class Chosen:
 
     Attributes:
         penalty: L2 penalty of a head that is solved on frozen features; None: the head has none.
+        norm: normalisation of its inputs, with `head_norm: auto`; else None.
         stop: evaluation after which the run ends; 0: before training, with the head on the frozen encoder.
         calibration: of the head (`CalibratedHead.calibration`); None: the head has none.
     """
@@ -38,6 +40,7 @@ class Chosen:
     penalty: float | None = None
     stop: int = 0
     calibration: float | None = None
+    norm: Statistics | None = None
 
 
 @dataclass(frozen=True)

@@ -240,6 +240,8 @@ def _joint(work: _Work, system: str, *, asked: str, record: Mapping[str, Any]) -
             "finetune: words: joint needs a linear head that is solved on features (head_hidden: 0, head_steps above "
             "0, layers other than mix); choose mean"
         )
+    if "head_norm" in record:
+        head.set_norm(record["head_norm"])
     name, judged = work.data.judged
     train = member.data.head_inputs("train").matrix()
     dev = member.data.head_inputs("dev").matrix() if work.data.folds is None else None

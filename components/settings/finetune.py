@@ -110,8 +110,11 @@ class FinetuneSettings(Section):
     task_tokens: Literal["auto", "own", "pretrained"] = "auto"
     #: Width of the head's hidden layer; 0 for none.
     head_hidden: Annotated[int, Field(ge=0)] = 0
-    #: Normalisation of the head's input: `fixed` with mean and std of the training features, `batch` norm, or `none`.
-    head_norm: Literal["fixed", "batch", "none"] = "fixed"
+    #: Normalisation of the head's input: `fixed` with mean and std of each training feature; `block`, with one std for
+    #: the features of each block (pooled layer, part of a pair); `length`, as `block`, then each block of a text scaled
+    #: to one length; `batch` norm; `none`; or `auto`, of linear heads that are solved on features: the best of fixed,
+    #: block and length, chosen with the penalty (the default with `method: auto`).
+    head_norm: Literal["fixed", "block", "length", "auto", "batch", "none"] = "fixed"
     #: Dropout rate before each linear layer of the head.
     head_dropout: Fraction = 0.1
     #: Maximum number of steps of the head on the frozen encoder's features; 0: the head keeps its random
@@ -220,6 +223,13 @@ class FinetuneSettings(Section):
     def step_rows(self) -> int:
         """Rows of a step."""
         return self.contrastive.rows if self.method == "contrastive" else self.training.batch_size
+
+    @model_validator(mode="after")
+    def _norm_of_auto(self) -> FinetuneSettings:
+        if self.method == "auto" and "head_norm" not in self.model_fields_set:
+            # Set without validation, which would not end.
+            self.__dict__["head_norm"] = "auto"
+        return self
 
     @model_validator(mode="after")
     def _contrast(self) -> FinetuneSettings:

@@ -18,6 +18,7 @@ from components.errors import ConfigError
 from components.models.base import Batch
 from components.settings.finetune import FinetuneSettings
 from components.settings.names import LayerChoice
+from components.task_models.norms import BatchNorm, BlockNorm, FixedNorm, Norm, Statistics, make_norm
 
 Pooling = Literal["concat", "summary", "mean", "lead", "max"]
 
@@ -157,55 +158,20 @@ class Features(nn.Module):
         """Vectors (S, D_i) of each layer and pool -> (S, F), each scaled to length 1 with `unit_length`."""
         return torch.cat([nn.functional.normalize(part, dim=1) for part in parts] if self.unit_length else parts, dim=1)
 
+    def block_widths(self, hidden: Sequence[Tensor], *, units: bool) -> list[int]:
+        """Widths of the blocks of a vector: the pools of each chosen layer, or with `units` the layers."""
+        pools = 3 if self.pooling == "concat" and not units else 1
+        layers = [hidden[0]] if self.layers == "mix" else self.select(hidden)
+        return [layer.shape[-1] for layer in layers for _ in range(pools)]
+
     def of_units(self, hidden: Sequence[Tensor], units: Tensor) -> Tensor:
         """L + 1 tensors (S, T, D_l) and (S, U, 2) columns -> (S, U, F) float32; with `mix` as in `pooled`."""
         return torch.cat([self._unit_states(layer, units).float() for layer in self.select(hidden)], dim=2)
 
 
-class FixedNorm(nn.Module):
-    """(x - mean) / std with the statistics of the training features; independent of the batch.
-
-    The buffer of the std is named `deviation` in stored heads.
-    """
-
-    mean: Tensor
-    deviation: Tensor
-
-    def __init__(self, features: int) -> None:
-        super().__init__()
-        self.register_buffer("mean", torch.zeros(features))
-        self.register_buffer("deviation", torch.ones(features))
-
-    def fit(self, features: Tensor) -> None:
-        """Set mean and std to those of (N, F) features; constant features are not scaled."""
-        std = features.std(0, correction=0)
-        self.mean.copy_(features.mean(0))
-        self.deviation.copy_(torch.where(std > 1e-6, std, torch.ones_like(std)))
-
-    def forward(self, features: Tensor) -> Tensor:
-        """(S, F) -> (S, F)."""
-        return (features - self.mean) / self.deviation
-
-
-class BatchNorm(nn.BatchNorm1d):
-    """Batch normalisation; a batch of one sequence, which has no variance, is normalised by the running statistics."""
-
-    def forward(self, features: Tensor) -> Tensor:
-        """(S, F) -> (S, F)."""
-        if self.training and len(features) == 1:
-            return nn.functional.batch_norm(
-                features, self.running_mean, self.running_var, self.weight, self.bias, training=False, eps=self.eps
-            )
-        return super().forward(features)
-
-
 def precise(outputs: Tensor) -> Tensor:
     """Outputs in float32, or float64 if they are float64."""
     return outputs if outputs.dtype == torch.float64 else outputs.float()
-
-
-def _norm(kind: Literal["fixed", "batch", "none"], features: int) -> nn.Module:
-    return {"fixed": FixedNorm, "batch": BatchNorm}.get(kind, nn.Identity)(features)
 
 
 class Head(nn.Module, ABC):
@@ -274,7 +240,7 @@ class TextHead(Head):
         hidden: width of the hidden layer; 0: none.
         dropout: rate before each linear layer.
         smoothing: label smoothing in training, for kinds with labels of rows.
-        norm: `batch`, `fixed` (statistics of the training features) or `none`; a hidden layer gets `batch` or none.
+        norm: `finetune.<name>.head_norm`; a hidden layer gets `batch` or none.
     """
 
     def __init__(
@@ -284,16 +250,17 @@ class TextHead(Head):
         *,
         hidden: int = 0,
         dropout: float = 0.1,
-        norm: Literal["fixed", "batch", "none"] = "fixed",
+        norm: Norm = "fixed",
         smoothing: float = 0.0,
     ) -> None:
         super().__init__()
         self.smoothing = smoothing
-        self.norm = _norm(norm, features)
+        self.norm = make_norm(norm, features)
+        self.chooses_norm = norm == "auto"
         self.dropout = nn.Dropout(dropout)
         self.hidden: nn.Module = nn.Identity()
         if hidden:
-            between = _norm("batch" if norm == "batch" else "none", hidden)
+            between = make_norm("batch" if norm == "batch" else "none", hidden)
             self.hidden = nn.Sequential(nn.Linear(features, hidden), nn.ReLU(), between, nn.Dropout(dropout))
         self.output = nn.Linear(hidden or features, outputs)
 
@@ -317,6 +284,22 @@ class TextHead(Head):
             assert self.norm.running_var is not None
             self.norm.running_mean.copy_(vectors.mean(0))
             self.norm.running_var.copy_(vectors.var(0, correction=0))
+
+    @property
+    def norm_kinds(self) -> list[Statistics]:
+        """The normalisations among which `head_norm: auto` chooses, the first at a tie; empty for other settings."""
+        return ["length", "block", "fixed"] if self.chooses_norm else []
+
+    def set_norm(self, kind: Statistics) -> None:
+        """Choose the normalisation that `fit_norm` fits; only with `head_norm: auto`."""
+        assert isinstance(self.norm, BlockNorm)
+        self.norm.kind = kind
+
+    def set_blocks(self, widths: Sequence[int]) -> None:
+        """Set the widths of the blocks of features: pooled layers, and parts of a pair."""
+        if isinstance(self.norm, BlockNorm):
+            assert sum(widths) == len(self.norm.mean)
+            self.norm.blocks = list(widths)
 
     @property
     def is_linear(self) -> bool:

@@ -16,7 +16,7 @@ from components.models.base import Batch, Carry, LanguageModel, Losses
 from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Encoded, Task, refuse_settings
 from components.task_models.contrast import contrast
-from components.task_models.heads import Features, LabelHead
+from components.task_models.heads import Features, LabelHead, TextHead
 from components.task_models.readers import ReadingHead, reading_head
 from components.task_models.regularisation import Mixout
 from components.task_models.sampler import collate, longest, pad, sequences
@@ -98,6 +98,10 @@ class TaskModel(nn.Module):
             if reads_pieces
             else task.head(settings, width, labels)
         )
+        if isinstance(self.head, TextHead):
+            blocks = self.features.block_widths(hidden, units=self.of_units)
+            # The parts of a pair have the blocks of a text each.
+            self.head.set_blocks(blocks * (width // sum(blocks)))
         #: Width of the vectors of `kept`.
         self.width = (kept if self.features.mix is not None else vectors).shape[-1]
 

@@ -59,6 +59,32 @@ def test_every_family(family: str, make_job, in_process) -> None:
     check(job, finetune(job))
 
 
+@pytest.mark.parametrize("norm", ["block", "length", "auto"])
+@pytest.mark.parametrize("kind", ["classification", "pair", "regression"])
+def test_normalisation_by_blocks(norm: str, kind: str, make_job, in_process) -> None:
+    changes = {"head_norm": norm, "layers": "all", "pooling": "concat", "head_penalties": [1.0, 100.0]}
+    job = make_job("bert", kind, source=BUDGET, evaluations=2, **changes)
+    output = finetune(job)
+    check(job, output)
+    (record,) = json.loads((output / "runs.json").read_text())
+    norms = ["length", "block", "fixed"] if norm == "auto" else [""]
+    assert set(record["penalties"]) == {f"{one} {penalty}".strip() for one in norms for penalty in (1.0, 100.0)}
+    if norm == "auto":
+        best = max(record["penalties"].values())
+        assert record["penalties"][f"{record['head_norm']} {record['penalty']}"] == best
+
+
+def test_dev_chooses_the_normalisation(make_job, in_process) -> None:
+    job = make_job("bert", "classification", head_norm="auto", head_penalties=[1.0, 100.0], method="features")
+    output = finetune(job)
+    (record,) = json.loads((output / "runs.json").read_text())
+    assert len(record["penalties"]) == 6 and record["head_norm"] in ("length", "block", "fixed")
+    test = read_split(job.examples, "test")
+    served = load_classifier(output / "classifier").answer(test.fields)
+    for answer, expected in zip(served, read_answers(output, "test")[job.system, ALL, 0], strict=True):
+        np.testing.assert_array_equal(answer, np.asarray(expected, dtype=np.float32))
+
+
 def test_dev_is_never_read(make_job, in_process, monkeypatch) -> None:
     def refuses(directory, split, **named):
         assert split != "dev"
@@ -127,10 +153,18 @@ def test_the_final_run_ends_at_the_chosen_point_of_the_same_schedule(
     assert record["best_step"] == 6 * stop
 
 
-@pytest.mark.parametrize("kind", ["classification", "questions"])
-def test_an_interrupted_run_ends_bit_identical(kind: str, make_job, in_process, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("kind", "head"),
+    [
+        ("classification", {"head_hidden": 4}),
+        ("classification", {"head_norm": "auto", "head_penalties": [1.0, 100.0]}),
+        ("classification", {"head_norm": "auto", "method": "contrastive"}),
+        ("questions", {"head_hidden": 4}),
+    ],
+)
+def test_an_interrupted_run_ends_bit_identical(kind: str, head, make_job, in_process, monkeypatch) -> None:
     def job(name: str) -> FinetuneJob:
-        made = make_job("gpt", kind, name=name, source=BUDGET, head_hidden=4, frozen=True, evaluations=2)
+        made = make_job("gpt", kind, name=name, source=BUDGET, frozen=True, evaluations=2, **head)
         return with_checkpoints(made)
 
     unbroken, broken = finetune(job("unbroken")), job("broken")

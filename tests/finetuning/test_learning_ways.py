@@ -46,6 +46,25 @@ def test_rows_of_trec_are_divided_into_train_and_dev(ways, tmp_path: Path, monke
     assert len(dev) == 2 and sorted(train + dev) == sorted((line[2:], line[0]) for line in lines)
 
 
+def test_a_choice_within_the_labels_is_scored_on_other_rows(ways, make_encoder, in_process, tmp_path: Path) -> None:
+    header = "sentence_A\tsentence_B\tentailment_judgment\n"
+    for name, offset in (("SICK_train.txt", 0), ("SICK_trial.txt", 100)):
+        lines = [f"{row['text']}\ta {row['part']}\t{row['label']}\n" for row in rows(4, offset=offset)]
+        (tmp_path / name).write_text(header + "".join(lines))
+    task = ways.make_examples(
+        tmp_path, name="pairs", budgets=[2], draws=2, dev=6, scratch=tmp_path / "scratch", selection="budget"
+    )
+    facts = read_facts(task)
+    assert (facts.kind, facts.selection, len(read_split(task, "test"))) == ("pair", "budget", 6)
+    records = ways.scores(make_encoder("bert"), task, ways.merged(ways.WAYS["frozen, length"]), scratch=tmp_path)
+    found = ways.scored(records, 2)
+    assert set(found) == {0, 1} and all(0 <= score <= 1 for score in found.values())
+    row = ways.compared({0: 0.5, 1: 0.7}, {0: 0.4, 1: 0.4}, 3.0)
+    # Gains 0.1 and 0.3: standard error 0.1, t = 12.706.
+    assert row["gain"] == pytest.approx([0.2, 0.2 - 1.2706, 0.2 + 1.2706], abs=1e-4)
+    assert row["score"] == pytest.approx([0.6])
+
+
 def test_a_way_is_scored_on_dev(ways, folder: Path, make_encoder, in_process, tmp_path: Path) -> None:
     task = ways.make_examples(folder, name="things", budgets=[2], draws=2, dev=6, scratch=tmp_path / "scratch")
     assert read_facts(task).selection == "dev" and len(read_split(task, "dev")) == 6

@@ -9,14 +9,13 @@ from torch import Tensor
 from components.errors import ConfigError
 from components.models.base import at_columns
 from components.task_models.heads import (
-    BatchNorm,
     ClassificationHead,
     Features,
-    FixedNorm,
     ScalarMix,
     masked_max,
     masked_mean,
 )
+from components.task_models.norms import BatchNorm, FixedNorm
 
 # Two texts of two pieces and one; the values at padding must have no influence.
 HIDDEN = torch.tensor([[[1.0, -2.0], [3.0, -4.0]], [[-5.0, 6.0], [99.0, 99.0]]])
