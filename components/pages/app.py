@@ -17,19 +17,19 @@ A `HeadstartError` is a page with its message. Every page works without scripts,
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 import jinja2
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import HTMLResponse, PlainTextResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.base import BaseHTTPMiddleware
 
 from components.errors import HeadstartError
-from components.pages import errors, graph, overview, retrainings, trying
+from components.pages import errors, graph, labelling, overview, retrainings, trying
 from components.pages.project import Project
 from components.pages.security import Guard
 from components.reporting import figures
@@ -60,6 +60,7 @@ class Pages:
     def __init__(self, project: Project, guard: Guard) -> None:
         self.project, self.guard = project, guard
         self.models, self.similar = trying.Models(project), trying.Similar()
+        self.labelling = labelling.Labelling(project)
         loader = jinja2.PackageLoader("components.pages", "templates")
         self._templates = jinja2.Environment(
             loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
@@ -137,8 +138,7 @@ class Pages:
     def trial(self, form: Mapping[str, str]) -> Response:
         """A text and its predictions; without a text, the form."""
         settings = self.project.settings
-        task = form.get("task", "")
-        task = task if task in settings.run.tasks else settings.run.tasks[0]
+        task = self._task(form.get("task", ""))
         source = settings.data.tasks[task]
         io = find_kind(source.kind).io
         inputs = {name: form.get(name, "")[: trying.LONGEST] for name in io.inputs}
@@ -176,11 +176,65 @@ class Pages:
             neighbours = self.similar.find(self.project.examples(task), facts, text, budget=budget, seed=seed)
         return {"predictions": predictions, "neighbours": neighbours}
 
+    def labels(self, task: str) -> Response:
+        """The next text to label."""
+        settings = self.project.settings
+        task = self._task(task)
+        session = self.labelling.session(task)
+        counts, problem = None, ""
+        try:
+            counts = self.labelling.counts(task)
+        except HeadstartError as error:
+            problem = str(error)
+        shown = session.next
+        shares = sorted((shown.probabilities if shown else {}).items(), key=lambda item: -item[1])
+        progress = ""
+        if len(session.scores) > 1:
+            numbers, scores = zip(*session.scores, strict=True)
+            curve = {"cross-validated": figures.Line(numbers, scores)}
+            progress = self.lines(curve, x_label="labelled texts", y_label="macro F1")
+        return self.page(
+            "label.html.j2",
+            "/label",
+            task=task,
+            tasks=settings.run.tasks,
+            session=session,
+            multiple=settings.data.tasks[task].kind == "multilabel",
+            counts=counts,
+            problem=problem,
+            shares=shares[: trying.SHOWN],
+            progress=progress,
+            count=labelling.COUNT,
+            every=labelling.EVERY,
+        )
+
+    def label(self, form: Mapping[str, Sequence[str]]) -> Response:
+        """An answer, a skip, an undo, or the choice of further texts."""
+        if not self.project.write:
+            return PlainTextResponse("the pages were started read-only; use `headstart ui --write`", status_code=403)
+        task, key = self._task(form.get("task", [""])[-1]), form.get("key", [""])[-1]
+        labels = [label.strip() for label in form.get("label", []) if label.strip()]
+        match form.get("action", [""])[-1]:
+            case "answer":
+                self.labelling.answer(task, key, labels)
+            case "new" if labels:
+                self.labelling.answer(task, key, labels, new=True)
+            case "skip":
+                self.labelling.skip(task, key)
+            case "undo":
+                self.labelling.undo(task)
+            case "choose":
+                self.labelling.choose(task)
+        return RedirectResponse(f"/label?{urlencode({'task': task})}", status_code=303)
+
+    def _task(self, name: str) -> str:
+        """A task of the run; the first one instead of an unknown one."""
+        tasks = self.project.settings.run.tasks
+        return name if name in tasks else tasks[0]
+
     def errors(self, query: Mapping[str, str]) -> Response:
         """The wrong answers of a system."""
-        tasks = self.project.settings.run.tasks
-        task = query.get("task", "")
-        task = task if task in tasks else tasks[0]
+        tasks, task = self.project.settings.run.tasks, self._task(query.get("task", ""))
         found = errors.read_errors(self.project, task, query)
         return self.page("errors.html.j2", "/errors", tasks=tasks, task=task, found=found, page_size=errors.PAGE)
 
@@ -236,7 +290,18 @@ def create_app(project: Project, guard: Guard) -> FastAPI:
     async def tried(request: Request) -> Response:
         # A text is sent in the body, so that it is in no address and no log.
         form = await read_form(request, guard)
-        return form if isinstance(form, Response) else await run_in_threadpool(pages.trial, form)
+        if isinstance(form, Response):
+            return form
+        return await run_in_threadpool(pages.trial, {name: values[-1] for name, values in form.items()})
+
+    @app.get("/label")
+    def labels(request: Request) -> Response:
+        return pages.labels(request.query_params.get("task", ""))
+
+    @app.post("/label")
+    async def label(request: Request) -> Response:
+        form = await read_form(request, guard)
+        return form if isinstance(form, Response) else await run_in_threadpool(pages.label, form)
 
     @app.get("/errors")
     def wrong(request: Request) -> Response:
@@ -264,7 +329,7 @@ def create_app(project: Project, guard: Guard) -> FastAPI:
     return app
 
 
-async def read_form(request: Request, guard: Guard) -> dict[str, str] | Response:
+async def read_form(request: Request, guard: Guard) -> dict[str, list[str]] | Response:
     """The fields of a form of this server, or the refusal of another one."""
     body = bytearray()
     async for part in request.stream():
@@ -272,9 +337,9 @@ async def read_form(request: Request, guard: Guard) -> dict[str, str] | Response
         if len(body) > LARGEST:
             return PlainTextResponse(f"the form has more than {LARGEST:,} bytes", status_code=413)
     try:
-        fields = {name: values[-1] for name, values in parse_qs(body.decode(), keep_blank_values=True).items()}
+        fields = parse_qs(body.decode(), keep_blank_values=True)
     except (UnicodeDecodeError, ValueError):
         return PlainTextResponse("the form is damaged", status_code=400)
-    if not guard.is_form(fields.pop("csrf", "")):
+    if not guard.is_form(fields.pop("csrf", [""])[-1]):
         return PlainTextResponse("the form is too old; load the page again", status_code=403)
     return fields

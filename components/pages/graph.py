@@ -72,7 +72,7 @@ def picture(project: Project, *, chosen: str = "") -> Picture | None:
     """
     graph, champions, facts = _graph(project)
     nodes = {node.key: node for layer in graph.layers for node in layer}
-    if all(key.startswith("data:") for key in nodes):
+    if not nodes:
         return None
     node = nodes.get(chosen)
     related = _related(graph, chosen) if node is not None else set(nodes)
@@ -146,6 +146,9 @@ def _graph(project: Project) -> tuple[Ancestry, set[str], dict[str, dict[str, st
                     edges.append((f"data:{version.tags['data'].partition('=')[0]}", node.key))
     if last:
         layers.append(last)
+    used = {key for edge in edges for key in edge}
+    layers = [[node for node in layer if node.directory is not None or node.key in used] for layer in layers]
+    layers = [layer for layer in layers if layer]
     return Ancestry(layers, edges), champions, facts
 
 

@@ -6,7 +6,9 @@ is wrong there and certain.
 
 from __future__ import annotations
 
+import html
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +49,7 @@ def write_project(root: Path) -> None:
             row["label"] = "animal"
     write_jsonl(folder / "train.jsonl", rows(12))
     write_jsonl(folder / "test.jsonl", test)
+    write_jsonl(root / "data" / "domain" / "new.jsonl", [{"text": row["text"]} for row in rows(6, offset=300)])
     task = {
         "path": f"data/{TASK}",
         "dev": None,
@@ -150,3 +153,9 @@ def new_client(tmp_path: Path) -> TestClient:
     """The pages of a project that has not run."""
     write_project(tmp_path)
     return client_of(tmp_path)
+
+
+def text_of(page: str) -> str:
+    """What a person reads: without tags, white space as single spaces."""
+    body = re.sub(r"(?s)<(svg|script|style).*?</\1>", " ", page)
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())

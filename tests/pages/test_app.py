@@ -9,13 +9,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.pages.conftest import TASK
-
-
-def text_of(page: str) -> str:
-    """What a person reads: without tags, white space as single spaces."""
-    body = re.sub(r"(?s)<(svg|script|style).*?</\1>", " ", page)
-    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())
+from tests.pages.conftest import TASK, text_of
 
 
 def form(client: TestClient, path: str, **fields: str) -> str:

@@ -1,0 +1,240 @@
+"""The labelling page: the texts that `components.labelling.queue` chooses, one after another, and a person's answers.
+
+Every answer is merged into the data at once, so nothing is lost when the server ends; undo takes the last one back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
+
+from components.drift.measurements import spaced
+from components.errors import DataError, HeadstartError
+from components.labelling.answers import Answer, ledger_of, merge, read_ledger, undo
+from components.labelling.queue import Suggestion, queue
+from components.labelling.rows import read_rows, source_of
+from components.pages.project import Project
+from components.words.text import tfidf
+
+#: Texts that are chosen at once, and labels that have a key.
+COUNT, KEYS = 50, 9
+#: Number of answers between two measurements of the score.
+EVERY = 10
+#: Folds, and maximum number of rows, of a measurement.
+FOLDS, MOST = 5, 4000
+
+State = Literal["idle", "choosing", "ready", "failed"]
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a person did with a text.
+
+    Attributes:
+        suggestion: the text.
+        labels: of the answer; None: the text was skipped.
+        batch: of the merge; empty if it changed nothing.
+    """
+
+    suggestion: Suggestion
+    labels: tuple[str, ...] | None
+    batch: str = ""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The labelled rows of train: label -> number, most frequent first, and the number of rows."""
+
+    labels: Sequence[tuple[str, int]]
+    rows: int
+
+
+@dataclass
+class Session:
+    """The texts of one task that are being labelled.
+
+    Attributes:
+        state: of the choice of texts.
+        waiting: suggestions, the next one first.
+        done: what was given in this session, oldest first.
+        labels: known labels.
+        about: how the texts were chosen, in words.
+        problem: why the last act failed.
+        scores: (number of labelled rows, macro F1) measured in this session.
+    """
+
+    state: State = "idle"
+    waiting: list[Suggestion] = field(default_factory=list)
+    done: list[Given] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
+    about: str = ""
+    problem: str = ""
+    scores: list[tuple[int, float]] = field(default_factory=list)
+
+    @property
+    def next(self) -> Suggestion | None:
+        """The text that is shown."""
+        return self.waiting[0] if self.waiting else None
+
+    @property
+    def answered(self) -> int:
+        """Number of labels given in this session."""
+        return sum(one.labels is not None for one in self.done)
+
+    def buttons(self) -> list[str]:
+        """The labels with keys: all in their order if there are few, otherwise the most probable ones."""
+        if len(self.labels) <= KEYS or self.next is None or not self.next.probabilities:
+            return self.labels[:KEYS]
+        shares = self.next.probabilities
+        return sorted(self.labels, key=lambda label: -shares.get(label, 0.0))[:KEYS]
+
+
+class Labelling:
+    """The sessions of a project's tasks. All paths are relative to the working directory, the repository."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._sessions: dict[str, Session] = {}
+        self._lock = threading.RLock()
+        self._measuring = threading.Lock()
+
+    def session(self, task: str) -> Session:
+        """The session of a task."""
+        with self._lock:
+            return self._sessions.setdefault(task, Session())
+
+    def choose(self, task: str) -> None:
+        """Start to choose texts in the background, unless that runs or texts wait."""
+        with self._lock:
+            session = self.session(task)
+            if session.state == "choosing" or session.waiting:
+                return
+            session.state, session.problem = "choosing", ""
+        threading.Thread(target=self._choose, args=[task], name="choose", daemon=True).start()
+
+    def _choose(self, task: str) -> None:
+        session = self.session(task)
+        skipped = {one.suggestion.key for one in session.done if one.labels is None}
+        try:
+            found = queue(self._project.settings, task=task, count=COUNT, without=skipped)
+        except HeadstartError as error:
+            with self._lock:
+                session.state, session.problem = "failed", str(error)
+            return
+        except Exception as error:  # a defect ends neither the server nor the waiting
+            with self._lock:
+                session.state, session.problem = "failed", f"the choice of texts failed ({error!r})"
+            raise
+        with self._lock:
+            session.waiting, session.labels = list(found.suggestions), list(found.labels)
+            number = len(found.suggestions)
+            session.about = f"{number} of {found.candidates:,} texts from {found.source} ({found.model})"
+            session.state = "ready"
+        self._measure(task)
+
+    def answer(self, task: str, key: str, labels: Sequence[str], *, new: bool = False) -> None:
+        """Merge the answer to the text that is shown.
+
+        Args:
+            task: its name.
+            key: of the text, so that a form that is sent twice answers once.
+            labels: that the person gives.
+            new: whether a label may be unknown.
+        """
+        with self._lock:
+            session = self.session(task)
+            shown = session.next
+            if shown is None or shown.key != key:
+                return
+            session.problem = ""
+            try:
+                merged = merge(self._project.settings, [Answer(shown.fields, tuple(labels))], task=task, new_labels=new)
+            except HeadstartError as error:
+                session.problem = str(error)
+                return
+            session.done.append(Given(session.waiting.pop(0), tuple(labels), merged.batch))
+            session.labels = sorted({*session.labels, *labels})
+            due = session.answered % EVERY == 0
+        if due:
+            threading.Thread(target=self._measure, args=[task], name="measure", daemon=True).start()
+
+    def skip(self, task: str, key: str) -> None:
+        """Leave the shown text out."""
+        with self._lock:
+            session = self.session(task)
+            if session.next is not None and session.next.key == key:
+                session.problem = ""
+                session.done.append(Given(session.waiting.pop(0), None))
+
+    def undo(self, task: str) -> None:
+        """Take back the last answer or skip of this session, and show its text again."""
+        with self._lock:
+            session = self.session(task)
+            if not session.done:
+                return
+            last = session.done[-1]
+            session.problem = ""
+            if last.batch:
+                try:
+                    self._take_back(task, last.batch)
+                except HeadstartError as error:
+                    session.problem = str(error)
+                    return
+            session.done.pop()
+            session.waiting.insert(0, last.suggestion)
+            session.state = "ready"
+
+    def _take_back(self, task: str, batch: str) -> None:
+        settings = self._project.settings
+        name, source = source_of(settings, task)
+        entries = list(read_ledger(ledger_of(name, source)))
+        if entries and entries[-1]["batch"] != batch:
+            raise DataError("the labels were changed by another program since; take the change back with `headstart`")
+        undo(settings, task=task)
+
+    def counts(self, task: str) -> Counts:
+        """The labels of train."""
+        _, source = source_of(self._project.settings, task)
+        rows = [row.labels for row in read_rows(source, splits=("train",)) if row.labels is not None]
+        return Counts(Counter(label for labels in rows for label in labels).most_common(), len(rows))
+
+    def _measure(self, task: str) -> None:
+        """Measure the score with the present labels."""
+        with self._measuring:
+            try:
+                found = cross_validated(self._project, task)
+            except (HeadstartError, ValueError):  # too few labels
+                return
+        if found is not None:
+            with self._lock:
+                session = self.session(task)
+                session.scores = sorted({**dict(session.scores), found[0]: found[1]}.items())
+
+
+def cross_validated(project: Project, task: str) -> tuple[int, float] | None:
+    """Number of labelled rows of train, and the macro F1 of a quick model of words by cross-validation within them.
+
+    It is a measure of progress, not the score of the trained systems. None for rows with several labels, or if a label
+    has a single row.
+    """
+    _, source = source_of(project.settings, task)
+    rows = [row for row in read_rows(source, splits=("train",)) if row.labels is not None]
+    if any(len(row.labels or ()) != 1 for row in rows):
+        return None
+    chosen: list[Any] = [rows[index] for index in spaced(len(rows), MOST)]
+    labels = np.asarray([row.labels[0] for row in chosen])
+    counts = Counter(labels.tolist())
+    if len(counts) < 2 or min(counts.values()) < 2:
+        return None
+    features: Final = tfidf().fit_transform(["\n".join(row.fields) for row in chosen])
+    folds = StratifiedKFold(min(FOLDS, *counts.values()), shuffle=True, random_state=0)
+    predicted = cross_val_predict(LogisticRegression(C=10, max_iter=300), features, labels, cv=folds)
+    return len(rows), float(f1_score(labels, predicted, average="macro"))

@@ -1,0 +1,224 @@
+"""The pages in a real browser: a Chromium of this machine, driven by Playwright, which downloads nothing.
+
+`layout.json` holds, for each page and width, where its cards are and a coarse hash of the picture. Both tolerate other
+fonts. RECORD_LAYOUT=1 writes the file again; look at the pages before.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from components.pages.server import PagesServer
+from tests.pages.conftest import TASK
+
+playwright = pytest.importorskip("playwright.sync_api", reason="the driver of the browser is not installed")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+
+LAYOUT = Path(__file__).with_name("layout.json")
+PAGES = ("/", "/runs", "/try", "/label", "/errors", "/lineage")
+WIDTHS = {"wide": 1100, "phone": 390}
+#: Rows and columns of the coarse picture, and number of cells that may differ.
+CELLS, DIFFERENT = 12, 20
+#: Minimum contrast of text (WCAG 2.2, level AA: 4.5; large text: 3).
+CONTRAST = 4.5
+
+BOXES = """() => [...document.querySelectorAll("main .card")].map((card) => {
+  const box = card.getBoundingClientRect(), title = card.querySelector("h2");
+  return {title: title ? title.textContent : "", left: box.left / innerWidth, width: box.width / innerWidth,
+          top: box.top, bottom: box.bottom, right: box.right, x: box.left};
+})"""
+CONTRASTS = """() => {
+  const parse = (text) => {
+    const found = text.match(/[\\d.]+/g).map(Number);
+    return found.length < 4 ? [...found, 1] : found;
+  };
+  const over = (top, below) => [0, 1, 2].map((i) => top[3] * top[i] + (1 - top[3]) * below[i]);
+  const linear = (v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+  const light = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
+  const ground = (node) => {
+    const layers = [];
+    for (; node; node = node.parentElement) layers.push(parse(getComputedStyle(node).backgroundColor));
+    return layers.reverse().reduce((below, top) => over(top, below), [255, 255, 255]);
+  };
+  const found = [];
+  for (const node of document.querySelectorAll("body *:not(svg *)")) {
+    if (![...node.childNodes].some((one) => one.nodeType === 3 && one.textContent.trim())) continue;
+    if (!node.checkVisibility() || node.closest(".skip, option, button:disabled")) continue;
+    const below = ground(node);
+    const [a, b] = [light(over(parse(getComputedStyle(node).color), below)), light(below)];
+    const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    found.push([contrast, node.tagName + " " + node.textContent.trim().slice(0, 40)]);
+  }
+  return found;
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def address(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A server of a copy of the finished project that accepts labels."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    for name in ("data", "artifacts", ".dvc"):
+        shutil.copytree(finished / name, tmp_path / name)
+    (tmp_path / "params.yaml").write_text((finished / "params.yaml").read_text())
+    monkeypatch.chdir(tmp_path)
+    served = PagesServer(tmp_path / "params.yaml", root=tmp_path, port=0, write=True)
+    ready = threading.Event()
+    thread = threading.Thread(target=lambda: served.run(started=ready.set), daemon=True)
+    thread.start()
+    assert ready.wait(30)
+    yield served.address.rstrip("/")
+    served.stop()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def opened(browser: Any, *, width: int = 1100, dark: bool = False) -> tuple[Any, list[str]]:
+    """A window, and the list to which its errors are added. Requests to other addresses are errors."""
+    context = browser.new_context(
+        viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light", has_touch=width < 500
+    )
+    page, problems = context.new_page(), list[str]()
+    page.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("request", lambda one: problems.append(one.url) if not one.url.startswith("http://127.0.0.1:") else None)
+    return page, problems
+
+
+def predict(page: Any, address: str) -> None:
+    page.goto(f"{address}/try")
+    page.fill("textarea", "the old goat is here")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector(".words", timeout=60_000)
+
+
+def coarse(picture: bytes) -> list[list[int]]:
+    """The brightness of CELLS x CELLS parts of a picture, 0 to 9, relative to its range."""
+    image = Image.open(io.BytesIO(picture)).convert("L").resize((CELLS, CELLS), Image.Resampling.BOX)
+    values = np.asarray(image, dtype=float)
+    spread = max(values.max() - values.min(), 1)
+    return [[int(value) for value in row] for row in np.round(9 * (values - values.min()) / spread)]
+
+
+def test_every_page_opens_in_both_widths_and_colours(browser: Any, address: str) -> None:
+    expected = {} if os.environ.get("RECORD_LAYOUT") else json.loads(LAYOUT.read_text())
+    found: dict[str, Any] = {}
+    for size, width in WIDTHS.items():
+        for dark in (False, True):
+            page, problems = opened(browser, width=width, dark=dark)
+            for path in PAGES:
+                predict(page, address) if path == "/try" else page.goto(address + path)
+                where = f"{path} {size}"
+                assert not problems, (where, problems)
+                assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{where}: scrolls sideways"
+                boxes = page.evaluate(BOXES)
+                assert boxes and not any(overlap(a, b) for a in boxes for b in boxes if a is not b), where
+                weak = [entry for entry in page.evaluate(CONTRASTS) if entry[0] < CONTRAST]
+                assert not weak, (where, "dark" if dark else "light", weak)
+                small = page.evaluate(
+                    "[...document.querySelectorAll('main button')].filter((one) => one.checkVisibility() &&"
+                    " one.getBoundingClientRect().height < 40).map((one) => one.textContent)"
+                )
+                assert not small, (where, small)
+                if dark:
+                    continue
+                cards = [[box["title"], round(box["left"], 2), round(box["width"], 2)] for box in boxes]
+                found[where] = {"cards": cards, "picture": coarse(page.screenshot())}
+                if expected:
+                    compare(where, found[where], expected[where])
+            page.context.close()
+    if not expected:
+        lines = ",\n".join(f'"{name}": {json.dumps(one)}' for name, one in found.items())
+        LAYOUT.write_text(f"{{\n{lines}\n}}\n")
+
+
+def overlap(a: dict[str, float], b: dict[str, float]) -> bool:
+    across = min(a["right"], b["right"]) - max(a["x"], b["x"])
+    down = min(a["bottom"], b["bottom"]) - max(a["top"], b["top"])
+    return across > 1 and down > 1
+
+
+def compare(where: str, found: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert [card[0] for card in found["cards"]] == [card[0] for card in expected["cards"]], where
+    for card, known in zip(found["cards"], expected["cards"], strict=True):
+        assert card[1:] == pytest.approx(known[1:], abs=0.03), (where, card)
+    different = (np.abs(np.subtract(found["picture"], expected["picture"])) > 3).sum()
+    assert different <= DIFFERENT, f"{where}: {different} of {CELLS**2} parts of the picture differ"
+
+
+@pytest.mark.parametrize("width", WIDTHS.values())
+def test_keys_label_texts_and_undo(browser: Any, address: str, tmp_path: Path, width: int) -> None:
+    train = tmp_path / "data" / TASK / "train.jsonl"
+    before = train.read_text()
+    page, problems = opened(browser, width=width)
+    page.goto(f"{address}/label")
+    page.keyboard.press("c")
+    page.wait_for_selector(".answers", timeout=60_000)
+    first = page.inner_text(".text.big")
+    for key, label in (("1", "animal"), ("3", "metal")):
+        text = page.inner_text(".text.big")
+        page.keyboard.press(key)
+        page.wait_for_function("(text) => document.querySelector('.text.big').textContent !== text", arg=text)
+        assert json.loads(train.read_text().splitlines()[-1]) == {"text": text, "label": label}
+    text = page.inner_text(".text.big")
+    page.keyboard.press("9")
+    page.keyboard.press("s")
+    page.wait_for_function("(text) => document.querySelector('.text.big').textContent !== text", arg=text)
+    for _ in range(3):
+        text = page.inner_text(".text.big")
+        page.keyboard.press("u")
+        page.wait_for_function("(text) => document.querySelector('.text.big').textContent !== text", arg=text)
+    assert page.inner_text(".text.big") == first and train.read_text() == before
+    # Keys that are typed into a field are text.
+    page.click("text=New label")
+    page.fill("input[aria-label='New label']", "")
+    page.keyboard.type("u1")
+    assert page.input_value("input[aria-label='New label']") == "u1" and train.read_text() == before
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert not problems
+
+
+def test_the_pages_are_reached_by_keys(browser: Any, address: str) -> None:
+    page, problems = opened(browser)
+    page.goto(address)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    for key, path in (("e", "/errors"), ("i", "/lineage"), ("o", "/")):
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        page.wait_for_url(address + path)
+    page.goto(f"{address}/lineage")
+    page.focus(".graph a.marked")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#facts dl")
+    assert re.search(r"things, version 1", page.inner_text("#facts"))
+    assert not problems
+
+
+def test_a_confusion_opens_its_rows(browser: Any, address: str) -> None:
+    page, problems = opened(browser)
+    page.goto(f"{address}/errors?system=tfidf-words&budget=8&seed=0")
+    page.click("[aria-label='3 rows of animal predicted as metal']")
+    page.wait_for_selector("td.chosen")
+    assert page.locator("article.mistake").count() == 3
+    assert not problems
