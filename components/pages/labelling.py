@@ -196,8 +196,12 @@ class Labelling:
         settings = self._project.settings
         name, source = source_of(settings, task)
         entries = list(read_ledger(ledger_of(name, source)))
-        if entries and entries[-1]["batch"] != batch:
-            raise DataError("the labels were changed by another program since; take the change back with `headstart`")
+        undone = {entry["undone"] for entry in entries if entry["action"] == "undo"}
+        left = [entry["batch"] for entry in entries if entry["action"] != "undo" and entry["batch"] not in undone]
+        if not left or left[-1] != batch:
+            raise DataError(
+                "other labels were merged since; `headstart label --undo` takes back the last ones"
+            )
         undo(settings, task=task)
 
     def counts(self, task: str) -> Counts:

@@ -83,6 +83,11 @@ def test_answers_are_written_and_taken_back(project: Path) -> None:
     assert shown(page) == first and train(project) == before
     assert 'data-key="u" disabled' in page
     assert shown(send(client, "undo")) == first, "nothing is left to take back"
+    for label in ("metal", "fruit"):
+        send(client, "answer", label=label)
+    assert len(train(project)) == len(before) + 2
+    send(client, "undo")
+    assert shown(send(client, "undo")) == first and train(project) == before
 
 
 def test_a_form_that_is_sent_twice_answers_once(project: Path) -> None:

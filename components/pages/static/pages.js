@@ -45,7 +45,8 @@
     sending = true;
     try {
       const body = new URLSearchParams(new FormData(form, event.submitter));
-      if (await replace(await fetch(form.action, {method: "POST", body}))) return;
+      // `form.action` would be the field of this name.
+      if (await replace(await fetch(form.getAttribute("action"), {method: "POST", body}))) return;
     } catch (error) { /* the server has ended: the browser says so when the page is loaded again */ }
     window.location.reload();
   });
