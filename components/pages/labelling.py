@@ -199,9 +199,7 @@ class Labelling:
         undone = {entry["undone"] for entry in entries if entry["action"] == "undo"}
         left = [entry["batch"] for entry in entries if entry["action"] != "undo" and entry["batch"] not in undone]
         if not left or left[-1] != batch:
-            raise DataError(
-                "other labels were merged since; `headstart label --undo` takes back the last ones"
-            )
+            raise DataError("other labels were merged since; `headstart label --undo` takes back the last ones")
         undo(settings, task=task)
 
     def counts(self, task: str) -> Counts:
