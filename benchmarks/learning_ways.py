@@ -163,7 +163,7 @@ def scores(encoder: Path, task: Path, settings: FinetuneSettings, *, scratch: Pa
     texts = unlabelled(
         UnlabelledJob(
             task=task.name,
-            family=family_of(encoder),
+            key="finetune",
             examples=task,
             corpus=folder,
             settings=settings.unlabelled,

@@ -64,14 +64,21 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="folder for the encoders, reused by the next run")
     add_record_option(parser)
     arguments = parser.parse_args()
-    train, test = _rows(arguments.texts), _rows(arguments.test)
+    train, test = read_rows(arguments.texts), read_rows(arguments.test)
     labels = sorted({label for _, label in train})
     texts = [text for text, _ in train]
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.keep or Path(temporary)
-        teacher = _teacher(arguments.teacher, folder)
+        teacher = teacher_of(arguments.teacher, folder)
         began = time.perf_counter()
-        vectors = _vectors(arguments, teacher, texts, folder)
+        settings = StaticSettings(
+            teacher="teacher",
+            width=arguments.width,
+            words=arguments.words,
+            weights=arguments.weights,
+            smoothing=arguments.smoothing,
+        )
+        vectors = vectors_of(teacher, texts, folder, settings=settings)
         print(f"vectors: {time.perf_counter() - began:.1f} s")
         encoder = _classifier(teacher, train, labels, arguments.max_length)
         fast = _classifier(vectors, train, labels, arguments.max_length)
@@ -83,9 +90,9 @@ def main() -> None:
         found[name] = {"score": float(np.mean(right))}
         for key, count in (("one", 1), ("all", cores())):
             threads.own(count)
-            found[name][key] = _rate(lambda one=one, read=read: one.predict(read), len(read), arguments.repeats)  # type: ignore[misc]
+            found[name][key] = rate_of(lambda one=one, read=read: one.predict(read), len(read), arguments.repeats)  # type: ignore[misc]
     threads.own(1)
-    found["tokenization"] = {"one": _rate(lambda: fast.tokenizer.encode_batch(texts), len(texts), arguments.repeats)}
+    found["tokenization"] = {"one": rate_of(lambda: fast.tokenizer.encode_batch(texts), len(texts), arguments.repeats)}
     for name, values in found.items():
         print(f"{name:<16}" + "".join(f"{key} {value:>12,.3f}  " for key, value in values.items()))
     record(
@@ -101,12 +108,14 @@ def main() -> None:
     )
 
 
-def _rows(path: Path) -> Rows:
+def read_rows(path: Path) -> Rows:
+    """Text and label of each row."""
     lines = path.read_text(encoding="utf-8").splitlines()
     return [(text, label) for text, _, label in (line.rpartition("\t") for line in lines) if text]
 
 
-def _teacher(source: Path, folder: Path) -> Path:
+def teacher_of(source: Path, folder: Path) -> Path:
+    """The encoder directory of a teacher, imported below a folder if it is a published model."""
     if is_complete(source, kind=KIND):
         return source
     output = folder / "teacher"
@@ -115,7 +124,8 @@ def _teacher(source: Path, folder: Path) -> Path:
     return output
 
 
-def _vectors(arguments: argparse.Namespace, teacher: Path, texts: Sequence[str], folder: Path) -> Path:
+def vectors_of(teacher: Path, texts: Sequence[str], folder: Path, *, settings: StaticSettings) -> Path:
+    """The encoder directory of the word vectors of a teacher, below a folder; words are counted in the texts."""
     text = folder / "corpus"
     if not is_complete(text, kind=corpus.KIND):
         with writing(text, kind=corpus.KIND) as draft:
@@ -124,14 +134,7 @@ def _vectors(arguments: argparse.Namespace, teacher: Path, texts: Sequence[str],
             writer.write(pa.record_batch(columns, schema=corpus.SCHEMA))
             writer.close()
             draft.facts["shards"] = {"train": writer.names, "heldout": []}
-    settings = StaticSettings(
-        teacher="teacher",
-        width=arguments.width,
-        words=arguments.words,
-        weights=arguments.weights,
-        smoothing=arguments.smoothing,
-    )
-    output = folder / "vectors-{width}-{words}-{weights}-{smoothing}".format(**vars(arguments))
+    output = folder / "vectors-{width}-{words}-{weights}-{smoothing}".format(**dict(settings))
     if not is_complete(output, kind=KIND):
         static(StaticJob(name="vectors", teacher=teacher, corpus=text, output=output, settings=settings))
     return output
@@ -152,7 +155,7 @@ def _classifier(directory: Path, train: Rows, labels: Sequence[str], most: int) 
     return classifier
 
 
-def _rate(work: Callable[[], object], rows: int, repeats: int) -> float:
+def rate_of(work: Callable[[], object], rows: int, repeats: int) -> float:
     """Rows per second, the median of several turns after one that does not count."""
     times = []
     for _ in range(repeats + 1):

@@ -89,19 +89,24 @@ def lock_stages(project: Path, *, out: Path) -> dict[str, Any]:
 def as_read(name: str, stage: dict[str, Any], project: Path) -> dict[str, Any]:
     """A stage of a lock without dependencies that it has not read.
 
-    `unlabelled` depends on the corpus of the domain in any case, because DVC's dependencies cannot depend on settings.
-    Its manifest names what it has read.
+    `unlabelled` and `distil-texts` depend on the corpus of the domain in any case, because DVC's dependencies cannot
+    depend on settings, and `teach` on all that a system has learned from, which may be no teacher. Their manifests name
+    what they have read.
 
     Args:
         name: of the stage.
         stage: as DVC writes it.
         project: the repository.
     """
-    if name.partition("@")[0] != "unlabelled":
+    group = name.partition("@")[0]
+    if group not in ("unlabelled", "distil-texts", "teach"):
         return stage
     try:
         (output,) = [entry["path"] for entry in stage["outs"] if not entry["path"].endswith(".json")]  # the metrics
-        sources = read_manifest(project / output).facts["sources"]
+        facts = read_manifest(project / output).facts
+        if group == "teach":
+            return stage if facts["teacher"] else stage | {"deps": []}
+        sources = facts["sources"]
     except (ArtifactError, KeyError, ValueError):
         return stage  # what it has read is not known
     if "domain" in sources:

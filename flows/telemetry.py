@@ -250,7 +250,7 @@ class Monitor:
 
 _DONE = ("Completed", "Cached")
 #: Stages whose metrics are means over the seeds of a system.
-_MEANS = ("finetune", "finetune-task-adapted", "finetune-after", "together", "share")
+_MEANS = ("finetune", "finetune-task-adapted", "finetune-after", "distil", "together", "share")
 
 
 def _reason(error: BaseException) -> str:

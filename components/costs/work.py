@@ -13,7 +13,17 @@ from components.settings.params import Params
 
 #: Stages that train, on GPUs if there are any.
 TRAINING = frozenset(
-    ("pretrain", "adapt", "adapt-task", "finetune", "finetune-task-adapted", "finetune-after", "together")
+    (
+        "pretrain",
+        "adapt",
+        "adapt-task",
+        "finetune",
+        "finetune-task-adapted",
+        "finetune-after",
+        "teach",
+        "distil",
+        "together",
+    )
 )
 
 #: Stages whose work grows with the number of label budgets and seeds.

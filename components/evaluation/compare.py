@@ -14,7 +14,7 @@ from components.evaluation.benefits import Benefit, compare, label_benefits, lab
 from components.evaluation.intervals import Interval, interval
 from components.evaluation.results import Run
 from components.scoring import title
-from components.settings.names import AFTER, BASELINE, FROZEN, TASK_ADAPTED, WITH
+from components.settings.names import AFTER, BASELINE, FROM, FROZEN, TASK_ADAPTED, WITH
 from components.tasks.results import own_points
 
 Floats = NDArray[np.float64]
@@ -213,10 +213,10 @@ def statements(
     Returns:
         [{kind, budget, holds, apart, text}]. `kind` is the kind of comparison: `transfer` (a start against scratch),
         `adaptation` (adapted against pretrained, or task-adapted against either), `tuning` (all weights against the
-        head alone), `together` (joint training against training on one task),
-        `intermediate` (with against without an intermediate task), `ensemble` (against its best member),
-        `baseline` (the best fine-tuned system against the best baseline). `holds`: the system
-        named first in this list is better and the interval of the difference is above zero.
+        head alone), `together` (joint training against training on one task), `intermediate` (with against without an
+        intermediate task), `distilled` (with against without teachers), `ensemble` (against its best member),
+        `baseline` (the best fine-tuned system against the best baseline). `holds`: the system named first in this list
+        is better and the interval of the difference is above zero.
     """
     found = []
     for comparison in compared:
@@ -237,6 +237,9 @@ def statements(
         elif after := [start for start in starts if AFTER in start]:
             kind = "intermediate"
             favoured = starts[after[0]]
+        elif taught := [start for start in starts if FROM in start]:
+            kind = "distilled"
+            favoured = starts[taught[0]]
         elif any(start.endswith(FROZEN) for start in starts):
             kind = "tuning"
             favoured = next(name for start, name in starts.items() if not start.endswith(FROZEN))
@@ -265,12 +268,14 @@ def _of_members(pair: tuple[str, str], systems: Systems, ensembles: Mapping[str,
 
 def _comparable(one: str, other: str) -> bool:
     """Whether two starts of a family are compared. A frozen encoder is compared only with the same encoder fine-tuned,
-    a jointly trained one only with the same one trained on this task alone, and one that has learned an intermediate
-    task only with the same one without it."""
+    a jointly trained one only with the same one trained on this task alone, one that has learned an intermediate
+    task only with the same one without it, and one that has learned from teachers only with the same one without."""
     if WITH in one or WITH in other:
         return other.startswith(f"{one}{WITH}") or one.startswith(f"{other}{WITH}")
     if AFTER in one or AFTER in other:
         return other.startswith(f"{one}{AFTER}") or one.startswith(f"{other}{AFTER}")
+    if FROM in one or FROM in other:
+        return other.startswith(f"{one}{FROM}") or one.startswith(f"{other}{FROM}")
     frozen = {start for start in (one, other) if start.endswith(FROZEN)}
     return not frozen or f"{one}{FROZEN}" == other or f"{other}{FROZEN}" == one
 

@@ -45,6 +45,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from components.artifacts import writing
 from components.errors import ArtifactError
 from components.evaluation.aggregates import Cell, make_cells, unit
@@ -89,6 +91,7 @@ class EvaluateJob(Section):
         output: output directory.
         families: blocks of params.yaml.
         starts: `run.starts` and those that `adapt_task` and `together` add for this task.
+        students: names of systems that learn from teachers (`distil`).
         settings: `params.evaluate`.
     """
 
@@ -97,6 +100,7 @@ class EvaluateJob(Section):
     output: Path
     families: list[str]
     starts: list[str]
+    students: list[str] = Field(default_factory=list)
     settings: EvaluateSettings = EvaluateSettings()
 
 
@@ -109,7 +113,7 @@ def evaluate(job: EvaluateJob) -> Path:
     test = read_test(job.examples)
     facts = test.facts
     scoring = scoring_for(facts.kind, facts.labels, bins=job.settings.calibration_bins).fitting(test.rows.targets)
-    names = [BASELINES, *(f"{family}-{start}" for family in job.families for start in job.starts)]
+    names = [BASELINES, *(f"{family}-{start}" for family in job.families for start in job.starts), *job.students]
     runs = [run for name in names for run in read_runs(job.finetuned / name, test=test)]
     if not runs:
         raise ArtifactError(f"{job.finetuned}: contains no runs; run the stage finetune again")

@@ -95,6 +95,7 @@ def train_all(
         cluster: where the runs are executed.
     """
     several = len(specs) > 1
+    cheaper = not specs.keys().isdisjoint(("features", "contrastive"))
     count = len(next(iter(specs.values())))
     candidates: list[list[_Candidate]] = [[] for _ in range(count)]
     attempts: list[list[Attempt]] = [[] for _ in range(count)]
@@ -103,8 +104,8 @@ def train_all(
         tried = [
             run
             for run, spec in enumerate(of_way)
-            if affordable(attempts[run], costs[run], limit=spec.settings.auto.minutes)
-            and not (several and way == "finetune" and has_few_rows(spec))
+            if (way == "distil" or affordable(attempts[run], costs[run], limit=spec.settings.auto.minutes))
+            and not (cheaper and way == "finetune" and has_few_rows(spec))
         ]
         found = _candidates(
             [of_way[run] for run in tried],

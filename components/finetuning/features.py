@@ -251,13 +251,22 @@ def read_by_head(model: TaskModel, table: FeatureTable) -> FeatureTable:
     return FeatureTable(vectors, np.cumsum(lengths) - lengths, lengths, table.counts, offsets)
 
 
-def head_answers(head: Head, table: FeatureTable) -> list[Answer]:
-    """The answers of a head to the rows of a table, computed on the head's device."""
+def head_answers(
+    head: Head, table: FeatureTable, *, answer: Callable[[Tensor, Batch], list[Answer]] | None = None
+) -> list[Answer]:
+    """The answers of a head to the rows of a table, computed on the head's device.
+
+    Args:
+        head: the head.
+        table: N rows.
+        answer: computes the answers from the head's outputs; None: `Head.answers`.
+    """
+    answer = answer or head.answers
     device = next(head.parameters()).device
     results: dict[int, Answer] = {}
     with predicting(head):
         for rows in table.batches():
             batch = {name: tensor.to(device) for name, tensor in table.batch(rows).items()}
-            found = head.answers(head.of_batch(batch["features"], batch), batch)
+            found = answer(head.of_batch(batch["features"], batch), batch)
             results |= zip(rows.tolist(), found, strict=True)
     return [results[row] for row in range(len(table))]

@@ -24,6 +24,8 @@ from components.unlabelled.texts import read_unlabelled
 
 #: Up to this number of pieces, encoding in this process takes less time than starting worker processes.
 FEW_PIECES = 250_000
+#: The texts that a run labels, as a split.
+LABELS = "labels"
 #: Settings of training; frozen-encoder features depend on all other settings.
 LEARNING = {
     "method",
@@ -80,15 +82,15 @@ def features(spec: RunSpec, split: str) -> FeatureTable:
     """
     facts = read_facts(spec.examples)
     rows = all_training_rows(spec, read_split(spec.examples, "train"), facts) if split == "train" else None
-    if split == UNLABELLED:
-        content = fingerprint(unlabelled=read_manifest(_texts(spec), kind=UNLABELLED).digest)
+    if split in TEXTS:
+        content = fingerprint(unlabelled=read_manifest(TEXTS[split](spec), kind=UNLABELLED).digest)
     else:
         content = fingerprint(split=facts.digests[split], rows=None if rows is None else _digest(rows))
 
     def extracted(file: Path) -> FeatureTable:
         model, tokenizer = build(spec)
-        if split == UNLABELLED:
-            fields = read_unlabelled(_texts(spec))
+        if split in TEXTS:
+            fields = read_unlabelled(TEXTS[split](spec))
         else:
             fields = read_split(spec.examples, split, rows=rows).fields
         encoded = encode(spec, model, tokenizer, fields)
@@ -109,8 +111,9 @@ def needed(specs: Iterable[RunSpec]) -> Iterator[tuple[RunSpec, str]]:
         reads = {
             "dev": on_dev,
             "train": settings.head_steps > 0 or alone or not on_dev,
-            "test": settings.frozen or alone,
+            "test": (settings.frozen or alone) and spec.labels is None,
             UNLABELLED: rounds_of(spec) > 0,
+            LABELS: spec.labels is not None and (alone or (spec.chosen is not None and not spec.chosen.stop)),
         }
         for split in (split for split, wanted in reads.items() if wanted):
             if (spec.features, split) not in known:
@@ -135,8 +138,8 @@ def _compute(table: tuple[RunSpec, str]) -> None:
 
 
 def _most_pieces(spec: RunSpec, split: str) -> int:
-    if split == UNLABELLED:
-        return len(read_unlabelled(_texts(spec))) * spec.settings.max_length
+    if split in TEXTS:
+        return len(read_unlabelled(TEXTS[split](spec))) * spec.settings.max_length
     whole = read_split(spec.examples, split)
     rows = len(all_training_rows(spec, whole, read_facts(spec.examples))) if split == "train" else len(whole)
     return rows * spec.settings.max_length
@@ -146,6 +149,16 @@ def _texts(spec: RunSpec) -> Path:
     """Directory of the texts without labels."""
     assert spec.unlabelled is not None, "the job has no texts without labels"
     return spec.unlabelled
+
+
+def _labels(spec: RunSpec) -> Path:
+    """Directory of the texts that the run labels."""
+    assert spec.labels is not None, "the job labels no texts"
+    return spec.labels
+
+
+#: Splits that are texts without labels, and where they are.
+TEXTS = {UNLABELLED: _texts, LABELS: _labels}
 
 
 def _digest(rows: NDArray[np.int64]) -> str:

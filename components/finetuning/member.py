@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.finetuning.features import FeatureTable, head_answers, read_by_head
-from components.finetuning.frozen import features
+from components.finetuning.frozen import LABELS, features
 from components.finetuning.member_data import MemberData
 from components.finetuning.packing import BEST, MODEL, ON_FROZEN, START, held, pack, unpack
 from components.finetuning.probe import MOST_ROWS, HeadAlone, HeadCandidate, search_head, train_head
@@ -23,9 +23,10 @@ from components.finetuning.specs import RunSpec, device, rows_of, with_head
 from components.models.base import LanguageModel
 from components.scoring import Scoring
 from components.task_models.fixed_batches import FixedBatches
-from components.task_models.heads import CalibratedHead, LabelHead, TextHead
+from components.task_models.heads import CalibratedHead, ImitatingHead, LabelHead, TextHead
 from components.task_models.model import answers, cloned_state
 from components.task_models.norms import Statistics
+from components.task_models.readers import ReadingHead
 from components.task_models.regularisation import Mixout, interpolated
 from components.tasks.data import Answer
 from components.tasks.examples import read_facts, read_split
@@ -90,7 +91,7 @@ class Member:
         if self.head_only:
             self.learning = HeadAlone(model.head, above=model.above, mix=model.features.mix)
         #: Whether there are rows to be scored on.
-        self.is_scored = spec.chosen is None or spec.fold is not None
+        self.is_scored = spec.labels is None and (spec.chosen is None or spec.fold is not None)
         if isinstance(model.head, CalibratedHead):
             # What a head decides is fitted on the predictions of all folds.
             model.head.decides = spec.fold is None
@@ -329,7 +330,10 @@ class Member:
 
     def result(self) -> dict[str, Tensor]:
         """Predictions on dev and test by the best weights, which the model then holds, and the weights (`model.`); of a
-        fold, the predictions on its rows at every evaluation (`held.NUMBER`)."""
+        fold, the predictions on its rows at every evaluation (`held.NUMBER`); of a run that labels texts, what students
+        learn of them (`LABELS`)."""
+        if self.spec.labels is not None:
+            return pack(LABELS, self._taught())
         if self.spec.fold is not None:
             return self._held_tensors()
         self.learning.load_state_dict(self._best)
@@ -341,6 +345,19 @@ class Member:
             answer = self._answers if self.record["best_step"] else self._head_answers
             predictions |= pack("dev", answer("dev") if self._best_on_dev is None else self._best_on_dev)
         return predictions | self._frozen | self.weights()
+
+    def _taught(self) -> list[Answer]:
+        """What students learn of the texts that the run labels, by the best weights."""
+        self.learning.load_state_dict(self._best)
+        self.model.eval()
+        head = self.model.head
+        assert isinstance(head, ImitatingHead | ReadingHead)  # as `refuse_distillation` has found
+        if self.head_only or not self.record["best_step"]:
+            return head_answers(head, self.data.head_inputs(LABELS), answer=head.taught)
+        if self.refitted:
+            table = read_by_head(self.model, self.data.current_features(LABELS))
+            return head_answers(head, table, answer=head.taught)
+        return answers(self.model, self.data.encoded(LABELS), answer=head.taught, precision=self.spec.precision)
 
     def weights(self, *, without: str | None = None) -> dict[str, Tensor]:
         """The model's present weights under `model.`, except those whose names begin with `without`."""

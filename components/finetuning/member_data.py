@@ -12,14 +12,16 @@ from components.finetuning import frozen
 from components.finetuning.features import FeatureTable, extract, read_by_head
 from components.finetuning.probe import FeatureSampler
 from components.finetuning.self_training import pool_of
+from components.finetuning.soft_labels import soft_labels_of
 from components.finetuning.specs import Rows, RunSpec, all_training_rows, device, encode
 from components.task_models.base import Encoded
 from components.task_models.consistency import ConsistencySampler, ConsistentModel, kept_pieces
 from components.task_models.contrastive_sampler import ContrastiveSampler
+from components.task_models.distillation import DistillationSampler, DistilledModel
 from components.task_models.heads import LabelHead
 from components.task_models.model import TaskModel
 from components.task_models.sampler import ExampleSampler
-from components.tasks.data import Split, one_hot
+from components.tasks.data import Fields, Split, Target, one_hot
 from components.tasks.examples import TaskFacts, read_split
 from components.tokenization import Tokenizer
 from components.training.rng import counter_seed
@@ -51,8 +53,13 @@ class MemberData:
     def encoded(self, split: str) -> list[Encoded]:
         """A split as piece ids; not computed where only a head is trained."""
         if split not in self._encodings:
-            self._encodings[split] = encode(self.spec, self.model, self.tokenizer, self.splits[split].fields)
+            self._encodings[split] = encode(self.spec, self.model, self.tokenizer, self._fields(split))
         return self._encodings[split]
+
+    def _fields(self, split: str) -> list[Fields]:
+        if split == frozen.LABELS and self.spec.labels is not None:
+            return read_unlabelled(self.spec.labels)
+        return self.splits[split].fields
 
     def head_inputs(self, split: str) -> FeatureTable:
         """The inputs of the head for a split's rows."""
@@ -76,6 +83,25 @@ class MemberData:
         soft = isinstance(self.model.head, LabelHead)
         return self.spec.settings.method == "consistency" and soft and len(self._pool) > 0
 
+    @cached_property
+    def is_distilled(self) -> bool:
+        """Whether the model also learns from teachers; there may be no text that they label."""
+        return self.taught_rows > 0
+
+    @property
+    def taught_rows(self) -> int:
+        """Number of texts whose labels by teachers are learned."""
+        return len(self._soft_labels[0]) if self.spec.distillation is not None else 0
+
+    @cached_property
+    def _soft_labels(self) -> tuple[NDArray[np.int64], list[Target]]:
+        return soft_labels_of(self.spec, self.splits["dev"])
+
+    def distilled_model(self) -> DistilledModel:
+        """The model that learns from teachers."""
+        assert self.spec.distillation is not None
+        return DistilledModel(self.model, settings=self.spec.distillation.settings)
+
     def consistent_model(self) -> ConsistentModel:
         """The model with its teacher."""
         settings = self.spec.settings.unlabelled
@@ -93,7 +119,14 @@ class MemberData:
             return FeatureSampler(self.features("train"), targets, batch_size=batch_size, seed=seed)
         if self.spec.settings.method == "contrastive":
             return self._contrastive_sampler(seed)
-        labelled = ExampleSampler(
+        labelled = self._labelled_sampler(seed)
+        if self.is_distilled:
+            return self._distillation_sampler(labelled)
+        return self._consistency_sampler(labelled) if self.is_consistent else labelled
+
+    def _labelled_sampler(self, seed: int) -> ExampleSampler:
+        batch_size, targets = self.spec.settings.training.batch_size, self.splits["train"].targets
+        return ExampleSampler(
             self.encoded("train"),
             targets,
             batch_size=batch_size,
@@ -101,7 +134,19 @@ class MemberData:
             masks=self.model.masks,
             windows=self.model.windows_learned,
         )
-        return self._consistency_sampler(labelled) if self.is_consistent else labelled
+
+    def _distillation_sampler(self, labelled: ExampleSampler) -> DistillationSampler:
+        spec, distillation = self.spec, self.spec.distillation
+        assert distillation is not None
+        rows, targets = self._soft_labels
+        found = read_unlabelled(distillation.texts)
+        taught = ExampleSampler(
+            encode(spec, self.model, self.tokenizer, [found[row] for row in rows]),
+            targets,
+            batch_size=min(len(rows), distillation.settings.batch_size),
+            seed=counter_seed(spec.seed, "taught"),
+        )
+        return DistillationSampler(labelled, taught)
 
     def _consistency_sampler(self, labelled: ExampleSampler) -> ConsistencySampler:
         spec, settings = self.spec, self.spec.settings.unlabelled

@@ -5,7 +5,7 @@ trained on features of the frozen encoder. With method `finetune`, encoder and h
 metrics on dev are computed repeatedly, and each member keeps the weights with its highest primary metric, the head on
 the frozen encoder being a candidate. With method `contrastive` the encoder alone is trained, and the heads are fitted
 to its features at every evaluation. With method `features` the encoder stays frozen: a linear head is solved for, any
-other head is trained on the features.
+other head is trained on the features. With method `distil`, encoder and head also learn the predictions of teachers.
 
 A run is a function of its `GroupSpec`. Its state is under `cluster.storage`: a killed run resumes from its last
 checkpoint, and a finished one is not repeated.
@@ -21,6 +21,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from components.artifacts import read_manifest
 from components.finetuning.member import Member, make_member
 from components.finetuning.mixture import JointModel, TaskMixture, shares
 from components.finetuning.self_training import rounds_of
@@ -30,6 +31,7 @@ from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
 from components.task_models.consistency import ConsistentModel
 from components.task_models.contrastive_sampler import pairs_of
+from components.task_models.distillation import DistilledModel
 from components.task_models.regularisation import reinitialise
 from components.tasks.budgets import budget_name
 from components.training.checkpoint import CheckpointStore
@@ -38,6 +40,7 @@ from components.training.groups import ParameterGroup, decayed, discriminative
 from components.training.loop import TrainingState, train
 from components.training.rng import counter_seed
 from components.training.windows import Sampler
+from components.unlabelled.texts import KIND as UNLABELLED
 
 #: Points of a run's curve in monitoring; a stage has many runs.
 CURVE_POINTS = 60
@@ -171,6 +174,8 @@ class Run:
         self.model: nn.Module = members[0].learning
         if members[0].data.is_consistent:
             self.model = members[0].data.consistent_model()
+        if members[0].data.is_distilled:
+            self.model = members[0].data.distilled_model()
         if len(members) > 1:
             self.model = JointModel([member.model for member in members]).to(device()).eval()
         self.state = self._fresh_state()
@@ -208,6 +213,11 @@ class Run:
         answers = [member.fit_head() for member in self.members]
         if isinstance(self.model, ConsistentModel):
             self.model.restart()
+        if isinstance(self.model, DistilledModel):
+            # The penalty of the sum over all rows, those of the teacher included.
+            (member,) = self.members
+            rows = len(member.rows.learned)
+            member.model.head.penalty *= rows / (rows + member.data.taught_rows)
         # An average of the weights starts at the heads that were just trained.
         self.state = self._fresh_state()
         for member, found in zip(self.members, answers, strict=True):
@@ -285,7 +295,8 @@ class Run:
 
     def _last_step(self) -> int:
         """The last step: of the schedule, or of the last evaluation that cross-validation has chosen."""
-        chosen = [member.spec.chosen for member in self.members if member.spec.fold is None]
+        ends = (member.spec for member in self.members if member.spec.fold is None or member.spec.labels is not None)
+        chosen = [spec.chosen for spec in ends]
         stops = {self.settings.candidate(choice.stop)[0] for choice in chosen if choice is not None}
         if not stops:
             return self.steps
@@ -348,6 +359,10 @@ def schedule_of(spec: GroupSpec, *, epoch: int) -> tuple[int, int]:
     """
     if len(spec.members) == 1 and (rounds := rounds_of(spec.members[0])):
         return rounds, rounds
+    if (distillation := spec.members[0].distillation) is not None:
+        settings = distillation.settings
+        count = int(read_manifest(distillation.texts, kind=UNLABELLED).facts["rows"])
+        return max(1, math.ceil(settings.epochs * count / settings.batch_size)), spec.settings.evaluations
     return steps_of(spec.settings, epoch=epoch), spec.settings.evaluations
 
 

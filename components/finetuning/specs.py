@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from components.models.base import LanguageModel
 from components.models.encoder import build_model, family_of, load_encoder
+from components.settings.distil import DistilSettings
 from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Encoded
 from components.task_models.kinds import find_task
@@ -44,6 +45,21 @@ class Chosen:
 
 
 @dataclass(frozen=True)
+class Distillation:
+    """What a student learns from.
+
+    Attributes:
+        settings: of the group.
+        texts: texts without labels.
+        teachers: directories with the teachers' predictions for these texts (`components.finetuning.soft_labels`).
+    """
+
+    settings: DistilSettings
+    texts: Path
+    teachers: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
 class RunSpec:
     """All inputs of one task in a run; plain values, to be sent to another process.
 
@@ -65,6 +81,8 @@ class RunSpec:
         chosen: what cross-validation has chosen; None in a run that chooses on dev.
         unlabelled: output directory of the stage `unlabelled`; None if the settings use no text without labels.
         code: digest of the code and libraries that the run can reach.
+        distillation: of a run with method `distil`.
+        labels: texts that the finished run labels, for students; it then predicts nothing else. None: no such texts.
     """
 
     examples: Path
@@ -83,6 +101,8 @@ class RunSpec:
     chosen: Chosen | None = None
     unlabelled: Path | None = None
     code: str = ""
+    distillation: Distillation | None = None
+    labels: Path | None = None
 
 
 def device() -> torch.device:

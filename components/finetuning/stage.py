@@ -7,7 +7,8 @@ as an uninterrupted one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,14 +20,15 @@ from components.finetuning.execution import TrainedRun, clear, train_all
 from components.finetuning.frozen import reading
 from components.finetuning.packing import MODEL, ON_FROZEN
 from components.finetuning.runs import GroupSpec, below
-from components.finetuning.specs import RunSpec, build, device
+from components.finetuning.soft_labels import KIND as SOFT_LABELS
+from components.finetuning.specs import Distillation, RunSpec, build, device
 from components.finetuning.ways import ways_of
 from components.finetuning.words import Mixed, with_words
 from components.models import family as family_named
 from components.models.encoder import KIND as ENCODER
 from components.models.encoder import architecture_of, family_of
 from components.settings.cluster import ClusterSettings
-from components.settings.finetune import FinetuneSettings
+from components.settings.finetune import FinetuneSettings, Way
 from components.settings.names import FROZEN, Start
 from components.settings.section import Section
 from components.task_models.classifier import save_classifier
@@ -71,7 +73,8 @@ class FinetuneJob(Section):
 
 
 def finetune(job: FinetuneJob) -> Path:
-    """Train a model for every budget and seed; write predictions, records, and the best model.
+    """Train a model for every budget and seed in the ways of its settings; write predictions, records, and the best
+    model.
 
     The output directory holds the files of `components.tasks.results`, `classifier/` (largest budget, best seed on dev;
     see `components.task_models.classifier`) and metrics.json. With `frozen: true` and if fine-tuning has changed the
@@ -82,18 +85,41 @@ def finetune(job: FinetuneJob) -> Path:
         ConfigError: the settings do not suit the encoder.
         TrainingError: the loss is not finite, or there is no space for a checkpoint.
     """
-    facts = read_facts(job.examples)
-    encoder = read_manifest(job.encoder, kind=ENCODER)
-    trained = bool(encoder.facts.get("trained", True))
-    settings = for_start(job.settings, trained=trained)
+    return train_and_write(job, own_ways(job))
+
+
+def own_ways(job: FinetuneJob) -> dict[Way, FinetuneSettings]:
+    """Way to learn -> settings of its runs (`ways_of`), for the start of a job.
+
+    Raises:
+        ConfigError: the job names no text without labels, which its settings use.
+    """
+    settings = for_start(job.settings, trained=is_trained(job.encoder))
     if settings.unlabelled is not None and job.unlabelled is None:
         raise ConfigError(f"finetune.{job.family}.unlabelled: the job names no directory with texts without labels")
-    precision = precision_of(job)
-    specs = {}
-    for way, changed in ways_of(settings, find_task(facts.kind)).items():
-        inputs = inputs_of(changed, facts, encoder=encoder.digest, unlabelled=job.unlabelled, code=job.code)
-        found = _specs(job, facts, changed, inputs, precision, trained=trained)
-        specs[way] = [GroupSpec((spec,), key=spec.key) for spec in found]
+    return ways_of(settings, find_task(read_facts(job.examples).kind))
+
+
+def is_trained(encoder: Path) -> bool:
+    """Whether the weights of an encoder directory are trained, not random."""
+    return bool(read_manifest(encoder, kind=ENCODER).facts.get("trained", True))
+
+
+def train_and_write(
+    job: FinetuneJob, ways: Mapping[Way, FinetuneSettings], *, distillation: Distillation | None = None
+) -> Path:
+    """Train in several ways, keep the best one of each budget and seed, and write the output of `finetune`.
+
+    Args:
+        job: of the task.
+        ways: way to learn -> settings of its runs.
+        distillation: of the way `distil`.
+    """
+    facts = read_facts(job.examples)
+    specs = {
+        way: [GroupSpec((spec,), key=spec.key) for spec in specs_of(job, changed, distillation=distillation)]
+        for way, changed in ways.items()
+    }
     trained_runs = train_all(
         specs,
         title=f"finetune {job.task} {job.system}",
@@ -103,7 +129,7 @@ def finetune(job: FinetuneJob) -> Path:
     )
     with writing(job.output, kind=KIND) as draft:
         draft.facts |= write_member(draft.path, trained_runs, 0, job=job, start=job.start)
-        draft.facts["encoder"] = encoder.digest
+        draft.facts["encoder"] = read_manifest(job.encoder, kind=ENCODER).digest
     clear(trained_runs, cluster=job.cluster)
     return job.output
 
@@ -340,16 +366,26 @@ def spec_of(
     )
 
 
-def _specs(
-    job: FinetuneJob,
-    facts: TaskFacts,
-    settings: FinetuneSettings,
-    inputs: dict[str, Any],
-    precision: Precision,
-    *,
-    trained: bool,
+def specs_of(
+    job: FinetuneJob, settings: FinetuneSettings, *, distillation: Distillation | None = None
 ) -> Iterator[RunSpec]:
-    """The longest runs first, so that no core is idle while the last run finishes."""
+    """The runs of every budget and seed, the longest first, so that no core is idle while the last run finishes.
+
+    Args:
+        job: of the task.
+        settings: of the runs.
+        distillation: of runs with method `distil`; the others have none.
+    """
+    facts, encoder = read_facts(job.examples), read_manifest(job.encoder, kind=ENCODER).digest
+    distillation = distillation if settings.method == "distil" else None
+    inputs = inputs_of(settings, facts, encoder=encoder, unlabelled=job.unlabelled, code=job.code)
+    if distillation is not None:
+        inputs["distillation"] = [
+            distillation.settings.model_dump(mode="json"),
+            *(read_manifest(teacher, kind=SOFT_LABELS).digest for teacher in distillation.teachers),
+        ]
+    precision, trained = precision_of(job), is_trained(job.encoder)
     for budget in reversed(facts.budgets):
         for seed in facts.seeds:
-            yield spec_of(job, settings, inputs, budget, seed, precision, trained=trained)
+            spec = spec_of(job, settings, inputs, budget, seed, precision, trained=trained)
+            yield replace(spec, distillation=distillation)

@@ -30,7 +30,7 @@ def ways_of(settings: FinetuneSettings, task: Task) -> dict[Way, FinetuneSetting
     """
     names: list[Way] = ["finetune", "consistency"]
     if settings.method == "auto":
-        names = settings.auto.ways
+        names = list(settings.auto.ways)
     elif settings.method != "consistency":
         return {settings.method: settings}
     ways = {way: settings.model_copy(update={"method": way}) for way in dict.fromkeys(names)}
@@ -98,7 +98,9 @@ def minutes(spec: GroupSpec) -> float:
             steps, evaluations = schedule_of(spec, epoch=epoch)
             # Each unlabelled text is read by the teacher too.
             free = spec.settings.unlabelled.ratio if spec.settings.unlabelled is not None else 0
-            step = 6 + 8 * free * (spec.settings.method == "consistency")
+            step: float = 6 + 8 * free * (spec.settings.method == "consistency")
+            if member.distillation is not None:
+                step = 6 + 6 * member.distillation.settings.batch_size / spec.settings.step_rows
             passes += step * steps / epoch * max(1, folds) + 2 * evaluations
         total += passes * parameters * pieces
     return total / OPERATIONS

@@ -18,7 +18,18 @@ from components.settings.params import Params
 SKIPPED = {".git", ".venv", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis", "node_modules"}
 #: Output folders below the run's folder whose content is made from documents: they are removed as a whole and made
 #: again by a retraining.
-DERIVED = ("corpus", "examples", "tokenizer", "tokens", "task-tokens", "encoder", "unlabelled", "finetuned", "together")
+DERIVED = (
+    "corpus",
+    "examples",
+    "tokenizer",
+    "tokens",
+    "task-tokens",
+    "encoder",
+    "unlabelled",
+    "distilled",
+    "finetuned",
+    "together",
+)
 
 
 def walk(root: Path, *, without: tuple[Path, ...] = ()) -> Iterator[Path]:

@@ -31,7 +31,8 @@ def trace_model(params: Params, model: str, *, root: Path) -> dict[str, Any]:
         root: of the repository.
 
     Returns:
-        {model, registered, tags, parameters, provenance, parents}, where parents are the same objects.
+        {model, registered, tags, parameters, provenance, parents, teachers}, where parents and teachers are the same
+        objects.
 
     Raises:
         ConfigError: the path is no trained model of the run.
@@ -72,16 +73,22 @@ def find_version(registry: Registry, settings: RegistrySettings, model: str) -> 
 
 
 def _trace_version(registry: Registry, version: Version) -> dict[str, Any]:
-    name, _, number = version.tags.get("parent", "").rpartition("/")
-    parent = registry.find_number(name, number) if name else None
     return {
         "model": version.label,
         "registered": True,
         "tags": dict(version.tags),
         "parameters": registry.parameters(version),
         "provenance": registry.document(version, PROVENANCE),
-        "parents": [_trace_version(registry, parent)] if parent is not None else [],
+        "parents": _traced(registry, version.tags.get("parent", "")),
+        "teachers": _traced(registry, version.tags.get("teacher", "")),
     }
+
+
+def _traced(registry: Registry, labels: str) -> list[dict[str, Any]]:
+    """The traces of the versions in a tag, NAME/NUMBER with commas between."""
+    pairs = [label.rpartition("/") for label in labels.split(", ") if label]
+    found = [registry.find_number(name, number) for name, _, number in pairs]
+    return [_trace_version(registry, version) for version in found if version is not None]
 
 
 def _trace_path(params: Params, path: Path, *, root: Path) -> dict[str, Any]:
@@ -101,10 +108,15 @@ def _trace_path(params: Params, path: Path, *, root: Path) -> dict[str, Any]:
     return {
         "model": output.as_posix(),
         "registered": False,
-        "tags": {"digest": read_manifest(absolute).digest, **lineage.tags(output)},
+        "tags": {
+            "digest": read_manifest(absolute).digest,
+            "teacher_system": ", ".join(job["students"].get(output.name, [])),
+            **lineage.tags(output),
+        },
         "parameters": {},
         "provenance": provenance(lineage, out=out, output=output, parent=None),
         "parents": [],
+        "teachers": [],
     }
 
 
@@ -125,11 +137,16 @@ def model_lines(found: Mapping[str, Any], *, level: int = 0) -> Iterator[str]:
         yield f"{indent}  registered without a provenance, by an earlier version of Headstart"
     else:
         yield from (f"{indent}  {line}" for line in _made_lines(made))
+    if made is not None:
+        yield f"{indent}  teacher   {tags.get('teacher_system') or 'none'}"
     if found["parameters"]:
         yield f"{indent}  settings  {len(found['parameters'])} of its stage (all with --json)"
     for parent in found["parents"]:
         yield f"{indent}  initialised from"
         yield from model_lines(parent, level=level + 2)
+    for teacher in found["teachers"]:
+        yield f"{indent}  has learned the predictions of"
+        yield from model_lines(teacher, level=level + 2)
 
 
 def _made_lines(made: Mapping[str, Any]) -> Iterator[str]:
@@ -160,7 +177,6 @@ def _made_lines(made: Mapping[str, Any]) -> Iterator[str]:
     yield "libraries " + (", ".join(f"{name} {version}" for name, version in made["libraries"].items()) or "unknown")
     host = made["machine"]
     yield f"machine   {host['host']}: {host['processor']}, {host['cores']} core(s), Python {host['python']}"
-    yield "teacher   none"
 
 
 def trace_document(params: Params, document: str, *, root: Path, where: str = "") -> dict[str, Any]:

@@ -28,8 +28,8 @@ def check_params(params: Params) -> None:
     from components.interchange.importing import source_digest
     from components.models import FAMILIES
     from components.models.encoder import build_model
-    from components.task_models.base import refuse_settings
-    from components.task_models.kinds import find_task
+    from components.task_models.base import refuse_distillation, refuse_settings
+    from components.task_models.kinds import TASKS, find_task
     from components.tasks.budgets import numbered, refuse_unpaired
     from components.tasks.kinds import find_kind, promotion_metrics
     from components.tokenization.published import published_tokenizer
@@ -104,6 +104,27 @@ def check_params(params: Params) -> None:
             ]
         if params.together and params.finetune[name].method not in ("finetune", "auto"):
             problems.append(f"finetune.{name}.method: joint training of tasks (`together`) requires finetune or auto")
+    for group, distilled in params.distil.items():
+        kinds = {task: params.data.tasks[task].kind for task in params.run.tasks}
+        problems += [
+            f"distil.{group}.source: {distilled.source!r} includes documents, and a row of {task} ({kind}) is not one "
+            "text; use task"
+            for task, kind in kinds.items()
+            if distilled.source != "task" and kind not in OF_ONE_TEXT
+        ]
+        named = {
+            name
+            for name in params.run.families
+            for start in params.run.starts
+            if f"{name}-{start}" in (*distilled.teachers, *distilled.students)
+        }
+        problems += [
+            f"distil.{group}: {task}, {name}: {problem}"
+            for task, kind in kinds.items()
+            if kind in TASKS
+            for name in sorted(named)
+            if (problem := refuse_distillation(TASKS[kind], params.finetune[name])) is not None
+        ]
     for group, shared in params.together.items():
         sources = {task: params.data.tasks[task] for task in shared.tasks}
         try:

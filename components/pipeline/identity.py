@@ -18,6 +18,7 @@ from components.code_identity import IMPORTING, Entries, Sources, closure, entri
 from components.errors import ConfigError
 from components.pipeline.jobs import PARALLEL, WHOLE, Arguments, out
 from components.settings.finetune import FinetuneSettings
+from components.settings.names import FROM
 from components.settings.params import Params
 from components.settings.section import Section, result_settings
 from components.settings.tokenizer import TokenizerSettings
@@ -225,7 +226,7 @@ def _settings(stage: str, item: str, arguments: Arguments, params: Params) -> di
         if isinstance(value, TokenizerSettings):
             # A vocabulary depends on the keys of its own kind: those that the job sets.
             values = {key: inner for key, inner in values.items() if key.partition(".")[0] in value.model_fields_set}
-        if isinstance(value, FinetuneSettings) and arguments["start"] != SCRATCH:
+        if isinstance(value, FinetuneSettings) and arguments["start"].partition(FROM)[0] != SCRATCH:
             values = {key: inner for key, inner in values.items() if not key.startswith("scratch.")}
         prefix = sections.get(id(value), "tokenizer" if isinstance(value, TokenizerSettings) else name)
         found |= {f"{prefix}.{key}": inner for key, inner in values.items()}

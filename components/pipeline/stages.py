@@ -94,6 +94,9 @@ STAGES: dict[str, Stage] = {
     "finetune-after": Stage(
         "components.finetuning.intermediate", "FinetuneAfterJob", "finetune_after", jobs.finetune_after
     ),
+    "distil-texts": Stage("components.unlabelled.stage", "UnlabelledJob", "unlabelled", jobs.distil_texts),
+    "teach": Stage("components.finetuning.distil", "TeachJob", "teach", jobs.teach),
+    "distil": Stage("components.finetuning.distil", "DistilJob", "distil", jobs.distil),
     "together": Stage("components.finetuning.together", "TogetherJob", "together", jobs.together),
     "share": Stage("components.finetuning.together", "ShareJob", "share", jobs.share),
     "baseline": Stage("components.baselines.stage", "BaselineJob", "baseline", jobs.baseline),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from components.artifacts import MANIFEST, read_manifest
 from components.registry.runs import BASELINES
-from components.settings.names import AFTER, FROZEN, TASK_ADAPTED, WITH
+from components.settings.names import AFTER, FROM, FROZEN, TASK_ADAPTED, WITH
 
 if TYPE_CHECKING:
     from components.registry.stage import RegisterJob
@@ -40,6 +40,8 @@ class Candidate:
     #: Of a classifier: name of its system in results, and its folder below `directory`.
     system: str = ""
     part: str = CLASSIFIER
+    #: Of a student: the systems whose predictions it has learned.
+    teachers: tuple[str, ...] = ()
 
     @property
     def model(self) -> Path:
@@ -78,7 +80,7 @@ class Candidate:
             start, _, source = self.start.removesuffix(FROZEN).partition(AFTER)
             return (self.family, start, source)
         if self.task is not None:
-            encoder = self.start.removesuffix(FROZEN).partition(WITH)[0]
+            encoder = self.start.removesuffix(FROZEN).partition(WITH)[0].partition(FROM)[0]
             encoder = f"{encoder}-{self.task}" if encoder == TASK_ADAPTED else encoder
             return None if encoder == "scratch" else (self.family, encoder, None)
         if self.start.startswith(TASK_ADAPTED):
@@ -107,8 +109,8 @@ def candidates(job: RegisterJob) -> Iterator[Candidate]:
                 start = f"{TASK_ADAPTED}-{task}"
                 name = f"{job.registry.prefix}-{family}-{start}"
                 yield Candidate(name, job.out / "encoder" / family / start, "encoder", family, start, "adapt")
-    # The models of intermediate tasks come before those that start from them.
-    yield from sorted(_classifiers(job), key=lambda candidate: AFTER in candidate.start)
+    # The models of intermediate tasks come before those that start from them, and teachers before their students.
+    yield from sorted(_classifiers(job), key=lambda one: (bool(one.teachers), AFTER in one.start))
 
 
 def _classifiers(job: RegisterJob) -> Iterator[Candidate]:
@@ -131,10 +133,35 @@ def _classifiers(job: RegisterJob) -> Iterator[Candidate]:
                         system=f"{system}{FROZEN}",
                         part=FROZEN_CLASSIFIER,
                     )
+        for system, teachers in job.students.items():
+            family, start = _parts(job, system)
+            directory = job.out / "finetuned" / task / system
+            yield Candidate(
+                name,
+                directory,
+                "classifier",
+                family,
+                start,
+                "finetune",
+                task,
+                system=system,
+                teachers=tuple(teachers),
+            )
         directory = job.out / "finetuned" / task / BASELINES
         if _exists(directory / CLASSIFIER):
             system = str(read_manifest(directory / CLASSIFIER).facts["system"])
             yield Candidate(name, directory, "classifier", WORDS, system, "baseline", task, system=system)
+
+
+def _parts(job: RegisterJob, system: str) -> tuple[str, str]:
+    """Block and initialisation of a student."""
+    without, _, group = system.partition(FROM)
+    return next(
+        (family, f"{start}{FROM}{group}")
+        for family in job.families
+        for start in job.starts
+        if without == f"{family}-{start}"
+    )
 
 
 def _exists(directory: Path) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from components.artifacts import read_json
 from components.registry.candidates import Candidate
-from components.settings.names import FROZEN
+from components.settings.names import FROM, FROZEN
 from components.tasks.budgets import budget_name
 from components.tracking import Registry, Version
 
@@ -34,7 +34,13 @@ def describe_model(candidate: Candidate, *, alias: str) -> str:
 
 
 def describe_version(
-    candidate: Candidate, *, out: Path, facts: Mapping[str, Any], data: Mapping[str, str], parent: Version | None
+    candidate: Candidate,
+    *,
+    out: Path,
+    facts: Mapping[str, Any],
+    data: Mapping[str, str],
+    parent: Version | None,
+    teachers: Sequence[Version] = (),
 ) -> str:
     """A version: what it is, the data that it has learned from, its score.
 
@@ -44,10 +50,14 @@ def describe_version(
         facts: of the model: `budget` and `seed` of a classifier.
         data: path -> digest of the data.
         parent: version that it was initialised from.
+        teachers: versions whose predictions it has learned.
     """
     lines = [_what(candidate, facts)]
     if parent is not None:
         lines.append(f"Initialised from {parent.label}.")
+    if candidate.teachers:
+        systems, labels = ", ".join(candidate.teachers), ", ".join(teacher.label for teacher in teachers)
+        lines.append(f"Learned from the predictions of {systems}" + (f" ({labels})." if labels else "."))
     read = ", ".join(f"{path} (version {digest[:12]})" for path, digest in data.items())
     lines.append(f"Data: {read or 'unknown'}.")
     if candidate.task is not None and (score := _score(candidate, out)):
@@ -78,7 +88,8 @@ def _what(candidate: Candidate, facts: Mapping[str, Any]) -> str:
     model = f"Model of the task {candidate.task}"
     if candidate.is_words:
         return f"{model}: {candidate.system}, a linear model on words, without a language model{labels}{seeded}."
-    start = STARTS.get(candidate.start.removesuffix(FROZEN), candidate.start)
+    start = candidate.start.removesuffix(FROZEN).partition(FROM)[0]
+    start = STARTS.get(start, start)
     if candidate.is_frozen:
         return f"{model}: {candidate.family}, a head on {start} without fine-tuning{labels}{seeded}."
     return f"{model}: {candidate.family}, fine-tuned from {start}{labels}{seeded}."

@@ -11,7 +11,7 @@ import json
 import os
 import platform
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,19 +30,22 @@ SCHEMA: Final = 1
 CORPUS, EXAMPLES = "corpus", "examples"
 
 
-def provenance(lineage: Lineage, *, out: Path, output: Path, parent: Version | None) -> dict[str, Any]:
+def provenance(
+    lineage: Lineage, *, out: Path, output: Path, parent: Version | None, teachers: Sequence[Version] = ()
+) -> dict[str, Any]:
     """The provenance of the model in `output`, as a JSON object.
 
     Keys: schema; code {commit, dirty, stages}: digest of the code that each stage can reach; stages: DVC's entries of
     the model's stage and all stages before it; settings: stage -> resolved settings; libraries; data: path -> digest;
     corpora: name -> {digest, md5, files, shards, keys, rows, counts}; tasks: name -> {digests, md5, rows};
-    published: encoders that were imported, whose training text is unknown; parents: labels; machine.
+    published: encoders that were imported, whose training text is unknown; parents: labels; teachers: labels; machine.
 
     Args:
         lineage: of the run.
         out: the run's folder.
         output: directory of the model's stage.
         parent: version of the model that this one was initialised from.
+        teachers: versions whose predictions this one has learned.
     """
     stages = _closure(lineage, output)
     identities = {name: _identity(out, name) for name in stages}
@@ -78,6 +81,7 @@ def provenance(lineage: Lineage, *, out: Path, output: Path, parent: Version | N
             for name, found in published.items()
         },
         "parents": [parent.label] if parent is not None else [],
+        "teachers": [teacher.label for teacher in teachers],
         "model": _trained(output),
         "machine": machine(),
     }

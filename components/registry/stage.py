@@ -11,7 +11,7 @@ import json
 import math
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,7 @@ class RegisterJob(Section):
         tasks: tasks with classifiers.
         starts: initialisations of the classifiers. The encoder of each, except `scratch`, is registered as well.
         further: task -> additional initialisations of its classifiers (`adapt_task`, `together`).
+        students: system -> its teachers, of the systems that have learned from some (`distil`).
         parameters: section -> block -> settings (`pretrain`, `static`, `stacked`, `adapt`, `finetune`), logged with the
             models.
         parents: block -> blocks that its encoders are computed from; these are registered as well.
@@ -68,6 +69,7 @@ class RegisterJob(Section):
     tasks: list[str]
     starts: list[Start]
     further: dict[str, list[str]] = Field(default_factory=dict)
+    students: dict[str, list[str]] = Field(default_factory=dict)
     parameters: dict[str, dict[str, dict[str, Any]]]
     parents: dict[str, list[str]] = Field(default_factory=dict)
     metric: str | None = None
@@ -100,7 +102,12 @@ def register(job: RegisterJob) -> Path:
     versions: dict[Key, Version] = {}
     for key, (candidate, content) in contents.items():
         parent = versions.get(candidate.parent) if candidate.parent is not None else None
-        versions[key] = _ensure_version(job, registry, lineage, candidate, content, parent)
+        teachers = [
+            version
+            for known, version in versions.items()
+            if known[2] == candidate.task and contents[known][0].system in candidate.teachers
+        ]
+        versions[key] = _ensure_version(job, registry, lineage, candidate, content, parent, teachers)
     found = {key: candidate for key, (candidate, _) in contents.items()}
     ranked = {task: _ranked(job, task, found, versions) for task in job.tasks}
     # Among equal scores `max` finds the first, which is the cheapest.
@@ -150,6 +157,7 @@ def _ensure_version(
     candidate: Candidate,
     content: Content,
     parent: Version | None,
+    teachers: Sequence[Version],
 ) -> Version:
     found = registry.find(candidate.name, digest=content.digest)
     if found is not None:
@@ -185,10 +193,13 @@ def _ensure_version(
                 "system": candidate.system,
                 "parent": parent.label if parent is not None else "",
                 "parent_digest": parent.digest if parent is not None else "",
+                **_teacher_tags(job, candidate, teachers),
                 **lineage.tags(candidate.directory),
             },
             documents={
-                PROVENANCE: provenance(lineage, out=job.out, output=candidate.directory, parent=parent),
+                PROVENANCE: provenance(
+                    lineage, out=job.out, output=candidate.directory, parent=parent, teachers=teachers
+                ),
             },
             description=describe_version(
                 candidate,
@@ -196,6 +207,7 @@ def _ensure_version(
                 facts=content.facts,
                 data=lineage.data_of(candidate.directory),
                 parent=parent,
+                teachers=teachers,
             ),
             about=describe_model(candidate, alias=job.registry.alias),
         )
@@ -203,6 +215,23 @@ def _ensure_version(
         shutil.rmtree(draft, ignore_errors=True)
     print(f"{version.label}: registered", flush=True)
     return version
+
+
+def _teacher_tags(job: RegisterJob, candidate: Candidate, teachers: Sequence[Version]) -> dict[str, str]:
+    """Tags of a student: the versions, systems and digests of its teachers, and the imported models among these."""
+    if not candidate.teachers:
+        return {}
+    blocks = dict.fromkeys(version.tags["family"] for version in teachers)
+    origins = {block: [block, *job.parents.get(block, [])] for block in blocks}
+    settings = {name: job.parameters["pretrain"].get(name, {}) for names in origins.values() for name in names}
+    return {
+        "teacher": ", ".join(version.label for version in teachers),
+        "teacher_system": ", ".join(candidate.teachers),
+        "teacher_digest": ", ".join(version.digest for version in teachers),
+        "teacher_source": ", ".join(
+            f"{found['source']} {found['digest']}" for found in settings.values() if found.get("source")
+        ),
+    }
 
 
 def _ensure_reference(registry: Registry, version: Version, model: Path, job: RegisterJob, task: str) -> None:

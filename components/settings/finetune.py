@@ -13,7 +13,11 @@ from components.settings.training import Training
 from components.settings.unlabelled import UnlabelledSettings
 
 #: One way to learn from the labels.
-Way = Literal["features", "contrastive", "finetune", "consistency"]
+Way = Literal["features", "contrastive", "finetune", "consistency", "distil"]
+#: Those that a block can ask for; students of `distil` also learn by `distil`.
+OwnWay = Literal["features", "contrastive", "finetune", "consistency"]
+#: Methods in which head and encoder are trained by the task's loss, or may be.
+TRAINED = ("finetune", "consistency", "distil", "auto")
 
 
 class ScratchSettings(Section):
@@ -21,7 +25,7 @@ class ScratchSettings(Section):
     unfreezing that protect pretrained weights, and a head on frozen random features would be too weak a baseline."""
 
     #: As `finetune.<name>.method`.
-    method: Way = "finetune"
+    method: OwnWay = "finetune"
     #: Peak learning rate; null: `training.rate`.
     rate: Annotated[float, Field(gt=0)] | None = None
     #: Epochs; null: `epochs`.
@@ -39,14 +43,14 @@ class AutoSettings(Section):
 
     #: Ways to learn, in the order of their cost. The one with the best score of selection is used, the cheapest at a
     #: tie. `consistency` is left out without `unlabelled`, `contrastive` for pairs.
-    ways: list[Way] = Field(default=["features", "contrastive", "finetune", "consistency"], min_length=1)
+    ways: list[OwnWay] = Field(default=["features", "contrastive", "finetune", "consistency"], min_length=1)
     #: Minimum number of training rows with labels from which `finetune` is tried: with fewer, it takes most of the time
     #: and was worse on TREC and SST-2.
     finetune_rows: Annotated[int, Field(ge=0)] = 1000
     #: With `selection: budget`: the way that is kept unless another is better by more than one standard error. With few
     #: labels, differences between ways are mostly chance; contrastive fine-tuning of MiniLM was better than its frozen
     #: features and than fine-tuning on TREC and SST-2. null: always the best score.
-    prefer: Way | None = "contrastive"
+    prefer: OwnWay | None = "contrastive"
     #: Maximum cost of a label budget and seed in minutes, over all folds of all ways. A way is left out if its cost
     #: would exceed what is left. Estimated from the number of pieces and parameters at 50 GFLOP/s, so that the choice
     #: does not depend on the machine's load; null: no limit.
@@ -237,12 +241,12 @@ class FinetuneSettings(Section):
             raise ValueError("method consistency needs text without labels: set unlabelled, as in {source: task}")
         if self.method == "contrastive" and not self.head_steps:
             raise ValueError("head_steps must be at least 1 with method contrastive, which fits the head on features")
-        if self.method not in ("finetune", "consistency", "auto") and self.supervised_contrastive:
+        if self.method not in TRAINED and self.supervised_contrastive:
             raise ValueError("supervised_contrastive is a loss beside the task's and needs method finetune")
         if self.reinitialised and (self.mixout or self.interpolations):
             raise ValueError("mixout and interpolations stay near the start, which reinitialised discards; choose one")
         for name in ("label_smoothing", "r_drop"):
-            if self.method not in ("finetune", "consistency", "auto") and getattr(self, name):
+            if self.method not in TRAINED and getattr(self, name):
                 raise ValueError(f"{name} changes the task's loss and needs method finetune")
         if self.method == "features" and (self.mixout or self.reinitialised or self.interpolations):
             raise ValueError("mixout, reinitialised and interpolations need a method that trains the encoder")

@@ -15,11 +15,12 @@ from pydantic import ValidationError
 
 from components.errors import ConfigError, nearest
 from components.settings.checks import default_record
-from components.settings.names import BASELINE, WORDS_SYSTEMS
+from components.settings.names import BASELINE, WORDS_SYSTEMS, Start
 from components.settings.params import Params
 from components.settings.registry import file_defaults
 from components.settings.section import Section
 
+STARTS = get_args(Start)
 FAMILY_SECTIONS = ("pretrain", "adapt", "finetune")
 #: Environment variables that take precedence over a key of the section `cluster`.
 VARIABLES = {"RAY_ADDRESS": "address", "HEADSTART_STORAGE": "storage"}
@@ -118,6 +119,20 @@ def _unknown_names(raw: dict[str, Any]) -> list[str]:
         (f"together.{group}.tasks", name, at("run", "tasks"))
         for group in at("together")
         for name in at("together", group, "tasks")
+    ]
+    systems = [f"{family}-{start}" for family in at("run", "families") for start in at("run", "starts") or STARTS]
+    shared += [
+        (f"distil.{group}.{key}", name, systems)
+        for group in at("distil")
+        for key in ("teachers", "students")
+        if isinstance(at("distil", group, key), list)
+        for name in at("distil", group, key)
+    ]
+    taken += [
+        f"finetune.{name}.method: distil is how students of the section `distil` learn; name the system there, and "
+        "choose features, contrastive, finetune, consistency or auto here"
+        for name in at("finetune")
+        if at("finetune", name, "method") == "distil"
     ]
     further = [("adapt_task", name, at("run", "tasks")) for name in at("adapt_task")]
     further += [("intermediate_tasks", name, at("run", "tasks")) for name in at("intermediate_tasks")]

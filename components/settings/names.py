@@ -15,6 +15,8 @@ TASK_ADAPTED = "task-adapted"
 WITH = "-with-"
 #: Separator of initialisation and intermediate task in the names of systems (`intermediate_tasks`).
 AFTER = "-after-"
+#: Separator of initialisation and block of `distil` in the names of students.
+FROM = "-from-"
 #: Suffix of systems whose encoder stays frozen (`finetune.<name>.frozen`).
 FROZEN = "-frozen"
 #: Family name of systems without a language model.

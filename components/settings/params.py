@@ -10,6 +10,7 @@ from components.settings.cluster import ClusterSettings
 from components.settings.cost import BudgetSettings, CostSettings
 from components.settings.data import DataSettings
 from components.settings.derive import StackedSettings, StaticSettings
+from components.settings.distil import DistilSettings
 from components.settings.drift import DriftSettings
 from components.settings.evaluate import EvaluateSettings
 from components.settings.finetune import FinetuneSettings
@@ -89,6 +90,8 @@ class Params(Section):
     finetune: dict[BlockName, FinetuneSettings]
     #: Group name -> tasks that are also learned together.
     together: dict[BlockName, TogetherSettings] = {}
+    #: Group name -> students that learn from the predictions of teachers.
+    distil: dict[BlockName, DistilSettings] = {}
     #: How systems are scored.
     evaluate: EvaluateSettings
     #: Test texts in what the models were trained on.

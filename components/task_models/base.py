@@ -76,6 +76,7 @@ class Task:
         windows_apart: whether each window of a row has its own loss, so that a step may use a sample of them.
         labels_rows: whether the targets are labels of a row with one vector, so that rows can be compared by their
             labels (`task_models.contrast`).
+        imitates: whether its head is an `ImitatingHead`, which learns the predictions of a teacher.
     """
 
     kind: str
@@ -86,6 +87,7 @@ class Task:
     single: bool = False
     windows_apart: bool = False
     labels_rows: bool = False
+    imitates: bool = False
 
     def has_reader(self, settings: FinetuneSettings) -> bool:
         """Whether a reader (`components.task_models.readers`) is between the states and the head."""
@@ -113,6 +115,15 @@ def refuse_settings(task: Task, settings: FinetuneSettings) -> str | None:
     for name in ("supervised_contrastive", "label_smoothing", "r_drop"):
         if getattr(settings, name):
             return f"{name} needs labels of whole texts; set it to 0 for kind {task.kind}"
+    return None
+
+
+def refuse_distillation(task: Task, settings: FinetuneSettings) -> str | None:
+    """What is wrong if a model of this kind teaches or learns by distillation; None if nothing is."""
+    if not task.imitates:
+        return f"kind {task.kind} has no predictions that a student learns; remove the task or the group"
+    if task.kind == "tagging" and settings.tagger != "linear":
+        return f"tagger {settings.tagger} has no probabilities of the tags of a word; set it to linear"
     return None
 
 

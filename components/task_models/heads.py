@@ -20,6 +20,8 @@ from components.settings.finetune import FinetuneSettings
 from components.settings.names import LayerChoice
 from components.task_models.norms import BatchNorm, BlockNorm, FixedNorm, Norm, Statistics, make_norm
 
+#: Smallest probability of a teacher, whose logarithm is finite.
+LEAST = 1e-7
 Pooling = Literal["concat", "summary", "mean", "lead", "max"]
 
 
@@ -339,7 +341,36 @@ class CalibratedHead(TextHead):
         """Set the parameter to one that another instance has fitted."""
 
 
-class LabelHead(TextHead):
+class ImitatingHead(TextHead):
+    """A head that can learn the predictions of another model (distillation: Hinton et al. 2015).
+
+    A batch of rows without labels has the teacher's `taught` answers as `targets`, (B, X) padded with nan.
+    """
+
+    def taught(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+        """What a student learns from these outputs, one vector per row: probabilities, or a number."""
+        return self.answers(outputs, batch)
+
+    @abstractmethod
+    def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float) -> Tensor:
+        """T^2 times the Kullback-Leibler divergence of the outputs' distribution from the teacher's, both at
+        temperature T, averaged over rows; or the mean squared error of numbers. A scalar."""
+
+
+def softened(probabilities: Tensor, temperature: float) -> Tensor:
+    """Logarithms of (..., C) exclusive probabilities at a temperature: log softmax(log p / T) over the last axis."""
+    return (probabilities.clamp(min=LEAST).log() / temperature).log_softmax(-1)
+
+
+def divergence_at(outputs: Tensor, probabilities: Tensor, temperature: float) -> Tensor:
+    """T^2 KL(q || p) of each of N rows, q the (N, C) probabilities and p the softmax of the (N, C) outputs, both at
+    temperature T. The factor keeps the size of the gradients (Hinton et al. 2015, section 2)."""
+    wanted = softened(probabilities, temperature)
+    found = (outputs / temperature).log_softmax(-1)
+    return temperature**2 * (wanted.exp() * (wanted - found)).sum(-1)
+
+
+class LabelHead(ImitatingHead):
     """A head with one probability per label, which can learn soft targets.
 
     Attributes:
@@ -363,6 +394,11 @@ class ClassificationHead(LabelHead):
         smoothing = self.smoothing if self.training else 0.0
         labels = batch["targets"][:, 0].long()
         return self.penalised(nn.functional.cross_entropy(outputs.float(), labels, label_smoothing=smoothing))
+
+    def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float) -> Tensor:
+        """`divergence_at` of the labels, averaged over rows."""
+        found = precise(outputs)
+        return divergence_at(found, batch["targets"].to(found.dtype), temperature).mean()
 
     def divergence(self, first: Tensor, second: Tensor) -> Tensor:
         """(KL(p || q) + KL(q || p)) / 2, averaged over rows."""

@@ -314,9 +314,16 @@ def computing(precision: str, device: torch.device) -> Iterator[None]:
         yield
 
 
-def answers(model: TaskModel, encoded: Sequence[Encoded], *, precision: str = "float32") -> list[Answer]:
-    """The model's answers to N rows."""
-    return run_over(lambda batch: model.head.answers(model(batch), batch), model, encoded, precision=precision)
+def answers(
+    model: TaskModel,
+    encoded: Sequence[Encoded],
+    *,
+    answer: Callable[[Tensor, Batch], list[Answer]] | None = None,
+    precision: str = "float32",
+) -> list[Answer]:
+    """The model's answers to N rows; `answer` computes them from the head's outputs, None: `Head.answers`."""
+    of_outputs = answer or model.head.answers
+    return run_over(lambda batch: of_outputs(model(batch), batch), model, encoded, precision=precision)
 
 
 def cloned_state(model: nn.Module) -> dict[str, Tensor]:

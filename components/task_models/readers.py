@@ -22,7 +22,16 @@ from components.models.base import Batch
 from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Combine
 from components.task_models.biattentive import Biattention, Maxout
-from components.task_models.heads import Head, LabelHead, TextHead, lead_mean, mask, masked_max, masked_mean
+from components.task_models.heads import (
+    Head,
+    ImitatingHead,
+    LabelHead,
+    TextHead,
+    lead_mean,
+    mask,
+    masked_max,
+    masked_mean,
+)
 from components.task_models.inputs import compared, likened
 from components.task_models.norms import FixedNorm
 from components.task_models.taggers import BiLSTM
@@ -157,6 +166,16 @@ class ReadingHead(Head):
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         return self.head.loss(outputs, batch)
+
+    def taught(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+        """`ImitatingHead.taught`."""
+        assert isinstance(self.head, ImitatingHead)
+        return self.head.taught(outputs, batch)
+
+    def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float) -> Tensor:
+        """`ImitatingHead.imitation`."""
+        assert isinstance(self.head, ImitatingHead)
+        return self.head.imitation(outputs, batch, temperature=temperature)
 
     def divergence(self, first: Tensor, second: Tensor) -> Tensor:
         """`LabelHead.divergence`; only of kinds with labels of rows."""

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from components.models.base import Batch
 from components.settings.finetune import FinetuneSettings
-from components.task_models.heads import TextHead, precise
+from components.task_models.heads import ImitatingHead, precise
 
 
-class RegressionHead(TextHead):
+class RegressionHead(ImitatingHead):
     """One number per row. The targets are scaled to [0, 1] by `low` and `range` of the training rows."""
 
     low: Tensor
@@ -33,9 +33,13 @@ class RegressionHead(TextHead):
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Mean squared error of the scaled targets, plus the penalty."""
+        return self.penalised(self.imitation(outputs, batch))
+
+    def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float = 1.0) -> Tensor:
+        """Mean squared error of the scaled numbers; numbers have no temperature."""
         found = precise(outputs[:, 0])
         wanted = (batch["targets"][:, 0].to(found.dtype) - self.low) / self.range
-        return self.penalised(nn.functional.mse_loss(found, wanted))
+        return nn.functional.mse_loss(found, wanted)
 
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
         """[value] of each row, on the scale of the targets; not clipped."""

@@ -18,7 +18,7 @@ from components.models.layers.directions import joined, turn, turned
 from components.models.layers.fixed_shapes import is_fixed
 from components.models.layers.lstm import LSTM
 from components.settings.finetune import FinetuneSettings
-from components.task_models.heads import TextHead, mask
+from components.task_models.heads import ImitatingHead, divergence_at, mask
 from components.task_models.tag_constraints import legal_transitions
 
 
@@ -44,7 +44,7 @@ class BiLSTM(nn.Module):
         return joined(ahead_USH.transpose(0, 1), back_USH.transpose(0, 1), turned_SU)
 
 
-class Tagger(TextHead):
+class Tagger(ImitatingHead):
     """Scores of the tags at each unit, by the layers of `TextHead`.
 
     `linear`: a softmax per unit; the prediction is the most probable legal sequence. `crf`: the scores are the
@@ -137,6 +137,19 @@ class Tagger(TextHead):
         if self.crf is None:
             return nn.functional.cross_entropy(scores_BWC[inside_BW], tags_BW[inside_BW])
         return -self.crf.log_likelihood(scores_BWC, tags_BW, lengths_B).sum().float() / lengths_B.sum()
+
+    def taught(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+        """Probabilities (W * C,) of the tags at each unit of each row; not of a CRF."""
+        scores_BWC, lengths_B = _of_rows(outputs.float(), batch)
+        found = scores_BWC.softmax(-1).cpu().numpy()
+        return [row[:length].ravel() for row, length in zip(found, lengths_B.tolist(), strict=True)]
+
+    def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float) -> Tensor:
+        """`divergence_at` of the tags, averaged over the units of all rows; not of a CRF."""
+        scores_BWC, lengths_B = _of_rows(outputs.float(), batch)
+        inside_BW = mask(lengths_B, scores_BWC.shape[1])
+        taught_BWC = batch["targets"].view(scores_BWC.shape).to(scores_BWC.dtype)
+        return divergence_at(scores_BWC[inside_BW], taught_BWC[inside_BW], temperature).mean()
 
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
         """Tag indices (W,) of each row: the best legal sequence."""

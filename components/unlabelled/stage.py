@@ -1,4 +1,5 @@
-"""The stage `unlabelled`: texts without labels for one task and one block of `finetune`.
+"""The stages `unlabelled` and `distil-texts`: texts without labels for one task, and one block of `finetune` or group
+of `distil`.
 
 The order of the texts depends on the texts only, so that the first N rows of a larger collection are the collection of
 N rows. There are none if the block does not use any. The manifest names what was read (`sources`): the stage depends on
@@ -35,15 +36,15 @@ class UnlabelledJob(Section):
 
     Attributes:
         task: name of the task.
-        family: block of `finetune`.
+        key: of the settings in params.yaml, for messages.
         examples: output directory of the stage `examples`.
         corpus: of the domain.
-        settings: of the block; None: no text without labels is used.
+        settings: number of texts and where they are from; None: no text without labels is used.
         output: directory to write.
     """
 
     task: str
-    family: str
+    key: str
     examples: Path
     corpus: Path
     settings: UnlabelledSettings | None
@@ -63,7 +64,7 @@ def unlabelled(job: UnlabelledJob) -> Path:
         source, kind = job.settings.source, read_facts(job.examples).kind
         if source != "task" and kind not in OF_ONE_TEXT:
             raise ConfigError(
-                f"finetune.{job.family}.unlabelled.source: {source!r} includes documents, and a row of {job.task} "
+                f"{job.key}.source: {source!r} includes documents, and a row of {job.task} "
                 f"({kind}) is not one text; use task"
             )
         rows = list[Iterable[Fields]]()

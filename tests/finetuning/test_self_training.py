@@ -51,7 +51,12 @@ def few(make_job, tmp_path: Path) -> Callable[..., FinetuneJob]:
         if not texts.exists():
             unlabelled(
                 UnlabelledJob(
-                    task="things", family=family, examples=made, corpus=tmp_path, settings=settings, output=texts
+                    task="things",
+                    key="finetune.bert.unlabelled",
+                    examples=made,
+                    corpus=tmp_path,
+                    settings=settings,
+                    output=texts,
                 )
             )
         changes = {"method": "features", "head_steps": 30, "unlabelled": settings, **changes}
@@ -162,7 +167,7 @@ def test_documents_are_no_rows_of_pairs(few, tmp_path: Path) -> None:
         unlabelled(
             UnlabelledJob(
                 task="things",
-                family="bert",
+                key="finetune.bert.unlabelled",
                 examples=job.examples,
                 corpus=tmp_path,
                 settings=UnlabelledSettings(source="both"),

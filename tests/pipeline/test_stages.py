@@ -44,6 +44,8 @@ def test_every_item_is_a_valid_job(path: Path, name: str) -> None:
         unused += ["task-tokens", "adapt-task", "finetune-task-adapted"]
     if not params.intermediate_tasks:
         unused += ["intermediate", "finetune-after"]
+    if not params.distil:
+        unused += ["distil-texts", "teach", "distil"]
     if not params.together:
         unused += ["together", "share", "leakage-together"]
     if not params.static:

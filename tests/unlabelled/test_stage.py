@@ -38,7 +38,12 @@ def job(tmp_path: Path) -> UnlabelledJob:
     )
     settings = UnlabelledSettings(source="both")
     return UnlabelledJob(
-        task="words", family="bert", examples=made, corpus=corpus, settings=settings, output=tmp_path / "out"
+        task="words",
+        key="finetune.bert.unlabelled",
+        examples=made,
+        corpus=corpus,
+        settings=settings,
+        output=tmp_path / "out",
     )
 
 

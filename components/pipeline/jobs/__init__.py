@@ -19,6 +19,8 @@ from components.pipeline.jobs.encoders import adapt, adapt_task, pretrain, scrat
 from components.pipeline.jobs.results import identity, promote, register, report
 from components.pipeline.jobs.tasks import (
     baseline,
+    distil,
+    distil_texts,
     evaluate,
     examples,
     finetune,
@@ -28,6 +30,7 @@ from components.pipeline.jobs.tasks import (
     leakage,
     leakage_together,
     share,
+    teach,
     together,
     unlabelled,
 )
@@ -41,6 +44,8 @@ __all__ = [
     "adapt_task",
     "baseline",
     "checks",
+    "distil",
+    "distil_texts",
     "evaluate",
     "examples",
     "finetune",
@@ -63,6 +68,7 @@ __all__ = [
     "stacked",
     "static",
     "task_tokens",
+    "teach",
     "together",
     "tokenize",
     "tokenize_parallel",

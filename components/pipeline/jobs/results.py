@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from components.pipeline.jobs.common import CORPORA, PARALLEL, WHOLE, Arguments, out
-from components.pipeline.jobs.tasks import starts_of
+from components.pipeline.jobs.tasks import starts_of, students_of
+from components.settings.names import FROM
 from components.settings.params import Params
 from components.settings.section import Section
 
@@ -49,6 +50,7 @@ def register(params: Params) -> dict[str, Arguments]:
             "tasks": params.run.tasks,
             "starts": params.run.starts,
             "further": {task: starts_of(params, task)[len(params.run.starts) :] for task in params.run.tasks},
+            "students": _students(params),
             "parameters": {
                 section: {family: settings.model_dump(mode="json") for family, settings in families.items()}
                 for section, families in sections.items()
@@ -77,6 +79,13 @@ def _parents(params: Params) -> dict[str, list[str]]:
     names = [*params.run.families, *(one for name in params.run.families for one in params.origins(name))]
     found = {name: params.block(name) for name in names}
     return {name: list(block.parents) for name, block in found.items() if block is not None and block.parents}
+
+
+def _students(params: Params) -> dict[str, list[str]]:
+    """Name of each student -> its teachers."""
+    return {
+        f"{family}-{start}": params.distil[start.partition(FROM)[2]].teachers for family, start in students_of(params)
+    }
 
 
 def _data(params: Params) -> dict[str, Path]:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from components.pipeline.jobs.common import PARALLEL, Arguments, out
-from components.settings.names import AFTER, TASK_ADAPTED, WITH
+from components.settings.names import AFTER, FROM, TASK_ADAPTED, WITH
 from components.settings.params import Params
+from components.settings.unlabelled import UnlabelledSettings
 
 
 def examples(params: Params) -> dict[str, Arguments]:
@@ -84,7 +85,7 @@ def unlabelled(params: Params) -> dict[str, Arguments]:
     return {
         f"{task}-{family}": {
             "task": task,
-            "family": family,
+            "key": f"finetune.{family}.unlabelled",
             "examples": out(params, "examples", task),
             "corpus": out(params, "corpus", "domain"),
             "settings": params.finetune[family].unlabelled,
@@ -93,6 +94,69 @@ def unlabelled(params: Params) -> dict[str, Arguments]:
         for task in params.run.tasks
         for family in params.run.families
     }
+
+
+def distil_texts(params: Params) -> dict[str, Arguments]:
+    """One job per task of the run and group of `distil`."""
+    return {
+        f"{task}-{group}": {
+            "task": task,
+            "key": f"distil.{group}",
+            "examples": out(params, "examples", task),
+            "corpus": out(params, "corpus", "domain"),
+            "settings": UnlabelledSettings(source=settings.source, rows=settings.rows),
+            "output": out(params, "distilled", task, group, "texts"),
+        }
+        for task in params.run.tasks
+        for group, settings in params.distil.items()
+    }
+
+
+def teach(params: Params) -> dict[str, Arguments]:
+    """One job per task, group of `distil`, family and initialisation of the run."""
+    return {
+        f"{task}-{group}-{family}-{start}": {
+            **_finetuned(params, task, family, start, encoder=start),
+            **_distilled(params, task, group),
+            "finetuned": out(params, "finetuned", task, f"{family}-{start}"),
+            "output": out(params, "distilled", task, group, f"{family}-{start}"),
+        }
+        for task in params.run.tasks
+        for group in params.distil
+        for family in params.run.families
+        for start in params.run.starts
+    }
+
+
+def distil(params: Params) -> dict[str, Arguments]:
+    """One job per task, group of `distil`, family and initialisation of the run."""
+    return {
+        f"{task}-{group}-{family}-{start}": {
+            **_finetuned(params, task, family, f"{start}{FROM}{group}", encoder=start),
+            **_distilled(params, task, group),
+            "student": f"{family}-{start}",
+            "taught": out(params, "distilled", task, group),
+        }
+        for task in params.run.tasks
+        for group in params.distil
+        for family in params.run.families
+        for start in params.run.starts
+    }
+
+
+def _distilled(params: Params, task: str, group: str) -> Arguments:
+    return {"group": group, "distil": params.distil[group], "texts": out(params, "distilled", task, group, "texts")}
+
+
+def students_of(params: Params) -> list[tuple[str, str]]:
+    """Family and initialisation of the students of all groups."""
+    return [
+        (family, f"{start}{FROM}{group}")
+        for group, settings in params.distil.items()
+        for family in params.run.families
+        for start in params.run.starts
+        if f"{family}-{start}" in settings.students
+    ]
 
 
 def together(params: Params) -> dict[str, Arguments]:
@@ -163,6 +227,7 @@ def evaluate(params: Params) -> dict[str, Arguments]:
             "output": out(params, "evaluation", task),
             "families": params.run.families,
             "starts": starts_of(params, task),
+            "students": [f"{family}-{start}" for family, start in students_of(params)],
             "settings": params.evaluate,
         }
         for task in params.run.tasks
@@ -192,6 +257,8 @@ def _leakage(
     params: Params, task: str, starts: Sequence[str], *, others: Sequence[str], group: str = ""
 ) -> dict[str, Any]:
     systems = {(family, start): f"{family}-{start}" for family in params.run.families for start in starts}
+    if not group:
+        systems |= {key: f"{key[0]}-{key[1]}" for key in students_of(params)}
     # Systems without a language model have seen the train rows only.
     baselines = {} if group else {"baselines": [f"train/{task}"]}
     return {
@@ -200,19 +267,32 @@ def _leakage(
         "others": {name: out(params, "examples", name) for name in others if name != task},
         "corpus": out(params, "corpus"),
         "systems": {system: _seen(params, task, *key, others) for key, system in systems.items()} | baselines,
-        "unknown": {
-            system: [family]
-            for (family, start), system in systems.items()
-            if (block := params.block(family)) is not None and block.published and not start.startswith("scratch")
-        },
+        "unknown": {system: published for key, system in systems.items() if (published := _published(params, *key))},
         "settings": params.leakage,
         "near": params.ingest.near_duplicates,
         "output": out(params, "leakage", f"{task}{WITH}{group}" if group else task),
     }
 
 
+def _teachers(params: Params, start: str) -> list[tuple[str, str]]:
+    """Family and initialisation of the teachers of a student, apart from words models."""
+    group = params.distil.get(start.partition(FROM)[2])
+    taught = group.teachers if group is not None else []
+    return [(family, own) for family in params.run.families for own in params.run.starts if f"{family}-{own}" in taught]
+
+
+def _published(params: Params, family: str, start: str) -> list[str]:
+    """The imported models among the ancestors and teachers of a system, whose training text is unknown."""
+    return [
+        name
+        for name, initial in dict.fromkeys([(family, start), *_teachers(params, start)])
+        if (block := params.block(name)) is not None and block.published and not initial.startswith("scratch")
+    ]
+
+
 def _seen(params: Params, task: str, family: str, start: str, others: Sequence[str]) -> list[str]:
-    """What a system and its ancestors were trained on: `corpus/<name>`, and `train/<task>` for train rows."""
+    """What a system, its ancestors and its teachers were trained on: `corpus/<name>`, and `train/<task>` for train
+    rows."""
     block = params.block(family)
     assert block is not None  # the settings are checked when they are loaded
     suffix = f"-{PARALLEL}" if block.tokenizer == PARALLEL else ""
@@ -221,7 +301,7 @@ def _seen(params: Params, task: str, family: str, start: str, others: Sequence[s
         "pretrained": ("general",),
         "adapted": ("general", "domain"),
         TASK_ADAPTED: ("general", "domain"),
-    }[start.partition(WITH)[0].partition(AFTER)[0]]
+    }[start.partition(WITH)[0].partition(AFTER)[0].partition(FROM)[0]]
     read = [f"corpus/{corpus}{suffix}" for corpus in corpora if corpus != "general" or not block.published]
     free = params.finetune[family].unlabelled
     if free is not None and free.source != "task" and WITH not in start and "corpus/domain" not in read:
@@ -229,6 +309,11 @@ def _seen(params: Params, task: str, family: str, start: str, others: Sequence[s
     computed = {family, *params.origins(family)} & params.static.keys()
     if computed and "corpus/domain" not in read:
         # The words and frequencies of static vectors are those of the domain corpus.
+        read.append("corpus/domain")
+    for teacher in _teachers(params, start):
+        read += [source for source in _seen(params, task, *teacher, ()) if source not in [*read, f"train/{task}"]]
+    group = params.distil.get(start.partition(FROM)[2])
+    if group is not None and group.source != "task" and "corpus/domain" not in read:
         read.append("corpus/domain")
     _, _, source = start.partition(AFTER)
     return read + [f"train/{name}" for name in dict.fromkeys([task, *others, *filter(None, [source])])]

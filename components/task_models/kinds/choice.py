@@ -15,13 +15,13 @@ from torch import Tensor
 from components.models.base import Batch, LanguageModel
 from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Encoded, Task, most_pieces
-from components.task_models.heads import TextHead, precise
+from components.task_models.heads import ImitatingHead, precise, softened
 from components.task_models.inputs import cut_texts, joined
 from components.tasks.data import Fields
 from components.tokenization import Tokenizer
 
 
-class ChoiceHead(TextHead):
+class ChoiceHead(ImitatingHead):
     """One score per choice, that is, per sequence."""
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
@@ -29,6 +29,16 @@ class ChoiceHead(TextHead):
         logs, counts = _log_probabilities(precise(outputs[:, 0]), batch)
         first = counts.cumsum(0) - counts
         return self.penalised(-logs[first + batch["targets"][:, 0].long()].mean())
+
+    def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float) -> Tensor:
+        """T^2 KL of the distributions over a row's choices at temperature T, averaged over rows."""
+        taught = batch["targets"]
+        logs, _ = _log_probabilities(precise(outputs[:, 0]) / temperature, batch)
+        # Choices that a row does not have are padding.
+        known = taught.isfinite()
+        wanted = softened(taught.masked_fill(~known, 0.0).to(logs.dtype), temperature)
+        wanted = wanted.masked_fill(~known, float("-inf")).log_softmax(1)[known]
+        return temperature**2 * (wanted.exp() * (wanted - logs)).sum() / len(taught)
 
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
         """Probabilities of each row's choices."""
@@ -69,4 +79,4 @@ def head(settings: FinetuneSettings, features: int, labels: Sequence[str]) -> Ch
     return ChoiceHead.of(settings, features, 1)
 
 
-TASK = Task(kind="choice", reads="text", encode=encode, head=head)
+TASK = Task(kind="choice", reads="text", encode=encode, head=head, imitates=True)

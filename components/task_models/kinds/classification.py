@@ -43,5 +43,6 @@ TASK = Task(
     head=head,
     combine=pooling_of_windows,
     labels_rows=True,
+    imitates=True,
     single=True,
 )

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.models.base import Batch
 from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Task
-from components.task_models.heads import LabelHead, precise
+from components.task_models.heads import LabelHead, divergence_at, precise
 from components.task_models.kinds.classification import encode
 from components.task_models.text_windows import pooling_of_windows
 
@@ -32,6 +33,13 @@ class MultilabelHead(LabelHead):
         if self.training and self.smoothing:
             wanted = wanted * (1 - self.smoothing) + self.smoothing / 2
         return self.penalised(nn.functional.binary_cross_entropy_with_logits(found, wanted))
+
+    def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float) -> Tensor:
+        """T^2 KL of each label's Bernoulli distribution at temperature T, averaged over rows and labels."""
+        found = precise(outputs)
+        p = batch["targets"].to(found.dtype)
+        both = torch.stack([torch.zeros_like(found), found], dim=-1)
+        return divergence_at(both, torch.stack([1 - p, p], dim=-1), temperature).mean()
 
     def divergence(self, first: Tensor, second: Tensor) -> Tensor:
         """(KL(p || q) + KL(q || p)) / 2 of each label's Bernoulli distribution, averaged over rows and labels."""
@@ -55,5 +63,6 @@ TASK = Task(
     head=head,
     combine=pooling_of_windows,
     labels_rows=True,
+    imitates=True,
     single=True,
 )

@@ -17,4 +17,5 @@ TASK = Task(
     head=head,
     combine=combination(compared),
     labels_rows=True,
+    imitates=True,
 )

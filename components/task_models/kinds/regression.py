@@ -7,4 +7,12 @@ from components.task_models.kinds.classification import encode
 from components.task_models.regression import head
 from components.task_models.text_windows import pooling_of_windows
 
-TASK = Task(kind="regression", reads="text", encode=encode, head=head, combine=pooling_of_windows, single=True)
+TASK = Task(
+    kind="regression",
+    reads="text",
+    encode=encode,
+    head=head,
+    combine=pooling_of_windows,
+    single=True,
+    imitates=True,
+)

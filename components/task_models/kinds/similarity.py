@@ -30,4 +30,5 @@ TASK = Task(
     encode=encode,
     head=head,
     combine=combination(likened, turned=summed),
+    imitates=True,
 )

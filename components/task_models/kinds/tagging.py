@@ -57,4 +57,4 @@ def _windows(found: WordPieces, encoder: LanguageModel, *, lead: int, room: int,
     )
 
 
-TASK = Task(kind="tagging", reads="units", encode=encode, head=head)
+TASK = Task(kind="tagging", reads="units", encode=encode, head=head, imitates=True)

@@ -1,0 +1,178 @@
+"""Stages `teach` and `distil`: a student learns the predictions of teachers (Hinton et al. 2015).
+
+`teach` labels the texts of a group of `distil` with the runs of a fine-tuned system. The weights of most runs are not
+stored, so each run is repeated up to the point that was chosen for it, without evaluations: the run of every label
+budget and seed, and with `selection: budget` those of its folds. `distil` trains the students, each run with the
+predictions of the teachers' run of the same budget, seed and fold.
+
+Penalty and end of a teacher's run were chosen on the rows of all folds, as those of the student are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from components.artifacts import read_manifest, writing
+from components.errors import ArtifactError, ConfigError
+from components.finetuning.crossvalidation import epoch_of
+from components.finetuning.execution import TrainedRun, clear, execute_all
+from components.finetuning.frozen import LABELS
+from components.finetuning.packing import pack, unpack
+from components.finetuning.runs import GroupSpec, evaluations_at, result, schedule_of
+from components.finetuning.soft_labels import KIND as SOFT_LABELS
+from components.finetuning.soft_labels import name_of, write_soft_labels
+from components.finetuning.specs import Chosen, Distillation, RunSpec, number_of_folds
+from components.finetuning.stage import FinetuneJob, own_ways, specs_of, train_and_write
+from components.settings.distil import DistilSettings
+from components.task_models.base import refuse_distillation
+from components.task_models.kinds import find_task
+from components.tasks.examples import read_facts
+from components.tasks.results import KIND as FINETUNED
+from components.training.checkpoint import fingerprint
+from components.unlabelled.texts import KIND as UNLABELLED
+
+
+class TeachJob(FinetuneJob):
+    """Inputs of the stage `teach`.
+
+    Attributes:
+        group: block of `distil`.
+        distil: its settings.
+        texts: texts without labels of the group.
+        finetuned: output directory of the stage `finetune` for this system.
+    """
+
+    group: str
+    distil: DistilSettings
+    texts: Path
+    finetuned: Path
+
+
+class DistilJob(FinetuneJob):
+    """Inputs of the stage `distil`.
+
+    Attributes:
+        start: initialisation of the student, and the name of the group.
+        group: block of `distil`.
+        distil: its settings.
+        student: system that the student is without teachers.
+        texts: texts without labels of the group.
+        taught: folder with the predictions of the teachers.
+    """
+
+    start: str  # type: ignore[assignment]
+    group: str
+    distil: DistilSettings
+    student: str
+    texts: Path
+    taught: Path
+
+
+def teach(job: TeachJob) -> Path:
+    """Write the predictions of a teacher for the texts of a group; returns the output directory.
+
+    The directory of a system that is no teacher of the group holds only its manifest.
+
+    Raises:
+        ArtifactError: an input is incomplete, altered, or belongs to another version of the task's data.
+        ConfigError: the kind of task has no predictions that a student learns.
+        TrainingError: the loss is not finite, or there is no space for a checkpoint.
+    """
+    if job.system not in job.distil.teachers:
+        with writing(job.output, kind=SOFT_LABELS) as draft:
+            draft.facts["teacher"] = ""
+        return job.output
+    facts, finetuned = read_facts(job.examples), read_manifest(job.finetuned, kind=FINETUNED)
+    if finetuned.facts["examples"] != facts.digests:
+        raise ArtifactError(f"{job.finetuned}: made from another version of the task's data; run the stage again")
+    _refuse(job)
+    texts = read_manifest(job.texts, kind=UNLABELLED)
+    labelled = list(_labelled(job, texts=texts.digest)) if texts.facts["rows"] else []
+    specs = [GroupSpec((one,), key=one.key) for one in labelled]
+    execute_all(specs, title=f"teach {job.task} {job.system}", names=[], cluster=job.cluster)
+    tensors: dict[str, Tensor] = {}
+    for spec in specs:
+        (member,) = spec.members
+        tensors |= pack(name_of(member), unpack(LABELS, result(spec, 0)[0]))
+    with writing(job.output, kind=SOFT_LABELS) as draft:
+        write_soft_labels(draft.path, tensors)
+        draft.facts |= {"teacher": job.system, "finetuned": finetuned.digest, "texts": texts.digest, "runs": len(specs)}
+    clear([TrainedRun(spec, stores=[spec.store]) for spec in specs], cluster=job.cluster)
+    return job.output
+
+
+def distil(job: DistilJob) -> Path:
+    """Train a student for every budget and seed; returns the output directory, as that of `finetune`.
+
+    The student's own ways to learn, without teachers, are candidates, and win ties. The directory of a system that is
+    no student of the group holds only its manifest.
+
+    Raises:
+        As `teach`.
+    """
+    if job.student not in job.distil.students:
+        with writing(job.output, kind=FINETUNED):
+            pass
+        return job.output
+    _refuse(job)
+    teachers = tuple((job.taught / teacher).absolute() for teacher in job.distil.teachers)
+    distillation = Distillation(job.distil, job.texts.absolute(), teachers)
+    ways = {way: settings.model_copy(update={"frozen": False}) for way, settings in own_ways(job).items()}
+    ways["distil"] = next(iter(ways.values())).model_copy(update={"method": "distil"})
+    return train_and_write(job, ways, distillation=distillation)
+
+
+def _refuse(job: TeachJob | DistilJob) -> None:
+    problem = refuse_distillation(find_task(read_facts(job.examples).kind), job.settings)
+    if problem is not None:
+        raise ConfigError(f"distil.{job.group}: {job.task}: {problem}")
+
+
+def _labelled(job: TeachJob, *, texts: str) -> Iterator[RunSpec]:
+    """The runs that label the texts: of every run of the teacher, and of each of its folds."""
+    facts = read_facts(job.examples)
+    runs = {
+        way: {(spec.budget, spec.seed): spec for spec in specs_of(job, settings.model_copy(update={"frozen": False}))}
+        for way, settings in own_ways(job).items()
+    }
+    first = next(iter(runs))
+    for record in read_records(job.finetuned, start=job.start):
+        spec = runs[record.get("way", first)][record["budget"], record["seed"]]
+        chosen = chosen_of(spec, record)
+        count = number_of_folds(spec) if facts.selection == "budget" else 0
+        for fold in [None, *range(count)]:
+            key = fingerprint(run=spec.key, texts=texts, chosen=[chosen.penalty, chosen.stop])
+            yield replace(
+                spec,
+                chosen=chosen,
+                fold=fold,
+                folds=0 if fold is None else count,
+                labels=job.texts.absolute(),
+                key=f"teach-{key}-{'all' if fold is None else f'fold{fold}'}",
+            )
+
+
+def read_records(finetuned: Path, *, start: str) -> list[dict[str, Any]]:
+    """The records of a system's runs, without those of the head on its frozen encoder."""
+    records = json.loads((finetuned / "runs.json").read_text(encoding="utf-8"))
+    return [record for record in records if record["start"] == start]
+
+
+def chosen_of(spec: RunSpec, record: dict[str, Any]) -> Chosen:
+    """The penalty of the head, and the number of the evaluation at which a finished run has ended."""
+    curve, score = record["curve"], record["score"]
+    best = record.get("chosen", max(range(len(curve)), key=lambda point: curve[point][score]))
+    step, share = curve[best]["step"], curve[best].get("interpolation", 1.0)
+    if not step:
+        return Chosen(record.get("penalty"), 0)
+    group = GroupSpec((spec,), key=spec.key)
+    steps, count = schedule_of(group, epoch=epoch_of(group))
+    weights = spec.settings.interpolation_weights
+    (number, *_) = evaluations_at(steps, count=count)[step]
+    return Chosen(record.get("penalty"), number + weights.index(share) * spec.settings.evaluations)
