@@ -15,6 +15,7 @@ from components.errors import ConfigError
 from components.interchange.importing import source_digest
 from components.pipeline import stages
 from components.pipeline.checks import check_params
+from components.pipeline.identity import identity_of
 from components.pipeline.stages import STAGES, Stage, run_stage
 from components.settings.loading import load_params
 from components.settings.params import Block, Params
@@ -166,6 +167,42 @@ def test_an_intermediate_task_is_a_further_initialisation_of_the_other_tasks(raw
     assert evaluated["aws-service"]["starts"] == ["scratch", "adapted"], "no task starts from itself"
     leaked = STAGES["leakage"].items(params)["aws-type"]["systems"]["ulmfit-adapted-after-aws-service"]
     assert leaked == ["corpus/general", "corpus/domain", "train/aws-type", "train/aws-service"]
+
+
+def test_students_are_scored_and_inherit_what_their_teachers_have_read(raw: dict[str, Any]) -> None:
+    raw["run"]["starts"] = ["scratch", "pretrained", "adapted"]
+    raw["distil"] = {"small": {"teachers": ["ulmfit-adapted"], "students": ["ulmfit-scratch"]}}
+    params = Params.model_validate(raw)
+    taught = STAGES["teach"].items(params)["aws-type-small-ulmfit-adapted"]
+    assert str(taught["output"]) == "artifacts/distilled/aws-type/small/ulmfit-adapted"
+    assert str(taught["finetuned"]) == "artifacts/finetuned/aws-type/ulmfit-adapted"
+    student = STAGES["distil"].items(params)["aws-type-small-ulmfit-scratch"]
+    assert (student["student"], student["start"]) == ("ulmfit-scratch", "scratch-from-small")
+    assert str(student["output"]) == "artifacts/finetuned/aws-type/ulmfit-scratch-from-small"
+    assert str(student["encoder"]) == "artifacts/encoder/ulmfit/scratch"
+    assert STAGES["evaluate"].items(params)["aws-type"]["students"] == ["ulmfit-scratch-from-small"]
+    seen = STAGES["leakage"].items(params)["aws-type"]["systems"]
+    assert seen["ulmfit-scratch"] == ["train/aws-type"]
+    assert seen["ulmfit-scratch-from-small"] == ["corpus/general", "corpus/domain", "train/aws-type"]
+    (register,) = STAGES["register"].items(params).values()
+    assert register["students"] == {"ulmfit-scratch-from-small": ["ulmfit-adapted"]}
+    # The overrides for random weights apply to such a student, so its stage depends on them.
+    settings = identity_of("distil", "aws-type-small-ulmfit-scratch", params).settings
+    assert "finetune.ulmfit.scratch.epochs" in settings and settings["distil.small.temperature"] == 2
+
+
+def test_wrong_names_and_settings_of_distil_are_reported(raw: dict[str, Any], tmp_path: Path) -> None:
+    raw["distil"] = {"small": {"teachers": ["ulmfit-adaptd"], "students": ["gpt-adapted"], "temperature": 0}}
+    raw["finetune"]["ulmfit"]["method"] = "distil"
+    path = tmp_path / "params.yaml"
+    path.write_text(yaml.safe_dump(raw))
+    with pytest.raises(ConfigError) as error:
+        load_params(path)
+    message = str(error.value)
+    assert "distil.small.teachers: unknown name 'ulmfit-adaptd'; did you mean 'ulmfit-adapted'" in message
+    assert "distil.small.students: unknown name 'gpt-adapted'" in message
+    assert "distil.small.temperature: must be greater than 0 (found 0)" in message
+    assert "finetune.ulmfit.method: distil is how students of the section `distil` learn" in message
 
 
 def test_static_vectors_have_the_initialisations_of_their_teacher(raw: dict[str, Any]) -> None:

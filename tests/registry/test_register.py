@@ -14,6 +14,7 @@ import yaml
 
 from components.data_version import UNKNOWN, DataVersion, data_versions
 from components.errors import ArtifactError, ConfigError
+from components.lineage.trace import _traced, model_lines
 from components.measurements import RUN_ID
 from components.models import FAMILIES
 from components.registry.packaging import PACKAGE, model_code
@@ -52,6 +53,34 @@ def test_every_model_becomes_a_version_with_its_parent(pipeline: Pipeline) -> No
         "dev_score": pytest.approx(22 / 26),
     }
     assert (found["git_commit"], found["git_dirty"], found["dvc_lock"]) == ("unknown", "unknown", "unknown")
+
+
+def test_a_student_names_its_teachers(pipeline: Pipeline) -> None:
+    pipeline.write_classifier("pretrained-from-small", knows=21)
+    imported = {"source": "models/minilm", "digest": "abc"}
+    job = pipeline.register_job(
+        students={"ulmfit-pretrained-from-small": ["ulmfit-adapted"]},
+        parameters={"pretrain": {"ulmfit": imported}, "finetune": {}},
+    )
+    student = listing(register(job))["models"][-1]
+    assert (student["system"], student["start"]) == ("ulmfit-pretrained-from-small", "pretrained-from-small")
+    assert student["parent"] == "headstart-ulmfit-pretrained/1"
+    registry = connect(pipeline.settings)
+    version = registry.find_number(student["name"], student["version"])
+    teacher = registry.find_number("headstart-letters", "3")
+    assert version is not None and teacher is not None and teacher.tags["system"] == "ulmfit-adapted"
+    found = {name: value for name, value in version.tags.items() if name.startswith("teacher")}
+    assert found == {
+        "teacher": "headstart-letters/3",
+        "teacher_system": "ulmfit-adapted",
+        "teacher_digest": teacher.digest,
+        "teacher_source": "models/minilm abc",
+    }
+    assert "Learned from the predictions of ulmfit-adapted (headstart-letters/3)." in registry.description(version)
+    (traced,) = _traced(registry, version.label)
+    lines = list(model_lines(traced))
+    assert "  teacher   ulmfit-adapted" in lines
+    assert lines[lines.index("  has learned the predictions of") + 1].startswith("    headstart-letters/3: classifier")
 
 
 def test_equal_content_is_not_registered_twice(pipeline: Pipeline) -> None:
