@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +147,7 @@ def _labelled(job: TeachJob, *, texts: str) -> Iterator[RunSpec]:
         chosen = chosen_of(spec, record)
         count = number_of_folds(spec) if facts.selection == "budget" else 0
         for fold in [None, *range(count)]:
-            key = fingerprint(run=spec.key, texts=texts, chosen=[chosen.penalty, chosen.stop])
+            key = fingerprint(run=spec.key, texts=texts, chosen=asdict(chosen))
             yield replace(
                 spec,
                 chosen=chosen,
@@ -165,14 +165,15 @@ def read_records(finetuned: Path, *, start: str) -> list[dict[str, Any]]:
 
 
 def chosen_of(spec: RunSpec, record: dict[str, Any]) -> Chosen:
-    """The penalty of the head, and the number of the evaluation at which a finished run has ended."""
+    """Penalty and normalisation of the head, and the number of the evaluation at which a finished run has ended."""
     curve, score = record["curve"], record["score"]
     best = record.get("chosen", max(range(len(curve)), key=lambda point: curve[point][score]))
     step, share = curve[best]["step"], curve[best].get("interpolation", 1.0)
+    chosen = Chosen(record.get("penalty"), norm=record.get("head_norm"))
     if not step:
-        return Chosen(record.get("penalty"), 0)
+        return chosen
     group = GroupSpec((spec,), key=spec.key)
     steps, count = schedule_of(group, epoch=epoch_of(group))
     weights = spec.settings.interpolation_weights
     (number, *_) = evaluations_at(steps, count=count)[step]
-    return Chosen(record.get("penalty"), number + weights.index(share) * spec.settings.evaluations)
+    return replace(chosen, stop=number + weights.index(share) * spec.settings.evaluations)
