@@ -1,8 +1,8 @@
 """Training from Python: the stages of the pipeline as functions, in a working folder.
 
 The systems are those of a run: words models, and with a start its frozen features and its ways to learn
-(`method: auto`). All are compared by cross-validation within the labels, and the best one is kept, of equal ones the
-cheapest.
+(`method: auto`). All are compared by cross-validation within the labels. The fine-tuned encoder is kept unless another
+system is better by more than one standard error; without an encoder the best words model, the cheapest at a tie.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from typing import Any, Final, Literal
 
 from components.artifacts import MANIFEST, read_manifest, write_atomic
 from components.baselines.stage import BaselineJob, baseline
+from components.scoring.base import Vectors
+from components.scoring.paired import choose
 from components.settings.cluster import ClusterSettings
 from components.settings.names import FROZEN
 from components.settings.tasks import TaskSource
 from components.settings.unlabelled import OF_ONE_TEXT, UnlabelledSettings
 from components.tasks.data import Fields
 from components.tasks.examples import ExamplesJob, examples, read_facts, read_split
-from components.tasks.results import best_score
+from components.tasks.kinds import scoring_for
+from components.tasks.results import OUT_OF_FOLD, RunKey, best_score, read_answers
 from components.unlabelled.stage import write_texts
 from headstart.model import Model
 from headstart.recipes import finetuning_of
@@ -117,12 +120,16 @@ def _quiet(*, verbose: bool) -> Iterator[None]:
         yield
 
 
+#: `_Candidate.cost` of a fine-tuned model.
+FINE_TUNED = 2
+
+
 @dataclass(frozen=True)
 class _Candidate:
-    """A model that can be kept: its score of selection, and its directory."""
+    """A model that can be kept: its score of selection, its run and its directory."""
 
     score: float
-    system: str
+    run: RunKey
     way: str
     directory: Path
 
@@ -130,7 +137,7 @@ class _Candidate:
     def cost(self) -> int:
         """Rank by the cost of prediction: words, frozen, fine-tuned."""
         parts = (self.directory.parent.name, self.directory.name)
-        return 0 if parts[0] == "baselines" else 1 if parts[1] == "classifier-frozen" else 2
+        return 0 if parts[0] == "baselines" else 1 if parts[1] == "classifier-frozen" else FINE_TUNED
 
 
 class _Work:
@@ -173,20 +180,30 @@ class _Work:
         """Train all systems, and return the best one."""
         facts, train = read_facts(self.examples), read_split(self.examples, "train")
         found: list[_Candidate] = []
+        answers: list[Vectors] = []
         tried: list[Tried] = []
         stages = [self._baseline()] + ([] if start is None else [self._finetune(start, minutes=minutes)])
         for output in stages:
             records = json.loads((output / "runs.json").read_text(encoding="utf-8"))
             tried += tried_of(output, records, train=train, kind=facts.kind, labels=facts.labels)
-            found += candidates_of(output, records)
-        # `max` returns the first at a tie: words, then the frozen encoder, then the fine-tuned one.
-        best = max(found, key=lambda candidate: candidate.score)
+            models, predicted = candidates_of(output, records), read_answers(output, OUT_OF_FOLD)
+            found += models
+            answers += [predicted[model.run] for model in models]
+        # The cheapest first: words, then the frozen encoder, then the fine-tuned one.
+        index = choose(
+            scoring_for(facts.kind, facts.labels),
+            train.fields,
+            train.targets,
+            answers,
+            preferred=[index for index, candidate in enumerate(found) if candidate.cost == FINE_TUNED],
+        )
+        best = found[index]
         report = Report(
             kind=facts.kind,
             metric=str(records[0]["score"]),
             labels=len(train),
             folds=facts.folds,
-            chosen=best.system,
+            chosen=best.run[0],
             way=best.way,
             tried=tried,
             notes=notes,
@@ -248,5 +265,6 @@ def candidates_of(output: Path, records: Sequence[dict[str, Any]]) -> list[_Cand
             for record in records
             if record["system"] in names and (record["budget"], record["seed"]) == (facts["budget"], facts["seed"])
         )
-        found.append(_Candidate(best_score(record), record["system"], record.get("way", ""), directory))
+        run = (record["system"], record["budget"], record["seed"])
+        found.append(_Candidate(best_score(record), run, record.get("way", ""), directory))
     return found
