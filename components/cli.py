@@ -419,6 +419,22 @@ def label_quality(
         print(line)
 
 
+@app.command("more-labels")
+def more_labels(
+    *,
+    task: Task = "",
+    system: Annotated[str, typer.Option(help="System of the last run; the best one by default.")] = "",
+    labels: Annotated[
+        int, typer.Option(help="Further labels, counted as the budgets are; 0: 100, or as many as there are.", min=0)
+    ] = 0,
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Estimate how much more labels would bring, from the label curve of the last run."""
+    from components.labelling import command
+
+    print(command.more_labels(_registry_of(params), task=task, system=system, labels=labels))
+
+
 @app.command()
 def serve(
     *,

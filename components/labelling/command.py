@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import cast, get_args
 
+from components.artifacts import read_json
 from components.errors import ConfigError, nearest
 from components.labelling.answers import Conflict, Merged, read_answers
 from components.labelling.queue import Model, check_output, queue, write_suggestions
 from components.labelling.review import review, write_review
 from components.labelling.rows import shown, source_of
+from components.scoring.label_curves import best_system, in_words, of_system
 from components.settings.params import Params
 
 #: Rows of a list that are printed.
@@ -108,3 +110,29 @@ def label_quality(
     output = output or Path(f"{name}-label-quality.csv")
     rows = write_review(output, found, source)
     yield f"{output}: {rows} rows; fill in labels that should change, then run `headstart label {output.name}`"
+
+
+def more_labels(params: Params, *, task: str, system: str, labels: int) -> str:
+    """How much more labels are expected to bring, in words.
+
+    Args:
+        params: settings.
+        task: the first of run.tasks if empty.
+        system: of the last run; the best one with the most labels if empty.
+        labels: further labels, in the unit of the budgets; 0: 100, or as many as there are.
+
+    Raises:
+        ConfigError: task or system are unknown.
+        ArtifactError: the task is not evaluated.
+    """
+    if task and task not in params.data.tasks:
+        raise ConfigError(f"--task: unknown task {task!r}{nearest(task, params.data.tasks)}")
+    name = task or params.run.tasks[0]
+    path = Path(params.run.out) / "evaluation" / name / "evaluation.json"
+    evaluation = read_json(path, made_by="the stage evaluate")
+    known = [found["system"] for found in evaluation["systems"]]
+    if system and system not in known:
+        raise ConfigError(f"--system: unknown system {system!r}{nearest(system, known)}")
+    system = system or best_system(evaluation)
+    gain = of_system(evaluation, system, more=labels)
+    return in_words(gain, unit=evaluation["unit"], title=evaluation["titles"][evaluation["main"]], system=system)

@@ -8,6 +8,7 @@ from typing import Any
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line
+from components.scoring.label_curves import best_system, in_words, of_system
 
 #: Maximum number of rows in the table of slices.
 SLICES = 20
@@ -53,7 +54,9 @@ def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
         for system in evaluation["systems"]
     }
     svg = figures.lines(curves, x_label=unit, y_label=title, logarithmic=True, ticks=True)
-    chapter.figures.append(Drawing(svg, "Score against number of labels; the bands are confidence intervals."))
+    best = best_system(evaluation)
+    gain = in_words(of_system(evaluation, best), unit=unit, title=title, system=best)
+    chapter.figures.append(Drawing(svg, f"Score against number of labels; the bands are confidence intervals. {gain}"))
     training = {
         system["system"]: Line(
             x=[point["epoch"] for point in system["training_curve"]],

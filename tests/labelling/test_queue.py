@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from components import cli
 from components.errors import ConfigError, DataError
 from components.labelling.queue import next_texts, queue
-from components.labelling.selection import typical, uncertain
+from components.labelling.selection import typical, typicality, uncertain
 from components.settings.params import Params
 from tests.example_task import rows, thing, write_jsonl
 
@@ -61,12 +61,13 @@ def test_distances_of_gradients_are_those_of_the_outer_products() -> None:
     probabilities = rng.dirichlet(np.ones(3), 40).astype(np.float32)
     errors = probabilities - np.eye(3)[probabilities.argmax(1)]
     gradients = np.einsum("nc,nd->ncd", errors, features).reshape(40, -1)
-    expected = [int((gradients**2).sum(1).argmax())]
+    density = typicality(features) ** 4
+    expected = [int((density * (gradients**2).sum(1)).argmax())]
     draw = np.random.default_rng(7)
     for _ in range(5):
         distances = ((gradients[:, None] - gradients[None, expected]) ** 2).sum(-1).min(1)
         distances[expected] = 0
-        expected.append(int(draw.choice(40, p=distances / distances.sum())))
+        expected.append(int(draw.choice(40, p=density * distances / (density * distances).sum())))
     assert list(uncertain(features, probabilities, counts=None, count=6, copies=alone(40), seed=7)) == expected
 
 

@@ -19,8 +19,8 @@ from components.reporting.findings import Findings
 from components.reporting.stage import ReportJob, report
 
 
-def interval(mean: float) -> dict[str, float]:
-    return {"mean": mean, "low": mean - 0.02, "high": mean + 0.02}
+def interval(mean: float) -> dict[str, Any]:
+    return {"mean": mean, "low": mean - 0.02, "high": mean + 0.02, "seeds": [mean - 0.01, mean, mean + 0.01]}
 
 
 def system(name: str, family: str, start: str, scores: list[float]) -> dict[str, Any]:
@@ -183,6 +183,7 @@ def test_the_headline_is_the_number_of_labels_that_transfer_saves(job: ReportJob
     assert (
         "Macro F1 by labels a class (95% intervals, 3 seeds, 20 test rows; choices by 5-fold cross-validation " in page
     )
+    assert "more labels would bring cannot be said: the curve has 2 budget(s), and 3 are needed" in page
     assert "Other metrics at 20 labels a class" in page and ">calibration error</th>" in page
 
 
