@@ -202,15 +202,27 @@ def import_(
 
 @app.command()
 def export(
-    encoder: Path,
+    model: Annotated[
+        Path | None, typer.Argument(help="Directory of an encoder or a trained model; the champion by default.")
+    ] = None,
     *,
     output: Annotated[Path, typer.Option(help="Folder to write.")],
-    form: Annotated[str, typer.Option("--format", help="huggingface, onnx or vectors.")] = "huggingface",
+    form: Annotated[
+        str,
+        typer.Option("--format", help="huggingface, onnx, vectors (encoders), sklearn, container (trained models)."),
+    ] = "huggingface",
+    int8: Annotated[bool, typer.Option("--int8", help="With onnx: a graph with 8-bit matrices, too.")] = False,
+    task: Task = "",
+    params: ParamsFile = PARAMS,
 ) -> None:
-    """Convert an encoder directory for transformers, to ONNX, or to a text file of word vectors."""
-    from components.interchange.exporting import export_encoder
+    """Convert an encoder or a trained model: for transformers, onnxruntime, scikit-learn, or as a container."""
+    from components.registry.exporting import export_champion, export_directory
 
-    for line in export_encoder(encoder, output=output, form=form):
+    if model is not None:
+        lines = export_directory(model, output=output, form=form, int8=int8)
+    else:
+        lines = export_champion(_registry_of(params), task, output=output.resolve(), form=form, int8=int8)
+    for line in lines:
         print(line)
 
 
@@ -444,11 +456,20 @@ def serve(
     challenger: Annotated[str, typer.Option(help="Version number of a second model.")] = "",
     canary: Annotated[bool, typer.Option("--canary", help="Let the challenger answer its share.")] = False,
     share: Annotated[float, typer.Option(help="Fraction of the requests for the challenger.")] = 0.1,
+    model: Annotated[
+        Path | None, typer.Option(help="Directory of a model to serve instead of the champion; needs no registry.")
+    ] = None,
     params: ParamsFile = PARAMS,
 ) -> None:
     """Serve the champion over HTTP until stopped; it follows the alias `champion`."""
     from components.serving.server import serve as serve_champion
+    from components.serving.server import serve_directory
+    from components.settings.serve import ServeSettings
 
+    if model is not None:
+        own = load_params(params).serve if params.is_file() else ServeSettings()
+        serve_directory(model, settings=own, host=host, port=port)
+        return
     settings = load_params(params)
     serve_champion(
         settings.registry,

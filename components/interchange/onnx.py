@@ -61,6 +61,11 @@ def _lstm(
     return op.Squeeze(out_T1BH, op.Constant(value_ints=[1])), h_1BH, c_1BH
 
 
+def lstm_translation() -> dict[Any, Any]:
+    """The translation of torch's LSTM, for its exporter."""
+    return {torch.ops.aten.lstm.input: _lstm}
+
+
 def write_onnx(path: Path, model: LanguageModel) -> list[str]:
     """Write `hidden_states` and `summary` as a graph; returns log lines.
 
@@ -94,7 +99,7 @@ def write_onnx(path: Path, model: LanguageModel) -> list[str]:
                 input_names=["tokens", "lengths"],
                 output_names=["summary", *(f"layer_{layer}" for layer in range(layers))],
                 dynamic_shapes={"tokens": {0: batch, 1: length}, "lengths": {0: batch}},
-                custom_translation_table={torch.ops.aten.lstm.input: _lstm},
+                custom_translation_table=lstm_translation(),
                 dynamo=True,
                 external_data=size > LARGEST,
                 verbose=False,

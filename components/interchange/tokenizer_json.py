@@ -20,15 +20,18 @@ from components.tokenization.unigram import UnigramTokenizer
 ROLES: Final = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 
 
-def write_tokenizer(directory: Path, tokenizer: Tokenizer, model: LanguageModel) -> list[str]:
+def write_tokenizer(
+    directory: Path, tokenizer: Tokenizer, model: LanguageModel, *, segments: bool = False
+) -> list[str]:
     """Write tokenizer.json and tokenizer_config.json; returns log lines.
 
-    The exported tokenizer adds special pieces like `model.special_tokens`.
+    The exported tokenizer adds special pieces like `model.special_tokens`; with `segments` it also returns the segments
+    of the pieces by default.
 
     Raises:
         ConfigError: the library does not support the kind of tokenizer.
     """
-    backend = _backend(tokenizer)
+    backend = library_tokenizer(tokenizer)
     backend.add_special_tokens([AddedToken(piece, special=True, normalized=False) for piece in SPECIAL_PIECES])
     backend.post_processor = _template(model)
     backend.save(str(directory / "tokenizer.json"))
@@ -37,6 +40,8 @@ def write_tokenizer(directory: Path, tokenizer: Tokenizer, model: LanguageModel)
         "clean_up_tokenization_spaces": False,
         **dict(zip(ROLES, SPECIAL_PIECES, strict=True)),
     }
+    if segments:
+        config["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     if model.max_tokens is not None:
         config["model_max_length"] = model.max_tokens
     (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
@@ -48,7 +53,12 @@ def write_tokenizer(directory: Path, tokenizer: Tokenizer, model: LanguageModel)
     ]
 
 
-def _backend(tokenizer: Tokenizer) -> Backend:
+def library_tokenizer(tokenizer: Tokenizer) -> Backend:
+    """The tokenizer of the library `tokenizers` with the same pieces, without special pieces around a text.
+
+    Raises:
+        ConfigError: the library does not support the kind of tokenizer.
+    """
     if isinstance(tokenizer, UnigramTokenizer):
         content = json.loads(tokenizer.backend.to_str())
         vocabulary = content["model"]["vocab"]

@@ -28,7 +28,7 @@ from components.serving.batching import Batcher, OverloadedError
 from components.serving.batching import Request as Waiting
 from components.serving.challenger import Challenger
 from components.serving.metrics import Metrics
-from components.serving.models import ChampionFollower, Served
+from components.serving.models import ChampionFollower, FixedModel, Served
 from components.serving.requests import Rows, read_rows
 from components.settings.serve import ServeSettings
 
@@ -40,7 +40,7 @@ class Service:
     """All parts of a running server.
 
     Args:
-        follower: holds the champion.
+        follower: holds the champion, or a fixed model.
         settings: `params.serve`.
         metrics: of the server.
         challenger: a second model, or None.
@@ -49,7 +49,7 @@ class Service:
 
     def __init__(
         self,
-        follower: ChampionFollower,
+        follower: ChampionFollower | FixedModel,
         settings: ServeSettings,
         *,
         metrics: Metrics,

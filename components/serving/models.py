@@ -5,8 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+from components.artifacts import read_manifest
 from components.errors import HeadstartError
+from components.inference.loading import load_model
 from components.inference.prediction import Classifier, predict_rows
 from components.registry.champion import find_champion, load_version
 from components.tasks.kinds import find_kind
@@ -39,12 +42,38 @@ def load(registry: Registry, version: Version) -> Served:
         ArtifactError: the files differ from the registered ones.
         RegistryError: the files cannot be downloaded.
     """
-    served = Served(version, load_version(registry, version))
+    return warmed(Served(version, load_version(registry, version)))
+
+
+def warmed(served: Served) -> Served:
+    """The model after it has predicted its example inputs once, so that no request pays for that."""
     # The sizes of batches are found out once for each length of texts.
     if (prepare := getattr(served.classifier, "prepare", None)) is not None:
         prepare()
     predict_rows(served.classifier, [served.io.parse(example) for example in served.io.examples])
     return served
+
+
+class FixedModel:
+    """Holds the model of a directory, which is not replaced; for a server without registry.
+
+    Args:
+        directory: of a classifier.
+
+    Raises:
+        ArtifactError: the directory is incomplete or altered.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        digest = read_manifest(directory, kind="classifier").digest
+        version = Version(name=directory.resolve().name, number="", source="", run_id="", tags={"digest": digest})
+        self.current = warmed(Served(version, load_model(directory)))
+
+    def start(self) -> None:
+        """Nothing: there is no alias to follow."""
+
+    def stop(self) -> None:
+        """Nothing."""
 
 
 class ChampionFollower:

@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 import uvicorn
@@ -16,7 +17,7 @@ from components.processors import cores
 from components.serving.app import Service, create_app
 from components.serving.challenger import Challenger
 from components.serving.metrics import Metrics
-from components.serving.models import ChampionFollower, Served, load
+from components.serving.models import ChampionFollower, FixedModel, Served, load
 from components.settings.drift import DriftSettings
 from components.settings.registry import RegistrySettings
 from components.settings.serve import ServeSettings
@@ -62,9 +63,7 @@ def serve(
     """
     if not 0 < share <= 1:
         raise ConfigError(f"--share must be above 0 and at most 1; found {share:g}")
-    token = os.environ.get(TOKEN, "")
-    if host not in LOCAL and not token:
-        say(f"warning: {host} can be reached from other machines and no token is set ({TOKEN})")
+    token = _token(host)
     listener = listen(host, port)
     threads.own(cores())
     registry = connect(registry_settings)
@@ -91,11 +90,44 @@ def serve(
         version = registry.get(registry_settings.model_name(task), challenger)
         second = Challenger(load(registry, version), mode=mode, share=share, registry=registry, metrics=metrics)
         say(f"{mode} of {version.label} on {share:.0%} of the requests")
-    service = Service(follower, settings, metrics=metrics, challenger=second, token=token)
+    _run(Service(follower, settings, metrics=metrics, challenger=second, token=token), listener, settings, host)
+
+
+def serve_directory(directory: Path, *, settings: ServeSettings, host: str = "127.0.0.1", port: int = 5001) -> None:
+    """Serve the model of a directory, without registry, until SIGTERM or Ctrl-C. Rows are not logged.
+
+    Args:
+        directory: of a classifier, such as that of an export.
+        settings: `params.serve`.
+        host: address to listen on.
+        port: port to listen on.
+
+    Raises:
+        RegistryError: the port is in use.
+        ArtifactError: the directory is incomplete or altered.
+    """
+    token = _token(host)
+    listener = listen(host, port)
+    threads.own(cores())
+    metrics = Metrics()
+    follower = FixedModel(directory)
+    metrics.serve(follower.current)
+    say(f"serving {directory}, digest {follower.current.version.digest[:12]}")
+    _run(Service(follower, settings, metrics=metrics, token=token), listener, settings, host)
+
+
+def _token(host: str) -> str:
+    token = os.environ.get(TOKEN, "")
+    if host not in LOCAL and not token:
+        say(f"warning: {host} can be reached from other machines and no token is set ({TOKEN})")
+    return token
+
+
+def _run(service: Service, listener: socket.socket, settings: ServeSettings, host: str) -> None:
     config = uvicorn.Config(
         create_app(service), log_level="warning", timeout_graceful_shutdown=settings.shutdown_seconds, access_log=False
     )
-    follower.start()
+    service.follower.start()
     listener.listen()
     say(f"http://{host}:{listener.getsockname()[1]}/invocations")
     try:

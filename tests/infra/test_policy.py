@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from components.interchange.container import SERVED_IMAGE
 from tests.infra.conftest import ROOT
 
 FOLDER = ROOT / "infra"
@@ -82,6 +83,7 @@ def test_what_is_applied_and_built_follows_the_policies(manifests: list[dict[str
     (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(rendered(manifests)))
     for file in (FOLDER / "images").glob("*.Dockerfile"):
         shutil.copy(file, tmp_path)
+    (tmp_path / "exported.Dockerfile").write_text(SERVED_IMAGE)
     assert failed(tmp_path) == []
 
 

@@ -1,0 +1,1 @@
+"""Modules that are copied into exported models; they import nothing of Headstart."""

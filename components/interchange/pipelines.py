@@ -1,0 +1,254 @@
+"""Task models as folders that `transformers.pipeline` loads.
+
+The classes of transformers read the last layer; for text classification, with a non-linear layer between the first
+piece and the output. That layer is made the identity: tanh(e x) / e for a small e, gelu(x + c) - c for a large c. Heads
+on other layers or poolings come with a module of their own in the folder (`exported/modeling_headstart.py`).
+
+Shapes: F features, C outputs.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from components.errors import ConfigError, nearest
+from components.interchange.exported import __file__ as exported
+from components.interchange.huggingface import CONVERTERS
+from components.interchange.tokenizer_json import write_tokenizer
+from components.models.encoder import CONFIG, WEIGHTS
+from components.task_models.classifier import TextClassifier
+from components.task_models.heads import BatchNorm, FixedNorm, TextHead
+from components.task_models.inputs import reads_apart
+from components.task_models.regression import RegressionHead
+
+MODULE: Final = "modeling_headstart.py"
+#: Family -> prefix of the encoder's tensors, prefix of the class names, summary of a text.
+BASES: Final = {
+    "bert": ("bert.", "Bert", "first"),
+    "roberta": ("roberta.", "Roberta", "first"),
+    "albert": ("albert.", "Albert", "first"),
+    "electra": ("electra.", "Electra", "first"),
+    "gpt": ("transformer.", "GPT2", "last"),
+    "xlnet": ("transformer.", "XLNet", "last"),
+}
+#: Factor before tanh: an error of x^3 e^2 / 3, and no loss of precision in floating point.
+SMALL: Final = 1e-4
+#: Offset before gelu, far above any hidden state, which the next layer subtracts.
+LARGE: Final = 32.0
+_TASKS: Final = {
+    "classification": "text-classification",
+    "multilabel": "text-classification",
+    "regression": "text-classification",
+    "pair": "text-classification",
+    "similarity": "text-classification",
+    "tagging": "token-classification",
+    "questions": "question-answering",
+}
+Affine = tuple[Tensor, Tensor]
+
+
+def write_pipeline(directory: Path, classifier: TextClassifier, *, family: str) -> tuple[list[str], str]:
+    """Write config.json, model.safetensors and the tokenizer; returns log lines, and how the folder is used.
+
+    Args:
+        directory: to write to.
+        classifier: the model.
+        family: of its encoder.
+
+    Raises:
+        ConfigError: transformers has no counterpart of the family, of the task or of a part of the model.
+    """
+    task = _TASKS.get(classifier.kind)
+    _refuse(classifier, family, task)
+    config, tensors = CONVERTERS[family].to_huggingface(classifier.model.encoder)
+    prefix, name, summary = BASES[family]
+    for part in CONVERTERS[family].parts:
+        config.pop(part, None)
+    encoder = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+    head = affine_layers(classifier.model.head)
+    config |= _labels(classifier)
+    own = False
+    if task == "text-classification":
+        fitting = _stock_sequence(classifier, family, head, encoder)
+        own = fitting is None
+        kind = "ForSequenceClassification"
+        found = _own_sequence(classifier, config, head, encoder, summary) if fitting is None else fitting
+        if not own:
+            found = {prefix + key: value for key, value in encoder.items()} | found
+            if family == "xlnet":
+                config |= {"summary_type": "last", "summary_use_proj": False, "summary_activation": ""}
+    else:
+        kind = "ForTokenClassification" if task == "token-classification" else "ForQuestionAnswering"
+        ((weight, bias),) = head
+        output = "classifier" if task == "token-classification" else "qa_outputs"
+        found = {prefix + key: value for key, value in encoder.items() if not key.startswith("pooler.")}
+        found |= {f"{output}.weight": weight, f"{output}.bias": bias}
+    config["architectures"] = [("Headstart" if own else name) + kind]
+    if own:
+        config["auto_map"] = {"AutoModelForSequenceClassification": f"modeling_headstart.Headstart{kind}"}
+        text = Path(exported).with_name(MODULE).read_text(encoding="utf-8")
+        (directory / MODULE).write_text(text.replace("BertConfig", f"{name}Config"), encoding="utf-8")
+    (directory / CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    save_file({key: value.contiguous().clone() for key, value in found.items()}, directory / WEIGHTS, {"format": "pt"})
+    notes = write_tokenizer(directory, classifier.tokenizer, classifier.model.encoder, segments=family != "gpt")
+    trust = ", trust_remote_code=True" if own else ""
+    usage = f'    from transformers import pipeline\n    model = pipeline("{task}", "FOLDER"{trust})\n'
+    if task == "question-answering":
+        # Version 5 of transformers has no pipeline for it.
+        name = "AutoModelForQuestionAnswering"
+        usage = f'    from transformers import {name}\n    model = {name}.from_pretrained("FOLDER")\n'
+    return [f"{config['architectures'][0]}: {len(found)} tensors{' and a module of its own' * own}", *notes], usage
+
+
+def _refuse(classifier: TextClassifier, family: str, task: str | None) -> None:
+    model, settings = classifier.model, classifier.settings
+    problem = ""
+    if family not in CONVERTERS:
+        problem = f"the family {family!r} has no counterpart in transformers{nearest(family, CONVERTERS)}"
+    elif task is None:
+        problem = f"transformers has no pipeline for a {classifier.kind} task"
+    elif classifier.words is not None:
+        problem = "the model is combined with words (finetune.<name>.words)"
+    elif not isinstance(model.head, TextHead) or (task == "text-classification" and model.of_units):
+        problem = f"its reader ({settings.reader}) has no counterpart in transformers"
+    elif classifier.kind in ("pair", "similarity") and reads_apart(settings, model.encoder):
+        problem = "it reads two texts as two sequences"
+    elif task == "text-classification" and (model.combine is not None or settings.chunk is not None):
+        problem = "it reads long texts in parts (chunk)"
+    elif getattr(model.encoder, "task", None) is not None:
+        problem = "its special tokens of tasks (task_tokens: own) have no counterpart in transformers"
+    elif task != "text-classification":
+        plain = settings.layers == "last" and not settings.head_hidden and model.features.mix is None
+        if family in ("gpt", "xlnet"):
+            problem = f"transformers reads another piece of a word than {family} does here"
+        elif classifier.kind == "tagging" and settings.tagger != "linear":
+            problem = f"tagger: {settings.tagger} has no counterpart in transformers"
+        elif classifier.kind == "questions" and settings.answering != "linear":
+            problem = f"answering: {settings.answering} has no counterpart in transformers"
+        elif not plain:
+            problem = "transformers reads the last layer by one linear layer (layers: last, head_hidden: 0)"
+    if problem:
+        raise ConfigError(f"{problem}; `--format onnx` or container may express the model")
+
+
+def affine_layers(head: nn.Module) -> list[Affine]:
+    """The linear layers of a head with its normalisations folded in: (C, F) and (C,) of each, with a ReLU between two.
+
+    Numbers are computed in float64. The output of a regression is on the scale of its targets.
+    """
+    assert isinstance(head, TextHead)
+    layers: list[Affine] = []
+    if isinstance(head.hidden, nn.Sequential):
+        first, between = head.hidden[0], head.hidden[2]
+        assert isinstance(first, nn.Linear)
+        layers.append(_after(_normalising(head.norm), _of(first)))
+        layers.append(_after(_normalising(between), _of(head.output)))
+    else:
+        layers.append(_after(_normalising(head.norm), _of(head.output)))
+    if isinstance(head, RegressionHead):
+        weight, bias = layers[-1]
+        layers[-1] = (weight * head.range.double(), bias * head.range.double() + head.low.double())
+    return [(weight.float(), bias.float()) for weight, bias in layers]
+
+
+def _of(layer: nn.Linear) -> Affine:
+    return layer.weight.detach().double(), layer.bias.detach().double()
+
+
+def _normalising(norm: nn.Module) -> Affine | None:
+    """Scale (F,) and offset (F,) of a normalisation in evaluation; None if it changes nothing."""
+    if isinstance(norm, FixedNorm):
+        scale = 1 / norm.deviation.double()
+        return scale, -norm.mean.double() * scale
+    if isinstance(norm, BatchNorm):
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        scale = norm.weight.detach().double() / (norm.running_var.double() + norm.eps).sqrt()
+        return scale, norm.bias.detach().double() - norm.running_mean.double() * scale
+    return None
+
+
+def _after(normalising: Affine | None, layer: Affine) -> Affine:
+    """A linear layer after a normalisation, as one linear layer."""
+    if normalising is None:
+        return layer
+    (scale, offset), (weight, bias) = normalising, layer
+    return weight * scale, bias + weight @ offset
+
+
+def _labels(classifier: TextClassifier) -> dict[str, Any]:
+    if classifier.kind == "questions":
+        return {}
+    if classifier.kind in ("regression", "similarity"):
+        return {"id2label": {"0": "value"}, "label2id": {"value": 0}, "problem_type": "regression"}
+    names = dict(enumerate(classifier.labels))
+    found: dict[str, Any] = {
+        "id2label": {str(number): name for number, name in names.items()},
+        "label2id": {name: number for number, name in names.items()},
+    }
+    if classifier.kind != "tagging":
+        several = classifier.kind == "multilabel"
+        found["problem_type"] = "multi_label_classification" if several else "single_label_classification"
+    return found
+
+
+def _stock_sequence(
+    classifier: TextClassifier, family: str, head: list[Affine], encoder: dict[str, Tensor]
+) -> dict[str, Tensor] | None:
+    """The tensors of the head of transformers' own class; None if that cannot express the head. The pooler among the
+    tensors of the encoder is replaced."""
+    settings = classifier.settings
+    simple = settings.layers == "last" and settings.pooling == "summary" and not settings.unit_length
+    if not simple or len(head) > 1 or family == "gpt":
+        return None
+    ((weight, bias),) = head
+    identity, zero = torch.eye(weight.shape[1]), torch.zeros(weight.shape[1])
+    scaled = (weight.double() / SMALL).float()
+    match family:
+        case "bert" | "albert":
+            name = "pooler.dense" if family == "bert" else "pooler"
+            encoder |= {f"{name}.weight": identity * SMALL, f"{name}.bias": zero}
+            return {"classifier.weight": scaled, "classifier.bias": bias}
+        case "roberta":
+            return {
+                "classifier.dense.weight": identity * SMALL,
+                "classifier.dense.bias": zero,
+                "classifier.out_proj.weight": scaled,
+                "classifier.out_proj.bias": bias,
+            }
+        case "electra":
+            return {
+                "classifier.dense.weight": identity,
+                "classifier.dense.bias": zero + LARGE,
+                "classifier.out_proj.weight": weight,
+                "classifier.out_proj.bias": (bias.double() - LARGE * weight.double().sum(1)).float(),
+            }
+    return {"logits_proj.weight": weight, "logits_proj.bias": bias}
+
+
+def _own_sequence(
+    classifier: TextClassifier, config: dict[str, Any], head: list[Affine], encoder: dict[str, Tensor], summary: str
+) -> dict[str, Tensor]:
+    """The tensors of `exported/modeling_headstart.py`; describes the head in `config`."""
+    features, settings = classifier.model.features, classifier.settings
+    mix = features.mix
+    config["headstart"] = {
+        "layers": settings.layers,
+        "pooling": settings.pooling,
+        "unit_length": settings.unit_length,
+        "summary": summary,
+        "widths": [head[0][0].shape[1], *(len(bias) for _, bias in head)],
+        "mix": 0 if mix is None else len(mix.scores),
+    }
+    found = {f"encoder.{key}": value for key, value in encoder.items()}
+    for index, (weight, bias) in enumerate(head):
+        found |= {f"head.{2 * index}.weight": weight, f"head.{2 * index}.bias": bias}
+    if mix is not None:
+        found["mix"] = (mix.gamma * mix.scores.softmax(0)).detach()
+    return found

@@ -1,0 +1,143 @@
+"""ONNX export of a trained task model: the graph from piece ids to probabilities, and its int8 version."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from components.errors import ConfigError
+from components.interchange.onnx import LARGEST, lstm_translation
+from components.task_models.base import most_pieces
+from components.task_models.classifier import TextClassifier
+from components.task_models.inputs import reads_apart
+from components.task_models.model import TaskModel
+from components.task_models.regression import RegressionHead
+from components.tokenization.special import END, FIRST_ORDINARY
+
+MODEL: Final = "model.onnx"
+INT8: Final = "model.int8.onnx"
+#: Kinds that read one text, and those that read two in one sequence.
+SINGLE: Final = ("classification", "multilabel", "regression")
+PAIRS: Final = ("pair", "similarity")
+
+
+class _Graph(nn.Module):
+    """Pieces -> probabilities (B, C), or numbers (B, 1)."""
+
+    def __init__(self, model: TaskModel, kind: str) -> None:
+        super().__init__()
+        self.model, self.kind = model, kind
+
+    def forward(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
+        hidden = self.model.encoder.hidden_states(tokens, lengths, segments)
+        outputs = self.model.head(self.model.features(hidden, lengths)).float()
+        if isinstance(self.model.head, RegressionHead):
+            return self.model.head.low + self.model.head.range * outputs
+        return outputs.sigmoid() if self.kind == "multilabel" else outputs.softmax(1)
+
+
+def refuse(classifier: TextClassifier) -> None:
+    """Check that one graph of one sequence expresses a task model.
+
+    Raises:
+        ConfigError: it does not; the message says why and names what does.
+    """
+    model, settings, kind = classifier.model, classifier.settings, classifier.kind
+    problem = ""
+    if kind not in (*SINGLE, *PAIRS):
+        problem = f"the answer of a {kind} task is decoded outside of a graph"
+    elif kind in PAIRS and reads_apart(settings, model.encoder):
+        problem = "it reads two texts as two sequences"
+    elif model.of_units:
+        problem = f"its reader ({settings.reader}) reads every piece"
+    elif model.combine is not None or settings.chunk is not None:
+        problem = "it reads long texts in parts (chunk)"
+    if problem:
+        raise ConfigError(f"ONNX cannot express this model: {problem}; `--format container` serves every model")
+
+
+def write_task_graph(path: Path, classifier: TextClassifier) -> None:
+    """Write the graph: `tokens` (batch, length) int64 with special pieces, padded with 0, `lengths` (batch,) int64, for
+    pairs `segments` (batch, length) int64 -> `outputs` (batch, labels), float32. Batch and length are dynamic.
+
+    Raises:
+        ConfigError: the required packages are missing, or ONNX cannot express the computation.
+    """
+    refuse(classifier)
+    try:
+        import onnxscript  # noqa: F401  (required by torch's exporter)
+    except ImportError as error:
+        raise ConfigError(
+            "export to ONNX needs the packages onnx and onnxscript: pip install onnx onnxscript"
+        ) from error
+    model = classifier.model.eval()
+    # Sizes that are unlikely to equal another dimension, so that the exporter does not treat them as constants.
+    tokens = torch.full((3, 7), FIRST_ORDINARY).masked_fill(torch.arange(7) >= torch.tensor([[7], [5], [6]]), 0)
+    tokens[:, 0] = END
+    inputs: dict[str, Tensor] = {"tokens": tokens, "lengths": torch.tensor([7, 5, 6])}
+    batch, length = torch.export.Dim("batch"), torch.export.Dim("length", max=_longest(classifier))
+    shapes: dict[str, Any] = {"tokens": {0: batch, 1: length}, "lengths": {0: batch}}
+    if classifier.kind in PAIRS:
+        inputs["segments"] = torch.zeros_like(tokens)
+        inputs["segments"][:, 4:] = 1
+        shapes["segments"] = {0: batch, 1: length}
+    size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.onnx.export(
+                _Graph(model, classifier.kind).eval(),
+                tuple(inputs.values()),
+                path,
+                input_names=list(inputs),
+                output_names=["outputs"],
+                dynamic_shapes=shapes,
+                custom_translation_table=lstm_translation(),
+                dynamo=True,
+                external_data=size > LARGEST,
+                verbose=False,
+            )
+    except (torch.onnx.errors.OnnxExporterError, RuntimeError) as error:
+        raise ConfigError(
+            f"{type(model.encoder).__name__} cannot be exported to ONNX: torch's exporter does not support its "
+            f"data-dependent computation ({type(error.__cause__ or error).__name__}); `--format container` serves it"
+        ) from error
+
+
+def _longest(classifier: TextClassifier) -> int | None:
+    return classifier.model.encoder.max_tokens
+
+
+def write_int8(source: Path, target: Path) -> None:
+    """Quantise the matrices of a graph to 8 bits, the activations at run time (dynamic quantisation of onnxruntime).
+
+    Raises:
+        ConfigError: onnxruntime is missing.
+    """
+    try:
+        import onnx
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+    except ImportError as error:
+        raise ConfigError("int8 needs the package onnxruntime: pip install onnxruntime") from error
+    model = onnx.load(str(source))
+    # The exporter notes shapes of the example inputs, which contradict those that are inferred.
+    del model.graph.value_info[:]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        quantize_dynamic(model, target, weight_type=QuantType.QInt8)
+
+
+def templates(classifier: TextClassifier) -> dict[str, Any]:
+    """How pieces are joined with special pieces: `template`, in which -1 and -2 stand for the pieces of the first and
+    of the second text, `segments` of its entries, and `room`, the maximum number of pieces of the texts."""
+    encoder, most = classifier.model.encoder, most_pieces(classifier.settings, classifier.model.encoder)
+    if classifier.kind in PAIRS:
+        template, segments = encoder.pair_tokens([-1], [-2])
+        room = most - len(encoder.pair_tokens([], [])[0])
+        return {"template": list(template), "segments": list(segments), "room": room}
+    template = list(encoder.special_tokens([-1]))
+    return {"template": template, "segments": [0] * len(template), "room": most - len(encoder.special_tokens([]))}

@@ -1,0 +1,68 @@
+"""`headstart export`: the champion of a task, or a directory, in the form of another library."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from components.artifacts import read_manifest
+from components.errors import ArtifactError, ConfigError
+from components.interchange.champion import Source, export_classifier, is_classifier
+from components.interchange.exporting import export_encoder
+from components.registry.champion import fetched, find_champion
+from components.settings.params import Params
+from components.tasks.data import Split
+from components.tasks.examples import read_facts, read_split
+from components.tracking import connect
+
+
+def export_directory(directory: Path, *, output: Path, form: str, int8: bool = False) -> list[str]:
+    """Export an encoder or a trained model; see `export_encoder` and `export_classifier`."""
+    if not is_classifier(directory):
+        if int8:
+            raise ConfigError(f"{directory}: --int8 needs a trained model, whose loss can be measured")
+        return export_encoder(directory, output=output, form=form)
+    manifest = read_manifest(directory)
+    task = str(manifest.facts.get("task", ""))
+    source = Source(directory, directory.resolve().name, task, manifest.digest)
+    return export_classifier(source, output=output, form=form, int8=int8)
+
+
+def export_champion(params: Params, task: str, *, output: Path, form: str, int8: bool = False) -> list[str]:
+    """Export the champion of a task, and measure it on the rows of test, or of dev if there are none.
+
+    Args:
+        params: the settings.
+        task: name of the task; empty: the first of `run.tasks`.
+        output, form, int8: as of `export_classifier`.
+
+    Raises:
+        RegistryError: there is no champion.
+        ConfigError: as `export_classifier`; or the version needs other code than this.
+        ArtifactError: the files differ from the registered ones.
+    """
+    name = task or params.run.tasks[0]
+    registry = connect(params.registry)
+    version = find_champion(registry, name)
+    with ExitStack() as stack:
+        files = stack.enter_context(fetched(registry, version))
+        if files.code is not None:
+            raise ConfigError(
+                f"{version.label}: was made by another version of the code; export it with that commit, or promote a "
+                "version of the present code"
+            )
+        rows, split = _rows(Path(params.run.out) / "examples" / name)
+        source = Source(files.bundle, version.label, name, version.digest, rows, split)
+        return export_classifier(source, output=output, form=form, int8=int8)
+
+
+def _rows(examples: Path) -> tuple[Split | None, str]:
+    """The labelled rows of a task on this machine: test, or dev if test is empty."""
+    try:
+        read_facts(examples)
+        for split in ("test", "dev"):
+            if len(rows := read_split(examples, split)):
+                return rows, split
+    except ArtifactError:
+        pass
+    return None, "test"

@@ -1,0 +1,329 @@
+"""Export of trained task models: the same predictions in onnxruntime, scikit-learn, transformers and a container."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.pipeline import Pipeline
+from transformers import pipeline
+
+from components.errors import ConfigError
+from components.interchange.champion import Source, export_classifier
+from components.interchange.exported import estimator
+from components.interchange.pipelines import affine_layers
+from components.models import FAMILIES
+from components.models.encoder import build_model
+from components.settings.finetune import FinetuneSettings
+from components.settings.training import Training
+from components.task_models.classifier import load_classifier, save_classifier
+from components.task_models.heads import ClassificationHead, TextHead
+from components.task_models.kinds import find_task
+from components.task_models.model import TaskModel
+from components.task_models.words_part import WordsPart
+from components.tasks.data import Split
+from components.tasks.kinds import scoring_for
+from components.tokenization import load_tokenizer
+from components.words import text as words_text
+from components.words.classifier import WordsModel, load_words, save_words
+from components.words.features import character_vectorizers, fit_text
+from components.words.linear import fit_exclusive
+
+ROOT = Path(__file__).parents[3]
+LABELS = ["no", "yes", "maybe"]
+TEXTS = ["a b c", "d", "dog a b", "z z", "c a b d " * 9]
+PAIRS = [("a b", "c"), ("d", "dog"), ("a b c " * 5, "c d")]
+TRAINING = Training(rate=0.1, batch_size=1)
+LAST = {"layers": "last", "pooling": "summary"}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+
+
+Save = Callable[..., Path]
+
+
+@pytest.fixture
+def save(tmp_path: Path, tokenizer_directory: Callable[..., Path]) -> Save:
+    """`save("bert", "classification", layers="last")`: a task model with random weights."""
+
+    def write(family: str, kind: str, *, words: WordsPart | None = None, **settings: Any) -> Path:
+        kinds = {"albert": "unigram", "roberta": "bpe", "gpt": "bpe", "xlnet": "unigram", "flair": "char"}
+        tokenizer = tokenizer_directory(kinds.get(family, "wordpiece"))
+        sizes = {key: value for key, value in FAMILIES[family].tiny.items() if key != "band"}
+        encoder = build_model(family, vocabulary=24, settings=sizes)
+        encoder.bind(load_tokenizer(tokenizer))
+        for parameter in encoder.parameters():
+            torch.nn.init.normal_(parameter, std=0.1)
+        chosen = FinetuneSettings(max_length=24, training=TRAINING, **{"method": "features", **settings})
+        labels = ["B-X", "I-X", "O"] if kind == "tagging" else [] if kind in ("regression", "questions") else LABELS
+        model = TaskModel(encoder, task=find_task(kind), settings=chosen, labels=labels).eval()
+        if isinstance(model.head, TextHead):
+            torch.nn.init.normal_(model.head.output.weight, std=0.5)
+            last = model.head.output.in_features
+            width = model.head.hidden[0].in_features if chosen.head_hidden else last
+            model.head.fit_norm(torch.randn(9, width) * 2 + 1)
+        if kind == "regression":
+            model.head.prepare([np.asarray([1.0]), np.asarray([5.0])])
+        if model.features.mix is not None:
+            torch.nn.init.normal_(model.features.mix.scores)
+        save_classifier(
+            tmp_path / "model", classifier=model, family=family, settings=chosen, kind=kind, labels=labels,
+            tokenizer=tokenizer, facts={"task": "things"}, words=words,
+        )  # fmt: skip
+        return tmp_path / "model"
+
+    return write
+
+
+def words_model() -> WordsModel:
+    texts = ["a b c", "d dog", "a b d", "c c z"]
+    features, matrix = fit_text(character_vectorizers(), [(text,) for text in texts])
+    return WordsModel(features, fit_exclusive(matrix, np.asarray([0, 1, 0, 2]), 3, c=10.0))
+
+
+def export(model: Path, form: str, **more: Any) -> tuple[Path, list[str]]:
+    output = model.parent / f"out-{form}"
+    return output, export_classifier(
+        Source(model, "things:3", "things", "d1", **more.pop("source", {})), output=output, form=form, **more
+    )
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "settings"),
+    [
+        pytest.param("bert", "classification", {}, marks=pytest.mark.slow),
+        pytest.param("ulmfit", "multilabel", {"head_hidden": 5, "head_norm": "none"}, marks=pytest.mark.slow),
+        ("bert", "pair", LAST),
+        pytest.param("word2vec", "regression", {"layers": "last", "pooling": "mean"}, marks=pytest.mark.slow),
+        pytest.param("gpt", "classification", {"layers": "mix", "unit_length": True}, marks=pytest.mark.slow),
+    ],
+)
+def test_the_graph_predicts_as_the_model(family: str, kind: str, settings: dict[str, Any], save: Save) -> None:
+    model = save(family, kind, **settings)
+    output, _ = export(model, "onnx")
+    given = PAIRS if kind == "pair" else TEXTS
+    expected = np.stack(load_classifier(model).answer([row if kind == "pair" else (row,) for row in given]))
+    found = estimator.load(output)
+    assert isinstance(found, estimator.TextModel)
+    if kind == "regression":
+        np.testing.assert_allclose(found.predict(given), expected[:, 0], atol=1e-4)
+        return
+    np.testing.assert_allclose(found.predict_proba(given), expected, atol=1e-4)
+    if kind == "multilabel":
+        assert found.predict(given).tolist() == (expected >= 0.5).astype(int).tolist()
+    else:
+        assert found.predict(given).tolist() == [LABELS[index] for index in expected.argmax(1)]
+
+
+def test_words_beside_a_language_model_and_int8(save: Save) -> None:
+    parts = {how: WordsPart(how, words_model(), 0.25) for how in ("mean", "joint")}
+    model = save("bert", "classification", words=parts["mean"])
+    targets = [np.asarray([float(row % 3)]) for row in range(len(TEXTS))]
+    rows = Split([(text,) for text in TEXTS], targets, [None] * len(TEXTS))
+    output, lines = export(model, "onnx", int8=True, source={"rows": rows})
+    found = estimator.load(output)
+    np.testing.assert_allclose(found.predict_proba(TEXTS), load_classifier(model).answer(rows.fields), atol=1e-4)
+    # The measured loss is that of the exported files, and is in the model card.
+    assert re.search(r"^macro F1 on 5 test rows of things: 0\.\d{4}, exported 0\.\d{4}; largest difference", lines[-2])
+    loss = re.search(r"^int8: macro F1 (\d\.\d{4}) on the same rows, a loss of [+-]\d\.\d{4}$", lines[-1])
+    assert loss
+    small = estimator.load(output, int8=True).predict_proba(TEXTS)
+    measured = scoring_for("classification", LABELS).score(rows.fields, targets, list(small))["macro_f1"]
+    assert f"{measured:.4f}" == loss.group(1)
+    assert 0 < np.abs(small - found.predict_proba(TEXTS)).max() < 0.1
+    assert all(f"- {line}" in (output / "README.md").read_text() for line in lines[-2:])
+    # The folder needs nothing of Headstart.
+    code = "import sys, estimator; print(estimator.load().predict(['a b c'])[0], 'components' in sys.modules)"
+    environment = {"PYTHONPATH": ""}
+    done = subprocess.run([sys.executable, "-c", code], cwd=output, env=environment, capture_output=True, text=True)
+    assert done.stdout.split() == [found.predict(["a b c"])[0], "False"], done.stderr
+    # The other combination, of the same parts.
+    config = json.loads((output / "config.json").read_text())
+    config["words"]["how"] = "joint"
+    (output / "config.json").write_text(json.dumps(config))
+    joint = estimator.load(output)
+    expected = parts["joint"].combined(rows.fields, list(joint.outputs(TEXTS)))
+    np.testing.assert_allclose(joint.predict_proba(TEXTS), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["text", "latent"])
+def test_a_model_of_words_is_a_pipeline_with_the_same_predictions(form: str, tmp_path: Path) -> None:
+    model = words_model()
+    if form == "latent":
+        from components.words.latent import LatentSemantics, WordMeans
+        from components.words.transductive import LatentFeatures
+
+        texts = ["a b c", "d dog", "a b d", "c c z"] * 2
+        features = LatentFeatures(LatentSemantics.fit(texts, dimensions=3), WordMeans.fit(texts, dimensions=3))
+        matrix = features.matrix([(text,) for text in texts])
+        model = WordsModel(features, fit_exclusive(matrix, np.asarray([0, 1, 0, 1] * 2), 3, c=10.0))
+    save_words(tmp_path / "model", model=model, kind="classification", labels=LABELS, facts={})
+    output, _ = export(tmp_path / "model", "sklearn")
+    found = estimator.load(output)
+    assert isinstance(found, Pipeline) and found[-1].classes_.tolist() == LABELS
+    texts = [*TEXTS, "DOG", ":-)", "", "ผมกินข้าวที่บ้าน", "\u00e9t\u00e9"]
+    expected = np.stack(load_words(tmp_path / "model").answer([(text,) for text in texts]))
+    np.testing.assert_array_equal(found.predict_proba(texts), expected)
+    with pytest.raises(ConfigError, match="is a model of words without a language model, which onnx cannot express"):
+        export(tmp_path / "model", "onnx")
+
+
+def test_thai_is_segmented_as_in_training() -> None:
+    for text in ("ผมกินข้าวที่บ้าน", "a ข้าว", "plain text " * 9 + "ข้าว", "", "ข้าว dog ข้าวผัด"):
+        assert estimator.spaced(text) == words_text.spaced(text)
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "settings", "own"),
+    [
+        ("bert", "classification", LAST, False),
+        ("roberta", "multilabel", LAST, False),
+        ("albert", "classification", LAST, False),
+        ("electra", "classification", LAST, False),
+        ("xlnet", "classification", LAST, False),
+        ("bert", "regression", LAST, False),
+        ("bert", "pair", LAST, False),
+        ("bert", "classification", {}, True),
+        ("roberta", "classification", {"layers": "mix", "pooling": "lead", "unit_length": True}, True),
+        ("gpt", "classification", {"layers": "concat_last_four", "head_hidden": 5, "head_norm": "batch"}, True),
+    ],
+)
+def test_a_text_pipeline_predicts_as_the_model(
+    family: str, kind: str, settings: dict[str, Any], own: bool, save: Save
+) -> None:
+    model = save(family, kind, **settings)
+    output, notes = export(model, "huggingface")
+    assert notes[0].startswith("Headstart") == own == (output / "modeling_headstart.py").exists()
+    run = pipeline("text-classification", str(output), trust_remote_code=own, top_k=None)
+    classifier = load_classifier(model)
+    given: list[Any] = (
+        [{"text": first, "text_pair": second} for first, second in PAIRS] if kind == "pair" else TEXTS[:4]
+    )
+    rows = PAIRS if kind == "pair" else [(text,) for text in TEXTS[:4]]
+    for one, answer in zip(given, classifier.answer(rows), strict=True):
+        found = run(one)
+        found = found[0] if isinstance(found[0], list) else found
+        shares = {entry["label"]: entry["score"] for entry in found}
+        names = ["value"] if kind == "regression" else LABELS
+        assert shares == pytest.approx(dict(zip(names, map(float, answer), strict=True)), abs=1e-4)
+
+
+def test_tags_of_a_pipeline(save: Save) -> None:
+    model = save("bert", "tagging", layers="last")
+    output, _ = export(model, "huggingface")
+    run = pipeline("token-classification", str(output), aggregation_strategy="none", ignore_labels=[])
+    classifier = load_classifier(model)
+    words = ["a", "b", "c", "d"]
+    encoded = classifier.encode([tuple(words)])
+    scores: list[np.ndarray] = []
+    classifier.answer_observed(encoded, lambda task, vectors, batch: [scores.append(
+        task.outputs(vectors, batch)[0].softmax(-1).numpy())] * len(batch["rows"]))  # type: ignore[func-returns-value]  # fmt: skip
+    found = run(" ".join(words))
+    assert [entry["score"] for entry in found] == pytest.approx(scores[0].max(1).tolist()[: len(found)], abs=1e-4)
+    assert [entry["entity"] for entry in found] == [
+        classifier.labels[index] for index in scores[0].argmax(1)[: len(found)]
+    ]
+
+
+def test_answers_of_a_pipeline(save: Save) -> None:
+    from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+    model = save("bert", "questions", layers="last")
+    output, _ = export(model, "huggingface")
+    classifier = load_classifier(model)
+    (encoded,) = classifier.encode([("a b", "c d a b c")])
+    outputs: list[np.ndarray] = []
+    classifier.answer_observed([encoded], lambda task, vectors, batch: [outputs.append(
+        task.outputs(vectors, batch)[0].numpy())] * int(batch["rows"][-1] + 1))  # type: ignore[func-returns-value]  # fmt: skip
+    tokens = AutoTokenizer.from_pretrained(output)("a b", "c d a b c", return_tensors="pt")
+    assert tokens["input_ids"][0].tolist() == encoded.pieces[0].tolist()
+    with torch.no_grad():
+        theirs = AutoModelForQuestionAnswering.from_pretrained(output)(**tokens)
+    columns = encoded.units[0][:, 0]
+    both = torch.stack([theirs.start_logits[0], theirs.end_logits[0]], -1).numpy()[columns]
+    np.testing.assert_allclose(both, outputs[0][: len(columns)], atol=1e-4)
+
+
+def test_normalisations_are_folded_into_the_layers() -> None:
+    head = ClassificationHead(4, 3, hidden=5, norm="batch").eval()
+    for part in (head.norm, head.hidden[2]):
+        part.running_mean.normal_()
+        part.running_var.uniform_(0.5, 2)
+        torch.nn.init.normal_(part.weight)
+        torch.nn.init.normal_(part.bias)
+    (w1, b1), (w2, b2) = affine_layers(head)
+    x = torch.randn(7, 4)
+    torch.testing.assert_close((x @ w1.T + b1).relu() @ w2.T + b2, head(x))
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "settings", "form", "message"),
+    [
+        ("ulmfit", "classification", {}, "huggingface", "the family 'ulmfit' has no counterpart in transformers"),
+        ("bert", "tagging", {}, "onnx", "tagging task is decoded outside of a graph; `--format cont"),
+        ("bert", "tagging", {"layers": "last", "tagger": "crf"}, "huggingface", "tagger: crf has no counterpart"),
+        ("bert", "tagging", {}, "huggingface", r"reads the last layer by one linear layer \(layers: last"),
+        ("gpt", "tagging", {"layers": "last"}, "huggingface", "transformers reads another piece of a word than gpt"),
+        ("bert", "classification", {"chunk": 8}, "onnx", r"it reads long texts in parts \(chunk\)"),
+        ("bert", "pair", {"pairs": "apart"}, "huggingface", "it reads two texts as two sequences"),
+        ("flair", "classification", {}, "onnx", "a tokenizer of kind 'char' has no counterpart in tokenizer.json"),
+        ("bert", "classification", {}, "vectors", "unknown format 'vectors'"),
+    ],
+)  # fmt: skip
+def test_what_a_form_cannot_express(
+    family: str, kind: str, settings: dict[str, Any], form: str, message: str, save: Save
+) -> None:
+    model = save(family, kind, **settings)
+    with pytest.raises(ConfigError, match=message):
+        export(model, form)
+    assert not (model.parent / f"out-{form}").exists()
+
+
+def test_the_container_serves_the_model(tmp_path: Path) -> None:
+    save_words(tmp_path / "model", model=words_model(), kind="classification", labels=LABELS, facts={})
+    output, _ = export(tmp_path / "model", "container")
+    image = (ROOT / "infra" / "images" / "headstart.Dockerfile").read_text()
+    dockerfile = (output / "Dockerfile").read_text()
+    base = re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE)
+    assert base == re.findall(r"^FROM (python\S+)", image, re.MULTILINE)
+    assert re.findall(r"^USER (\S+)$", dockerfile, re.MULTILINE)[-1] == "headstart"
+    sources = re.findall(r"^COPY (\S+) \S+$", dockerfile, re.MULTILINE)
+    assert sources and all((output / source).exists() for source in sources)
+    assert (output / "requirements.lock").read_text() == (ROOT / "requirements.lock").read_text()
+    command = json.loads(re.findall(r"^CMD (.*)$", dockerfile, re.MULTILINE)[-1])
+    assert "8000" in command and "0.0.0.0" in command
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    given = [sys.executable, *[{"8000": port, "0.0.0.0": "127.0.0.1"}.get(word, word) for word in command[1:]]]
+    server = subprocess.Popen(given, cwd=output, env={"PYTHONPATH": str(output), "PATH": ""}, stderr=subprocess.PIPE)
+    try:
+        body = json.dumps({"inputs": {"text": ["a b c"]}}).encode()
+        for _ in range(240):
+            try:
+                request = urllib.request.Request(f"http://127.0.0.1:{port}/invocations", body)
+                answer = json.load(urllib.request.urlopen(request))
+                break
+            except OSError:
+                assert server.poll() is None, server.stderr.read()
+                time.sleep(0.25)
+        expected = load_words(tmp_path / "model").answer([("a b c",)])[0]
+        assert answer["predictions"][0]["label"] == LABELS[int(expected.argmax())]
+    finally:
+        server.terminate()
+        server.wait()
