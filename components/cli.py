@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from components.errors import HeadstartError, disk_full, report
+from components.errors import ConfigError, HeadstartError, disk_full, report
 from components.processors import cores
 from components.settings.loading import load_params
 from components.settings.params import Params
@@ -43,9 +43,16 @@ Task = Annotated[str, typer.Option(help="Task; the first of run.tasks by default
 @app.command()
 def stage(name: str, *, item: str = "", params: ParamsFile = PARAMS) -> None:
     """Run one stage as DVC does, for one item (`general`, `ulmfit`, `aws-type-ulmfit-adapted` ...)."""
+    from components.pipeline import dvc_variables
+    from components.pipeline.identity import STAGE as IDENTITY
     from components.pipeline.stages import run_stage
 
-    print(run_stage(name, load_params(params), item=item))
+    settings = load_params(params)
+    variables = params.with_name(dvc_variables.FILE)
+    if name == IDENTITY and variables.is_file() and dvc_variables.write_variables(settings, variables):
+        # The first stage of every run by DVC, which has read the file already.
+        raise ConfigError(f"{params}: the stages have changed, and {variables} was written again; repeat the command")
+    print(run_stage(name, settings, item=item))
 
 
 @app.command()

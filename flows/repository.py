@@ -16,7 +16,10 @@ import psutil
 
 from components.artifacts import write_atomic
 from components.errors import ConfigError
+from components.pipeline.dvc_variables import FILE as VARIABLES
+from components.pipeline.dvc_variables import write_variables
 from components.resources import PIPELINE, pipeline_text
+from components.settings.loading import load_params
 from components.settings.registry import find_repository
 from flows.processes import end, is_alive, mark, orphans
 
@@ -159,11 +162,13 @@ def _holds(pid: int, written: float) -> bool:
 def pipeline_of(params: Path, *, root: Path) -> Path:
     """The dvc.yaml of a settings file, in the same folder.
 
-    Outside of the root it is derived from the root's dvc.yaml: the same stages with other settings and outputs. In a
-    folder that is no checkout, the root's is written from the installed package.
+    Its variables are written if the settings have changed. Outside of the root it is derived from the root's dvc.yaml:
+    the same stages with other settings and outputs. In a folder that is no checkout, the root's is written from the
+    installed package.
 
     Raises:
-        ConfigError: the settings file does not exist, is outside of the repository or is not called params.yaml.
+        ConfigError: the settings file does not exist, is outside of the repository or is not called params.yaml, or
+            the settings are invalid.
     """
     params = params.resolve()
     if not params.is_file():
@@ -173,6 +178,8 @@ def pipeline_of(params: Path, *, root: Path) -> Path:
     pipeline = params.with_name(PIPELINE)
     if not (root / PIPELINE).is_file():
         write_atomic(root / PIPELINE, pipeline_text())
+    if f"- {VARIABLES}\n" in (root / PIPELINE).read_text(encoding="utf-8"):
+        write_variables(load_params(params), params.with_name(VARIABLES))
     if params.parent != root:
         text = derive((root / PIPELINE).read_text(encoding="utf-8"), folder=params.parent.relative_to(root))
         if not pipeline.is_file() or pipeline.read_text(encoding="utf-8") != text:

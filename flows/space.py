@@ -31,7 +31,8 @@ def check_run(plan: Plan, wanted: Iterable[Stage], *, params: Path, root: Path) 
         return
     settings = load_params(params)
     data = settings.data
-    paths = [data.general.path, data.domain.path, *(item.path for item in data.tasks.values())]
+    corpora = [source.path for source in (data.general, data.domain, *data.unlabelled) if source is not None]
+    paths = [*corpora, *(item.path for item in data.tasks.values())]
     storage = settings.cluster.storage
     estimate = needs(
         running,

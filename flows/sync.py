@@ -28,6 +28,7 @@ from prefect import flow
 from components.artifacts import write_atomic
 from components.data_checks.record import merge
 from components.errors import ConfigError, TransientError
+from components.pipeline.dvc_variables import FILE as VARIABLES
 from components.resources import PIPELINE
 from components.settings.checks import RECORD as CHECKS
 from flows import summary
@@ -41,7 +42,7 @@ from flows.terminal import terminal
 DATA = "data"
 #: Files that runs write and that belong to the history of the repository.
 LOCK = "*dvc.lock"
-RECORDS = ("data.dvc", LOCK, f"*{CHECKS}")
+RECORDS = ("data.dvc", LOCK, f"*{CHECKS}", f"*{VARIABLES}")
 SOURCE = "sync"
 #: `false`: commits are not pushed to git's upstream, because this clone may only read it.
 PUSH = "HEADSTART_PUSH"

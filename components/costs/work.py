@@ -67,9 +67,11 @@ def _raw(group: str, arguments: Mapping[str, Any], params: Params) -> list[str]:
     """Paths of the raw data that a stage reads, directly or as a corpus."""
     if group in ("ingest", "ingest-parallel", "examples"):
         return [arguments["source"].path]
+    if group == "domain-texts":
+        return [source.path for source in arguments["unlabelled"]]
     if group == "checks":
         return [source.path for sources in (arguments["corpora"], arguments["tasks"]) for source in sources.values()]
-    corpora = {"general": params.data.general.path, "domain": params.data.domain.path}
+    corpora = {name: source.path for name, source in params.corpora.items()}
     corpora |= {f"{name}-{PARALLEL}": source.path for name, source in params.data.parallel.items()}
     return [corpora[name] for name in [Path(str(arguments.get("corpus", ""))).name] if name in corpora]
 

@@ -88,7 +88,7 @@ def _advice(task: str, params: Params, before: Mapping[str, Any], total: Total, 
     if not before:
         return Advice(task, "the last run recorded no statistics of its data, so the gain of a run is unknown")
     try:
-        texts = corpus_units("domain", params.data.domain)
+        texts = corpus_units("domain", params.data.domain) if params.data.domain is not None else []
         known = {"domain": {"rows": sum(before.get(unit.name, {}).get("rows", 0) for unit in texts)}}
         text = _ratio(known, sum(unit.statistics.rows for unit in texts), "domain")
         train = _ratio(before, task_units(task, params.data.tasks[task])[0].statistics.rows, f"{task} train")

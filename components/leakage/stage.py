@@ -61,7 +61,7 @@ class LeakageJob(Section):
     task: str
     examples: Path
     others: dict[str, Path] = Field(default_factory=dict)
-    corpus: Path
+    corpus: Path | None
     systems: dict[str, list[str]]
     unknown: dict[str, list[str]] = Field(default_factory=dict)
     settings: LeakageSettings
@@ -183,6 +183,7 @@ def leakage(job: LeakageJob) -> Path:
 
 def _in_corpus(job: LeakageJob, source: str, rows: _Rows) -> _Found:
     """Search a corpus: texts word by word, and signatures, which its key shards have in document order."""
+    assert job.corpus is not None  # a system that has seen a corpus
     directory = job.corpus / source.removeprefix(CORPUS)
     manifest = read_manifest(directory, kind=corpora.KIND)
     found = _Found(rows)

@@ -19,6 +19,7 @@ SKIPPED = {".git", ".venv", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruf
 #: Output folders below the run's folder whose content is made from documents: they are removed as a whole and made
 #: again by a retraining.
 DERIVED = (
+    "domain-texts",
     "corpus",
     "examples",
     "tokenizer",
@@ -45,7 +46,8 @@ def walk(root: Path, *, without: tuple[Path, ...] = ()) -> Iterator[Path]:
 
 def data_folders(params: Params, root: Path) -> list[Path]:
     """`data/` and the folders of raw data that the settings name outside of it, as far as they exist."""
-    named = [params.data.general.path, params.data.domain.path]
+    corpora = (params.data.general, params.data.domain, *params.data.unlabelled)
+    named = [source.path for source in corpora if source is not None]
     named += [source.path for source in params.data.parallel.values()]
     named += [source.path for source in params.data.tasks.values()]
     found: list[Path] = []

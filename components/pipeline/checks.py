@@ -71,7 +71,8 @@ def check_params(params: Params) -> None:
         if settings.preset or settings.model:
             problems.append(f"pretrain.{name}: the source determines the sizes of the model; remove preset and model")
         try:
-            if (digest := source_digest(Path(settings.source))) != settings.digest:
+            digest = source_digest(Path(settings.source))
+            if settings.digest is not None and digest != settings.digest:
                 problems.append(f"pretrain.{name}.digest: {settings.digest}, but {settings.source} has {digest}")
         except HeadstartError as error:
             problems.append(f"pretrain.{name}.source: {error}")
@@ -148,7 +149,9 @@ def check_params(params: Params) -> None:
                 )
         except ConfigError as error:
             problems.append(str(error))
-    folders = {f"data.{corpus}.path": getattr(params.data, corpus).path for corpus in CORPORA}
+    named = {corpus: getattr(params.data, corpus) for corpus in CORPORA}
+    named |= {f"unlabelled.{number}": source for number, source in enumerate(params.data.unlabelled)}
+    folders = {f"data.{corpus}.path": source.path for corpus, source in named.items() if source is not None}
     folders |= {f"data.parallel.{corpus}.path": source.path for corpus, source in params.data.parallel.items()}
     folders |= {f"data.tasks.{task}.path": params.data.tasks[task].path for task in params.run.tasks}
     problems += [

@@ -58,6 +58,7 @@ class Stage:
 STAGES: dict[str, Stage] = {
     "identity": Stage("components.pipeline.identity", "IdentityJob", "identity", jobs.identity),
     "examples": Stage("components.tasks.examples", "ExamplesJob", "examples", jobs.examples),
+    "domain-texts": Stage("components.ingestion.domain_texts", "DomainTextsJob", "domain_texts", jobs.domain_texts),
     "ingest": Stage("components.ingestion.stage", "IngestJob", "ingest", jobs.ingest),
     "ingest-parallel": Stage("components.ingestion.stage", "IngestJob", "ingest", jobs.ingest_parallel),
     "checks": Stage("components.data_checks.stage", "ChecksJob", "checks", jobs.checks),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from components.artifacts import Manifest, read_json, read_manifest, write_atomic, writing
-from components.errors import ArtifactError
+from components.errors import ArtifactError, ConfigError
 from components.formats import corpus
 from components.models.base import LanguageModel
 from components.models.encoder import KIND, load_encoder
@@ -47,7 +47,8 @@ class AdaptJob(Section):
             shared pieces keep their embeddings and the others are initialised with the mean.
         tokens, tokenizer: token shards of the domain corpus and the directory of their tokenizer; for a translation
             family those of the domain's pairs, because text alone has no translations.
-        general_tokens: token shards of the general corpus.
+        general_tokens: token shards of the general corpus; None, as `general_corpus`: there is none, and forgetting is
+            not measured.
         general_corpus: the general corpus; forgetting is measured on its held-out documents.
         output: encoder directory. The model in it, if there is one, is the start of an increment.
         training: budget, batches, optimizer, schedule.
@@ -65,8 +66,8 @@ class AdaptJob(Section):
     pretrained: Path
     tokens: Path
     tokenizer: Path
-    general_tokens: Path
-    general_corpus: Path
+    general_tokens: Path | None
+    general_corpus: Path | None
     output: Path
     training: LanguageModelTraining
     replay: float = 0.0
@@ -106,7 +107,8 @@ def adapt(job: AdaptJob) -> Path:
     )
     if decision.idle and before is not None:
         print(f"adapt {name}: the adapted model has learned all text already")
-        return job.output if before.facts["general_tokens"] == _general_digest(job) else _measured_again(job, before)
+        same = job.general_tokens is None or before.facts["general_tokens"] == _general_digest(job)
+        return job.output if same else _measured_again(job, before)
     text = _text(job)
     run = _run(job, decision, store, text)
     print(f"adapt {name}: {_words(decision, run)}")
@@ -180,6 +182,10 @@ def _text(job: AdaptJob) -> Path:
     """The tokens of the domain, with general text among them if it is repeated."""
     if not job.replay:
         return job.tokens
+    if job.general_corpus is None or job.general_tokens is None:
+        raise ConfigError(
+            f"adapt.{job.name or job.family}.replay: there is no general text to repeat; set data.general"
+        )
     # Next to the output, which all workers can read. It is written again when the stage resumes.
     return write_mixture(
         job.tokens,
@@ -244,9 +250,9 @@ def _words(decision: Decision, run: LanguageModelRun) -> str:
     )
 
 
-def _general_digest(job: AdaptJob) -> str:
-    """Digest of the general text on which forgetting is measured."""
-    return read_manifest(job.general_tokens, kind=TOKENS).digest
+def _general_digest(job: AdaptJob) -> str | None:
+    """Digest of the general text on which forgetting is measured; None if there is none."""
+    return None if job.general_tokens is None else read_manifest(job.general_tokens, kind=TOKENS).digest
 
 
 def _measured_again(job: AdaptJob, before: Manifest) -> Path:
@@ -263,8 +269,10 @@ def _measured_again(job: AdaptJob, before: Manifest) -> Path:
 
 def _forgetting(job: AdaptJob, adapted: LanguageModel) -> dict[str, float]:
     """Perplexity of the pretrained and of the adapted model on general held-out text."""
-    pretrained = load_encoder(job.pretrained)
     numbers: dict[str, float] = {}
+    if job.general_tokens is None or job.general_corpus is None:
+        return numbers
+    pretrained = load_encoder(job.pretrained)
     models = {
         "before": (pretrained.model, pretrained.tokenizer),
         "after": (adapted, load_tokenizer(job.tokenizer)),

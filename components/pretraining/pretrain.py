@@ -33,7 +33,8 @@ class PretrainJob(Section):
         name: of the block in `pretrain`, for progress lines and checkpoints; default: the family.
         family, preset, model: the model; `model` holds keys of the family's config class, which override the preset.
         vectors, vectors_digest: a file of word vectors from which the embedding table starts, and its expected SHA-256.
-        tokens: token shards of the general corpus.
+        tokens: token shards of the corpus of pretraining; None, as `tokenizer`, if there is none and the model is
+            imported.
         tokenizer: directory of the tokenizer of the shards.
         source, digest: a published model to import instead of training, and its expected SHA-256.
         output: encoder directory.
@@ -51,8 +52,8 @@ class PretrainJob(Section):
     digest: str | None = None
     vectors: Path | None = None
     vectors_digest: str | None = None
-    tokens: Path
-    tokenizer: Path
+    tokens: Path | None
+    tokenizer: Path | None
     output: Path
     training: LanguageModelTraining
     seed: int = 0
@@ -65,7 +66,7 @@ class ScratchJob(Section):
 
     Attributes:
         family, preset, model, source, digest: as in `PretrainJob`.
-        tokenizer: directory of the tokenizer of downstream texts.
+        tokenizer: directory of the tokenizer of downstream texts; None: that of the published model.
         output: encoder directory with the fact `trained: false`.
         seed: of the random weights.
     """
@@ -75,7 +76,7 @@ class ScratchJob(Section):
     model: dict[str, Any] = Field(default_factory=dict)
     source: Path | None = None
     digest: str | None = None
-    tokenizer: Path
+    tokenizer: Path | None
     output: Path
     seed: int = 0
 
@@ -94,12 +95,14 @@ def pretrain(job: PretrainJob) -> Path:
         from components.interchange.importing import write_imported
 
         imported = _published(job, job.source)
-        corpus = load_tokenizer(job.tokenizer)
-        if not imported.learned_output and corpus.fingerprint() == imported.tokenizer.fingerprint():
+        corpus = load_tokenizer(job.tokenizer) if job.tokenizer is not None else None
+        if corpus and not imported.learned_output and corpus.fingerprint() == imported.tokenizer.fingerprint():
             # The source has no trained output layer; without the bias, adaptation would first learn the frequencies.
             imported.model.set_output_bias(torch.from_numpy(corpus.log_frequencies()))
         write_imported(imported, source=job.source, output=job.output)
         return job.output
+    if job.tokens is None or job.tokenizer is None:
+        raise ConfigError(f"pretrain {job.name or job.family}: there is no text to train on; set data.general")
     run = LanguageModelRun(
         name=f"pretrain {job.name or job.family}",
         family=job.family,
@@ -144,10 +147,16 @@ def scratch(job: ScratchJob) -> Path:
         ArtifactError: the tokenizer is incomplete.
         ConfigError: invalid sizes of the model.
     """
-    tokenizer = load_tokenizer(job.tokenizer)
-    settings = job.model
+    settings, imported = job.model, None
     if job.source is not None:
-        settings = _published(job, job.source).model.config.model_dump(exclude={"vocabulary"})
+        imported = _published(job, job.source)
+        settings = imported.model.config.model_dump(exclude={"vocabulary"})
+    if job.tokenizer is not None:
+        tokenizer = load_tokenizer(job.tokenizer)
+    elif imported is not None:
+        tokenizer = imported.tokenizer
+    else:
+        raise ConfigError(f"scratch {job.family}: there is no text to learn a vocabulary from; set data.general")
     torch.manual_seed(counter_seed(job.seed, "weights"))
     model = build_model(
         job.family,
@@ -156,8 +165,11 @@ def scratch(job: ScratchJob) -> Path:
         settings=settings,
         tokenizer=tokenizer.kind,
     )
-    with writing(job.output, kind=KIND) as draft:
-        save_encoder(draft.path, family=job.family, model=model, tokenizer=job.tokenizer)
+    with tempfile.TemporaryDirectory() as folder, writing(job.output, kind=KIND) as draft:
+        directory = job.tokenizer or Path(folder) / "tokenizer"
+        if job.tokenizer is None:
+            tokenizer.save(directory)
+        save_encoder(draft.path, family=job.family, model=model, tokenizer=directory)
         write_json(draft.path / "metrics.json", {"parameters": count_parameters(model), "tokens": 0})
         draft.facts |= {
             "trained": False,
@@ -177,6 +189,8 @@ def _published(job: PretrainJob | ScratchJob, source: Path) -> Imported:
     from components.interchange.importing import read_published
 
     imported = read_published(source, family=job.family, digest=job.digest)
+    if job.tokenizer is None:
+        return imported
     kind = load_tokenizer(job.tokenizer).kind
     if imported.tokenizer.kind != kind:
         raise ConfigError(

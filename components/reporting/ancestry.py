@@ -60,6 +60,7 @@ class Outputs:
         trained: initialisations with a trained language model, in their order.
         parents: block -> blocks that its encoders are computed from.
         versions: output below `out` -> version of the data that it was made from.
+        corpora: `general` and `domain`, as far as the run has them.
     """
 
     out: Path
@@ -68,6 +69,7 @@ class Outputs:
     trained: Sequence[str]
     parents: Mapping[str, Sequence[str]] = field(default_factory=dict)
     versions: Mapping[str, DataVersion] = field(default_factory=dict)
+    corpora: Sequence[str] = CORPORA
 
 
 def ancestry(run: Outputs, *, missing_ok: bool = False) -> Ancestry:
@@ -90,7 +92,7 @@ def ancestry(run: Outputs, *, missing_ok: bool = False) -> Ancestry:
 
     corpora = [
         node(name, f"{name} corpus", run.out / "corpus" / name, "cleaned documents without duplicates")
-        for name in CORPORA
+        for name in run.corpora
     ]
     starts = [
         [
@@ -112,7 +114,7 @@ def ancestry(run: Outputs, *, missing_ok: bool = False) -> Ancestry:
     ]
     layers = [layer for layer in (raw, corpora, *starts, classifiers) if layer]
     read = {output: f"data:{version.path}" for output, version in run.versions.items()}
-    edges = [(read[f"corpus/{name}"], name) for name in CORPORA if f"corpus/{name}" in read]
+    edges = [(read[f"corpus/{name}"], name) for name in run.corpora if f"corpus/{name}" in read]
     of_corpora = {source for source, _ in edges}
     for task in run.tasks:
         source = read.get(f"examples/{task}")
@@ -124,8 +126,8 @@ def ancestry(run: Outputs, *, missing_ok: bool = False) -> Ancestry:
             origins = [origin for origin in run.parents[family] if origin in run.families]
             edges += [(f"{origin}-{start}", f"{family}-{start}") for origin in origins for start in run.trained]
         else:
-            edges += [("general", name) for name in made[:1]] + list(pairwise(made))
-        edges += [("domain", name) for name in made if name.endswith("-adapted")]
+            edges += [(run.corpora[0], name) for name in made[:1] if run.corpora] + list(pairwise(made))
+        edges += [("domain", name) for name in made if name.endswith("-adapted") and "domain" in run.corpora]
         edges += [(made[-1], node.key) for node in classifiers if made and node.key.endswith(f"/{family}")]
     if missing_ok:
         return _present(layers, edges)

@@ -37,6 +37,7 @@ class ReportJob(Section):
         families: blocks of `pretrain`.
         tasks: tasks that are reported.
         starts: initialisations that are compared.
+        corpora: `general` and `domain`, as far as the run has them.
         adapt_task: tasks with task-adaptive pretraining.
         parents: block -> blocks that its encoders are computed from.
         output: directory to write.
@@ -48,6 +49,7 @@ class ReportJob(Section):
     families: list[str]
     tasks: list[str]
     starts: list[Start]
+    corpora: list[str] = Field(default_factory=lambda: ["general", "domain"])
     adapt_task: list[str] = Field(default_factory=list)
     parents: dict[str, list[str]] = Field(default_factory=dict)
     output: Path
@@ -83,7 +85,7 @@ def report(job: ReportJob) -> Path:
         for task in job.adapt_task
         for family in job.families
     }
-    corpora = {corpus: _json(job.out / "metrics" / "ingest" / f"{corpus}.json") for corpus in CORPORA}
+    corpora = {corpus: _json(job.out / "metrics" / "ingest" / f"{corpus}.json") for corpus in job.corpora}
     vocabularies = {path.stem: _json(path) for path in sorted((job.out / "metrics" / "tokenizer").glob("*.json"))}
     versions = data_versions(job.data, project=job.project, out=job.out)
     data = {version.path: version.digest for version in versions.values()}
@@ -93,7 +95,7 @@ def report(job: ReportJob) -> Path:
     leaks = {path.parent.name: _json(path) for path in sorted((job.out / "leakage").glob("[!.]*/leakage.json"))}
     chapters = [
         *(chapter_of.scores(task, evaluation) for task, evaluation in evaluations.items()),
-        _language_models(job, models),
+        *([_language_models(job, models)] if models else []),
         *([_families(side_by_side)] if side_by_side else []),
         *(chapter_of.details(task, evaluation) for task, evaluation in evaluations.items()),
         *(study.chapter for study in studies.values()),
@@ -229,10 +231,11 @@ def _data(
     """Counts of ingestion, with the reasons for dropped documents, statistics of the vocabularies, and the checks of
     the data against the last accepted version."""
     chapter = Chapter("Data")
-    keys = list(next(iter(corpora.values())))
-    rows = [[key.replace("_", " "), *(_number(found.get(key)) for found in corpora.values())] for key in keys]
-    rows = [row for row in rows if set(row[1:]) - {"", "0"}]
-    chapter.tables.append(Table(["corpus", *corpora], rows, "Ingestion"))
+    if corpora:
+        keys = list(next(iter(corpora.values())))
+        rows = [[key.replace("_", " "), *(_number(found.get(key)) for found in corpora.values())] for key in keys]
+        rows = [row for row in rows if set(row[1:]) - {"", "0"}]
+        chapter.tables.append(Table(["corpus", *corpora], rows, "Ingestion"))
     if vocabularies:
         keys = [key for key, value in next(iter(vocabularies.values())).items() if isinstance(value, int | float)]
         rows = [[key.replace("_", " "), *(_number(found.get(key)) for found in vocabularies.values())] for key in keys]
@@ -286,7 +289,7 @@ def _leakage(found: dict[str, dict[str, Any]]) -> Chapter:
 def _lineage(job: ReportJob, versions: dict[str, DataVersion]) -> Chapter:
     """From the versions of the data to the classifiers, by digests."""
     trained = [start for start, _ in job.trained]
-    graph = ancestry(Outputs(job.out, job.families, job.tasks, trained, job.parents, versions))
+    graph = ancestry(Outputs(job.out, job.families, job.tasks, trained, job.parents, versions, job.corpora))
     caption = "Every box is a directory, with the beginning of the digest of its content."
     return Chapter("Lineage", figures=[Drawing(figures.lineage(graph.figure_layers(), graph.edges), caption)])
 

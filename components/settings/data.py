@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from components.settings.names import BlockName
 from components.settings.section import Section
@@ -24,6 +24,10 @@ class LanguageSource(Section):
     text: str | None = None
     #: Column of the document id; null: that of the corpus.
     id: str | None = None
+
+
+def _as_source(value: Any) -> Any:
+    return {"path": value} if isinstance(value, str) else value
 
 
 class CorpusSource(Section):
@@ -99,10 +103,13 @@ class ParallelSource(Section):
 class DataSettings(Section):
     """Where the raw data is. data.dvc versions everything below data/."""
 
-    #: General text, for pretraining.
-    general: CorpusSource
-    #: Unlabelled text of the domain, for adaptation.
-    domain: CorpusSource
+    #: General text, for pretraining; null: none.
+    general: CorpusSource | None = None
+    #: Unlabelled text of the domain, for adaptation. Null: the texts of the train splits and of `unlabelled`, without
+    #: those that are in dev or test.
+    domain: CorpusSource | None = None
+    #: Text without labels, beside the texts of the train splits: paths, or blocks as of `domain`.
+    unlabelled: list[Annotated[CorpusSource, BeforeValidator(_as_source)]] = []
     #: Translation pairs for the family `cove`: `general` for pretraining and `domain` for adaptation. Both may name the
     #: same folder. Empty: the pipeline has no stages for pairs.
     parallel: dict[Literal["general", "domain"], ParallelSource] = {}
@@ -115,3 +122,11 @@ class DataSettings(Section):
         if len(parallel) == 1:
             raise ValueError("must name both general and domain (the same folder, if there is only one)")
         return parallel
+
+    @model_validator(mode="after")
+    def _one_domain(self) -> Self:
+        if self.parallel and (self.general is None or self.domain is None):
+            raise ValueError("parallel needs general and domain, whose texts are part of the vocabulary of the pairs")
+        if self.domain is not None and self.unlabelled:
+            raise ValueError("set either domain or unlabelled; unlabelled is text beside the texts of the tasks")
+        return self

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from components.errors import ConfigError, nearest
 from components.settings.checks import default_record
+from components.settings.completion import Completed, complete
 from components.settings.names import BASELINE, WORDS_SYSTEMS, Start
 from components.settings.params import Params
 from components.settings.registry import file_defaults
@@ -30,17 +31,20 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
     """Read and check params.yaml.
 
     Raises:
+        ConfigError: as `resolve`.
+    """
+    return resolve(path)[0]
+
+
+def resolve(path: Path) -> tuple[Params, Completed]:
+    """Read and check params.yaml: all settings, and from what the defaults among them were computed.
+
+    Raises:
         ConfigError: the file is missing or not YAML, or has unknown or missing keys, invalid values or undefined names;
             the message lists all problems.
     """
-    try:
-        raw = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ConfigError(f"{path}: does not exist; run from the project's folder or name it with --params") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not readable as YAML: {error}") from error
-    if not isinstance(raw, dict):
-        raise ConfigError(f"{path}: expected sections (run, data, pretrain ...), found {type(raw).__name__}")
+    completed = complete(read_file(path), file=path)
+    raw = completed.raw
     # Hosts that share one params.yaml may have different addresses of the cluster and of the checkpoint storage.
     variables = {key: value for name, key in VARIABLES.items() if (value := os.environ.get(name))}
     if variables and isinstance(cluster := raw.get("cluster") or {}, dict):
@@ -56,7 +60,27 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
         problems = [_describe(problem) for problem in error.errors()] + problems
     if problems:
         raise ConfigError(f"{path}: {len(problems)} problem(s)\n" + "\n".join(f"  {line}" for line in problems))
-    return params
+    return params, completed
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """The content of a settings file.
+
+    Raises:
+        ConfigError: it is missing or not YAML, or does not hold sections.
+    """
+    try:
+        raw = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"{path}: does not exist; run from the project's folder, name it with --params, or write one with "
+            "`headstart init LABELLED`"
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not readable as YAML: {error}") from error
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{path}: expected sections (run, data, pretrain ...), found {type(raw).__name__}")
+    return raw
 
 
 def _unknown_names(raw: dict[str, Any]) -> list[str]:
@@ -161,6 +185,9 @@ def _trained(name: str, computed: dict[str, list[str]]) -> list[str]:
 
 def _describe(problem: Any) -> str:
     where = list(problem["loc"])
+    if not where:
+        # Of several sections; the message names the key.
+        return str(problem["msg"].removeprefix("Value error, "))
     if where[-1] == "[key]":
         # The name of a block; pydantic's location is (section, ..., name, "[key]").
         return f"{'.'.join(map(str, where[:-2]))}: {problem['input']!r} {problem['msg'].removeprefix('Value error, ')}"

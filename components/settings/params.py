@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
+
+from pydantic import model_validator
 
 from components.settings.adapt import AdaptSettings, AdaptTaskSettings
 from components.settings.checks import ChecksSettings
 from components.settings.cluster import ClusterSettings
 from components.settings.cost import BudgetSettings, CostSettings
-from components.settings.data import DataSettings
+from components.settings.data import CorpusSource, DataSettings
 from components.settings.derive import StackedSettings, StaticSettings
 from components.settings.distil import DistilSettings
 from components.settings.drift import DriftSettings
@@ -75,7 +78,7 @@ class Params(Section):
     #: N-gram language models.
     ngrams: NgramSettings = NgramSettings()
     #: Block name -> language model.
-    pretrain: dict[BlockName, PretrainSettings]
+    pretrain: dict[BlockName, PretrainSettings] = {}
     #: Block name -> word vectors from an encoder.
     static: dict[BlockName, StaticSettings] = {}
     #: Block name -> two encoders side by side.
@@ -87,7 +90,7 @@ class Params(Section):
     #: Tasks whose fine-tuned models are further initialisations of all other tasks.
     intermediate_tasks: list[BlockName] = []
     #: Block name -> fine-tuning.
-    finetune: dict[BlockName, FinetuneSettings]
+    finetune: dict[BlockName, FinetuneSettings] = {}
     #: Group name -> tasks that are also learned together.
     together: dict[BlockName, TogetherSettings] = {}
     #: Group name -> students that learn from the predictions of teachers.
@@ -110,6 +113,63 @@ class Params(Section):
     drift: DriftSettings = DriftSettings()
     #: What `headstart gc` deletes.
     gc: GcSettings = GcSettings()
+
+    @model_validator(mode="after")
+    def _adapted_from_general(self) -> Self:
+        own = [name for name, block in self.pretrain.items() if block.source is None]
+        if "adapted" in self.run.starts and self.data.general is None and own:
+            raise ValueError(
+                f"run.starts: without data.general, {own[0]} is pretrained on the text of the domain, so that there is "
+                "nothing to adapt; name general text, or remove adapted"
+            )
+        return self
+
+    @property
+    def learns_language(self) -> bool:
+        """Whether a language model is trained or adapted, for which text is tokenized."""
+        return any(block.source is None for block in self.pretrain.values()) or "adapted" in self.run.starts
+
+    @property
+    def reads_documents(self) -> bool:
+        """Whether fine-tuning, or an encoder that is computed from others, reads the domain corpus."""
+        free = [self.finetune[name].unlabelled for name in self.run.families if name in self.finetune]
+        sources = [one.source for one in free if one is not None] + [one.source for one in self.distil.values()]
+        return bool(self.static) or any(source != "task" for source in sources)
+
+    @property
+    def collects_texts(self) -> bool:
+        """Whether the domain corpus is made from the texts of the tasks and `data.unlabelled`."""
+        if self.data.domain is not None:
+            return False
+        learned = "adapted" in self.run.starts or (self.learns_language and self.data.general is None)
+        return learned or self.reads_documents
+
+    @property
+    def corpora(self) -> dict[str, CorpusSource]:
+        """The corpora of the run: `general` and `domain`, those that a stage reads."""
+        general, domain = self.data.general, self.data.domain
+        if self.collects_texts:
+            domain = CorpusSource(path=f"{self.run.out}/domain-texts", id="id")
+        named = {name: source for name, source in (("general", general), ("domain", domain)) if source is not None}
+        if self.learns_language or self.data.parallel or set(self.run.starts) - {"pretrained"}:
+            return named
+        return {name: source for name, source in named.items() if name == "domain" and self.reads_documents}
+
+    @property
+    def vocabularies(self) -> list[str]:
+        """The corpora of which vocabularies are learned."""
+        trains = self.learns_language or bool(self.data.parallel) or set(self.run.starts) - {"pretrained"}
+        return list(self.corpora) if trains else []
+
+    @property
+    def pretraining_corpus(self) -> str:
+        """The corpus on which language models are pretrained: the domain's if there is no general text."""
+        return "domain" if self.data.general is None else "general"
+
+    @property
+    def downstream_vocabulary(self) -> str:
+        """The corpus whose vocabulary the domain's text and the tasks are read with."""
+        return self.tokenizer.domain_vocabulary if self.data.general is not None else "domain"
 
     def block(self, name: str) -> Block | None:
         """The block of that name; None if there is none."""

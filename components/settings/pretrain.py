@@ -24,7 +24,8 @@ class PretrainSettings(Section):
     #: Published model that is imported instead of trained, in any form that `headstart import` reads. It determines
     #: the size, so `preset` and `model` must be empty.
     source: str | None = None
-    #: SHA-256 of the source, as `headstart check` prints it. The encoder is rebuilt when it changes.
+    #: SHA-256 of the source, as `headstart check` prints it. The encoder is rebuilt when it changes. null: the files
+    #: are not verified.
     digest: str | None = None
     #: Word vectors as text (word2vec, GloVe, fastText, or `headstart export --format vectors`) from which the embedding
     #: table starts; pieces are matched with its words. null: random. Not for character models.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Self
+
+from pydantic import Field, model_validator
 
 from components.settings.names import Folder, Start
 from components.settings.section import Section
@@ -13,11 +15,17 @@ class RunSettings(Section):
 
     #: Output folder of all stages, relative to the repository.
     out: Folder
-    #: Blocks of `pretrain` that are compared.
-    families: list[str] = Field(min_length=1)
+    #: Blocks of `pretrain` that are compared; none: models of words only.
+    families: list[str]
     #: Blocks of `data.tasks` that are learned.
     tasks: list[str] = Field(min_length=1)
     #: Initialisations of the encoder that are compared: random weights, pretrained, pretrained and adapted.
-    starts: list[Start] = Field(min_length=1)
+    starts: list[Start]
     #: Seed of pretraining and adaptation. Fine-tuning uses `data.tasks.<name>.seeds`.
     seed: int
+
+    @model_validator(mode="after")
+    def _a_start(self) -> Self:
+        if self.families and not self.starts:
+            raise ValueError("starts must name an initialisation: scratch, pretrained or adapted")
+        return self

@@ -103,10 +103,10 @@ class TaskSource(Section):
     #: split of a Hugging Face data set, or a folder of parallel files.
     format: Format | Literal["auto"] = "auto"
     #: One or more files below `path`, concatenated; `FILE#MEMBER` for a member of a JSON document. `dev: null`: no
-    #: dev, or with `selection: dev` a share of train (`dev_share`).
+    #: dev, or with `selection: dev` a share of train (`dev_share`). `test: null`: a share of train (`test_share`).
     train: str | list[str] = "train.jsonl"
     dev: str | list[str] | None = "dev.jsonl"
-    test: str | list[str] = "test.jsonl"
+    test: str | list[str] | None = "test.jsonl"
 
     #: Column of the text: classification, multilabel, regression, and choice (prompt or question).
     text: Column = "text"
@@ -190,6 +190,9 @@ class TaskSource(Section):
     seeds: list[int] = Field(default=[0, 1, 2], min_length=1)
     #: Share of train that becomes dev if `dev` is null and `selection` is dev.
     dev_share: Fraction = 0.1
+    #: Share of train that becomes test if `test` is null, by a hash of the text: a row stays where it is when others
+    #: are added. Of a label all of whose rows would be in test, all stay in train.
+    test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
     #: Maximum number of dev rows, the same for all runs; null: all. Dev is predicted at every evaluation.
     dev_rows: Positive | None = 1000
     #: Maximum number of test rows, the same for all runs; null: all.

@@ -15,7 +15,7 @@ class SubwordSettings(Section):
 
     #: Hugging Face folder of a published vocabulary; null: the vocabulary is learned.
     source: str | None = None
-    #: SHA-256 of the published tokenizer's files; `headstart check` prints it.
+    #: SHA-256 of the published tokenizer's files, as `headstart check` prints it; null: not verified.
     digest: str | None = None
     #: Number of pieces, special pieces included.
     vocabulary: Positive = 8000

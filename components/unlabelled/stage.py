@@ -38,7 +38,7 @@ class UnlabelledJob(Section):
         task: name of the task.
         key: of the settings in params.yaml, for messages.
         examples: output directory of the stage `examples`.
-        corpus: of the domain.
+        corpus: of the domain; None: there is none, because no block reads it.
         settings: number of texts and where they are from; None: no text without labels is used.
         output: directory to write.
     """
@@ -46,7 +46,7 @@ class UnlabelledJob(Section):
     task: str
     key: str
     examples: Path
-    corpus: Path
+    corpus: Path | None
     settings: UnlabelledSettings | None
     output: Path
 
@@ -71,7 +71,7 @@ def unlabelled(job: UnlabelledJob) -> Path:
         if source != "domain":
             sources.append("task")
             rows.append(read_split(job.examples, "train").fields)
-        if source != "task":
+        if source != "task" and job.corpus is not None:
             sources.append("domain")
             rows.append((text,) for text in corpus.read_documents(job.corpus))
         found = _distinct((fields for part in rows for fields in part), job.examples, most=job.settings.rows)

@@ -16,9 +16,8 @@ from components.settings.section import Section
 ROOT = Path(__file__).parents[2]
 #: Keys that are read under another name: file and expression that read them.
 OTHERWISE = {
-    ("DataSettings", "general"): ("pipeline/jobs/corpora.py", "getattr(params.data, corpus)"),
-    ("DataSettings", "domain"): ("pipeline/jobs/corpora.py", "getattr(params.data, corpus)"),
     ("TaskSource", "train_languages"): ("settings/tasks.py", "self.train_languages or"),
+    ("TokenizerSettings", "domain_vocabulary"): ("pipeline/jobs/corpora.py", "params.downstream_vocabulary"),
     ("NotifySettings", "webhook"): ("../flows/notify.py", "settings.webhook_address"),
     ("NotifySettings", "email"): ("../flows/notify.py", "settings.email_address"),
     ("NotifySettings", "sender"): ("../flows/notify.py", "settings.email_address"),

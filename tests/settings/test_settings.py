@@ -63,7 +63,7 @@ def test_all_problems_are_reported_at_once(raw: dict[str, Any], tmp_path: Path) 
     raw["ingest"]["heldout"] = "much"
     raw["pretrain"]["ulmfit"]["training"]["rat"] = 1
     raw["pretrain"]["ulmfit"]["tokenizer"] = "char"
-    del raw["adapt"]["ulmfit"]["training"]["rate"]
+    del raw["data"]["tasks"]["aws-code"]["path"]
     found = problems(raw, tmp_path)
     for expected in [
         "run.familys: unknown key; did you mean 'families'?",
@@ -71,7 +71,7 @@ def test_all_problems_are_reported_at_once(raw: dict[str, Any], tmp_path: Path) 
         "ingest.heldout: must be a valid number, unable to parse string as a number (found 'much')",
         "pretrain.ulmfit.training.rat: unknown key; did you mean 'rate'?",
         "pretrain.ulmfit.tokenizer: unknown name 'char'; known: wordpiece",
-        "adapt.ulmfit.training.rate: missing",
+        "data.tasks.aws-code.path: missing",
     ]:
         assert expected in found
     assert len(found) == 6
@@ -88,9 +88,9 @@ def test_translation_pairs_need_both_corpora(raw: dict[str, Any], tmp_path: Path
 
 
 def test_a_family_without_its_sections_is_an_error(raw: dict[str, Any], tmp_path: Path) -> None:
-    raw["run"]["families"] = ["ulmfit", "bert"]
+    raw["run"]["families"] = ["ulmfit", "tiny"]
     assert problems(raw, tmp_path) == [
-        f"run.families ({section}): unknown name 'bert'; known: ulmfit" for section in ("pretrain", "adapt", "finetune")
+        f"run.families ({section}): unknown name 'tiny'; known: ulmfit" for section in ("pretrain", "adapt", "finetune")
     ]
 
 

@@ -277,7 +277,8 @@ def test_a_published_vocabulary_is_imported_and_counted(tmp_path: Path, write_co
     assert loaded.pieces[5:] == ["the", "name", "##s"]
     assert loaded.frequencies is not None
     assert loaded.frequencies.tolist() == [0, 0, 0, 2, 0, 2, 2, 1]
-    with pytest.raises(ArtifactError, match=f"its tokenizer is {vocabulary_digest(folder)}, expected None"):
-        train_tokenizer(job("wordpiece", None))
+    assert load_tokenizer(train_tokenizer(job("wordpiece", None))).pieces == loaded.pieces
+    with pytest.raises(ArtifactError, match=f"its tokenizer is {vocabulary_digest(folder)}, expected 00"):
+        train_tokenizer(job("wordpiece", "00"))
     with pytest.raises(ArtifactError, match="its tokenizer is of kind 'wordpiece', not 'bpe'"):
         train_tokenizer(job("bpe", vocabulary_digest(folder)))

@@ -7,6 +7,7 @@ that a stage reads and writes are in dvc.yaml too; a test compares them.
 from components.pipeline.jobs.common import CORPORA, PARALLEL, WHOLE, Arguments, out
 from components.pipeline.jobs.corpora import (
     checks,
+    domain_texts,
     ingest,
     ingest_parallel,
     ngrams,
@@ -46,6 +47,7 @@ __all__ = [
     "checks",
     "distil",
     "distil_texts",
+    "domain_texts",
     "evaluate",
     "examples",
     "finetune",

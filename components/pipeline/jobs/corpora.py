@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from components.pipeline.jobs.common import CORPORA, PARALLEL, WHOLE, Arguments, out
+from components.pipeline.jobs.common import PARALLEL, WHOLE, Arguments, out
 from components.settings.params import Params
 from components.settings.tokenizer import TokenizerSettings
 
 
 def checks(params: Params) -> dict[str, Arguments]:
     """The single job."""
-    corpora = {corpus: getattr(params.data, corpus) for corpus in CORPORA}
+    # Texts of the tasks are checked as rows of these.
+    corpora = {corpus: source for corpus, source in params.corpora.items() if getattr(params.data, corpus) is not None}
+    corpora |= {f"unlabelled-{number}": source for number, source in enumerate(params.data.unlabelled)}
     pairs = {f"{corpus}-{PARALLEL}": source for corpus, source in params.data.parallel.items()}
     return {
         WHOLE: {
@@ -21,16 +23,34 @@ def checks(params: Params) -> dict[str, Arguments]:
     }
 
 
+def domain_texts(params: Params) -> dict[str, Arguments]:
+    """One job per task of the run and entry of `data.unlabelled`, if the domain corpus is made from them."""
+    if not params.collects_texts:
+        return {}
+    sources = dict.fromkeys(params.run.tasks) | {
+        f"unlabelled-{number}": source for number, source in enumerate(params.data.unlabelled)
+    }
+    return {
+        name: {
+            "name": name,
+            "examples": {task: out(params, "examples", task) for task in params.run.tasks},
+            "unlabelled": source,
+            "output": out(params, "domain-texts", name),
+        }
+        for name, source in sources.items()
+    }
+
+
 def ingest(params: Params) -> dict[str, Arguments]:
     """One job per corpus."""
     return {
         corpus: {
             "name": corpus,
-            "source": getattr(params.data, corpus),
+            "source": source,
             "settings": params.ingest,
             "output": out(params, "corpus", corpus),
         }
-        for corpus in CORPORA
+        for corpus, source in params.corpora.items()
     }
 
 
@@ -57,7 +77,7 @@ def tokenizer(params: Params) -> dict[str, Arguments]:
             "kind": kind,
             "settings": _tokenizer_settings(params, kind),
         }
-        for corpus in CORPORA
+        for corpus in params.vocabularies
         for kind in params.tokenizer.kinds
     }
 
@@ -91,7 +111,7 @@ def tokenize(params: Params) -> dict[str, Arguments]:
             "tokenizer": out(params, "tokenizer", f"{_vocabulary(params, corpus)}-{kind}"),
             "output": out(params, "tokens", f"{corpus}-{kind}"),
         }
-        for corpus in CORPORA
+        for corpus in params.vocabularies
         for kind in params.tokenizer.kinds
     }
 
@@ -110,7 +130,7 @@ def tokenize_parallel(params: Params) -> dict[str, Arguments]:
 
 def _vocabulary(params: Params, corpus: str) -> str:
     """The corpus on which the vocabulary of `corpus` is trained."""
-    return params.tokenizer.domain_vocabulary if corpus == "domain" else corpus
+    return params.downstream_vocabulary if corpus == "domain" else corpus
 
 
 def ngrams(params: Params) -> dict[str, Arguments]:
@@ -129,10 +149,10 @@ def ngrams(params: Params) -> dict[str, Arguments]:
                     "batch_size": block.training.batch_size,
                     "window": block.training.window,
                 }
-                for name, block in (params.pretrain if corpus == "general" else params.adapt).items()
+                for name, block in (params.pretrain if corpus == params.pretraining_corpus else params.adapt).items()
                 if params.pretrain[name].tokenizer == kind
             },
         }
-        for corpus in CORPORA
+        for corpus in params.vocabularies
         for kind in params.tokenizer.kinds
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from components.pipeline.jobs.common import PARALLEL, Arguments, out
 from components.settings.names import TASK_ADAPTED
 from components.settings.params import Params
@@ -13,8 +15,8 @@ def pretrain(params: Params) -> dict[str, Arguments]:
         name: {
             "name": name,
             "family": settings.family or name,
-            "tokens": out(params, "tokens", f"general-{settings.tokenizer}"),
-            "tokenizer": out(params, "tokenizer", f"general-{settings.tokenizer}"),
+            "tokens": _of(params, "tokens", params.pretraining_corpus, settings.tokenizer),
+            "tokenizer": _of(params, "tokenizer", params.pretraining_corpus, settings.tokenizer),
             "output": out(params, "encoder", name, "pretrained"),
             "preset": settings.preset,
             "model": settings.model,
@@ -38,9 +40,11 @@ def adapt(params: Params) -> dict[str, Arguments]:
             "family": params.pretrain[name].family or name,
             "pretrained": out(params, "encoder", name, "pretrained"),
             "tokens": out(params, "tokens", f"domain-{kind}"),
-            "tokenizer": out(params, "tokenizer", f"{params.tokenizer.domain_vocabulary}-{kind}"),
-            "general_tokens": out(params, "tokens", f"general-{kind}"),
-            "general_corpus": out(params, "corpus", "general-parallel" if kind == PARALLEL else "general"),
+            "tokenizer": out(params, "tokenizer", f"{params.downstream_vocabulary}-{kind}"),
+            "general_tokens": _of(params, "tokens", "general", kind),
+            "general_corpus": None
+            if params.data.general is None
+            else out(params, "corpus", "general-parallel" if kind == PARALLEL else "general"),
             "output": out(params, "encoder", name, "adapted"),
             "training": settings.training,
             "replay": settings.replay,
@@ -58,7 +62,7 @@ def task_tokens(params: Params) -> dict[str, Arguments]:
     return {
         f"{task}-{kind}": {
             "examples": out(params, "examples", task),
-            "tokenizer": out(params, "tokenizer", f"{params.tokenizer.domain_vocabulary}-{kind}"),
+            "tokenizer": out(params, "tokenizer", f"{params.downstream_vocabulary}-{kind}"),
             "output": out(params, "task-tokens", task, kind),
         }
         for task in params.adapt_task
@@ -96,7 +100,7 @@ def scratch(params: Params) -> dict[str, Arguments]:
     return {
         name: {
             "family": settings.family or name,
-            "tokenizer": out(params, "tokenizer", f"{params.tokenizer.domain_vocabulary}-{settings.tokenizer}"),
+            "tokenizer": _of(params, "tokenizer", params.downstream_vocabulary, settings.tokenizer),
             "output": out(params, "encoder", name, "scratch"),
             "preset": settings.preset,
             "model": settings.model,
@@ -139,3 +143,8 @@ def stacked(params: Params, start: str) -> dict[str, Arguments]:
         for name, settings in params.stacked.items()
         if start != "adapted" or all(one in params.adapt for one in params.origins(name) if one in params.pretrain)
     }
+
+
+def _of(params: Params, folder: str, corpus: str, kind: str) -> Path | None:
+    """Tokens or vocabulary of a corpus; None if the run has none."""
+    return out(params, folder, f"{corpus}-{kind}") if corpus in params.vocabularies else None

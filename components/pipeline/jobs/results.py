@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from components.pipeline.jobs.common import CORPORA, PARALLEL, WHOLE, Arguments, out
+from components.pipeline.jobs.common import PARALLEL, WHOLE, Arguments, out
 from components.pipeline.jobs.tasks import starts_of, students_of
 from components.settings.names import FROM
 from components.settings.params import Params
@@ -25,6 +25,7 @@ def report(params: Params) -> dict[str, Arguments]:
             "families": params.run.families,
             "tasks": params.run.tasks,
             "starts": params.run.starts,
+            "corpora": list(params.corpora),
             "adapt_task": list(params.adapt_task),
             "parents": _parents(params),
             "data": _data(params),
@@ -90,7 +91,12 @@ def _students(params: Params) -> dict[str, list[str]]:
 
 def _data(params: Params) -> dict[str, Path]:
     """Output (relative to the run's folder) of each stage that reads raw data -> path of the data."""
-    corpora = {f"corpus/{corpus}": getattr(params.data, corpus).path for corpus in CORPORA}
+    corpora = {
+        f"corpus/{corpus}": source.path
+        for corpus, source in params.corpora.items()
+        if getattr(params.data, corpus) is not None
+    }
+    corpora |= {f"domain-texts/{number}": source.path for number, source in enumerate(params.data.unlabelled)}
     parallel = {f"corpus/{corpus}-{PARALLEL}": source.path for corpus, source in params.data.parallel.items()}
     tasks = {f"examples/{task}": params.data.tasks[task].path for task in params.run.tasks}
     return {name: Path(path) for name, path in (corpora | parallel | tasks).items()}

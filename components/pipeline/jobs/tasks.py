@@ -87,7 +87,7 @@ def unlabelled(params: Params) -> dict[str, Arguments]:
             "task": task,
             "key": f"finetune.{family}.unlabelled",
             "examples": out(params, "examples", task),
-            "corpus": out(params, "corpus", "domain"),
+            "corpus": out(params, "corpus", "domain") if "domain" in params.corpora else None,
             "settings": params.finetune[family].unlabelled,
             "output": out(params, "unlabelled", task, family),
         }
@@ -103,7 +103,7 @@ def distil_texts(params: Params) -> dict[str, Arguments]:
             "task": task,
             "key": f"distil.{group}",
             "examples": out(params, "examples", task),
-            "corpus": out(params, "corpus", "domain"),
+            "corpus": out(params, "corpus", "domain") if "domain" in params.corpora else None,
             "settings": UnlabelledSettings(source=settings.source, rows=settings.rows),
             "output": out(params, "distilled", task, group, "texts"),
         }
@@ -265,7 +265,7 @@ def _leakage(
         "task": task,
         "examples": out(params, "examples", task),
         "others": {name: out(params, "examples", name) for name in others if name != task},
-        "corpus": out(params, "corpus"),
+        "corpus": out(params, "corpus") if params.corpora else None,
         "systems": {system: _seen(params, task, *key, others) for key, system in systems.items()} | baselines,
         "unknown": {system: published for key, system in systems.items() if (published := _published(params, *key))},
         "settings": params.leakage,
@@ -296,13 +296,17 @@ def _seen(params: Params, task: str, family: str, start: str, others: Sequence[s
     block = params.block(family)
     assert block is not None  # the settings are checked when they are loaded
     suffix = f"-{PARALLEL}" if block.tokenizer == PARALLEL else ""
+    first = params.pretraining_corpus
     corpora = {
         "scratch": (),
-        "pretrained": ("general",),
-        "adapted": ("general", "domain"),
-        TASK_ADAPTED: ("general", "domain"),
+        "pretrained": (first,),
+        "adapted": (first, "domain"),
+        TASK_ADAPTED: (first, "domain"),
     }[start.partition(WITH)[0].partition(AFTER)[0].partition(FROM)[0]]
-    read = [f"corpus/{corpus}{suffix}" for corpus in corpora if corpus != "general" or not block.published]
+    if block.published:
+        # An imported encoder has not been pretrained here.
+        corpora = corpora[1:]
+    read = [f"corpus/{corpus}{suffix}" for corpus in dict.fromkeys(corpora)]
     free = params.finetune[family].unlabelled
     if free is not None and free.source != "task" and WITH not in start and "corpus/domain" not in read:
         read.append("corpus/domain")

@@ -60,7 +60,7 @@ def examples_of(
     Args:
         name: of the task.
         source: its block in params.yaml.
-        rows: split -> rows; `dev` is missing if it has no files.
+        rows: split -> rows; `dev` and `test` are missing if they have no files.
         labels: names of the labels.
         target: row -> target as numbers.
         every_label: whether each label must remain in train (the target is then the index of a label).
@@ -76,9 +76,13 @@ def examples_of(
     counts = dict(counts or {})
     _refuse_twin_ids(rows)
     splits = dict(rows)
+    if "test" not in splits:
+        label = target if every_label else None
+        splits["train"], splits["test"] = _test_apart(splits["train"], source, group or key, label, block)
+        counts["test_rows_held_out"] = len(splits["test"])
     if isinstance(source.languages, dict):
         # Files without a column of slices: the slices of test are the languages of its files.
-        splits["test"] = [replace(row, slice=source.language_of(row.position.path)) for row in rows.get("test", [])]
+        splits["test"] = [replace(row, slice=source.language_of(row.position.path)) for row in splits["test"]]
     if "dev" not in splits and source.selection == "budget":
         # No choice is made on dev, and its labels would be missing in train.
         splits["dev"] = []
@@ -157,6 +161,47 @@ def _dev_apart(train: list[Row], share: float, group: Callable[[Row], str], bloc
         raise DataError(
             f"{block}.dev_share: {share} of {len(train)} rows leaves {'no' if all(flags) else 'all'} rows for train; "
             f"name a dev file ({block}.dev) or choose another share"
+        )
+    return (
+        [row for row, flag in zip(train, flags, strict=True) if not flag],
+        [row for row, flag in zip(train, flags, strict=True) if flag],
+    )
+
+
+def _test_apart(
+    train: list[Row],
+    source: TaskSource,
+    group: Callable[[Row], str],
+    target: Callable[[Row], Sequence[float]] | None,
+    block: str,
+) -> tuple[list[Row], list[Row]]:
+    """Split off about `test_share` of train as test by a hash of the row's group, another than that of dev.
+
+    Args:
+        train: the rows.
+        source: of the task.
+        group: row -> group, all of whose rows are in the same split.
+        target: row -> its label; labels all of whose rows would be in test stay in train. None: rows have no label.
+        block: of the task in params.yaml.
+
+    Raises:
+        DataError: no row is left for train or for test.
+    """
+    bound = source.test_share * 2**64
+
+    def chosen(row: Row) -> bool:
+        digest = hashlib.blake2b(group(row).encode(), digest_size=8, person=b"test").digest()
+        return int.from_bytes(digest, "little") < bound
+
+    flags = [chosen(row) for row in train]
+    if target is not None:
+        labels = [int(target(row)[0]) for row in train]
+        left = {label for label, flag in zip(labels, flags, strict=True) if not flag}
+        flags = [flag and label in left for label, flag in zip(labels, flags, strict=True)]
+    if all(flags) or not any(flags):
+        raise DataError(
+            f"{block}.test_share: {source.test_share} of {len(train)} rows leaves {'no' if all(flags) else 'all'} rows "
+            f"for train; name a test file ({block}.test), add rows or choose another share"
         )
     return (
         [row for row, flag in zip(train, flags, strict=True) if not flag],

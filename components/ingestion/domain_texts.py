@@ -1,0 +1,105 @@
+"""The stage `domain-texts`: the domain corpus of a run that names none.
+
+It holds the texts of the train splits without their labels, and the texts of `data.unlabelled`. Texts that are also in
+dev or test of a task of the run are left out, so that no model learns from them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from components.artifacts import writing
+from components.formats.lines import Reading
+from components.formats.textkey import text_key
+from components.ingestion.readers import raw_files, read_texts
+from components.settings.data import CorpusSource
+from components.settings.section import Section
+from components.tasks.data import Fields
+from components.tasks.examples import read_facts, read_split
+
+KIND: Final = "domain-texts"
+FILE: Final = "texts.jsonl"
+#: Splits whose texts are left out.
+HELD_OUT: Final = ("dev", "test")
+
+
+class DomainTextsJob(Section):
+    """Inputs of the stage, for the texts of one task or one entry of `data.unlabelled`.
+
+    Attributes:
+        name: of the task or the entry, for ids and messages.
+        examples: task -> output directory of the stage `examples`.
+        unlabelled: text without labels; None: the texts of the train split of the task `name`.
+        output: directory to write; texts.jsonl has the columns text and id.
+    """
+
+    name: str
+    examples: dict[str, Path]
+    unlabelled: CorpusSource | None
+    output: Path
+
+
+def domain_texts(job: DomainTextsJob) -> Path:
+    """Write the texts; returns the directory.
+
+    Raises:
+        ArtifactError: the examples are incomplete or damaged.
+        DataError: a file of `unlabelled` is missing or damaged.
+    """
+    kinds = {task: read_facts(directory).kind for task, directory in job.examples.items()}
+    held = {
+        text_key(text)
+        for task, directory in job.examples.items()
+        for split in HELD_OUT
+        for fields in read_split(directory, split).fields
+        for text in texts_of(kinds[task], fields)
+    }
+    rows: Iterable[tuple[str, str]]
+    if job.unlabelled is None:
+        train = read_split(job.examples[job.name], "train")
+        rows = (
+            (text, f"{job.name}:{row_id}")
+            for fields, row_id in zip(train.fields, train.ids, strict=True)
+            for text in texts_of(kinds[job.name], fields)
+        )
+    else:
+        rows = _documents(job.unlabelled)
+    with writing(job.output, kind=KIND) as draft:
+        counts = _write(draft.path / FILE, rows, held)
+        (draft.path / "metrics.json").write_text(json.dumps(counts) + "\n", encoding="utf-8")
+    print(
+        f"domain-texts {job.name}: {counts['texts']:,} texts, {counts['held_out']:,} left out that are in dev or test"
+    )
+    return job.output
+
+
+def texts_of(kind: str, fields: Fields) -> list[str]:
+    """The texts of one row that are documents of the domain."""
+    if kind == "tagging":
+        return [" ".join(fields)]
+    if kind == "questions":
+        return [fields[1]]
+    return list(fields[:1] if kind == "choice" else fields)
+
+
+def _documents(source: CorpusSource) -> Iterator[tuple[str, str]]:
+    """(text, id) of the documents of raw text."""
+    files, _ = raw_files(Path(source.path))
+    for path in files:
+        for number, text, row_id in read_texts(path, source, Reading()):
+            yield text, row_id or f"{path.name}:{number}"
+
+
+def _write(path: Path, rows: Iterable[tuple[str, str]], held: set[str]) -> dict[str, int]:
+    """Write the rows whose text is not held out; returns the numbers of both."""
+    counts = {"texts": 0, "held_out": 0}
+    with path.open("w", encoding="utf-8") as file:
+        for text, row_id in rows:
+            is_held = text_key(text) in held
+            counts["held_out" if is_held else "texts"] += 1
+            if not is_held:
+                file.write(json.dumps({"text": text, "id": row_id}, ensure_ascii=False) + "\n")
+    return counts

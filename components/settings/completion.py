@@ -1,0 +1,330 @@
+"""Defaults that depend on other settings, on the files of a task, or on the place of the settings file.
+
+Constant defaults are in the classes of the sections. Here are those that have to be computed: which models, tasks and
+initialisations a run covers, how an imported encoder is used, which splits a task has. Nothing is read but the names of
+files and the small JSON files of an imported encoder.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from components.settings.registry import find_repository
+from components.settings.tasks import SPLITS
+
+#: Family -> kind of its tokenizer: the first of `ModelFamily.tokenizers`.
+TOKENIZERS: Final = {
+    "ulmfit": "wordpiece",
+    "bert": "wordpiece",
+    "flair": "char",
+    "elmo": "open_word",
+    "gpt": "bpe",
+    "roberta": "bpe",
+    "albert": "wordpiece",
+    "electra": "wordpiece",
+    "word2vec": "word",
+    "glove": "word",
+    "fasttext": "open_word",
+    "cove": "parallel",
+    "transformer-xl": "wordpiece",
+    "xlnet": "wordpiece",
+}
+#: `model_type` of a Hugging Face folder -> family, where the names differ.
+MODEL_TYPES: Final = {"openai-gpt": "gpt", "gpt2": "gpt"}
+#: Kinds of tokenizers that can be those of an imported model.
+_PUBLISHED: Final = ("wordpiece", "bpe", "unigram")
+#: The model that is trained if text is given and no model: that of `make run`.
+OWN: Final = "ulmfit"
+_OWN_MODEL: Final = {"embedding": 320, "hidden": 640, "layers": 2, "static": 320}
+#: Budget of a training in tokens.
+_TOKENS: Final = 3_000_000
+#: Rates at which a family of this size learns (experiments/bakeoff); other families have the rate of Transformers.
+_RATES: Final = {
+    "ulmfit": 0.0085,
+    "elmo": 0.008,
+    "flair": 0.004,
+    "cove": 0.006,
+    "word2vec": 0.015,
+    "fasttext": 0.015,
+    "glove": 0.1,
+}
+_TRANSFORMER_RATE: Final = 0.001
+#: An imported model is adapted with a smaller rate.
+_IMPORTED_RATE: Final = 0.0003
+#: How an imported encoder learns a task: benchmarks/comparison/headstart.py.
+_IMPORTED: Final = {
+    "method": "auto",
+    "words": "auto",
+    "layers": "last",
+    "pooling": "mean",
+    "pairs": "apart",
+    "head_penalties": [0.3, 1.0, 3.0, 10.0, 30.0, 100.0],
+    "discriminative": 1.2,
+    "unfreeze_epochs": 0,
+    "epochs": 4,
+    "min_steps": 60,
+    "evaluations": 3,
+}
+_IMPORTED_TRAINING: Final = {"rate": 0.00005, "schedule": "slanted_triangular", "batch_size": 16}
+#: How an own language model learns a task: params.yaml of the repository.
+_TRAINED: Final = {
+    "words": "auto",
+    "layers": "all",
+    "pooling": "lead",
+    "head_dropout": 0.0,
+    "head_steps": 100,
+    "head_penalties": [30.0, 100.0, 300.0, 1000.0],
+    "epochs": 5,
+    "min_steps": 40,
+    "evaluations": 2,
+}
+_TRAINED_TRAINING: Final = {"rate": 0.0005, "schedule": "slanted_triangular", "batch_size": 16}
+
+
+@dataclass
+class Completed:
+    """Settings with the computed defaults.
+
+    Attributes:
+        raw: the content of the file, completed.
+        reasons: dotted key -> from what the value is computed.
+    """
+
+    raw: dict[str, Any]
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def fill(self, keys: tuple[str, ...], value: Any, reason: str) -> None:
+        """Set a key, or the missing keys of a section, and record the reason. A key that the file sets to null stays
+        null."""
+        *path, last = keys
+        section = self.raw
+        for key in path:
+            if section.get(key) is None:
+                section[key] = {}
+            section = section[key]
+            if not isinstance(section, dict):
+                return  # reported as an invalid value
+        if isinstance(value, Mapping) and isinstance(section.get(last), dict):
+            for key, inner in value.items():
+                self.fill((*keys, key), inner, reason)
+        elif last not in section or (isinstance(value, Mapping) and section[last] is None):
+            section[last] = dict(value) if isinstance(value, Mapping) else value
+            self.reasons[".".join(keys)] = reason
+
+    def at(self, *keys: str) -> Any:
+        """A value; an empty dict if there is none."""
+        value: Any = self.raw
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        return {} if value is None else value
+
+    def blocks(self, *keys: str) -> dict[str, Any]:
+        """A section of named blocks; empty if it is not one, which is reported when it is validated."""
+        found = self.at(*keys)
+        return {str(name): block for name, block in found.items()} if isinstance(found, dict) else {}
+
+
+def complete(raw: Mapping[str, Any], *, file: Path) -> Completed:
+    """The settings with all computed defaults.
+
+    Args:
+        raw: the content of the settings file.
+        file: its path; paths in it are relative to the root of its repository.
+    """
+    root = find_repository(file.resolve().parent)
+    done = Completed(_copied(raw))
+    _complete_tasks(done, root or Path())
+    _complete_run(done, file, root)
+    _complete_models(done, root or Path())
+    _complete_tokenizer(done)
+    for section in ("ingest", "evaluate"):
+        if done.raw.get(section) is None:
+            done.raw[section] = {}
+    return done
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copied(inner) for key, inner in value.items()}
+    return [_copied(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _complete_tasks(done: Completed, root: Path) -> None:
+    for name, task in done.blocks("data", "tasks").items():
+        if not isinstance(task, dict):
+            continue
+        keys = ("data", "tasks", name)
+        done.fill((*keys, "budgets"), ["all"], "all labels are used")
+        for split in SPLITS[1:]:
+            if split in task:
+                continue
+            expected, folder = _name_of(split, task.get("train", "train.jsonl")), root / str(task.get("path", ""))
+            if (folder / expected).exists() or not folder.exists():
+                done.fill((*keys, split), expected, "a file of the folder")
+            else:
+                held = {"dev": "choices are made by cross-validation", "test": "a share of train (test_share)"}[split]
+                done.fill((*keys, split), None, f"there is no {expected}; {held}")
+
+
+def _name_of(split: str, train: Any) -> str:
+    """The name that a split's file has by default: `test.csv` beside `train.csv`."""
+    name = str(train[0] if isinstance(train, list) and train else train)
+    return name.replace("train", split, 1) if "train" in name and "#" not in name else f"{split}.jsonl"
+
+
+def _complete_run(done: Completed, file: Path, root: Path | None) -> None:
+    folder = file.resolve().parent
+    inside = root is not None and folder != root
+    place = f"artifacts/{folder.name}" if inside else "artifacts"
+    done.fill(("run", "out"), place, "the folder of the settings file" if inside else "the default folder")
+    done.fill(("run", "seed"), 0, "the default seed")
+    done.fill(("run", "tasks"), list(done.blocks("data", "tasks")), "all of data.tasks")
+    named = [name for section in ("pretrain", "static", "stacked") for name in done.blocks(section)]
+    text = [key for key in ("general", "domain", "unlabelled") if done.at("data", key)]
+    if not named and "families" not in done.at("run") and text:
+        done.fill(("pretrain", OWN), {}, f"data.{text[0]} is text to learn a language model from")
+        named = [OWN]
+    models = ", ".join(f"{section}.*" for section in ("pretrain", "static", "stacked") if done.blocks(section))
+    why = f"all of {models}" if named else "neither a model (pretrain) nor text for one: words models only"
+    done.fill(("run", "families"), named, why)
+    for name in _texts(done.at("run", "families")):
+        if name in TOKENIZERS and name not in named:
+            done.fill(("pretrain", name), {}, f"run.families names {name}")
+    if "starts" not in done.at("run"):
+        starts, why = _starts(done)
+        done.fill(("run", "starts"), starts, why)
+
+
+def _starts(done: Completed) -> tuple[list[str], str]:
+    """Initialisations that the given models and texts allow."""
+    blocks = done.blocks("pretrain")
+    own = [name for name, block in blocks.items() if not _source(block)]
+    if not done.at("run", "families"):
+        return [], "no language model"
+    if not own:
+        return ["pretrained"], "the encoders are imported"
+    if not done.at("data", "general"):
+        return ["scratch", "pretrained"], "no data.general: the domain's text is the text of pretraining"
+    if done.at("data", "domain") or done.at("data", "unlabelled"):
+        return ["scratch", "pretrained", "adapted"], "data.general, and text of the domain"
+    return ["scratch", "pretrained"], "data.general, and no text of the domain but that of the tasks"
+
+
+def _complete_models(done: Completed, root: Path) -> None:
+    starts, families = _texts(done.at("run", "starts")), _texts(done.at("run", "families"))
+    run = {one for name in families for one in (name, *_origins(done, name))}
+    for name, block in done.blocks("pretrain").items():
+        if block is None or block == {}:
+            if name == OWN:
+                done.fill(("pretrain", name, "model"), _OWN_MODEL, "the size of make run")
+                done.fill(("pretrain", name, "training"), {"vectors": True}, "the recipe of make run")
+            else:
+                done.raw["pretrain"][name] = {}
+            block = done.raw["pretrain"][name]
+        if not isinstance(block, dict):
+            continue
+        source = _source(block)
+        if source and "family" not in block and name not in TOKENIZERS:
+            kind = _json(root / source / "config.json").get("model_type")
+            if isinstance(kind, str):
+                done.fill(("pretrain", name, "family"), MODEL_TYPES.get(kind, kind), f"model_type of {source}")
+        family = str(block.get("family") or name)
+        done.fill(("pretrain", name, "tokenizer"), TOKENIZERS.get(family, "wordpiece"), f"the usual one of {family}")
+        _complete_training(done, ("pretrain", name, "training"), family=family, imported=bool(source))
+        if "adapted" in starts and name in run and name not in done.blocks("adapt"):
+            done.fill(("adapt", name), {}, "run.starts has adapted")
+            if not source and isinstance(training := block.get("training"), dict):
+                done.fill(("adapt", name, "training"), _copied(training), f"pretrain.{name}.training")
+    for name, block in done.blocks("adapt").items():
+        made = done.at("pretrain", name)
+        if isinstance(block, dict | None) and isinstance(made, dict) and made:
+            family = str(made.get("family") or name)
+            _complete_training(done, ("adapt", name, "training"), family=family, imported=bool(_source(made)))
+    for name in families:
+        if any(name in done.blocks(section) for section in ("pretrain", "static", "stacked")):
+            _complete_finetune(done, name, root)
+
+
+def _complete_training(done: Completed, keys: tuple[str, ...], *, family: str, imported: bool) -> None:
+    given = done.at(*keys)
+    if not isinstance(given, dict):
+        return
+    if "tokens" not in given and "seconds" not in given:
+        done.fill((*keys, "tokens"), _TOKENS, "the default budget")
+    done.fill((*keys, "batch_size"), 32, "the default")
+    rate = _IMPORTED_RATE if imported else _RATES.get(family, _TRANSFORMER_RATE)
+    done.fill((*keys, "rate"), rate, f"the usual rate of {family}" + (", imported" if imported else ""))
+
+
+def _complete_finetune(done: Completed, name: str, root: Path) -> None:
+    """Fill in the recipe. A block that names rate and batch size has been written in full: its other keys are those of
+    the class."""
+    given = done.at("finetune", name)
+    if not isinstance(given, dict) or not isinstance(given.get("training", {}), dict | None):
+        return
+    if {"rate", "batch_size"} <= (given.get("training") or {}).keys():
+        return
+    origins = [name, *_origins(done, name)]
+    sources = [source for one in origins if (source := _source(done.at("pretrain", one)))]
+    recipe: dict[str, Any] = dict(_IMPORTED if sources else _TRAINED)
+    why = f"recipe for imported encoders ({sources[0]})" if sources else "recipe for trained language models"
+    if sources and not done.at("static", name) and _normalised(root / sources[0]):
+        recipe["unit_length"] = True
+    for key, value in recipe.items():
+        if key == "pairs" and given.get("reader", "none") == "biattentive":
+            continue
+        done.fill(("finetune", name, key), value, why)
+    done.fill(("finetune", name, "training"), _IMPORTED_TRAINING if sources else _TRAINED_TRAINING, why)
+
+
+def _origins(done: Completed, name: str) -> list[str]:
+    """The blocks that a computed block is made of."""
+    parts = [done.at("static", name, "teacher"), *_texts(done.at("stacked", name, "of"))]
+    found = [part for part in parts if isinstance(part, str) and part != name]
+    return found + [one for part in found if part in done.blocks("stacked") for one in _origins(done, part)][:9]
+
+
+def _complete_tokenizer(done: Completed) -> None:
+    if done.raw.get("tokenizer") is None:
+        done.raw["tokenizer"] = {}
+    kinds = [block.get("tokenizer") for block in done.blocks("pretrain").values() if isinstance(block, dict)]
+    kinds = list(dict.fromkeys(kind for kind in kinds if isinstance(kind, str) and kind != "parallel"))
+    if kinds:
+        done.fill(("tokenizer", "kinds"), kinds, "the tokenizers of pretrain.*")
+    if not done.at("data", "domain") and not done.at("data", "unlabelled") and done.at("data", "general"):
+        done.fill(("tokenizer", "domain_vocabulary"), "general", "there is no text of the domain but that of the tasks")
+    # An imported model that is adapted reads the domain's text with its own vocabulary.
+    for kind in (kind for kind in kinds if kind in _PUBLISHED and "adapted" in _texts(done.at("run", "starts"))):
+        blocks = [block for block in done.blocks("pretrain").values() if block.get("tokenizer") == kind]
+        sources = {_source(block) for block in blocks}
+        if not done.at("data", "general") and len(sources) == 1 and (source := sources.pop()):
+            done.fill(("tokenizer", kind, "source"), source, "the imported model")
+
+
+def _source(block: Any) -> str:
+    """The imported model of a block of `pretrain`; empty if there is none."""
+    source = block.get("source") if isinstance(block, dict) else None
+    return source if isinstance(source, str) else ""
+
+
+def _normalised(folder: Path) -> bool:
+    """Whether a folder of sentence-transformers scales its vectors to length 1."""
+    found = _json(folder / "modules.json", like=list)
+    return any(str(module.get("type", "")).endswith(".Normalize") for module in found if isinstance(module, dict))
+
+
+def _json(path: Path, like: type = dict) -> Any:
+    """A JSON file of an imported model; empty if it cannot be read, which `headstart check` reports."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return like()
+    return found if isinstance(found, like) else like()
+
+
+def _texts(values: Any) -> list[str]:
+    return [value for value in values if isinstance(value, str)] if isinstance(values, Iterable) else []

@@ -1,0 +1,146 @@
+"""Defaults that are computed from other settings and from the files of a task."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from components.errors import ConfigError
+from components.models import FAMILIES
+from components.pipeline.jobs import PARALLEL
+from components.pipeline.stages import STAGES
+from components.settings.completion import MODEL_TYPES, TOKENIZERS
+from components.settings.loading import load_params, resolve
+
+TASK = {"path": "data", "train": "train.csv", "text": "text", "label": "label"}
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """write(settings) -> the path of params.yaml in an empty project with the file data/train.csv."""
+    (tmp_path / ".dvc").mkdir()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/train.csv").write_text("text,label\na,b\n")
+    monkeypatch.chdir(tmp_path)
+
+    def written(settings: dict[str, Any]) -> Path:
+        file = tmp_path / "params.yaml"
+        file.write_text(yaml.safe_dump({"data": {"tasks": {"mood": TASK}}} | settings))
+        return file
+
+    return written
+
+
+def stages(file: Path) -> set[str]:
+    params = load_params(file)
+    return {f"{name}@{item}" if item else name for name, stage in STAGES.items() for item in stage.items(params)}
+
+
+OF_WORDS = {"identity", "examples@mood", "checks", "baseline@mood", "evaluate@mood", "leakage@mood"}
+OF_WORDS |= {"report", "register", "promote"}
+
+
+def test_labels_alone_are_a_run_of_words_models(write: Any) -> None:
+    file = write({})
+    params, completed = resolve(file)
+    assert (params.run.out, params.run.tasks, params.run.families, params.run.starts) == ("artifacts", ["mood"], [], [])
+    task = params.data.tasks["mood"]
+    assert (task.dev, task.test, task.budgets, task.selection) == (None, None, ["all"], "budget")
+    assert stages(file) == OF_WORDS
+    assert completed.reasons["run.families"] == "neither a model (pretrain) nor text for one: words models only"
+    assert completed.reasons["data.tasks.mood.test"] == "there is no test.csv; a share of train (test_share)"
+
+
+def test_files_beside_train_are_dev_and_test(write: Any) -> None:
+    Path("data/test.csv").write_text("text,label\na,b\n")
+    task = load_params(write({})).data.tasks["mood"]
+    assert (task.dev, task.test) == (None, "test.csv")
+    named = {"data": {"tasks": {"mood": TASK | {"test": None}}}}
+    assert load_params(write(named)).data.tasks["mood"].test is None
+
+
+@pytest.fixture
+def encoder(tmp_path: Path) -> str:
+    """The configuration of a model of sentence-transformers that scales its vectors to length 1."""
+    folder = tmp_path / "models/mini"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    modules = [{"type": "sentence_transformers.models.Pooling"}, {"type": "sentence_transformers.models.Normalize"}]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    return "models/mini"
+
+
+def test_an_imported_encoder_needs_no_corpus(write: Any, encoder: str) -> None:
+    file = write({"pretrain": {"mini": {"source": encoder}}})
+    params = load_params(file)
+    assert (params.run.families, params.run.starts, params.corpora) == (["mini"], ["pretrained"], {})
+    assert (params.pretrain["mini"].family, params.pretrain["mini"].tokenizer) == ("bert", "wordpiece")
+    settings = params.finetune["mini"]
+    assert (settings.method, settings.layers, settings.pooling, settings.pairs) == ("auto", "last", "mean", "apart")
+    assert settings.unit_length and settings.training.rate == 0.00005
+    trained = {"pretrain@mini", "scratch@mini", "unlabelled@mood-mini", "finetune@mood-mini-pretrained"}
+    assert stages(file) == OF_WORDS | trained
+
+
+def test_a_key_of_the_file_takes_precedence_over_the_recipe(write: Any, encoder: str) -> None:
+    own = {"mini": {"pooling": "max", "training": {"rate": 0.001}}}
+    settings = load_params(write({"pretrain": {"mini": {"source": encoder}}, "finetune": own})).finetune["mini"]
+    assert (settings.pooling, settings.layers) == ("max", "last")
+    assert (settings.training.rate, settings.training.batch_size) == (0.001, 16)
+    in_full = {"mini": {"training": {"rate": 0.001, "batch_size": 8}}}
+    settings = load_params(write({"pretrain": {"mini": {"source": encoder}}, "finetune": in_full})).finetune["mini"]
+    assert (settings.pooling, settings.layers, settings.method) == ("concat", "all", "finetune")
+
+
+def test_text_without_labels_is_pretrained_on(write: Any) -> None:
+    data = {"tasks": {"mood": TASK}, "unlabelled": ["reviews.txt", {"path": "more", "text": "body"}]}
+    file = write({"data": data})
+    params = load_params(file)
+    assert (params.run.families, params.run.starts) == (["ulmfit"], ["scratch", "pretrained"])
+    assert [source.text for source in params.data.unlabelled] == ["text", "body"]
+    assert {name: source.path for name, source in params.corpora.items()} == {"domain": "artifacts/domain-texts"}
+    found = stages(file)
+    assert {"domain-texts@mood", "domain-texts@unlabelled-0", "domain-texts@unlabelled-1", "ingest@domain"} <= found
+    assert not any("general" in name or name.startswith("adapt") for name in found)
+    pretraining = STAGES["pretrain"].items(params)["ulmfit"]
+    assert pretraining["tokens"] == Path("artifacts/tokens/domain-wordpiece")
+    leakage = STAGES["leakage"].items(params)["mood"]["systems"]
+    assert leakage["ulmfit-pretrained"] == ["corpus/domain", "train/mood"]
+
+
+def test_general_text_is_adapted_to_the_domain(write: Any) -> None:
+    data = {"tasks": {"mood": TASK}, "general": {"path": "wiki"}, "unlabelled": ["reviews.txt"]}
+    params = load_params(write({"data": data}))
+    assert params.run.starts == ["scratch", "pretrained", "adapted"]
+    assert params.adapt["ulmfit"].training == params.pretrain["ulmfit"].training
+    assert params.tokenizer.domain_vocabulary == "domain"
+    params = load_params(write({"data": {"tasks": {"mood": TASK}, "general": {"path": "wiki"}}}))
+    assert (params.run.starts, params.tokenizer.domain_vocabulary) == (["scratch", "pretrained"], "general")
+    assert list(params.corpora) == ["general"]
+
+
+def test_an_own_model_without_general_text_is_not_adapted(write: Any) -> None:
+    settings = {"run": {"starts": ["adapted"]}, "pretrain": {"ulmfit": {}}}
+    with pytest.raises(ConfigError, match="without data.general, ulmfit is pretrained on the text of the domain"):
+        load_params(write(settings))
+
+
+def test_the_settings_of_a_folder_have_an_output_folder_of_their_own(write: Any) -> None:
+    file = write({})
+    folder = file.parent / "experiments/one"
+    folder.mkdir(parents=True)
+    (folder / "params.yaml").write_bytes(file.read_bytes())
+    assert load_params(folder / "params.yaml").run.out == "artifacts/one"
+
+
+def test_the_tables_agree_with_the_families() -> None:
+    first = {name: FAMILIES[name].tokenizers[0] for name in FAMILIES}
+    first |= {name: PARALLEL for name in FAMILIES if FAMILIES[name].objective == "translation"}
+    assert first == TOKENIZERS
+    from components.interchange import huggingface
+
+    assert {kind: MODEL_TYPES.get(kind, kind) for kind in huggingface.MODEL_TYPES} == dict(huggingface.MODEL_TYPES)

@@ -1,0 +1,52 @@
+"""A test split that is held out of train by a hash of the text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from components.errors import DataError
+from components.settings.tasks import TaskSource
+from components.tasks.data import Examples
+from components.tasks.kinds import find_kind
+
+
+def read(folder: Path, rows: list[tuple[str, str]], **keys: object) -> Examples:
+    (folder / "train.csv").write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows))
+    source = TaskSource(path=str(folder), train="train.csv", dev=None, test=None, **keys)  # type: ignore[arg-type]
+    return find_kind("classification").read("mood", source)
+
+
+ROWS = [(f"text {number}", "good" if number % 2 else "bad") for number in range(200)]
+
+
+def test_added_and_reordered_rows_do_not_move_others(tmp_path: Path) -> None:
+    before = read(tmp_path, ROWS)
+    assert 20 <= len(before.test) <= 60 and len(before.train) + len(before.test) == 200
+    assert before.counts["test_rows_held_out"] == len(before.test)
+    after = read(tmp_path, [*((f"more {number}", "good") for number in range(100)), *reversed(ROWS)])
+    assert set(before.test.texts) == {text for text in after.test.texts if text.startswith("text")}
+
+
+def test_texts_that_differ_in_case_only_are_in_the_same_split(tmp_path: Path) -> None:
+    doubled = [*ROWS, *((text.upper(), label) for text, label in ROWS)]
+    found = read(tmp_path, doubled)
+    assert {text.lower() for text in found.train.texts}.isdisjoint(text.lower() for text in found.test.texts)
+
+
+def test_dev_is_another_share_than_test(tmp_path: Path) -> None:
+    found = read(tmp_path, ROWS, selection="dev", dev_share=0.2)
+    assert min(len(found.dev), len(found.test)) >= 15 and len(found.train) + len(found.dev) + len(found.test) == 200
+
+
+def test_a_label_is_not_left_without_rows_in_train(tmp_path: Path) -> None:
+    (held,) = [text for text in read(tmp_path, ROWS).test.texts[:1]]
+    rows = [(text, "rare" if text == held else label) for text, label in ROWS]
+    found = read(tmp_path, rows)
+    assert found.labels == ["bad", "good", "rare"] and held in found.train.texts
+
+
+def test_too_few_rows_are_an_error_with_remedies(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"data.tasks.mood.test_share: 0.2 of 2 rows leaves all rows for train; name a"):
+        read(tmp_path, [("one", "bad"), ("two", "good")])
