@@ -92,7 +92,7 @@ def _raw_texts(params: Params, name: str, origin: Origin) -> list[str]:
     """The texts of a document as its raw file has them, cleaned."""
     parallel = name.endswith(f"-{jobs.PARALLEL}")
     corpus = name.removesuffix(f"-{jobs.PARALLEL}")
-    source = params.data.parallel[corpus] if parallel else getattr(params.data, corpus)  # type: ignore[index]
+    source = params.data.parallel[corpus] if parallel else params.corpora[corpus]  # type: ignore[index]
     root = Path(source.path)
     path = root / origin.source if root.is_dir() else root
     if not path.is_file():

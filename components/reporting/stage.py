@@ -19,7 +19,7 @@ from components.artifacts import read_json, writing
 from components.data_version import DataVersion, data_versions
 from components.reporting import bakeoff, figures, findings
 from components.reporting import evaluations as chapter_of
-from components.reporting.ancestry import CORPORA, Outputs, ancestry
+from components.reporting.ancestry import Outputs, ancestry
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line
 from components.settings.names import TASK_ADAPTED, Start

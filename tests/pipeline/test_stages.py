@@ -41,6 +41,8 @@ def test_every_item_is_a_valid_job(path: Path, name: str) -> None:
     unused = [] if "adapted" in params.run.starts else ["adapt"]
     if not params.data.parallel:
         unused += ["ingest-parallel", "tokenizer-parallel", "tokenize-parallel"]
+    if not params.collects_texts:
+        unused.append("domain-texts")
     if not params.adapt_task:
         unused += ["task-tokens", "adapt-task", "finetune-task-adapted"]
     if not params.intermediate_tasks:

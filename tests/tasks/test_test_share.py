@@ -41,7 +41,7 @@ def test_dev_is_another_share_than_test(tmp_path: Path) -> None:
 
 
 def test_a_label_is_not_left_without_rows_in_train(tmp_path: Path) -> None:
-    (held,) = [text for text in read(tmp_path, ROWS).test.texts[:1]]
+    (held,) = list(read(tmp_path, ROWS).test.texts[:1])
     rows = [(text, "rare" if text == held else label) for text, label in ROWS]
     found = read(tmp_path, rows)
     assert found.labels == ["bad", "good", "rare"] and held in found.train.texts
