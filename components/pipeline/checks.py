@@ -149,9 +149,9 @@ def check_params(params: Params) -> None:
                 )
         except ConfigError as error:
             problems.append(str(error))
-    named = {corpus: getattr(params.data, corpus) for corpus in CORPORA}
-    named |= {f"unlabelled.{number}": source for number, source in enumerate(params.data.unlabelled)}
-    folders = {f"data.{corpus}.path": source.path for corpus, source in named.items() if source is not None}
+    texts = {corpus: getattr(params.data, corpus) for corpus in CORPORA}
+    texts |= {f"unlabelled.{number}": source for number, source in enumerate(params.data.unlabelled)}
+    folders = {f"data.{corpus}.path": source.path for corpus, source in texts.items() if source is not None}
     folders |= {f"data.parallel.{corpus}.path": source.path for corpus, source in params.data.parallel.items()}
     folders |= {f"data.tasks.{task}.path": params.data.tasks[task].path for task in params.run.tasks}
     problems += [

@@ -43,6 +43,10 @@ def variables(params: Params) -> dict[str, Any]:
         """Tokens or vocabulary of a corpus."""
         return path(folder, f"{corpus}-{kind}") if corpus in vocabularies else own(stage, item)
 
+    def documents(stage: str, item: str) -> str:
+        """The domain corpus."""
+        return path("corpus", "domain") if "domain" in params.corpora else own(stage, item)
+
     teachers = {name: {"teacher": settings.teacher} for name, settings in params.static.items()}
     parts = {name: {"of": list(settings.of)} for name, settings in params.stacked.items()}
     return {
@@ -92,12 +96,13 @@ def variables(params: Params) -> dict[str, Any]:
             for name, settings in params.pretrain.items()
         },
         "free": {
-            item: {
-                "task": job["task"],
-                "family": job["family"],
-                "corpus": own("unlabelled", item) if job["corpus"] is None else job["corpus"].as_posix(),
+            f"{task}-{family}": {
+                "task": task,
+                "family": family,
+                "corpus": documents("unlabelled", f"{task}-{family}"),
             }
-            for item, job in jobs.unlabelled(params).items()
+            for task in params.run.tasks
+            for family in params.run.families
         },
         "teachers": teachers,
         "adapted_teachers": {name: teachers[name] for name in jobs.static(params, "adapted")},
@@ -111,9 +116,7 @@ def variables(params: Params) -> dict[str, Any]:
             f"{task}-{group}": {
                 "task": task,
                 "group": group,
-                "corpus": path("corpus", "domain")
-                if "domain" in params.corpora
-                else own("distil-texts", f"{task}-{group}"),
+                "corpus": documents("distil-texts", f"{task}-{group}"),
             }
             for task in params.run.tasks
             for group in params.distil
