@@ -29,6 +29,7 @@ from components.finetuning.soft_labels import KIND as SOFT_LABELS
 from components.finetuning.soft_labels import name_of, write_soft_labels
 from components.finetuning.specs import Chosen, Distillation, RunSpec, number_of_folds
 from components.finetuning.stage import FinetuneJob, own_ways, specs_of, train_and_write
+from components.finetuning.words_labels import with_words
 from components.settings.distil import DistilSettings
 from components.task_models.base import refuse_distillation
 from components.task_models.kinds import find_task
@@ -36,6 +37,7 @@ from components.tasks.examples import read_facts
 from components.tasks.results import KIND as FINETUNED
 from components.training.checkpoint import fingerprint
 from components.unlabelled.texts import KIND as UNLABELLED
+from components.unlabelled.texts import read_unlabelled
 
 
 class TeachJob(FinetuneJob):
@@ -94,12 +96,12 @@ def teach(job: TeachJob) -> Path:
     _refuse(job)
     texts = read_manifest(job.texts, kind=UNLABELLED)
     labelled = list(_labelled(job, texts=texts.digest)) if texts.facts["rows"] else []
-    specs = [GroupSpec((one,), key=one.key) for one in labelled]
+    specs = [GroupSpec((one,), key=one.key) for one, _ in labelled]
     execute_all(specs, title=f"teach {job.task} {job.system}", names=[], cluster=job.cluster)
     tensors: dict[str, Tensor] = {}
-    for spec in specs:
-        (member,) = spec.members
-        tensors |= pack(name_of(member), unpack(LABELS, result(spec, 0)[0]))
+    rows = read_unlabelled(job.texts)
+    for spec, (one, record) in zip(specs, labelled, strict=True):
+        tensors |= pack(name_of(one), with_words(one, record, rows, unpack(LABELS, result(spec, 0)[0])))
     with writing(job.output, kind=SOFT_LABELS) as draft:
         write_soft_labels(draft.path, tensors)
         draft.facts |= {"teacher": job.system, "finetuned": finetuned.digest, "texts": texts.digest, "runs": len(specs)}
@@ -134,8 +136,8 @@ def _refuse(job: TeachJob | DistilJob) -> None:
         raise ConfigError(f"distil.{job.group}: {job.task}: {problem}")
 
 
-def _labelled(job: TeachJob, *, texts: str) -> Iterator[RunSpec]:
-    """The runs that label the texts: of every run of the teacher, and of each of its folds."""
+def _labelled(job: TeachJob, *, texts: str) -> Iterator[tuple[RunSpec, dict[str, Any]]]:
+    """The runs that label the texts, with the record of the teacher's run: all rows of its budget, and each fold."""
     facts = read_facts(job.examples)
     runs = {
         way: {(spec.budget, spec.seed): spec for spec in specs_of(job, settings.model_copy(update={"frozen": False}))}
@@ -148,7 +150,7 @@ def _labelled(job: TeachJob, *, texts: str) -> Iterator[RunSpec]:
         count = number_of_folds(spec) if facts.selection == "budget" else 0
         for fold in [None, *range(count)]:
             key = fingerprint(run=spec.key, texts=texts, chosen=asdict(chosen))
-            yield replace(
+            changed = replace(
                 spec,
                 chosen=chosen,
                 fold=fold,
@@ -156,6 +158,7 @@ def _labelled(job: TeachJob, *, texts: str) -> Iterator[RunSpec]:
                 labels=job.texts.absolute(),
                 key=f"teach-{key}-{'all' if fold is None else f'fold{fold}'}",
             )
+            yield changed, record
 
 
 def read_records(finetuned: Path, *, start: str) -> list[dict[str, Any]]:

@@ -87,7 +87,7 @@ def with_words(spec: RunSpec, answers: Mapping[str, list[Answer]], record: Mappi
     alone = Mixed(dict(answers), {})
     if asked == "none":
         return alone
-    work = _Work(spec)
+    work = WordsRows(spec)
     if not work.systems:
         if asked == "auto":
             return alone
@@ -104,7 +104,7 @@ def with_words(spec: RunSpec, answers: Mapping[str, list[Answer]], record: Mappi
     return replace(best, record={"words": {"how": "none"}, **best.record})
 
 
-class _Work:
+class WordsRows:
     """The rows of a run, and its words models."""
 
     def __init__(self, spec: RunSpec) -> None:
@@ -161,7 +161,7 @@ def _at_chosen(record: Mapping[str, Any], scores: Mapping[str, float]) -> list[d
 
 
 def _mean(
-    work: _Work, system: str, words: Predictions, answers: Mapping[str, list[Answer]], record: Mapping[str, Any]
+    work: WordsRows, system: str, words: Predictions, answers: Mapping[str, list[Answer]], record: Mapping[str, Any]
 ) -> Mixed:
     name, judged = work.data.judged
     pairs = np.stack(answers[name]), np.stack(words.answers[name])
@@ -229,9 +229,9 @@ def _given(probabilities: NDArray[np.float32], split: Split) -> tuple[NDArray[np
     return given, single and bool(np.allclose(probabilities.sum(1), 1, atol=1e-3))
 
 
-def _joint(work: _Work, system: str, *, asked: str, record: Mapping[str, Any]) -> Mixed | None:
+def _joint(work: WordsRows, system: str, *, asked: str, record: Mapping[str, Any]) -> Mixed | None:
     """The joint regression; None if `auto` tries one and the head or the labels do not allow it."""
-    member = _member(work.spec)
+    member = untrained_member(work.spec)
     head, penalty = member.model.head, record.get("penalty")
     if not isinstance(head, TextHead) or not head.is_linear or member.model.features.mix is not None or penalty is None:
         if asked == "auto":
@@ -248,7 +248,7 @@ def _joint(work: _Work, system: str, *, asked: str, record: Mapping[str, Any]) -
     candidate = work.systems[system]
     pooled = [np.zeros((len(judged), len(work.facts.labels)), dtype=np.float32) for _ in STRENGTHS]
     for learned, held in work.fitted_apart():
-        fit = _Regression(work, candidate, head, train[learned], learned, penalty=penalty)
+        fit = JointRegression(work, candidate, head, train[learned], learned, penalty=penalty)
         rows = judged if held is None else work.data.train.take(held)
         features = dev if held is None else train[held]
         assert features is not None
@@ -258,7 +258,7 @@ def _joint(work: _Work, system: str, *, asked: str, record: Mapping[str, Any]) -
     scores = [work.scores(list(probabilities)) for probabilities in pooled]
     best = max(range(len(STRENGTHS)), key=lambda index: scores[index][work.main])
     whole = np.arange(len(work.data.train))
-    fit = _Regression(work, candidate, head, train, whole, penalty=penalty)
+    fit = JointRegression(work, candidate, head, train, whole, penalty=penalty)
     linear = fit(STRENGTHS[best])
     if not len(linear.classes):
         return None
@@ -280,12 +280,12 @@ def _joint(work: _Work, system: str, *, asked: str, record: Mapping[str, Any]) -
     )
 
 
-def _member(spec: RunSpec) -> Member:
+def untrained_member(spec: RunSpec) -> Member:
     """The run before training, for features of the frozen encoder."""
     return make_member(spec, *load_initial_encoder(spec))
 
 
-class _Regression:
+class JointRegression:
     """A joint regression on some of the training rows.
 
     Args:
@@ -299,7 +299,7 @@ class _Regression:
 
     def __init__(
         self,
-        work: _Work,
+        work: WordsRows,
         system: System,
         head: TextHead,
         vectors: Tensor,

@@ -176,12 +176,27 @@ def test_every_kind_with_soft_predictions_is_distilled(
         np.testing.assert_array_equal(answer, np.asarray(stored, dtype=np.float32))
 
 
+@pytest.mark.parametrize("how", ["mean", "joint"])
+def test_a_teacher_with_words_labels_as_it_is_served(how: str, project: Project, monkeypatch) -> None:
+    """The run on all rows is the stored classifier; the runs of the folds are other ones."""
+    monkeypatch.setattr("components.finetuning.words.choose_weight", lambda *_, scores, **__: (0.4, {"macro_f1": 1.0}))
+    job = project.teacher(method="features", words=how)
+    (record,) = records_of(job.finetuned)
+    assert record["words"]["how"] == how
+    found = load_file(teach(job) / FILE)
+    texts = read_unlabelled(job.texts)
+    served = load_classifier(job.finetuned / "classifier").answer(texts)
+    np.testing.assert_allclose(np.stack(unpack("3.0.all", found)), served, atol=1e-5)
+    for fold in range(3):
+        assert np.abs(np.stack(unpack(f"3.0.{fold}", found)) - served).max() > 1e-3
+
+
 @pytest.mark.parametrize("fold", [0, 1, 2, None])
 def test_the_teacher_of_a_fold_has_learned_from_the_rows_outside_it(fold: int | None, project: Project) -> None:
     """Compared with scikit-learn's regression on exactly these rows."""
     job = project.teacher(method="features", head_steps=1000, head_norm="none")
     taught = teach(job)
-    (labelled,) = (spec for spec in distillation._labelled(job, texts="") if spec.fold == fold)
+    (labelled,) = (spec for spec, _ in distillation._labelled(job, texts="") if spec.fold == fold)
     train = read_split(job.examples, "train")
     found = rows_of(labelled, train)
     assert len(found.learned) == (9 if fold is None else 6)

@@ -29,7 +29,8 @@ KINDS = {"ulmfit": "wordpiece", "bert": "wordpiece", "flair": "char", "cove": "p
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository without data or code: the shipped settings with their pipelines, and two more settings files, one
-    with several families and one with task-adaptive pretraining and joint training."""
+    with several families and one with task-adaptive pretraining, joint training and
+    distillation."""
     root = tmp_path_factory.mktemp("clone")
     for name in ["dvc.yaml", "resolved.yaml", ".dvc/config", *SHIPPED]:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -52,6 +53,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ways["run"] |= {"out": "artifacts/ways", "tasks": ["aws-type", "aws-service"]}
     ways["adapt_task"] = {"aws-type": {"epochs": 2}, "aws-service": {"epochs": 1}}
     ways["together"] = {"aws": {"tasks": ["aws-type", "aws-service"]}, "again": {"tasks": ["aws-service", "aws-type"]}}
+    ways["distil"] = {"small": {"teachers": ["ulmfit-adapted"], "students": ["ulmfit-pretrained"]}}
     (root / "experiments/ways").mkdir()
     (root / "experiments/ways/params.yaml").write_text(yaml.safe_dump(ways))
     pipeline = (ROOT / "dvc.yaml").read_text()
