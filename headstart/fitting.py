@@ -38,6 +38,8 @@ from headstart.tasks import TaskRows, read_task, read_unlabelled
 #: Names of the task and of the start in progress lines and results.
 TASK: Final = "task"
 START: Final = "pretrained"
+#: Folder of the chosen model in the working folder.
+CHOSEN: Final = "chosen"
 #: Texts without labels that words models are fitted on, and that an encoder learns from.
 FOR_WORDS, FOR_ENCODER = 25_000, 2_000
 #: Kinds of task with a words model that can be served.
@@ -208,7 +210,9 @@ class _Work:
             tried=tried,
             notes=notes,
         )
-        return Model(best.directory, columns=self.task.columns, classes=self.task.classes, report=report)
+        model = Model(best.directory, columns=self.task.columns, classes=self.task.classes, report=report)
+        model.save(self.folder / CHOSEN)
+        return model
 
     def _baseline(self) -> Path:
         output = self.folder / "finetuned" / TASK / "baselines"

@@ -7,20 +7,26 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from components.artifacts import MANIFEST, read_manifest
+from components.artifacts import MANIFEST, read_json, read_manifest
 from components.errors import ArtifactError, RegistryError, nearest
-from headstart.fitting import candidates_of
+from components.registry.candidates import CLASSIFIER, FROZEN_CLASSIFIER
+from components.registry.runs import results_of
+from components.settings.names import FROZEN
+from headstart.fitting import CHOSEN, candidates_of
 from headstart.model import KIND, Model
 from headstart.tables import InputError
+
+#: File of the stage `register`.
+REGISTERED = "registered.json"
 
 
 def load(source: str | Path, *, task: str | None = None, params: str | Path = "params.yaml") -> Model:
     """Load a model.
 
     Args:
-        source: a folder: a saved model, a classifier of a run, or the run's folder (`run.out`), of which the model with
-            the best score of selection is used; or the name of a task, whose registered champion is loaded, or
-            `TASK/NUMBER` for a version.
+        source: a folder: a saved model, a classifier of a run, the `folder` of a fit, or a run's folder (`run.out`), of
+            which the challenger of the stage `register` is used, or without one the model with the best score of
+            selection; or the name of a task, whose registered champion is loaded, or `TASK/NUMBER` for a version.
         task: of a run with several tasks.
         params: settings file with the section `registry`, for registered models.
 
@@ -35,6 +41,8 @@ def load(source: str | Path, *, task: str | None = None, params: str | Path = "p
             if kind != KIND:
                 raise ArtifactError(f"{folder}: holds an output of another kind ({kind}), expected a classifier")
             return Model(folder)
+        if (folder / CHOSEN / MANIFEST).is_file():
+            return Model(folder / CHOSEN)  # the working folder of a fit
         return Model(_best_of_run(folder, task))
     if folder.is_absolute() or str(source).startswith("."):
         raise ArtifactError(f"{folder}: does not exist; name a folder, or a task whose champion is registered")
@@ -42,7 +50,8 @@ def load(source: str | Path, *, task: str | None = None, params: str | Path = "p
 
 
 def _best_of_run(run: Path, task: str | None) -> Path:
-    """The classifier with the best score of selection, of equal ones the cheapest."""
+    """The challenger of a task; before the stage `register` has run, the classifier with the best score of selection,
+    of equal ones the cheapest."""
     results = run / "finetuned"
     tasks = sorted(path.name for path in results.iterdir() if path.is_dir()) if results.is_dir() else []
     if not tasks:
@@ -52,6 +61,12 @@ def _best_of_run(run: Path, task: str | None) -> Path:
     name = task or tasks[0]
     if name not in tasks:
         raise InputError(f"task: {run} has no task {name!r}{nearest(name, tasks)}")
+    listing = read_json(run / "registry" / REGISTERED, made_by="the stage register", missing_ok=True)
+    if (challenger := listing.get("challengers", {}).get(name)) is not None:
+        system = str(challenger["system"])
+        part = FROZEN_CLASSIFIER if system.endswith(FROZEN) else CLASSIFIER
+        if (directory := results_of(results / name, system) / part).is_dir():
+            return directory
     folders = sorted((results / name).iterdir(), key=lambda path: (path.name != "baselines", path.name))
     found = [
         (candidate.score, -candidate.cost, candidate.directory)

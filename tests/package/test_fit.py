@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -125,6 +126,9 @@ def test_start_with_an_encoder(
     # The run's folder holds the same model.
     run = load(tmp_path / "work")
     pd.testing.assert_frame_equal(run.predict(later), model.predict(later), check_exact=True)
+    # A run has no chosen model; the one with the best score of selection is used.
+    shutil.rmtree(tmp_path / "work" / "chosen")
+    assert load(tmp_path / "work").labels == model.labels
     with pytest.raises(InputError, match=r"has no task 'tusk'; did you mean 'task'"):
         load(tmp_path / "work", task="tusk")
     # The encoder's model, whichever has won.

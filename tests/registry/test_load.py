@@ -32,6 +32,7 @@ def test_the_champion_and_a_version(pipeline: Pipeline, tmp_path: Path) -> None:
     assert found["label"].tolist() == [answer["label"] for answer in served if answer]
     saved = load(model.save(tmp_path / "saved"))
     pd.testing.assert_frame_equal(saved.predict(TEXTS), found, check_exact=True)
+    pd.testing.assert_frame_equal(load(pipeline.out).predict(TEXTS), found, check_exact=True)
     version = load("letters/1", params=tmp_path / "params.yaml")
     pd.testing.assert_frame_equal(version.predict(TEXTS), found, check_exact=True)
     with pytest.raises(RegistryError, match="has no version '7'"):
