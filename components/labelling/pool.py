@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,7 @@ from components.formats import corpus
 from components.formats.lines import Reading
 from components.formats.tables import PLAIN, suffix
 from components.ingestion.cleaning import clean
-from components.ingestion.dedup import Shingles, Sketches
+from components.ingestion.dedup import Shingles, Sketches, band_key
 from components.ingestion.readers import raw_files, read_text, read_texts, reader_for
 from components.labelling.rows import FileRow, text_columns
 from components.leakage.matching import Wanted
@@ -53,9 +54,24 @@ class Pool:
     source: str
     left_out: int
 
-    def copies(self, index: int) -> NDArray[np.bool_]:
-        """(N,) whether each text is a near copy of one, itself included."""
-        return np.asarray((self.sketches == self.sketches[index]).mean(axis=1) >= SIMILAR)
+    @cached_property
+    def _bands(self) -> list[tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.int64]]]:
+        """Of each band of the signatures: keys of the texts, the same sorted, and the texts in that order."""
+        found = []
+        for start in range(0, self.sketches.shape[1] - BAND + 1, BAND):
+            keys = band_key(self.sketches[:, start : start + BAND])
+            order = np.argsort(keys, kind="stable")
+            found.append((keys, keys[order], order))
+        return found
+
+    def copies(self, index: int) -> NDArray[np.int64]:
+        """Indices of the near copies of a text, itself included, ascending; compared are those that share a band."""
+        near = [
+            order[np.searchsorted(ordered, keys[index], "left") : np.searchsorted(ordered, keys[index], "right")]
+            for keys, ordered, order in self._bands
+        ]
+        others = np.unique(np.concatenate(near))
+        return others[(self.sketches[others] == self.sketches[index]).mean(axis=1) >= SIMILAR]
 
 
 def read_pool(

@@ -33,8 +33,8 @@ MOST_CLUSTERS, LEAST_TEXTS, NEIGHBOURS = 500, 5, 20
 DENSITY: Final = 4.0
 #: Number of clusters from which k-means reads random batches.
 MANY_CLUSTERS: Final = 50
-#: Index of a candidate -> (N,) which candidates are copies of it, itself included.
-Copies = Callable[[int], NDArray[np.bool_]]
+#: Index of a candidate -> indices of its copies, itself included.
+Copies = Callable[[int], NDArray[np.int64]]
 
 
 def typical(
@@ -71,7 +71,7 @@ def typical(
         chosen = next(index for index in order[cluster] if free[index])
         yield chosen, int(sizes[cluster])
         served[cluster] += 1
-        free &= ~copies(chosen)
+        free[copies(chosen)] = False
         free[chosen] = False
 
 
@@ -154,7 +154,7 @@ def uncertain(
         yield chosen
         if given is not None:
             given[predicted[chosen]] += 1
-        free &= ~copies(chosen)
+        free[copies(chosen)] = False
         free[chosen] = False
         products = (errors @ errors[chosen]) * (features @ features[chosen])
         apart = np.maximum(norms + norms[chosen] - 2 * products, 0.0)

@@ -42,9 +42,9 @@ _LINES: tuple[Format, ...] = (*TABLES, "parallel", "datasets")
 #: Exports of annotation tools; spans are given as characters.
 TOOLS: tuple[Format, ...] = ("label-studio", "doccano", "prodigy", "spacy")
 KINDS: dict[str, Kind] = {
-    "classification": Kind(("text", "label", "outside"), (*_LINES, *TOOLS, "label-first")),
+    "classification": Kind(("text", "label", "outside", "no_label"), (*_LINES, *TOOLS, "label-first")),
     "multilabel": Kind(("text", "label", "labels", "label_separator"), (*_LINES, *TOOLS)),
-    "pair": Kind(("first", "second", "label"), (*_LINES, "label-studio")),
+    "pair": Kind(("first", "second", "label", "no_label"), (*_LINES, "label-studio")),
     "similarity": Kind(("first", "second", "score"), (*_LINES, "label-studio")),
     "regression": Kind(("text", "score"), (*_LINES, "label-studio")),
     "tagging": Kind(("words", "tags", "scheme", "learn_as"), (*_LINES, *TOOLS, "conll", "conllu")),
@@ -205,6 +205,9 @@ class TaskSource(Section):
 
     #: Rows without text: refuse the data, or drop them; `checks.empty_rows` limits how many. Not in conll and squad.
     empty: Literal["refuse", "drop"] = "refuse"
+    #: Rows of train without a label: refuse the data, or leave them out; `headstart suggest` offers them for labelling.
+    #: Classification and pair.
+    no_label: Literal["refuse", "drop"] = "refuse"
 
     def files(self, split: str) -> list[str]:
         """Names of a split's files as in params.yaml, those of further languages last; empty if dev is a share of

@@ -22,7 +22,7 @@ Project = Callable[..., Params]
 
 
 def alone(count: int):
-    return lambda index: np.arange(count) == index
+    return lambda index: np.asarray([index])
 
 
 def test_typical_texts_come_from_the_largest_clusters_first() -> None:
@@ -51,7 +51,7 @@ def test_uncertain_texts_are_different_and_balanced() -> None:
     # Label 1 has no texts, and only the last candidate is given it.
     balanced = list(uncertain(features, probabilities, counts=np.asarray([3, 0]), count=2, copies=alone(4)))
     assert balanced[0] == 3
-    copies = list(uncertain(features, probabilities, counts=None, count=4, copies=lambda index: np.ones(4, dtype=bool)))
+    copies = list(uncertain(features, probabilities, counts=None, count=4, copies=lambda index: np.arange(4)))
     assert len(copies) == 1
 
 

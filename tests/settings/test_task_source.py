@@ -58,7 +58,7 @@ def test_an_ambiguous_file_name_needs_a_format() -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ({"score": "x"}, "key score does not fit kind classification; known: label, outside, text"),
+        ({"score": "x"}, "key score does not fit kind classification; known: label, no_label, outside, text"),
         ({"kind": "tagging", "text": "x"}, "key text does not fit kind tagging; known: learn_as, scheme, tags, words"),
         (
             {"kind": "pair", "frist": "x"},
@@ -103,9 +103,9 @@ def test_a_problem_of_a_task_is_reported_once_with_its_key(tmp_path: Path) -> No
         load_params(tmp_path / "params.yaml")
     assert [line.strip() for line in str(caught.value).splitlines()[1:]] == [
         "data.tasks.aws-service.txt: unknown key; did you mean 'text'?",
-        "data.tasks.aws-type: key scheme does not fit kind classification; known: label, outside, text; format "
-        "conll cannot hold kind classification; use csv, tsv, jsonl, json, parquet, parallel, datasets, label-studio, "
-        "doccano, prodigy, spacy, label-first; key slice "
+        "data.tasks.aws-type: key scheme does not fit kind classification; known: label, no_label, outside, text; "
+        "format conll cannot hold kind classification; use csv, tsv, jsonl, json, parquet, parallel, datasets, "
+        "label-studio, doccano, prodigy, spacy, label-first; key slice "
         "has no effect in format conll",
     ]
 

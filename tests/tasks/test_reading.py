@@ -128,6 +128,20 @@ def test_rows_without_text_or_label(tmp_path: Path, row: dict[str, Any], message
         read("classification", tmp_path)
 
 
+def test_rows_of_train_without_a_label_can_be_left_out(tmp_path: Path) -> None:
+    for split in ("train", "dev", "test"):
+        rows = [{"text": f"{split} {label}", "label": label} for label in ("a", "b")]
+        jsonl(tmp_path / f"{split}.jsonl", *rows)
+    with (tmp_path / "train.jsonl").open("a") as file:
+        file.write('{"text": "open", "label": null}\n{"text": "empty", "label": " "}\n')
+    found = read("classification", tmp_path, no_label="drop")
+    assert (len(found.train), found.counts["train_rows_without_label"]) == (2, 2)
+    with (tmp_path / "test.jsonl").open("a") as file:
+        file.write('{"text": "open", "label": null}\n')
+    with pytest.raises(DataError, match=r"test\.jsonl, line 3: the label .* is missing"):
+        read("classification", tmp_path, no_label="drop")
+
+
 def test_duplicate_ids_in_a_file(tmp_path: Path) -> None:
     rows = [{"id": number % 3, "text": f"text {number}", "label": number % 2} for number in range(5)]
     three(tmp_path, *rows)

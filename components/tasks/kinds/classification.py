@@ -9,7 +9,7 @@ from components.scoring.classification import Classification
 from components.settings.tasks import TaskSource
 from components.tasks.data import Examples, Labels, Split
 from components.tasks.kind import Kind
-from components.tasks.reading.records import filled, label_of, read_records, split_files
+from components.tasks.reading.records import filled, is_blank, label_of, read_records, split_files
 from components.tasks.reading.splits import Row, Rows, examples_of, refuse_unseen, train_of
 from components.tasks.task_io import TEXT_EXAMPLES, label_io
 
@@ -42,6 +42,9 @@ def labelled(name: str, source: TaskSource, columns: tuple[str, ...], what: tupl
         wanted = [*columns, source.label]
         for record in read_records(path, member, source, wanted, texts=len(columns), empty=counts, split=split):
             *texts, label = record.values
+            if source.no_label == "drop" and split == "train" and is_blank(label):
+                counts["train_rows_without_label"] += 1
+                continue
             fields = tuple(
                 filled(text, f"the {part}", column, record.position)
                 for text, part, column in zip(texts, what, columns, strict=True)

@@ -109,7 +109,7 @@ def read_records(
         cluster = as_text(next(rest), position) if group is not None else None
         row_id = as_text(next(rest), position) if source.id is not None else None
         count += 1
-        if source.empty == "drop" and empty is not None and any(map(_is_blank, values[:texts])):
+        if source.empty == "drop" and empty is not None and any(map(is_blank, values[:texts])):
             empty[empty_key(split)] += 1
             continue
         if not source.learns(split, part):
@@ -142,7 +142,8 @@ def empty_key(split: str) -> str:
     return f"{split}_rows_empty"
 
 
-def _is_blank(value: Any) -> bool:
+def is_blank(value: Any) -> bool:
+    """Whether a value is null, an empty list, or a text without characters other than white space."""
     return value is None or value == [] or (isinstance(value, str) and not value.strip())
 
 
