@@ -16,6 +16,7 @@ from components.formats.lines import UTF8, Reading, lines
 #: The columns of CoNLL-U, in order.
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _DOCSTART = "-DOCSTART-"
+_NEWDOC = "newdoc"
 
 
 @dataclass
@@ -28,6 +29,8 @@ class Sentence:
         tags: W tags.
         lines: W line numbers.
         comments: key -> value of the preceding comment lines of the form `key = value`.
+        document: number of the marks of a new document before it: -DOCSTART- in CoNLL, `# newdoc` in CoNLL-U.
+        block: number of gaps of two or more empty lines before it.
     """
 
     line: int
@@ -35,6 +38,8 @@ class Sentence:
     tags: list[str] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
     comments: dict[str, str] = field(default_factory=dict)
+    document: int = 0
+    block: int = 0
 
 
 def read_conll(
@@ -62,19 +67,25 @@ def read_conll(
     Raises:
         DataError: the number of columns differs from the first line's, a column does not exist, or a word is empty.
     """
-    sentence, width = Sentence(1), 0
+    sentence, width, document, block, empty = Sentence(1), 0, 0, 0, 0
     delimiter = delimiter or _tab(path, encoding)
     for number, line in lines(path, reading, encoding=encoding):
         if not line.strip():
             if sentence.words:
                 yield sentence
-            sentence = Sentence(number + 1)
+            empty += 1
+            block += empty == 2
+            sentence = Sentence(number + 1, document=document, block=block)
             continue
+        empty = 0
         if not sentence.words and _is_comment(line, comments, delimiter):
             _note(sentence, line.removeprefix(comments or "#"))
             continue
         values = line.split(delimiter)
         if values[0].strip() == _DOCSTART:
+            document += 1
+            if not sentence.words:
+                sentence.document = document
             continue
         width = width or len(values)
         if len(values) != width:
@@ -125,14 +136,17 @@ def read_conllu(path: Path, reading: Reading, *, tags: str = "upos") -> Iterator
     if tags not in CONLLU:
         raise DataError(f"{path}: CoNLL-U has no column {tags!r}{nearest(tags, CONLLU)}")
     column = CONLLU.index(tags)
-    sentence = Sentence(1)
+    sentence, document = Sentence(1), 0
     for number, line in lines(path, reading):
         if not line.strip():
             if sentence.words:
                 yield sentence
-            sentence = Sentence(number + 1)
+            sentence = Sentence(number + 1, document=document)
             continue
         if line.startswith("#"):
+            if (line[1:].split() or [""])[0] == _NEWDOC:
+                document += 1
+                sentence.document = document
             _note(sentence, line[1:])
             continue
         values = line.split("\t")

@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import json
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -38,6 +39,7 @@ from components.inference.prediction import (
 from components.inference.writing import Rejects, write_errors
 from components.settings.cluster import ClusterSettings
 from components.tasks.kinds import find_kind
+from components.tasks.task_io import DOCUMENT
 
 #: Sizes of parts: minutes of work for a small model, so that an interruption loses little.
 PART_BYTES = 4_000_000
@@ -140,6 +142,9 @@ def predict_parts(
                 for path in work.iterdir():
                     if path.name != LOCK:
                         path.unlink()
+            if DOCUMENT in (columns or {}):
+                # A document must not be divided between parts.
+                part_bytes = part_rows = sys.maxsize
             found = spans(source, part_bytes=part_bytes, part_rows=part_rows)
             content = {"key": key, "spans": [asdict(span) for span in found]}
             with write_errors(output):

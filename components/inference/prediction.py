@@ -19,8 +19,9 @@ from components.errors import ConfigError, DataError, nearest
 from components.formats.rows import READERS, Rejected, Row, Rows, open_rows
 from components.inference.writing import Rejects, open_output
 from components.tasks.data import Answer, Fields
+from components.tasks.documents import stream_in_documents
 from components.tasks.kinds import find_kind
-from components.tasks.task_io import TaskIO
+from components.tasks.task_io import DOCUMENT, TaskIO
 
 #: Maximum number of rows of a batch: many, so that inputs of similar length can be grouped.
 ROWS = 4096
@@ -97,7 +98,8 @@ def predict_file(
         source: csv or tsv (with a header line), jsonl or parquet.
         output: one of the same formats; replaced if it exists.
         classifier: the model.
-        columns: input of the task -> column of the file, if the names differ.
+        columns: input of the task -> column of the file, if the names differ; for tagging also `document`, the column
+            of the document to which a sentence belongs, or `left` and `right`, the columns of the words around it.
         overwrite: whether `output` and `source` may be the same file.
         rejects: file of the rows that cannot be predicted, as JSON lines with `reason` and `row`; they are not in
             `output`. It is written only if there are some. None: the first bad row is an error.
@@ -138,8 +140,8 @@ def check_files(
     for path in (source, output):
         if path.suffix not in READERS:
             raise DataError(f"{path}: unknown format {path.suffix or '(no suffix)'!r}; known: {', '.join(READERS)}")
-    if unknown := sorted(set(columns or {}) - set(task_io.inputs)):
-        raise ConfigError(f"the task has no input {unknown[0]!r}{nearest(unknown[0], task_io.inputs)}")
+    if unknown := sorted(set(columns or {}) - set(task_io.named)):
+        raise ConfigError(f"the task has no input {unknown[0]!r}{nearest(unknown[0], task_io.named)}")
     if not source.is_file():
         raise DataError(f"{source}: does not exist")
     if source.stat().st_size == 0:
@@ -182,7 +184,10 @@ def predict_table(
     inputs = _inputs(task_io, columns)
     rows = empty = 0
     with open_output(output, table.names, task_io, schema or table.schema, header=header) as write:
-        for batch in _batches(_parsed(source, table, inputs, rejected=bad), batch_size):
+        parsed = _parsed(source, table, inputs, rejected=bad)
+        if DOCUMENT in inputs.columns:
+            parsed = _in_documents(parsed, inputs.columns[DOCUMENT])
+        for batch in _batches(parsed, batch_size):
             answers = predict_rows(classifier, [fields for _, fields in batch], batch_size=batch_size)
             names = {**task_io.columns, **(task_io.outputs if every_output else {})}
             added = ({name: answer[name] if answer else None for name in names} for answer in answers)
@@ -301,9 +306,21 @@ def _parsed(path: Path, table: Rows, inputs: _Inputs, *, rejected: Rejected | No
             yield row, fields
 
 
+def _in_documents(rows: Iterator[Parsed], column: str) -> Iterator[Parsed]:
+    """Rows whose inputs know their neighbours with the same value of a column."""
+    return stream_in_documents(
+        rows,
+        document=lambda item: item[0][column],
+        words=lambda item: item[1],
+        replaced=lambda item, fields: (item[0], fields),
+    )
+
+
 def _check_types(path: Path, schema: pa.Schema, inputs: _Inputs) -> None:
     for name, column in inputs.columns.items():
-        kind, lists = schema.field(column).type, inputs.task_io.inputs[name] == "texts"
+        if name == DOCUMENT:
+            continue
+        kind, lists = schema.field(column).type, inputs.task_io.named[name] == "texts"
         if not (_is_text(kind) or (lists and _is_list_of_text(kind))):
             raise DataError(f"{path}: column {column!r} is {kind}, expected {'a list of texts' if lists else 'text'}")
 

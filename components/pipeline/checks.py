@@ -103,6 +103,14 @@ def check_params(params: Params) -> None:
                 for task, kind in kinds.items()
                 if kind not in OF_ONE_TEXT
             ]
+        problems += [
+            f"finetune.{name}.context: sentences of {task} have no documents; set data.tasks.{task}.document, or "
+            "context to 0"
+            for task in params.run.tasks
+            if params.finetune[name].context
+            and params.data.tasks[task].kind == "tagging"
+            and params.data.tasks[task].document is None
+        ]
         if params.together and params.finetune[name].method not in ("finetune", "auto"):
             problems.append(f"finetune.{name}.method: joint training of tasks (`together`) requires finetune or auto")
     for group, distilled in params.distil.items():

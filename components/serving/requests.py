@@ -66,8 +66,8 @@ def _records(content: Any, io: TaskIO) -> list[Any]:
     if isinstance(value, list):
         return value
     if keys[0] == "inputs" and isinstance(value, dict):
-        if unknown := sorted(set(value) - set(io.inputs)):
-            raise DataError(f"inputs: unknown column {unknown[0]!r}{nearest(unknown[0], io.inputs)}")
+        if unknown := sorted(set(value) - {*io.inputs, *io.context}):
+            raise DataError(f"inputs: unknown column {unknown[0]!r}{nearest(unknown[0], [*io.inputs, *io.context])}")
         columns = {name: column if isinstance(column, list) else [column] for name, column in value.items()}
         if len({len(column) for column in columns.values()}) > 1:
             raise DataError("inputs: the columns have different numbers of values")
@@ -95,14 +95,19 @@ def _read(row: Any, io: TaskIO, characters: int) -> tuple[Fields | None, str]:
         if isinstance(row[name], float) and math.isnan(row[name]):
             return None, f"{name!r} is NaN, expected text"
     try:
-        fields = io.parse({name: row[name] for name in io.inputs})
+        fields = io.parse({name: row[name] for name in [*io.inputs, *io.context] if row.get(name) is not None})
     except ValueError as error:
         return None, str(error)
     if fields is None:
         return None, f"a part of the input is empty ({', '.join(io.inputs)})"
-    if (length := sum(map(len, fields))) > characters:
+    if (length := sum(map(len, fields)) + sum(_size(row.get(name)) for name in io.context)) > characters:
         return None, f"{length} characters, more than the limit of {characters} (serve.row_characters)"
     return fields, ""
+
+
+def _size(value: Any) -> int:
+    """Characters of a text or of a list of texts."""
+    return sum(map(len, value)) if isinstance(value, list) else len(value or "")
 
 
 def _type(value: Any) -> str:

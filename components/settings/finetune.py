@@ -177,6 +177,10 @@ class FinetuneSettings(Section):
     chunk: Annotated[int, Field(ge=8)] | None = None
     #: Number of chunks, counted from the end of a text, that receive gradients.
     chunks_learned: Positive = 4
+    #: Tagging: pieces of the sentences before, and of those after a sentence in its document, that are encoded with it
+    #: (FLERT: 64; Schweter and Akbik 2020), in addition to `max_length`; only words of the sentence are tagged. Needs
+    #: `data.tasks.<name>.document`. 0: none.
+    context: Annotated[int, Field(ge=0)] = 0
     #: Output layer of tagging: linear, linear-chain CRF, or biLSTM and CRF.
     tagger: Literal["linear", "crf", "bilstm_crf"] = "linear"
     #: Width of each direction of the biLSTM.

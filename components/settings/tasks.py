@@ -25,6 +25,8 @@ Scheme = Literal["bio", "iob1", "iobes", "none"]
 Column = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
 
 TABLES: tuple[Format, ...] = ("csv", "tsv", "jsonl", "json", "parquet")
+#: Values of `document`.
+MARKS, EMPTY_LINES, WHOLE_FILE = "marks", "empty_lines", "file"
 #: Value of `group` by which the clusters are found.
 AUTO = "auto"
 SPLITS = ("train", "dev", "test")
@@ -47,7 +49,7 @@ KINDS: dict[str, Kind] = {
     "pair": Kind(("first", "second", "label", "no_label"), (*_LINES, "label-studio")),
     "similarity": Kind(("first", "second", "score"), (*_LINES, "label-studio")),
     "regression": Kind(("text", "score"), (*_LINES, "label-studio")),
-    "tagging": Kind(("words", "tags", "scheme", "learn_as"), (*_LINES, *TOOLS, "conll", "conllu")),
+    "tagging": Kind(("words", "tags", "scheme", "learn_as", "document"), (*_LINES, *TOOLS, "conll", "conllu")),
     "questions": Kind(
         ("question", "context", "answers", "wrong_spans"), ("squad", "jsonl", "json", "parquet", "datasets")
     ),
@@ -132,6 +134,10 @@ class TaskSource(Section):
     #: Column of the tags: tagging. Null: the last column of conll, `upos` of conllu, the only control of an annotation
     #: tool, a column of class labels of data sets, else `tags`.
     tags: Column | None = None
+    #: Where documents begin, for `finetune.<name>.context`: a column whose values are documents, in conllu the key of a
+    #: comment; `marks`: -DOCSTART- in conll, `# newdoc` in conllu; `empty_lines`: two or more in conll; `file`: a file
+    #: is one document. null: sentences have no context.
+    document: Column | None = None
     #: Tagging scheme of the files; `none`: tags mark no spans (parts of speech).
     scheme: Scheme = "bio"
     #: Tagging scheme of the model.
@@ -225,6 +231,11 @@ class TaskSource(Section):
         """The languages of train and dev; empty unless languages are compared."""
         return [] if self.languages is None else self.train_languages or [self.language]
 
+    @property
+    def document_column(self) -> str | None:
+        """The column of the documents, if there is one."""
+        return None if self.document in (MARKS, EMPTY_LINES, WHOLE_FILE) else self.document
+
     def learns(self, split: str, language: str | None) -> bool:
         """Whether a row of a split is used, by the value of its column of languages."""
         return split == "test" or not isinstance(self.languages, str) or language in self.learned_languages
@@ -312,6 +323,21 @@ class TaskSource(Section):
             raise ValueError("; ".join(problems))
         return self
 
+    def _documents_that_fit(self, formats: list[Format]) -> list[str]:
+        problems: list[str] = []
+        if self.document is None or self.document == WHOLE_FILE:
+            return problems
+        if "conll" in formats and self.document not in (MARKS, EMPTY_LINES):
+            problems.append(
+                f"document can only be {MARKS}, {EMPTY_LINES} or {WHOLE_FILE} in format conll; found {self.document!r}"
+            )
+        problems += [
+            f"document must name a column in format {name}, or be {WHOLE_FILE}; found {self.document!r}"
+            for name in formats
+            if name != "conll" and self.document in (EMPTY_LINES, *([] if name == "conllu" else [MARKS]))
+        ]
+        return problems
+
     def _columns_that_fit(self, formats: list[Format]) -> list[str]:
         problems: list[str] = []
         if "conll" in formats:
@@ -332,6 +358,7 @@ class TaskSource(Section):
             problems.append("key train_languages has no effect without a column of languages")
         if isinstance(self.languages, dict) and self.language in self.languages:
             problems.append(f"languages: {self.language!r} is the language of test already; set language to another")
+        problems += self._documents_that_fit(formats)
         if "squad" in formats and self.slice not in (None, "title"):
             problems.append(f"slice can only be title in format squad; found {self.slice!r}")
         if "squad" in formats and self.group not in (None, AUTO, "title"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,9 @@ from components.formats.textkey import text_key
 from components.formats.words import covered
 from components.scoring.spans import read_tags
 from components.scoring.tagging import Tagging
-from components.settings.tasks import AUTO, TaskSource
+from components.settings.tasks import AUTO, EMPTY_LINES, MARKS, WHOLE_FILE, TaskSource
 from components.tasks.data import Answer, Examples, Fields
+from components.tasks.documents import between
 from components.tasks.kind import Kind
 from components.tasks.reading.records import (
     AUTO_GROUP,
@@ -40,7 +41,8 @@ from components.tasks.words import words_of
 #: Default columns of words and tags, by format.
 _COLUMNS = {"parallel": ("seq.in", "seq.out"), "conll": ("0", "-1"), "conllu": ("form", "upos")}
 
-
+#: The words before and after a sentence, for models that read its context.
+AROUND = ("left", "right")
 #: Maximum number of words of a sentence; longer ones indicate missing empty lines between sentences.
 MOST_WORDS = 10_000
 
@@ -56,6 +58,7 @@ class _Tagged:
     id: str | None
     position: Position
     group: str | None = None
+    document: str | None = None
 
 
 def read_tagging(name: str, source: TaskSource) -> Examples:
@@ -89,7 +92,8 @@ def read_tagging(name: str, source: TaskSource) -> Examples:
                     raise DataError(f"{_word_position(sentence, index)}: word {sentence.words[index]!r} has no tag")
             tags = _learned(sentence, source)
             row = Row(tuple(sentence.words), tags, sentence.slice, sentence.id, sentence.position, sentence.group)
-            rows[split].append(row)
+            document = WHOLE_FILE if source.document == WHOLE_FILE else sentence.document
+            rows[split].append(replace(row, document=document))
         if len(rows[split]) == before:
             raise DataError(f"{path}: holds no sentences")
     seen = {_kind(tag, source) for row in rows["train"] for tag in row.target} - {None}
@@ -168,7 +172,9 @@ def _sentences(path: Path, member: str, source: TaskSource, empty: Counter[str],
         first, second = (
             _listed(value, column, record.position) for value, column in zip(record.values, (words, tags), strict=True)
         )
-        yield _Tagged(first, second, [], record.slice, record.id, record.position, record.group)
+        yield _Tagged(
+            first, second, [], record.slice, record.id, record.position, record.group, document=record.document
+        )
 
 
 def _annotated(path: Path, form: str, source: TaskSource, counts: Counter[str], split: str) -> Iterator[_Tagged]:
@@ -192,14 +198,19 @@ def _annotated(path: Path, form: str, source: TaskSource, counts: Counter[str], 
         tags, misfits = covered(bounds, ((span.start, span.end, span.label) for span in spans))
         reading.skipped.update(misfits)
         words = [text[start:end] for start, end in bounds]
-        part, group, row_id = (
+        part, group, row_id, document = (
             as_text(record.data.get(name), position) if name is not None else None
-            for name in (source.slice_column, AUTO_GROUP if source.group == AUTO else source.group, source.id)
+            for name in (
+                source.slice_column,
+                AUTO_GROUP if source.group == AUTO else source.group,
+                source.id,
+                source.document_column,
+            )
         )
         if not words:
             raise DataError(f"{position}: {column!r} is empty; remove the record or fill it in")
         if source.learns(split, part):
-            yield _Tagged(words, tags, [], part, row_id, position, group)
+            yield _Tagged(words, tags, [], part, row_id, position, group, document=document)
     count_skipped(reading, split, counts)
 
 
@@ -210,7 +221,12 @@ def _of_comments(path: Path, sentence: Sentence, source: TaskSource) -> _Tagged:
     row_id = comments.get(source.id or "sent_id")
     group = comments.get(AUTO_GROUP if source.group == AUTO else source.group) if source.group is not None else None
     position = Position(str(path), sentence.line)
-    return _Tagged(sentence.words, sentence.tags, sentence.lines, part, row_id, position, group)
+    document = None
+    if source.document in (MARKS, EMPTY_LINES):
+        document = str(sentence.document if source.document == MARKS else sentence.block)
+    elif source.document_column is not None:
+        document = comments.get(source.document_column)
+    return _Tagged(sentence.words, sentence.tags, sentence.lines, part, row_id, position, group, document)
 
 
 def _listed(value: Any, column: str, position: Position) -> list[str]:
@@ -225,11 +241,13 @@ def _listed(value: Any, column: str, position: Position) -> list[str]:
 
 
 def parse(row: Mapping[str, Any]) -> Fields | None:
-    """The words: a list, or a text with white space between the words."""
-    value = row["words"]
-    if isinstance(value, str):
-        return tuple(value.split()) or None
-    return texts("words", value) or None
+    """The words: a list, or a text with white space between the words; `left` and `right` are the words around them."""
+    words = _words("words", row["words"])
+    return between(words, **{name: _words(name, row.get(name)) for name in AROUND}) if words else None
+
+
+def _words(name: str, value: Any) -> Fields:
+    return tuple(value.split()) if isinstance(value, str) else texts(name, value)
 
 
 def format_tags(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:
@@ -254,6 +272,7 @@ KIND = Kind(
     read=read_tagging,
     io=TaskIO(
         inputs={"words": "texts"},
+        context=dict.fromkeys(AROUND, "texts"),
         columns={"prediction": "text", "spans": "spans"},
         outputs={"tags": "texts", "spans": "spans"},
         parse=parse,

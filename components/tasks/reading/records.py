@@ -44,6 +44,7 @@ class Record:
     group: str | None
     id: str | None
     position: Position
+    document: str | None = None
 
 
 def split_files(source: TaskSource) -> Iterator[tuple[str, Path, str]]:
@@ -99,7 +100,7 @@ def read_records(
     group = source.group
     if group == AUTO:
         group = AUTO_GROUP if _has_column(path, AUTO_GROUP, form, layout) else None
-    extra = [name for name in (source.slice_column, group, source.id) if name is not None]
+    extra = [name for name in (source.slice_column, group, source.id, source.document_column) if name is not None]
     unit = _UNITS.get(form, "line")
     name, count, others, reading = f"{path}{'#' * bool(member)}{member}", 0, 0, Reading()
     for number, values in _READERS[form](path, [*columns, *extra], layout, reading):
@@ -108,6 +109,7 @@ def read_records(
         part = as_text(next(rest), position) if source.slice_column is not None else None
         cluster = as_text(next(rest), position) if group is not None else None
         row_id = as_text(next(rest), position) if source.id is not None else None
+        document = as_text(next(rest), position) if source.document_column is not None else None
         count += 1
         if source.empty == "drop" and empty is not None and any(map(is_blank, values[:texts])):
             empty[empty_key(split)] += 1
@@ -115,7 +117,7 @@ def read_records(
         if not source.learns(split, part):
             others += 1
             continue
-        yield Record(tuple(values[: len(columns)]), part, cluster, row_id, position)
+        yield Record(tuple(values[: len(columns)]), part, cluster, row_id, position, document)
     if not count:
         left_out = ", ".join(f"{number} {reason}" for reason, number in reading.skipped.items())
         raise DataError(f"{name}: holds no rows" + (f" ({left_out})" if left_out else ""))

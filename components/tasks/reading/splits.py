@@ -15,6 +15,7 @@ from components.errors import DataError
 from components.formats.textkey import text_key
 from components.settings.tasks import AUTO, SPLITS, TaskSource
 from components.tasks.data import MIN_GROUPS, Examples, Fields, Split
+from components.tasks.documents import in_documents
 from components.tasks.reading.records import Position
 
 Rows = dict[str, list["Row"]]
@@ -31,6 +32,7 @@ class Row:
     id: str | None
     position: Position
     group: str | None = None
+    document: str | None = None
 
 
 def train_of(source: TaskSource) -> str:
@@ -100,6 +102,8 @@ def examples_of(
                 f"{train_of(source)}: no example of {labels[missing[0]]!r} is left once duplicates of dev and test "
                 f"are dropped; {', or '.join(ways)}"
             )
+    # After overlaps are dropped, so that no text of test is context in train. Rows that are not used stay context.
+    splits = {split: _in_documents(found) for split, found in splits.items()}
     for split, most in (("dev", source.dev_rows), ("test", source.test_rows)):
         if most is not None and len(splits[split]) > most:
             counts[f"{split}_rows_unused"] = len(splits[split]) - most
@@ -247,6 +251,15 @@ def _groups(splits: Rows, source: TaskSource) -> dict[str, list[str | None]]:
         if len(set(slices["test"]) - {None}) >= MIN_GROUPS:
             return slices
     return found
+
+
+def _in_documents(rows: list[Row]) -> list[Row]:
+    """Rows whose sentences know their documents; a document is in one file."""
+    documents = [None if row.document is None else (row.position.path, row.document) for row in rows]
+    if not any(documents):
+        return rows
+    found = in_documents([row.fields for row in rows], documents)
+    return [replace(row, fields=fields) for row, fields in zip(rows, found, strict=True)]
 
 
 def _split(rows: list[Row], target: Callable[[Row], Sequence[float]], groups: list[str | None]) -> Split:
