@@ -1,0 +1,188 @@
+"""The kind of a task and its columns, guessed from rows."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+from components.errors import DataError
+from components.onboarding.files import Rows
+
+#: Names of columns, by what they usually hold; earlier names take precedence.
+LABELS: Final = ("label", "labels", "intent", "class", "category", "categories", "sentiment", "topic", "target", "tag")
+LABELS_TOO: Final = ("gold_label", "entailment_judgment", "stars", "rating", "y", "action", "object", "type", "score")
+TEXTS: Final = ("text", "sentence", "review", "utterance", "content", "body", "message", "comment", "document", "texts")
+PAIRS: Final = (
+    *(("sentence1", "sentence2"), ("sentence_a", "sentence_b"), ("premise", "hypothesis"), ("text1", "text2")),
+    *(("question1", "question2"), ("first", "second"), ("#1 string", "#2 string"), ("text_a", "text_b")),
+)
+WORDS: Final = ("words", "tokens")
+TAGS: Final = ("tags", "ner_tags", "pos_tags", "labels")
+#: A label column has at most this many values, and each on average at least two rows.
+_CLASSES: Final = 500
+#: Numbers are measured, not names of classes, if there are more different ones.
+_NUMBERS: Final = 20
+_SEPARATORS: Final = (",", ";", "|")
+
+
+def guess(found: Rows, *, text: str | None = None, label: str | None = None, kind: str | None = None) -> dict[str, Any]:
+    """Keys of `data.tasks.<name>`: kind and columns.
+
+    Args:
+        found: rows of train.
+        text: column of the text, or of both texts of a pair, separated by a comma; None: guessed.
+        label: column of the label; None: guessed.
+        kind: of the task; None: guessed.
+
+    Raises:
+        DataError: there is no such column, or nothing looks like a text or a label.
+    """
+    if found.format == "squad":
+        return {"kind": "questions"}
+    if found.format in ("conll", "conllu"):
+        return {"kind": "tagging", "scheme": _scheme(found.rows, "tags")}
+    columns = {name.casefold(): name for name in found.columns}
+    for name in [*(text.split(",") if text else []), *([label] if label else [])]:
+        if name not in found.columns:
+            raise DataError(f"no column {name!r}; the columns are {', '.join(map(repr, found.columns))}")
+    if {"question", "context", "answers"} <= columns.keys() and kind in (None, "questions"):
+        return {"kind": "questions"} | {key: columns[key] for key in ("question", "context", "answers")}
+    words = next((columns[name] for name in WORDS if name in columns and _is_list(found, columns[name])), None)
+    if words is not None and kind in (None, "tagging"):
+        tags = label or next((columns[name] for name in TAGS if name in columns and columns[name] != words), None)
+        if tags is not None:
+            return {"kind": "tagging", "words": words, "tags": tags, "scheme": _scheme(found.rows, tags)}
+    if "choices" in columns and kind in (None, "choice"):
+        return _choice(found, columns, text, label)
+    texts = text.split(",") if text else _text_columns(found, label)
+    flags = [] if label else _flags(found, texts)
+    label = label or (None if flags else _label_column(found, texts))
+    if label is None and not flags:
+        raise DataError(
+            f"no column looks like a label (columns: {', '.join(map(repr, found.columns))}); name it with --label"
+        )
+    keys: dict[str, Any] = {"first": texts[0], "second": texts[1]} if len(texts) > 1 else {"text": texts[0]}
+    if flags:
+        return {"kind": "multilabel"} | keys | {"labels": flags}
+    assert label is not None
+    values = [row.get(label) for row in found.rows]
+    measured = _is_measured(values)
+    if len(texts) > 1:
+        kind = kind or ("similarity" if measured else "pair")
+    separator = None
+    if kind is None or kind == "multilabel":
+        separator = _separator(values)
+        several = separator is not None or any(isinstance(value, list) for value in values)
+        kind = "multilabel" if several or kind else "regression" if measured else "classification"
+    keys = {"kind": kind} | keys | {"score" if kind in ("similarity", "regression") else "label": label}
+    return keys | ({"label_separator": separator} if separator not in (None, ",") else {})
+
+
+def _choice(found: Rows, columns: dict[str, str], text: str | None, label: str | None) -> dict[str, Any]:
+    first = text or next((columns[name] for name in ("question", "prompt", "text") if name in columns), None)
+    answer = label or next((columns[name] for name in ("label", "answer") if name in columns), None)
+    if first is None or answer is None:
+        raise DataError("a choice needs columns of the prompt and of the answer; name them with --text and --label")
+    keys: dict[str, Any] = {"kind": "choice", "text": first, "choices": columns["choices"], "label": answer}
+    values = [str(row.get(answer, "")).strip() for row in found.rows]
+    if all(re.fullmatch(r"[A-Z]", value) for value in values):
+        return keys | {"answer": "letter"}
+    if all(value.isdigit() for value in values):
+        return keys | ({} if "0" in values else {"answer": "from_one"})
+    return keys | {"answer": "text"}
+
+
+def _text_columns(found: Rows, label: str | None) -> list[str]:
+    """One text column, or two of a pair."""
+    columns = {name.casefold(): name for name in found.columns}
+    for pair in PAIRS:
+        if all(name in columns for name in pair):
+            return [columns[name] for name in pair]
+    named = next((columns[name] for name in TEXTS if name in columns and columns[name] != label), None)
+    if named is not None:
+        return [named]
+    lengths = {}
+    for name in found.columns:
+        values = [row.get(name) for row in found.rows]
+        texts = [value for value in values if isinstance(value, str)]
+        if name != label and len(texts) > len(values) / 2 and not all(map(_number, texts)):
+            lengths[name] = sum(map(len, texts)) / len(texts)
+    if not lengths:
+        raise DataError(f"no column holds text (columns: {', '.join(map(repr, found.columns))}); name it with --text")
+    return [max(lengths, key=lengths.__getitem__)]
+
+
+def _label_column(found: Rows, texts: Sequence[str]) -> str | None:
+    columns = {name.casefold(): name for name in found.columns if name not in texts}
+    named = next((columns[name] for name in (*LABELS, *LABELS_TOO) if name in columns), None)
+    if named is not None and (len(texts) < 2 or named.casefold() != "score"):
+        return named
+    counts = {name: len({_text(row.get(name)) for row in found.rows}) for name in columns.values()}
+    most = min(_CLASSES, max(2, len(found.rows) / 2))
+    suited = {name: count for name, count in counts.items() if 2 <= count <= most}
+    # The column with the fewest values; of equal ones the last, because labels usually follow the text.
+    return min(reversed(list(suited)), key=suited.__getitem__) if suited else None
+
+
+def _flags(found: Rows, texts: Sequence[str]) -> list[str]:
+    """Columns of 0 and 1, if there are several and no column is called a label."""
+    names = {name.casefold() for name in found.columns}
+    flags = [
+        name
+        for name in found.columns
+        if name not in texts and {_text(row.get(name)).lower() for row in found.rows} <= {"0", "1", "true", "false"}
+    ]
+    return flags if len(flags) > 1 and not names.intersection(LABELS) else []
+
+
+def _is_list(found: Rows, column: str) -> bool:
+    return all(isinstance(row.get(column), list) for row in found.rows)
+
+
+def _is_measured(values: Sequence[Any]) -> bool:
+    """Whether values are measurements: numbers of which many differ or are no integers."""
+    numbers = [number for value in values if (number := _number(value)) is not None]
+    if len(numbers) < len(values):
+        return False
+    return len(set(numbers)) > _NUMBERS or any(number != int(number) for number in numbers)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or value is None:
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _separator(values: Sequence[Any]) -> str | None:
+    """The separator of several labels in one text: its parts are used again and again, alone too."""
+    texts = [value for value in values if isinstance(value, str)]
+    for separator in _SEPARATORS:
+        split = [[part.strip() for part in value.split(separator)] for value in texts]
+        joined = [parts for parts in split if len(parts) > 1]
+        if not joined or any(not part or len(part) > 40 for parts in joined for part in parts):
+            continue
+        known = Counter(part for parts in split for part in set(parts))
+        if len(known) < len(set(texts)) and all(known[part] > 1 for parts in joined for part in parts):
+            return separator
+    return None
+
+
+def _scheme(rows: Sequence[dict[str, Any]], column: str) -> str:
+    """The encoding of spans in tags."""
+    tags = {str(tag) for row in rows for tag in (row.get(column) or [])}
+    prefixes = {tag.partition("-")[0] for tag in tags if "-" in tag}
+    if not prefixes or not tags <= {"O"} | {tag for tag in tags if re.match(r"[BIESLU]-", tag)}:
+        return "none"
+    if prefixes & {"E", "S"}:
+        return "iobes"
+    return "bio" if "B" in prefixes else "iob1"
+
+
+def _text(value: Any) -> str:
+    return value.strip() if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

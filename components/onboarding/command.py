@@ -1,0 +1,191 @@
+"""`headstart init`: inspect labelled data, write params.yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from components.artifacts import write_atomic
+from components.errors import ConfigError, DataError
+from components.formats.lines import Reading
+from components.ingestion.readers import raw_files, read_texts
+from components.onboarding import columns, starts
+from components.onboarding.files import read_rows, split_files
+from components.onboarding.inspection import inspect
+from components.onboarding.project import make_project, take_files
+from components.onboarding.proposal import WITH_WORDS, Proposal, block_name, names_of, own_tokens
+from components.settings.data import CorpusSource
+from components.settings.loading import load_params
+from components.settings.tasks import TaskSource
+from components.tasks.kinds import find_kind
+
+PARAMS: Final = "params.yaml"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the flags of `init` say; None: guessed.
+
+    Attributes:
+        labelled: file or folder.
+        unlabelled: files or folders of text without labels.
+        starts: folders or names of encoders.
+        name, kind, text, label, language: of the task.
+        minutes: limit of training.
+        force: whether an existing params.yaml is replaced.
+    """
+
+    labelled: Path
+    unlabelled: Sequence[Path] = ()
+    starts: Sequence[str] = ()
+    name: str | None = None
+    kind: str | None = None
+    text: str | None = None
+    label: str | None = None
+    language: str | None = None
+    minutes: float = 5.0
+    force: bool = False
+
+
+def init(options: Options, *, root: Path) -> list[str]:
+    """Write params.yaml below `root`, and what a project needs; returns what was found and written, in words.
+
+    Raises:
+        ConfigError: params.yaml exists and is not to be replaced, or a start does not exist.
+        DataError: the labelled files are invalid, or nothing looks like a text or a label.
+    """
+    params = root / PARAMS
+    if params.exists() and not options.force:
+        raise ConfigError(f"{params}: exists; `headstart init --force` replaces it, `headstart fit` runs it")
+    files = split_files(options.labelled)
+    named = options.labelled if options.labelled.is_dir() else files["train"]
+    name = block_name(options.name or named.name.partition(".")[0])
+    keys = _keys(files, options)
+    # Checked before anything is written.
+    folder = str(files["train"].parent)
+    source = _source(name, {"path": folder} | keys | {split: file.name for split, file in files.items()}, files)
+    facts = inspect(name, source)
+    if options.language:
+        facts = replace(facts, language=options.language)
+    free = [path.resolve() for path in options.unlabelled]
+    texts = _texts_of(free)
+    measured = _measured(options, source, name)
+    start = starts.choose(measured) if measured else None
+    if start is None and facts.kind not in WITH_WORDS:
+        raise ConfigError(
+            f"a task of kind {facts.kind} has no model of words only; name an encoder with --start "
+            "(`headstart starts` lists some)"
+        )
+    made = make_project(root)
+    path, within = take_files(files, name=name, root=root)
+    split = {split: within.get(split) for split in ("train", "dev", "test") if split in within or split != "dev"}
+    task = {"path": path, "kind": facts.kind} | split | {key: value for key, value in keys.items() if key != "kind"}
+    if facts.language != "en":
+        task["language"] = facts.language
+    if facts.empty:
+        task["empty"] = "drop"
+    proposal = Proposal(name, task, facts, start=start, minutes=options.minutes)
+    proposal.unlabelled = [_relative(path, root) for path, _ in texts]
+    if start is None and texts:
+        proposal.speed = starts.own_speed()
+        proposal.own_tokens = own_tokens(
+            sum(count for _, count in texts), speed=proposal.speed, minutes=options.minutes
+        )
+    text = proposal.text()
+    write_atomic(params, text)
+    load_params(params)
+    lines = [f"{options.labelled}: {line}" if not number else line for number, line in enumerate(facts.lines())]
+    lines += [f"{path}: {count:,} characters without labels" for path, count in texts]
+    lines += [_in_words(one, chosen=one is start and len(measured) > 1) for one in measured]
+    lines += [f"made {', '.join(made)}"] if made else []
+    lines.append(
+        f"wrote {params.name} ({len(text.splitlines())} lines); the first run takes about {proposal.expected_minutes:.0f} minutes"
+    )
+    return [*lines, "next: headstart check, headstart fit; change what was guessed wrongly in params.yaml"]
+
+
+def _keys(files: Mapping[str, Path], options: Options) -> dict[str, Any]:
+    """Keys of the task, from the rows of train."""
+    rows = read_rows(files["train"])
+    try:
+        keys = columns.guess(rows, text=options.text, label=options.label, kind=options.kind)
+    except DataError as error:
+        raise DataError(f"{files['train']}: {error}") from error
+    table = rows.format in ("csv", "tsv", "jsonl", "json", "parquet")
+    detected = {} if table and rows.format == _by_suffix(files["train"]) else {"format": rows.format}
+    if rows.format == "label-first":
+        keys = {"kind": keys["kind"]}
+    return keys | detected | rows.keys
+
+
+def _by_suffix(file: Path) -> str | None:
+    try:
+        return TaskSource(path=".").format_of(file.name)
+    except ValueError:
+        return None
+
+
+def _source(name: str, keys: dict[str, Any], files: Mapping[str, Path]) -> TaskSource:
+    """The task as a run reads it, with rows without text dropped."""
+    parents = {file.parent for file in files.values()}
+    if len(parents) > 1:
+        raise DataError(f"the splits are in different folders: {', '.join(map(str, parents))}; put them into one")
+    given = {"dev": None, "test": None} | keys
+    given |= (
+        {} if given.get("format") in ("conll", "conllu", "squad") or given["kind"] == "questions" else {"empty": "drop"}
+    )
+    try:
+        return TaskSource.model_validate(given)
+    except ValidationError as error:
+        raise ConfigError(f"data.tasks.{name}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error
+
+
+def _measured(options: Options, source: TaskSource, name: str) -> list[starts.Measured]:
+    if not options.starts:
+        return []
+    found = find_kind(source.kind).read(name, source)
+    names = names_of(options.starts)
+    return [starts.measure(start, found, kind=source.kind, name=names[start]) for start in options.starts]
+
+
+def _in_words(one: starts.Measured, *, chosen: bool) -> str:
+    speed = f"{one.texts_per_second:,.0f} texts and {one.tokens_per_second:,.0f} tokens a second on this machine"
+    evidence = "" if one.logme != one.logme else f", LogME {one.logme:.3f}"
+    return f"start {one.name}: {one.parameters / 1e6:.1f} M parameters, {speed}{evidence}{'; chosen' if chosen else ''}"
+
+
+def _texts_of(paths: Sequence[Path]) -> list[tuple[Path, int]]:
+    """The files of text without labels and their numbers of characters."""
+    return [(path, sum(_characters(file) for file in raw_files(path)[0])) for path in paths]
+
+
+def _characters(file: Path) -> int:
+    return sum(len(text) for _, text, _ in read_texts(file, CorpusSource(path=str(file)), Reading()))
+
+
+def _relative(path: Path, root: Path) -> str:
+    """A path below the project as relative to it; others stay absolute."""
+    return path.relative_to(root.resolve()).as_posix() if path.is_relative_to(root.resolve()) else path.as_posix()
+
+
+def renew(labelled: Path, *, root: Path) -> str:
+    """Copy labelled files anew for the task that was made from them; returns its name.
+
+    Raises:
+        ConfigError: no task of params.yaml was made from files of these names.
+    """
+    files = split_files(labelled)
+    for name, source in load_params(root / PARAMS).data.tasks.items():
+        if source.files("train") == [files["train"].name] and (root / source.path).is_dir():
+            for file in files.values():
+                if (root / source.path).resolve() != file.resolve().parent:
+                    take_files({"train": file}, name=Path(source.path).name, root=root)
+            return name
+    raise ConfigError(
+        f"{root / PARAMS}: no task learns from a file {files['train'].name}; `headstart init --force {labelled}` replaces "
+        "the settings, or add the task to them"
+    )

@@ -1,0 +1,75 @@
+"""A folder that `headstart retrain` can work in: git, DVC, dvc.yaml, .gitignore."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from components.artifacts import write_atomic
+from components.resources import PIPELINE, pipeline_text
+from components.settings.registry import find_repository
+
+_DVC: Final = """\
+[core]
+    analytics = false
+    check_update = false
+    autostage = false{no_scm}
+[cache]
+    type = "reflink,hardlink,copy"
+"""
+_GITIGNORE: Final = ("/data", "/artifacts", "/.headstart/", "/mlflow.db", "/mlruns/", "/dvc_plots/")
+_DVCIGNORE: Final = (".headstart/", "__pycache__/", "*.pyc", "mlruns/", ".venv/", ".git/")
+
+
+def make_project(folder: Path) -> list[str]:
+    """Make what is missing; returns what was made. Nothing is overwritten."""
+    if find_repository(folder) is not None:
+        return []
+    made = []
+    git = shutil.which("git") is not None
+    if git and subprocess.run(["git", "-C", folder, "rev-parse"], capture_output=True, check=False).returncode:
+        subprocess.run(["git", "init", "-q", folder], capture_output=True, check=True)
+        made.append("a git repository")
+    (folder / ".dvc").mkdir()
+    config = _DVC.format(no_scm="" if git else "\n    no_scm = true")
+    write_atomic(folder / ".dvc" / "config", config)
+    write_atomic(folder / ".dvc" / ".gitignore", "/config.local\n/tmp\n/cache\n")
+    made.append("DVC's folder .dvc")
+    for name, lines in ((".gitignore", _GITIGNORE), (".dvcignore", _DVCIGNORE)):
+        _append(folder / name, lines)
+    if not (folder / PIPELINE).exists():
+        write_atomic(folder / PIPELINE, pipeline_text())
+        made.append(PIPELINE)
+    return made
+
+
+def _append(path: Path, lines: tuple[str, ...]) -> None:
+    """Add the lines that a file lacks."""
+    before = path.read_text(encoding="utf-8") if path.is_file() else ""
+    missing = [line for line in lines if line not in before.splitlines()]
+    if missing:
+        write_atomic(path, before + ("" if not before or before.endswith("\n") else "\n") + "\n".join(missing) + "\n")
+
+
+def take_files(files: Mapping[str, Path], *, name: str, root: Path) -> tuple[str, dict[str, str]]:
+    """The folder of labelled files below the project, and split -> name of the file in it.
+
+    Files below `data/` stay where they are if they are in one folder; others are copied to data/tasks/NAME, where DVC
+    versions them. A copy is renewed if the file has changed.
+    """
+    folders = {file.resolve().parent for file in files.values()}
+    data = (root / "data").resolve()
+    only = next(iter(folders))
+    if len(folders) == 1 and data in only.parents:
+        return only.relative_to(root.resolve()).as_posix(), {split: file.name for split, file in files.items()}
+    target = root / "data" / "tasks" / name
+    target.mkdir(parents=True, exist_ok=True)
+    for file in files.values():
+        copy = target / file.name
+        if not copy.is_file() or copy.read_bytes() != file.read_bytes():
+            copy.unlink(missing_ok=True)
+            shutil.copyfile(file, copy)
+    return target.relative_to(root).as_posix(), {split: file.name for split, file in files.items()}

@@ -1,0 +1,192 @@
+"""A commented params.yaml for labelled data, and what it is expected to cost."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from components.onboarding.inspection import Facts
+from components.onboarding.starts import Measured
+
+#: Column of the comments.
+_COLUMN: Final = 58
+#: Lengths in pieces, of which the least is used that fits 95% of the texts.
+_LENGTHS: Final = (32, 64, 128, 256)
+#: Characters of a piece, at least, and of a language without spaces.
+_CHARACTERS, _UNSPACED = 3.5, 1.2
+#: Kinds of task with a words model that can be served.
+WITH_WORDS: Final = frozenset(("classification", "multilabel", "regression", "pair"))
+#: Words of text from which a language model is worth its training, and characters of a word.
+LEAST_WORDS: Final = 200_000
+#: Minutes of the stages of a run without training: reading, evaluation, report, registration.
+_FIXED: Final = 1.5
+
+
+@dataclass
+class Proposal:
+    """The settings.
+
+    Attributes:
+        name: of the task.
+        task: keys of `data.tasks.<name>`.
+        facts: of the data.
+        start: the encoder; None: none.
+        own_tokens: budget of an own language model; 0: none.
+        speed: tokens per second of its training.
+        unlabelled: paths of text without labels.
+        minutes: limit of the ways to learn of an encoder.
+        language_model: comment of what is trained and why.
+    """
+
+    name: str
+    task: dict[str, Any]
+    facts: Facts
+    start: Measured | None = None
+    own_tokens: int = 0
+    speed: float = 0.0
+    unlabelled: list[str] = field(default_factory=list)
+    minutes: float = 5.0
+
+    @property
+    def length(self) -> int:
+        """Pieces of a text that are read."""
+        per_piece = _UNSPACED if self.facts.language in ("th", "zh", "ja", "lo", "my", "km") else _CHARACTERS
+        pieces = self.facts.long / per_piece + 4
+        return next((length for length in _LENGTHS if pieces <= length), _LENGTHS[-1])
+
+    @property
+    def folds(self) -> int:
+        """Folds of the cross-validation: fewer where each costs a training."""
+        return 5 if self.start is None and not self.own_tokens else 3
+
+    @property
+    def expected_minutes(self) -> float:
+        """Expected minutes of the first run."""
+        train, test = self.facts.rows["train"], self.facts.rows["test"]
+        words = 0.2 + train * (self.folds + 1) / 60_000
+        if self.start is not None:
+            encoded = (train + test) / self.start.texts_per_second / 60
+            return _FIXED + words + encoded + self._learning
+        if self.own_tokens:
+            return _FIXED + words + self.own_tokens / self.speed / 60 + 2.0
+        return _FIXED + words
+
+    @property
+    def _learning(self) -> float:
+        """Minutes of the ways to learn: contrastive training of some passes, in every fold and at the end."""
+        assert self.start is not None
+        train = min(self.facts.rows["train"], 2_000)
+        steps = min(50_000 / 120, 32 * train / 16)
+        cost = 3 * 16 * steps * (self.folds + 1) / self.start.texts_per_second / 60
+        return min(cost, self.minutes)
+
+    def text(self) -> str:
+        """The content of params.yaml."""
+        task = dict(self.task)
+        lines: list[tuple[str, str]] = [("data:", ""), ("  tasks:", ""), (f"    {self.name}:", "")]
+        comments = {
+            "path": "folder of the files",
+            "kind": "or classification, multilabel, pair, similarity, regression, tagging",
+            "train": f"{self.facts.rows['train']:,} rows are learned",
+            "test": f"{self.facts.rows['test']:,} rows are only scored",
+            "dev": "not used for choices: selection: budget",
+            "text": "column of the text",
+            "label": "column of the label",
+            "language": "selects baselines",
+        }
+        if self.facts.held_out:
+            comments["test"] = f"{self.facts.held_out:,} rows of train are held out, by a hash of the text"
+        for key, value in task.items():
+            lines.append((f"      {key}: {_flow(value)}", comments.get(key, "")))
+        folds = f"      folds: {self.folds}"
+        lines.append((folds, "of the cross-validation within the labels, by which systems are chosen"))
+        if self.start is not None or self.own_tokens:
+            lines.append(("      seeds: [0]", "more seeds measure the noise of training: [0, 1, 2]"))
+        if self.unlabelled:
+            lines.append((f"  unlabelled: {_flow(self.unlabelled)}", "text without labels, beside that of train"))
+        if self.start is not None:
+            speed = f"{self.start.parameters / 1e6:.0f} M parameters, {self.start.texts_per_second:,.0f} texts/s here"
+            lines += [
+                ("pretrain:", ""),
+                (f"  {self.start.name}:", speed),
+                (f"    source: {_flow(str(self.start.folder))}", ""),
+                (f"    digest: {self.start.digest}", ""),
+                ("finetune:", ""),
+                (f"  {self.start.name}:", "the recipe for imported encoders; `headstart params` shows all keys"),
+                (f"    max_length: {self.length}", "pieces of a text; 95% of the texts are shorter"),
+                (f"    auto: {{minutes: {self.minutes:g}}}", "limit of all ways to learn that are tried"),
+            ]
+        elif self.own_tokens:
+            lines += [
+                ("pretrain:", ""),
+                ("  ulmfit:", f"a language model of the text, about {self.speed:,.0f} tokens/s here"),
+                ("    model: {embedding: 320, hidden: 640, layers: 2, static: 320}", ""),
+                (f"    training: {{tokens: {self.own_tokens}, vectors: true}}", ""),
+                ("finetune:", ""),
+                (f"  ulmfit: {{max_length: {self.length}}}", ""),
+            ]
+        else:
+            lines.append(("pretrain: {}", "words models only; an encoder: headstart init --start, or headstart starts"))
+        head = [
+            f"# {self.name}: {self.facts.kind}, language {self.facts.language}, written by headstart init.",
+            "# Every other key has a default: headstart params",
+        ]
+        return "\n".join([*head, *(_commented(*line) for line in lines)]) + "\n"
+
+
+def _commented(line: str, comment: str) -> str:
+    return f"{line.ljust(_COLUMN)} # {comment}" if comment else line
+
+
+def _flow(value: Any) -> str:
+    """A value in YAML's flow style; JSON is a subset of it."""
+    if isinstance(value, str) and value.replace("_", "").replace("-", "").replace(".", "").replace("/", "").isalnum():
+        if not _is_number(value) and value.lower() not in ("null", "true", "false", "yes", "no", "on", "off", "y", "n"):
+            return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text)) or True
+    except ValueError:
+        return False
+
+
+def own_tokens(characters: int, *, speed: float, minutes: float) -> int:
+    """Budget of an own language model: four passes over the text, at most `minutes`; 0 if the text is too short.
+
+    Args:
+        characters: of the text.
+        speed: tokens per second.
+        minutes: of training.
+    """
+    words = characters / 6
+    if words < LEAST_WORDS:
+        return 0
+    tokens = min(4 * 1.4 * words, 60 * minutes * speed)
+    return max(100_000, int(tokens // 100_000) * 100_000)
+
+
+def block_name(text: str) -> str:
+    """A name for a block, from that of a file or folder."""
+    kept = "".join(
+        letter if letter.isascii() and (letter.isalnum() or letter == "-") else "-" for letter in text.lower()
+    )
+    kept = "-".join(part for part in kept.split("-") if part)
+    return kept or "task"
+
+
+def names_of(starts: Sequence[str]) -> Mapping[str, str]:
+    """Start -> name of its block; different for different starts."""
+    found: dict[str, str] = {}
+    for start in starts:
+        name = block_name(Path(start).name)
+        while name in found.values():
+            name += "-2"
+        found[start] = name
+    return found

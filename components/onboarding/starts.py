@@ -1,0 +1,102 @@
+"""Published encoders that a model can start from: measured speed, and which of several suits a task."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import torch
+
+from components.interchange.importing import import_encoder, source_digest
+from components.models.encoder import load_encoder
+from components.settings.finetune import FinetuneSettings
+from components.settings.training import Training
+from components.starts.cache import folder_of
+from components.studies.frozen import layer_vectors
+from components.studies.logme import logme
+from components.tasks.data import Examples
+
+#: Rows that an encoder is measured on.
+ROWS: Final = 200
+
+
+@dataclass(frozen=True)
+class Measured:
+    """An encoder on a sample of the task's texts.
+
+    Attributes:
+        name: of the block.
+        folder: of the encoder.
+        digest: SHA-256 of its files.
+        parameters: number of them.
+        texts_per_second, tokens_per_second: forward, with the cores of this process.
+        logme: evidence of the labels given the mean of the last layer (You et al. 2021); NaN without classes.
+    """
+
+    name: str
+    folder: Path
+    digest: str
+    parameters: int
+    texts_per_second: float
+    tokens_per_second: float
+    logme: float
+
+
+def measure(start: str, found: Examples, *, kind: str, name: str) -> Measured:
+    """Encode some rows of train.
+
+    Raises:
+        ArtifactError: the folder holds no model that can be imported.
+        ConfigError: there is no such folder or start.
+    """
+    folder = folder_of(start).absolute()
+    rows = np.random.default_rng(0).permutation(len(found.train))[:ROWS]
+    sample = found.train.take(rows)
+    with tempfile.TemporaryDirectory() as directory:
+        output = Path(directory) / "encoder"
+        import_encoder(folder, output=output)
+        encoder = load_encoder(output)
+    settings = FinetuneSettings(training=Training(rate=1e-4, batch_size=16), pairs="apart", max_length=128)
+    began = time.perf_counter()
+    vectors = layer_vectors(encoder, sample, kind=kind, settings=settings)[-1].numpy()
+    seconds = time.perf_counter() - began
+    pieces = sum(map(len, encoder.tokenizer.encode_batch([text for fields in sample.fields for text in fields])))
+    evidence = float("nan")
+    if kind in ("classification", "pair") and len(vectors) == len(sample):
+        labels = sample.labels
+        targets = np.eye(len(found.labels))[labels]
+        evidence = float(logme(vectors.astype(np.float64), targets))
+    return Measured(
+        name=name,
+        folder=folder,
+        digest=source_digest(folder),
+        parameters=sum(weights.numel() for weights in encoder.model.parameters()),
+        texts_per_second=len(sample) / seconds,
+        tokens_per_second=pieces / seconds,
+        logme=evidence,
+    )
+
+
+def choose(found: Sequence[Measured]) -> Measured:
+    """The encoder with the highest evidence; the first if no evidence is known."""
+    return max(found, key=lambda one: -np.inf if np.isnan(one.logme) else one.logme)
+
+
+def own_speed() -> float:
+    """Tokens per second at which the default own language model is trained, from its matrix products.
+
+    A token costs 6 operations per parameter in training; the speed of products of its size is measured.
+    """
+    parameters = 6_000_000
+    first, second = torch.ones(512, 640), torch.ones(640, 2560)
+    products, began = 0, time.perf_counter()
+    while time.perf_counter() - began < 0.5:
+        first @ second
+        products += 1
+    rate = 2 * first.numel() * second.shape[1] * products / (time.perf_counter() - began)
+    return rate / (6 * parameters)

@@ -1,0 +1,90 @@
+"""From labelled data to a served model: `headstart fit [LABELLED]`.
+
+The settings are written by `headstart init` if there are none; then `headstart retrain` runs them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from components.artifacts import read_json
+from components.errors import ConfigError
+from components.onboarding.command import PARAMS, Options, init, renew
+from components.settings.loading import load_params
+from flows.command import main
+from flows.retrain import command as retrain
+from flows.terminal import terminal
+
+
+def fit(
+    labelled: Annotated[
+        Path | None, typer.Argument(help="Labelled file or folder; by default that of params.yaml.")
+    ] = None,
+    *,
+    unlabelled: Annotated[list[Path], typer.Option(help="Text without labels; may be repeated.")] = [],  # noqa: B006
+    start: Annotated[list[str], typer.Option(help="Encoder: a folder, or a name of `headstart starts`.")] = [],  # noqa: B006
+    text: Annotated[str, typer.Option(help="Column of the text.")] = "",
+    label: Annotated[str, typer.Option(help="Column of the label.")] = "",
+    kind: Annotated[str, typer.Option(help="Kind of task.")] = "",
+    minutes: Annotated[float, typer.Option(help="Limit of training in minutes.")] = 5.0,
+) -> None:
+    """Train, score, register and promote; then print what is served, why, and the next commands."""
+    root = Path.cwd()
+    params = root / PARAMS
+    if not params.exists():
+        if labelled is None:
+            raise ConfigError(f"{params}: does not exist; name a labelled file: headstart fit data.csv")
+        options = Options(
+            labelled,
+            unlabelled=unlabelled,
+            starts=start,
+            text=text or None,
+            label=label or None,
+            kind=kind or None,
+            minutes=minutes,
+        )
+        for line in init(options, root=root):
+            terminal.say(line, source="init")
+    else:
+        if unlabelled or start or text or label or kind:
+            raise ConfigError(
+                f"{params}: exists, so that the flags have no effect; change it, or headstart init --force"
+            )
+        if labelled is not None:
+            terminal.say(f"{labelled}: the data of {renew(labelled, root=root)}", source="init")
+    retrain(params=params)
+    for line in served(params):
+        terminal.say(line)
+
+
+def served(params: Path) -> list[str]:
+    """Which model is served and why, and what to do next."""
+    settings = load_params(params)
+    out = params.parent / settings.run.out
+    listing = read_json(out / "registry" / "registered.json", made_by="the stage register")
+    decisions = read_json(out / "registry" / "decision.json", made_by="the stage promote").get("decisions", {})
+    lines = [""]
+    for task, decision in decisions.items():
+        number = decision.get("alias_after")
+        model = next(
+            (one for one in listing["models"] if one["task"] == task and str(one["version"]) == str(number)), None
+        )
+        if number is None:
+            lines.append(f"{task}: no model is served; {'; '.join(decision.get('reasons', [])) or decision['verdict']}")
+        elif model is None:
+            lines.append(f"{task}: version {number} of an earlier run is still served")
+        else:
+            lines.append(f"{task}: {model['system']} is served (version {number}): {decision['reasons'][0]}")
+        lines += [
+            f"  headstart predict new.csv labelled.csv --task {task}",
+            f"  headstart serve --task {task}",
+            f"  headstart suggest --task {task} --count 50    # which texts to label next",
+        ]
+    return lines
+
+
+if __name__ == "__main__":
+    main(fit)
