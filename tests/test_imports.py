@@ -96,6 +96,7 @@ LAYERS = (
     ("pipeline", "serving"),
     ("monitoring", "costs"),
     ("studies", "lineage", "labelling"),
+    ("onboarding",),
     ("pages",),
     ("cli",),
 )

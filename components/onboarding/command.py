@@ -102,9 +102,8 @@ def init(options: Options, *, root: Path) -> list[str]:
     lines += [f"{path}: {count:,} characters without labels" for path, count in texts]
     lines += [_in_words(one, chosen=one is start and len(measured) > 1) for one in measured]
     lines += [f"made {', '.join(made)}"] if made else []
-    lines.append(
-        f"wrote {params.name} ({len(text.splitlines())} lines); the first run takes about {proposal.expected_minutes:.0f} minutes"
-    )
+    written = f"wrote {params.name} ({len(text.splitlines())} lines)"
+    lines.append(f"{written}; the first run takes about {proposal.expected_minutes:.0f} minutes")
     return [*lines, "next: headstart check, headstart fit; change what was guessed wrongly in params.yaml"]
 
 
@@ -186,6 +185,6 @@ def renew(labelled: Path, *, root: Path) -> str:
                     take_files({"train": file}, name=Path(source.path).name, root=root)
             return name
     raise ConfigError(
-        f"{root / PARAMS}: no task learns from a file {files['train'].name}; `headstart init --force {labelled}` replaces "
-        "the settings, or add the task to them"
+        f"{root / PARAMS}: no task learns from a file {files['train'].name}; `headstart init --force {labelled}` "
+        "replaces the settings, or add the task to them"
     )

@@ -26,8 +26,17 @@ SPLITS: Final = {
     "test": ("test", "testing", "eval"),
 }
 #: Formats of suffixes; others are recognised by their content.
-SUFFIXES: Final = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json"}
-SUFFIXES |= {".parquet": "parquet", ".conll": "conll", ".bio": "conll", ".conllu": "conllu"}
+SUFFIXES: Final = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".parquet": "parquet",
+    ".conll": "conll",
+    ".bio": "conll",
+    ".conllu": "conllu",
+}
 ENCODINGS: Final = ("utf-8", "cp874", "latin-1")
 #: Maximum number of different first words of lines that begin with a label.
 _LABELS: Final = 200
@@ -82,9 +91,8 @@ def split_files(path: Path) -> dict[str, Path]:
         names = ", ".join(file.name for file in files[:5]) or "no files"
         raise DataError(f"{path}: no file is called train ({names}); name the labelled file itself, or rename it")
     twice = {split: names for split, names in found.items() if len(names) > 1}
-    if twice:
-        split, names = next(iter(twice.items()))
-        listed = ", ".join(name.name for name in names)
+    for split, several in twice.items():
+        listed = ", ".join(file.name for file in several)
         raise DataError(f"{path}: several files may be {split} ({listed}); name one file, or keep one of them")
     return {split: found[split][0] for split in SPLITS if split in found}
 
@@ -160,7 +168,7 @@ def _sniffed(path: Path, texts: Sequence[str]) -> str:
         if count > 0.95 * sum(cells.values()):
             return "conllu" if most == 10 else "conll"
     tabs = Counter(line.count("\t") for line in full)
-    if tabs and (most := tabs.most_common(1)[0])[0] and most[1] > 0.9 * len(full):
+    if tabs and (usual := tabs.most_common(1)[0])[0] and usual[1] > 0.9 * len(full):
         return "tsv"
     first = Counter(line.partition(" ")[0] for line in full)
     if full and len(first) <= min(_LABELS, len(full) / 2) and all(" " in line.strip() for line in full):
@@ -174,8 +182,11 @@ def _table(texts: Sequence[str], form: str, keys: dict[str, Any]) -> Rows:
     delimiter = "\t" if form == "tsv" else ","
     if form == "csv" and texts[0].count(";") > texts[0].count(","):
         delimiter = keys["delimiter"] = ";"
-    quoting = csv.QUOTE_MINIMAL if form == "csv" else csv.QUOTE_NONE
-    table = list(csv.reader([f"{line}\n" for line in texts], delimiter=delimiter, quoting=quoting))
+    rows = [f"{line}\n" for line in texts]
+    if form == "csv":
+        table = list(csv.reader(rows, delimiter=delimiter))
+    else:
+        table = list(csv.reader(rows, delimiter=delimiter, quoting=csv.QUOTE_NONE))
     table = [row for row in table if row]
     first, rest = (table[0], table[1:]) if table else ([], [])
     if _is_header(first, rest):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -144,17 +144,10 @@ def _commented(line: str, comment: str) -> str:
 
 def _flow(value: Any) -> str:
     """A value in YAML's flow style; JSON is a subset of it."""
-    if isinstance(value, str) and value.replace("_", "").replace("-", "").replace(".", "").replace("/", "").isalnum():
-        if not _is_number(value) and value.lower() not in ("null", "true", "false", "yes", "no", "on", "off", "y", "n"):
-            return value
+    plain = isinstance(value, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9_./-]*", value) is not None
+    if plain and value.lower() not in ("null", "true", "false", "yes", "no", "on", "off", "y", "n"):
+        return str(value)
     return json.dumps(value, ensure_ascii=False)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text)) or True
-    except ValueError:
-        return False
 
 
 def own_tokens(characters: int, *, speed: float, minutes: float) -> int:
