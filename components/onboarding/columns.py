@@ -81,6 +81,25 @@ def guess(found: Rows, *, text: str | None = None, label: str | None = None, kin
     return keys | ({"label_separator": separator} if separator not in (None, ",") else {})
 
 
+def text_column(found: Rows, *, like: str | None) -> str:
+    """The column of the text in a table without labels: `like`, the column of the labelled texts, if it has that.
+
+    Raises:
+        DataError: no column holds text.
+    """
+    return like if like in found.columns else _text_columns(found, None)[0]
+
+
+def others(found: Rows, keys: dict[str, Any]) -> list[str]:
+    """Other columns that could be the label: with few values, but more than one."""
+    used = {value for value in keys.values() if isinstance(value, str)}
+    if not {"label", "score"} & keys.keys():
+        return []
+    most = min(_CLASSES, max(2, len(found.rows) / 2))
+    counts = {name: len({_text(row.get(name)) for row in found.rows}) for name in found.columns if name not in used}
+    return [name for name, count in counts.items() if 2 <= count <= most]
+
+
 def _choice(found: Rows, columns: dict[str, str], text: str | None, label: str | None) -> dict[str, Any]:
     first = text or next((columns[name] for name in ("question", "prompt", "text") if name in columns), None)
     answer = label or next((columns[name] for name in ("label", "answer") if name in columns), None)

@@ -12,9 +12,9 @@ from pydantic import ValidationError
 from components.artifacts import write_atomic
 from components.errors import ConfigError, DataError
 from components.formats.lines import Reading
-from components.ingestion.readers import raw_files, read_texts
+from components.ingestion.readers import raw_files, read_text, read_texts, reader_for
 from components.onboarding import columns, starts
-from components.onboarding.files import read_rows, split_files
+from components.onboarding.files import Rows, read_rows, split_files
 from components.onboarding.inspection import inspect
 from components.onboarding.project import make_project, take_files
 from components.onboarding.proposal import WITH_WORDS, Proposal, block_name, names_of, own_tokens
@@ -23,6 +23,8 @@ from components.settings.loading import load_params
 from components.settings.tasks import TaskSource
 from components.tasks.kinds import find_kind
 
+#: Share of unknown pieces from which an encoder is no model of the language.
+UNKNOWN_SHARE: Final = 0.1
 PARAMS: Final = "params.yaml"
 
 
@@ -64,7 +66,9 @@ def init(options: Options, *, root: Path) -> list[str]:
     files = split_files(options.labelled)
     named = options.labelled if options.labelled.is_dir() else files["train"]
     name = block_name(options.name or named.name.partition(".")[0])
-    keys = _keys(files, options)
+    rows = read_rows(files["train"])
+    keys = _keys(rows, files["train"], options)
+    further = columns.others(rows, keys)
     # Checked before anything is written.
     folder = str(files["train"].parent)
     source = _source(name, {"path": folder} | keys | {split: file.name for split, file in files.items()}, files)
@@ -72,7 +76,7 @@ def init(options: Options, *, root: Path) -> list[str]:
     if options.language:
         facts = replace(facts, language=options.language)
     free = [path.resolve() for path in options.unlabelled]
-    texts = _texts_of(free)
+    texts = _texts_of(free, like=keys.get("text"), root=root)
     measured = _measured(options, source, name)
     start = starts.choose(measured) if measured else None
     if start is None and facts.kind not in WITH_WORDS:
@@ -88,8 +92,8 @@ def init(options: Options, *, root: Path) -> list[str]:
         task["language"] = facts.language
     if facts.empty:
         task["empty"] = "drop"
-    proposal = Proposal(name, task, facts, start=start, minutes=options.minutes)
-    proposal.unlabelled = [_relative(path, root) for path, _ in texts]
+    proposal = Proposal(name, task, facts, start=start, minutes=options.minutes, others=further)
+    proposal.unlabelled = [source.path if source.text == "text" else _given(source) for source, _ in texts]
     if start is None and texts:
         proposal.speed = starts.own_speed()
         proposal.own_tokens = own_tokens(
@@ -99,23 +103,28 @@ def init(options: Options, *, root: Path) -> list[str]:
     write_atomic(params, text)
     load_params(params)
     lines = [f"{options.labelled}: {line}" if not number else line for number, line in enumerate(facts.lines())]
-    lines += [f"{path}: {count:,} characters without labels" for path, count in texts]
+    lines += _columns_in_words(keys, further)
+    lines += [f"{source.path}: {count:,} characters without labels" for source, count in texts]
     lines += [_in_words(one, chosen=one is start and len(measured) > 1) for one in measured]
+    lines += [
+        f"warning: {one.name} does not know {one.unknown:.0%} of the pieces of these texts, as of another language"
+        for one in measured
+        if one.unknown > UNKNOWN_SHARE
+    ]
     lines += [f"made {', '.join(made)}"] if made else []
     written = f"wrote {params.name} ({len(text.splitlines())} lines)"
     lines.append(f"{written}; the first run takes about {proposal.expected_minutes:.0f} minutes")
     return [*lines, "next: headstart check, headstart fit; change what was guessed wrongly in params.yaml"]
 
 
-def _keys(files: Mapping[str, Path], options: Options) -> dict[str, Any]:
+def _keys(rows: Rows, file: Path, options: Options) -> dict[str, Any]:
     """Keys of the task, from the rows of train."""
-    rows = read_rows(files["train"])
     try:
         keys = columns.guess(rows, text=options.text, label=options.label, kind=options.kind)
     except DataError as error:
-        raise DataError(f"{files['train']}: {error}") from error
+        raise DataError(f"{file}: {error}") from error
     table = rows.format in ("csv", "tsv", "jsonl", "json", "parquet")
-    detected = {} if table and rows.format == _by_suffix(files["train"]) else {"format": rows.format}
+    detected = {} if table and rows.format == _by_suffix(file) else {"format": rows.format}
     if rows.format == "label-first":
         keys = {"kind": keys["kind"]}
     return keys | detected | rows.keys
@@ -143,6 +152,15 @@ def _source(name: str, keys: dict[str, Any], files: Mapping[str, Path]) -> TaskS
         raise ConfigError(f"data.tasks.{name}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error
 
 
+def _columns_in_words(keys: Mapping[str, Any], others: Sequence[str]) -> list[str]:
+    """Which columns are used, and which others could be the label."""
+    used = [f"{keys[key]!r} is the {key}" for key in ("text", "first", "second", "label", "score") if key in keys]
+    if not used:
+        return []
+    more = f"; other columns that may be labels: {', '.join(others)} (--label)" if others else ""
+    return [f"column {', '.join(used)}{more}"]
+
+
 def _measured(options: Options, source: TaskSource, name: str) -> list[starts.Measured]:
     if not options.starts:
         return []
@@ -157,13 +175,21 @@ def _in_words(one: starts.Measured, *, chosen: bool) -> str:
     return f"start {one.name}: {one.parameters / 1e6:.1f} M parameters, {speed}{evidence}{'; chosen' if chosen else ''}"
 
 
-def _texts_of(paths: Sequence[Path]) -> list[tuple[Path, int]]:
-    """The files of text without labels and their numbers of characters."""
-    return [(path, sum(_characters(file) for file in raw_files(path)[0])) for path in paths]
+def _texts_of(paths: Sequence[Path], *, like: str | None, root: Path) -> list[tuple[CorpusSource, int]]:
+    """Text without labels, with its column, and the number of its characters."""
+    found = []
+    for path in paths:
+        files = raw_files(path)[0]
+        column = "text"
+        if reader_for(files[0]) is not read_text:
+            column = columns.text_column(read_rows(files[0]), like=like)
+        source = CorpusSource(path=_relative(path, root), text=column)
+        found.append((source, sum(len(text) for file in files for _, text, _ in read_texts(file, source, Reading()))))
+    return found
 
 
-def _characters(file: Path) -> int:
-    return sum(len(text) for _, text, _ in read_texts(file, CorpusSource(path=str(file)), Reading()))
+def _given(source: CorpusSource) -> dict[str, str]:
+    return {"path": source.path, "text": source.text}
 
 
 def _relative(path: Path, root: Path) -> str:

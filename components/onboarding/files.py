@@ -147,13 +147,23 @@ def _filled(path: Path, found: Rows) -> Rows:
 def _text(path: Path, *, most: int | None = ROWS) -> tuple[list[str], str]:
     """The first lines, and the encoding."""
     for encoding in ENCODINGS:
+        reading = Reading()
         try:
-            read = itertools.islice(lines(path, Reading(), encoding=encoding), most)
-            return [line for _, line in read], encoding
+            found = [line for _, line in itertools.islice(lines(path, reading, encoding=encoding), most)]
         except DataError:
             if encoding == ENCODINGS[-1]:
                 raise
-    raise AssertionError
+            continue
+        if reading.bad_bytes or (encoding == "cp874" and not _is_thai(found)):
+            continue
+        return found, encoding
+    raise DataError(f"{path}: the encoding is not recognised; convert the file to utf-8")
+
+
+def _is_thai(texts: Sequence[str]) -> bool:
+    """Whether a large share of the letters is Thai, so that it is no accident of another encoding."""
+    letters = [letter for text in texts for letter in text if letter.isalpha()]
+    return sum("\u0e00" <= letter <= "\u0e7f" for letter in letters) > 0.2 * len(letters)
 
 
 def _sniffed(path: Path, texts: Sequence[str]) -> str:

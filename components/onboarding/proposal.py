@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from components.onboarding.inspection import Facts
 from components.onboarding.starts import Measured
+from components.settings.unlabelled import OF_ONE_TEXT
 
 #: Column of the comments.
 _COLUMN: Final = 58
@@ -37,9 +38,9 @@ class Proposal:
         start: the encoder; None: none.
         own_tokens: budget of an own language model; 0: none.
         speed: tokens per second of its training.
-        unlabelled: paths of text without labels.
+        unlabelled: text without labels: paths, or paths with columns.
         minutes: limit of the ways to learn of an encoder.
-        language_model: comment of what is trained and why.
+        others: other columns that may be labels.
     """
 
     name: str
@@ -48,8 +49,9 @@ class Proposal:
     start: Measured | None = None
     own_tokens: int = 0
     speed: float = 0.0
-    unlabelled: list[str] = field(default_factory=list)
+    unlabelled: list[str | dict[str, str]] = field(default_factory=list)
     minutes: float = 5.0
+    others: list[str] = field(default_factory=list)
 
     @property
     def length(self) -> int:
@@ -90,12 +92,12 @@ class Proposal:
         lines: list[tuple[str, str]] = [("data:", ""), ("  tasks:", ""), (f"    {self.name}:", "")]
         comments = {
             "path": "folder of the files",
-            "kind": "or classification, multilabel, pair, similarity, regression, tagging",
+            "kind": "others: docs/tasks.md",
             "train": f"{self.facts.rows['train']:,} rows are learned",
             "test": f"{self.facts.rows['test']:,} rows are only scored",
             "dev": "not used for choices: selection: budget",
             "text": "column of the text",
-            "label": "column of the label",
+            "label": "column of the label" + (f"; or {', '.join(self.others[:4])}" if self.others else ""),
             "language": "selects baselines",
         }
         if self.facts.held_out:
@@ -120,6 +122,8 @@ class Proposal:
                 (f"    max_length: {self.length}", "pieces of a text; 95% of the texts are shorter"),
                 (f"    auto: {{minutes: {self.minutes:g}}}", "limit of all ways to learn that are tried"),
             ]
+            if self.unlabelled and self.facts.kind in OF_ONE_TEXT:
+                lines.append(("    unlabelled: {source: both}", "kept where cross-validation shows a gain"))
         elif self.own_tokens:
             lines += [
                 ("pretrain:", ""),
@@ -130,7 +134,7 @@ class Proposal:
                 (f"  ulmfit: {{max_length: {self.length}}}", ""),
             ]
         else:
-            lines.append(("pretrain: {}", "words models only; an encoder: headstart init --start, or headstart starts"))
+            lines.append(("pretrain: {}", "words models only; with an encoder: headstart init --start FOLDER --force"))
         head = [
             f"# {self.name}: {self.facts.kind}, language {self.facts.language}, written by headstart init.",
             "# Every other key has a default: headstart params",

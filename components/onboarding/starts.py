@@ -20,6 +20,7 @@ from components.starts.cache import folder_of
 from components.studies.frozen import layer_vectors
 from components.studies.logme import logme
 from components.tasks.data import Examples
+from components.tokenization.special import UNK
 
 #: Rows that an encoder is measured on.
 ROWS: Final = 200
@@ -35,6 +36,7 @@ class Measured:
         digest: SHA-256 of its files.
         parameters: number of them.
         texts_per_second, tokens_per_second: forward, with the cores of this process.
+        unknown: share of the pieces that are unknown: a vocabulary of another language.
         logme: evidence of the labels given the mean of the last layer (You et al. 2021); NaN without classes.
     """
 
@@ -44,6 +46,7 @@ class Measured:
     parameters: int
     texts_per_second: float
     tokens_per_second: float
+    unknown: float
     logme: float
 
 
@@ -65,7 +68,8 @@ def measure(start: str, found: Examples, *, kind: str, name: str) -> Measured:
     began = time.perf_counter()
     vectors = layer_vectors(encoder, sample, kind=kind, settings=settings)[-1].numpy()
     seconds = time.perf_counter() - began
-    pieces = sum(map(len, encoder.tokenizer.encode_batch([text for fields in sample.fields for text in fields])))
+    encoded = np.concatenate(encoder.tokenizer.encode_batch([text for fields in sample.fields for text in fields]))
+    pieces = len(encoded)
     evidence = float("nan")
     if kind in ("classification", "pair") and len(vectors) == len(sample):
         labels = sample.labels
@@ -78,6 +82,7 @@ def measure(start: str, found: Examples, *, kind: str, name: str) -> Measured:
         parameters=sum(weights.numel() for weights in encoder.model.parameters()),
         texts_per_second=len(sample) / seconds,
         tokens_per_second=pieces / seconds,
+        unknown=float((encoded == UNK).mean()) if pieces else 0.0,
         logme=evidence,
     )
 

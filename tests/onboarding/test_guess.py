@@ -1,0 +1,165 @@
+"""Formats, splits, columns and kinds that are guessed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.errors import DataError
+from components.onboarding.columns import guess, others
+from components.onboarding.files import Rows, read_rows, split_files
+from components.onboarding.inspection import inspect, language_of
+from components.settings.tasks import TaskSource
+
+
+def rows(*found: dict[str, Any]) -> Rows:
+    return Rows("jsonl", list(found[0]), list(found), {})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "form", "columns", "keys"),
+    [
+        ("a.csv", "text,label\ngood,1\nbad,0\n", "csv", ["text", "label"], {}),
+        ("a.csv", "text;label\ngood;1\nbad;0\n", "csv", ["text", "label"], {"delimiter": ";"}),
+        ("a.tsv", "a good film\t1\na bad film\t0\nno\t1\n", "tsv", ["0", "1"], {"header": False}),
+        ("a.tsv", 'a "good film\t1\nbad\t0\nx\t1\n', "tsv", ["0", "1"], {"header": False}),
+        ("a.jsonl", '{"text": "a", "label": "b"}\n', "jsonl", ["text", "label"], {}),
+        ("a.json", '[{"text": "a", "label": "b"}]', "json", ["text", "label"], {}),
+        ("a.txt", "id\tsentence_A\n1\tone man\n2\ttwo men\n", "tsv", ["id", "sentence_A"], {}),
+        ("a.all", "x how many\ny who is\nx how far\ny who was\n", "label-first", ["label", "text"], {}),
+        ("a.annotated", "Jim\tB-PER\nran\tO\n\nhe\tO\nran\tO\n\n", "conll", ["words", "tags"], {}),
+    ],
+)
+def test_formats(tmp_path: Path, name: str, text: str, form: str, columns: list[str], keys: dict[str, Any]) -> None:
+    (tmp_path / name).write_text(text)
+    found = read_rows(tmp_path / name)
+    assert (found.format, found.columns, found.keys) == (form, columns, keys)
+
+
+def test_other_encodings(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes("text,label\nสวัสดี,x\n".encode("cp874"))
+    found = read_rows(tmp_path / "a.csv")
+    assert (found.keys, found.rows[0]["text"]) == ({"encoding": "cp874"}, "สวัสดี")
+
+
+def test_files_that_hold_no_rows_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_text("one two\nthree four five\n")
+    with pytest.raises(DataError, match=r"a.bin: the format is not recognised; use csv, tsv, jsonl"):
+        read_rows(tmp_path / "a.bin")
+    (tmp_path / "a.csv").write_text("text,label\n")
+    with pytest.raises(DataError, match="a.csv: holds no rows"):
+        read_rows(tmp_path / "a.csv")
+    with pytest.raises(DataError, match="does not exist; name a labelled file"):
+        split_files(tmp_path / "missing")
+
+
+def test_splits_of_a_folder(tmp_path: Path) -> None:
+    for name in ("mari_train.csv", "SICK_trial.csv", "en-test.csv", "README.md"):
+        (tmp_path / name).write_text("a,b\n")
+    names = {split: file.name for split, file in split_files(tmp_path).items()}
+    assert names == {"train": "mari_train.csv", "dev": "SICK_trial.csv", "test": "en-test.csv"}
+    (tmp_path / "train.csv").write_text("a,b\n")
+    with pytest.raises(DataError, match=r"several files may be train \(mari_train.csv, train.csv\)"):
+        split_files(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (
+            rows({"text": "good film", "label": "1"}, {"text": "bad", "label": "0"}),
+            {"kind": "classification", "text": "text", "label": "label"},
+        ),
+        (
+            rows(*({"id": str(n), "body": f"a long text {n}", "mood": "xy"[n % 2]} for n in range(6))),
+            {"kind": "classification", "text": "body", "label": "mood"},
+        ),
+        (
+            rows(
+                {"premise": "a", "hypothesis": "b", "label": "yes"}, {"premise": "c", "hypothesis": "d", "label": "no"}
+            ),
+            {"kind": "pair", "first": "premise", "second": "hypothesis", "label": "label"},
+        ),
+        (
+            rows(
+                {"sentence1": "a", "sentence2": "b", "label": 4.5}, {"sentence1": "c", "sentence2": "d", "label": 1.0}
+            ),
+            {"kind": "similarity", "first": "sentence1", "second": "sentence2", "score": "label"},
+        ),
+        (
+            rows({"text": "a b", "score": 0.25}, {"text": "c d", "score": 3.5}),
+            {"kind": "regression", "text": "text", "score": "score"},
+        ),
+        (
+            rows({"text": "a", "label": ["x", "y"]}, {"text": "b", "label": []}),
+            {"kind": "multilabel", "text": "text", "label": "label"},
+        ),
+        (
+            rows(*({"text": f"t {n}", "label": ["x;y", "x", "y", "y;x"][n % 4]} for n in range(8))),
+            {"kind": "multilabel", "text": "text", "label": "label", "label_separator": ";"},
+        ),
+        (
+            rows({"text": "a b c", "toxic": "1", "rude": "0"}, {"text": "d e f", "toxic": "0", "rude": "1"}),
+            {"kind": "multilabel", "text": "text", "labels": ["toxic", "rude"]},
+        ),
+        (
+            rows({"tokens": ["Jim", "ran"], "ner_tags": ["B-PER", "O"]}),
+            {"kind": "tagging", "words": "tokens", "tags": "ner_tags", "scheme": "bio"},
+        ),
+        (
+            rows({"words": ["a", "b"], "tags": ["DET", "NOUN"]}),
+            {"kind": "tagging", "words": "words", "tags": "tags", "scheme": "none"},
+        ),
+        (
+            rows({"question": "q", "context": "c", "answers": {}}),
+            {"kind": "questions", "question": "question", "context": "context", "answers": "answers"},
+        ),
+        (
+            rows({"question": "q", "choices": ["a", "b"], "answer": "B"}),
+            {"kind": "choice", "text": "question", "choices": "choices", "label": "answer", "answer": "letter"},
+        ),
+    ],
+)
+def test_kinds_and_columns(found: Rows, expected: dict[str, Any]) -> None:
+    assert guess(found) == expected
+
+
+def test_columns_can_be_named_and_others_are_mentioned() -> None:
+    found = rows(*({"text": f"t {n}", "note": f"n {n}", "action": "ab"[n % 2], "place": "cd"[n % 2]} for n in range(8)))
+    keys = guess(found)
+    assert (keys["label"], others(found, keys)) == ("action", ["place"])
+    assert guess(found, text="note", label="place") == {"kind": "classification", "text": "note", "label": "place"}
+    with pytest.raises(DataError, match="no column 'x'; the columns are 'text', 'note', 'action', 'place'"):
+        guess(found, label="x")
+    with pytest.raises(DataError, match="no column looks like a label"):
+        guess(rows({"text": "a"}, {"text": "b"}))
+
+
+def test_facts(tmp_path: Path) -> None:
+    train = [
+        ("the cat sat", "x"),
+        ("The cat sat!", "y"),
+        ("a dog ran", "y"),
+        ("it is late", "y"),
+        ("shared", "x"),
+        (" ", "x"),
+    ]
+    (tmp_path / "train.csv").write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in train))
+    (tmp_path / "test.csv").write_text("text,label\nshared,x\nanother one,y\n")
+    source = TaskSource(path=str(tmp_path), train="train.csv", dev=None, test="test.csv", empty="drop")
+    facts = inspect("mood", source)
+    assert facts.rows == {"train": 4, "dev": 0, "test": 2}
+    assert facts.classes == {"y": 3, "x": 1}
+    assert (facts.duplicates, facts.conflicts, facts.empty, facts.held_out) == (1, 1, 1, 0)
+    assert facts.overlap == {"train": 1, "dev": 0}
+    assert "warning: 1 text(s) of train have different labels; correct them where one is wrong" in facts.lines()
+
+
+def test_languages() -> None:
+    assert language_of(["ผมไปจ่ายเงิน", "เมื่อวาน"]) == "th"
+    assert language_of(["the price of it is what"]) == "en"
+    assert language_of(["das ist nicht der Fall und ich"]) == "de"
+    assert language_of(["私は行きます", "日本語です"]) == "ja"
+    assert language_of(["xyzzy"]) == "en"

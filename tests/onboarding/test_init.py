@@ -1,0 +1,105 @@
+"""From labelled files of every kind to a params.yaml that passes the check."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.errors import ConfigError
+from components.onboarding.command import Options, init, renew
+from components.pipeline.checks import check_params
+from components.settings.loading import load_params
+from components.settings.sources import sources
+from components.tasks.kinds import find_kind
+from tests.example_task import ROWS, rows
+
+SERVED = ("classification", "multilabel", "regression", "pair")
+
+
+def write(folder: Path, kind: str, count: int = 24) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{kind}.jsonl"
+    found = [ROWS[kind](row) for row in rows(count)]
+    random.Random(0).shuffle(found)
+    file.write_text("".join(json.dumps(row) + "\n" for row in found))
+    return file
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.mark.parametrize("kind", SERVED)
+def test_every_kind_with_a_words_model_passes_the_check(kind: str, root: Path, tmp_path: Path) -> None:
+    lines = init(Options(write(tmp_path / "files", kind)), root=root)
+    params = load_params(root / "params.yaml")
+    check_params(params)
+    source = params.data.tasks[kind]
+    assert source.kind == kind and source.path == f"data/tasks/{kind}" and params.run.families == []
+    found = find_kind(kind).read(kind, source)
+    assert len(found.train) + len(found.test) == 72 and len(found.test)
+    assert any(line.startswith("wrote params.yaml") for line in lines)
+    text = (root / "params.yaml").read_text()
+    assert len(text.splitlines()) <= 25
+
+
+@pytest.mark.parametrize("kind", sorted(ROWS.keys() - set(SERVED)))
+def test_other_kinds_need_an_encoder(kind: str, root: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"a task of kind {kind} has no model of words only; name an encoder"):
+        init(Options(write(tmp_path / "files", kind)), root=root)
+    assert list(root.iterdir()) == []
+
+
+def test_an_empty_folder_becomes_a_project(root: Path, tmp_path: Path) -> None:
+    file = write(tmp_path / "files", "classification")
+    init(Options(file, name="My things"), root=root)
+    assert {".git", ".dvc", ".gitignore", "dvc.yaml", "params.yaml", "data"} <= {path.name for path in root.iterdir()}
+    assert (root / "data/tasks/my-things/classification.jsonl").read_bytes() == file.read_bytes()
+    subprocess.run(["git", "check-ignore", "-q", "data"], cwd=root, check=True)
+    with pytest.raises(ConfigError, match=r"params.yaml: exists; `headstart init --force` replaces it"):
+        init(Options(file), root=root)
+    init(Options(file, force=True), root=root)
+    assert list(load_params(root / "params.yaml").data.tasks) == ["classification"]
+
+
+def test_changed_files_are_copied_again(root: Path, tmp_path: Path) -> None:
+    file = write(tmp_path / "files", "classification")
+    init(Options(file), root=root)
+    write(tmp_path / "files", "classification", count=30)
+    assert renew(file, root=root) == "classification"
+    assert (root / "data/tasks/classification/classification.jsonl").read_bytes() == file.read_bytes()
+    other = write(tmp_path / "files", "pair")
+    with pytest.raises(ConfigError, match=r"no task learns from a file pair.jsonl; `headstart init --force"):
+        renew(other, root=root)
+
+
+def test_text_without_labels_is_read_by_a_language_model(root: Path, tmp_path: Path) -> None:
+    more = tmp_path / "files/more.csv"
+    file = write(tmp_path / "files", "classification")
+    more.write_text("id,body\n" + "".join(f"{number},{'some words of the domain ' * 40}\n" for number in range(1300)))
+    init(Options(file, unlabelled=[more]), root=root)
+    params = load_params(root / "params.yaml")
+    check_params(params)
+    assert (params.run.families, params.run.starts) == (["ulmfit"], ["scratch", "pretrained"])
+    assert params.data.unlabelled[0].text == "body"
+    assert len((root / "params.yaml").read_text().splitlines()) <= 25
+
+
+def test_the_source_of_every_setting(root: Path, tmp_path: Path) -> None:
+    init(Options(write(tmp_path / "files", "classification")), root=root)
+    found: dict[str, Any] = sources(root / "params.yaml")
+    lines = (root / "params.yaml").read_text().splitlines()
+    number = next(number for number, line in enumerate(lines, 1) if line.strip().startswith("train:"))
+    assert found["data.tasks.classification.train"] == ("classification.jsonl", f"{root / 'params.yaml'}:{number}")
+    assert found["data.tasks.classification.budgets"] == (["all"], "computed: all labels are used")
+    assert found["promote.confidence"] == (0.95, "default")
+    assert found["run.tasks"] == (["classification"], "computed: all of data.tasks")
