@@ -223,7 +223,8 @@ class _Work:
         from headstart.starts import encoder_of
 
         name, encoder = encoder_of(start, folder=self.folder / "encoder")
-        settings = finetuning_of(encoder, self.task.fields, kind=self.task.kind, minutes=minutes)
+        task = self.task
+        settings = finetuning_of(encoder, task.fields, kind=task.kind, language=task.language, minutes=minutes)
         free = self.free.get(FOR_ENCODER)
         if free is not None and self.task.kind in OF_ONE_TEXT:
             settings = settings.model_copy(update={"unlabelled": UnlabelledSettings(source="domain")})

@@ -56,7 +56,7 @@ _TRANSFORMER_RATE: Final = 0.001
 #: An imported model is adapted with a smaller rate.
 _IMPORTED_RATE: Final = 0.0003
 #: How an imported encoder learns a task: benchmarks/comparison/headstart.py.
-_IMPORTED: Final = {
+IMPORTED: Final = {
     "method": "auto",
     "words": "auto",
     "layers": "last",
@@ -69,9 +69,9 @@ _IMPORTED: Final = {
     "min_steps": 60,
     "evaluations": 3,
 }
-_IMPORTED_TRAINING: Final = {"rate": 0.00005, "schedule": "slanted_triangular", "batch_size": 16}
+IMPORTED_TRAINING: Final = {"rate": 0.00005, "schedule": "slanted_triangular", "batch_size": 16}
 #: How an own language model learns a task: params.yaml of the repository.
-_TRAINED: Final = {
+TRAINED: Final = {
     "words": "auto",
     "layers": "all",
     "pooling": "lead",
@@ -82,7 +82,7 @@ _TRAINED: Final = {
     "min_steps": 40,
     "evaluations": 2,
 }
-_TRAINED_TRAINING: Final = {"rate": 0.0005, "schedule": "slanted_triangular", "batch_size": 16}
+TRAINED_TRAINING: Final = {"rate": 0.0005, "schedule": "slanted_triangular", "batch_size": 16}
 
 
 @dataclass
@@ -270,7 +270,7 @@ def _complete_finetune(done: Completed, name: str, root: Path) -> None:
         return
     origins = [name, *_origins(done, name)]
     sources = [source for one in origins if (source := _source(done.at("pretrain", one)))]
-    recipe: dict[str, Any] = dict(_IMPORTED if sources else _TRAINED)
+    recipe: dict[str, Any] = dict(IMPORTED if sources else TRAINED)
     why = f"recipe for imported encoders ({sources[0]})" if sources else "recipe for trained language models"
     if sources and not done.at("static", name) and _normalised(root / sources[0]):
         recipe["unit_length"] = True
@@ -278,7 +278,7 @@ def _complete_finetune(done: Completed, name: str, root: Path) -> None:
         if key == "pairs" and given.get("reader", "none") == "biattentive":
             continue
         done.fill(("finetune", name, key), value, why)
-    done.fill(("finetune", name, "training"), _IMPORTED_TRAINING if sources else _TRAINED_TRAINING, why)
+    done.fill(("finetune", name, "training"), IMPORTED_TRAINING if sources else TRAINED_TRAINING, why)
 
 
 def _origins(done: Completed, name: str) -> list[str]:

@@ -19,6 +19,7 @@ from components.errors import ArtifactError, HeadstartError
 from components.inference.loading import load_model
 from components.inference.prediction import predict_file
 from headstart import Model, fit, load
+from headstart.recipes import finetuning_of
 from headstart.tables import InputError
 from headstart.tasks import language_of, read_task
 from tests.example_task import ROWS, rows
@@ -291,3 +292,16 @@ print(sorted({{"prefect", "dvc", "ray", "mlflow", "boto3"}} & sys.modules.keys()
     assert set(headstart.__all__) <= set(dir(headstart))
     with pytest.raises(AttributeError, match="no attribute 'fitt'"):
         headstart.fitt  # noqa: B018
+
+
+def test_settings_of_an_encoder(make_encoder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = make_encoder("bert")
+    short, long = [("ten letter",)] * 20, [("ten letter" * 40,)] * 20
+    found = finetuning_of(encoder, short, kind="classification", language="en", minutes=2)
+    assert (found.method, found.auto.minutes, found.max_length, found.unit_length) == ("auto", 2, 64, False)
+    assert finetuning_of(encoder, long, kind="pair", language="en", minutes=None).max_length == 128
+    assert finetuning_of(encoder, long, kind="pair", language="th", minutes=None).max_length == 256
+    tagging = finetuning_of(encoder, short, kind="tagging", language="en", minutes=2)
+    assert (tagging.epochs, tagging.words, tagging.training.rate) == (12, "none", 4 * found.training.rate)
+    monkeypatch.setattr("headstart.recipes.LARGE", 1)
+    assert finetuning_of(encoder, short, kind="pair", language="en", minutes=2).auto.ways == ["features"]
