@@ -99,12 +99,12 @@ def as_read(name: str, stage: dict[str, Any], project: Path) -> dict[str, Any]:
         project: the repository.
     """
     group = name.partition("@")[0]
-    if group not in ("unlabelled", "distil-texts", "teach"):
+    if group not in ("unlabelled", "distil-texts", "teach", "teach-words"):
         return stage
     try:
         (output,) = [entry["path"] for entry in stage["outs"] if not entry["path"].endswith(".json")]  # the metrics
         facts = read_manifest(project / output).facts
-        if group == "teach":
+        if group in ("teach", "teach-words"):
             return stage if facts["teacher"] else stage | {"deps": []}
         sources = facts["sources"]
     except (ArtifactError, KeyError, ValueError):

@@ -1,8 +1,9 @@
-"""Stages `teach` and `distil`: a student learns the predictions of teachers (Hinton et al. 2015).
+"""Stages `teach`, `teach-words` and `distil`: a student learns the predictions of teachers (Hinton et al. 2015).
 
 `teach` labels the texts of a group of `distil` with the runs of a fine-tuned system. The weights of most runs are not
 stored, so each run is repeated up to the point that was chosen for it, without evaluations: the run of every label
-budget and seed, and with `selection: budget` those of its folds. `distil` trains the students, each run with the
+budget and seed, and with `selection: budget` those of its folds. `teach-words` fits words models on the same rows.
+`distil` trains the students, each run with the
 predictions of the teachers' run of the same budget, seed and fold.
 
 Penalty and end of a teacher's run were chosen on the rows of all folds, as those of the student are.
@@ -25,12 +26,14 @@ from components.finetuning.execution import TrainedRun, clear, execute_all
 from components.finetuning.frozen import LABELS
 from components.finetuning.packing import pack, unpack
 from components.finetuning.runs import GroupSpec, evaluations_at, result, schedule_of
+from components.finetuning.soft_labels import FILE, name_of, soft_label_files, write_soft_labels
 from components.finetuning.soft_labels import KIND as SOFT_LABELS
-from components.finetuning.soft_labels import name_of, write_soft_labels
 from components.finetuning.specs import Chosen, Distillation, RunSpec, number_of_folds
 from components.finetuning.stage import FinetuneJob, own_ways, specs_of, train_and_write
-from components.finetuning.words_labels import with_words
+from components.finetuning.words_labels import labels_by_words, with_words
 from components.settings.distil import DistilSettings
+from components.settings.names import WORDS_SYSTEMS
+from components.settings.section import Section
 from components.task_models.base import refuse_distillation
 from components.task_models.kinds import find_task
 from components.tasks.examples import read_facts
@@ -54,6 +57,26 @@ class TeachJob(FinetuneJob):
     distil: DistilSettings
     texts: Path
     finetuned: Path
+
+
+class TeachWordsJob(Section):
+    """Inputs of the stage `teach-words`.
+
+    Attributes:
+        task: name of the task.
+        examples: output directory of the stage `examples`.
+        group: block of `distil`.
+        distil: its settings.
+        texts: texts without labels of the group.
+        output: directory to write.
+    """
+
+    task: str
+    examples: Path
+    group: str
+    distil: DistilSettings
+    texts: Path
+    output: Path
 
 
 class DistilJob(FinetuneJob):
@@ -103,9 +126,28 @@ def teach(job: TeachJob) -> Path:
     for spec, (one, record) in zip(specs, labelled, strict=True):
         tensors |= pack(name_of(one), with_words(one, record, rows, unpack(LABELS, result(spec, 0)[0])))
     with writing(job.output, kind=SOFT_LABELS) as draft:
-        write_soft_labels(draft.path, tensors)
+        write_soft_labels(draft.path / FILE, tensors)
         draft.facts |= {"teacher": job.system, "finetuned": finetuned.digest, "texts": texts.digest, "runs": len(specs)}
     clear([TrainedRun(spec, stores=[spec.store]) for spec in specs], cluster=job.cluster)
+    return job.output
+
+
+def teach_words(job: TeachWordsJob) -> Path:
+    """Write the predictions of the words models among the teachers of a group; returns the output directory, with one
+    file for each.
+
+    Raises:
+        ArtifactError: an input is incomplete or altered.
+        ConfigError: the kind of task has no such words model.
+    """
+    names = [teacher for teacher in job.distil.teachers if teacher in WORDS_SYSTEMS]
+    with writing(job.output, kind=SOFT_LABELS) as draft:
+        for name in names:
+            try:
+                write_soft_labels(draft.path / f"{name}.safetensors", labels_by_words(name, job.examples, job.texts))
+            except ConfigError as error:
+                raise ConfigError(f"distil.{job.group}.teachers: {error}") from error
+        draft.facts |= {"teacher": ", ".join(names), "texts": read_manifest(job.texts, kind=UNLABELLED).digest}
     return job.output
 
 
@@ -123,7 +165,7 @@ def distil(job: DistilJob) -> Path:
             pass
         return job.output
     _refuse(job)
-    teachers = tuple((job.taught / teacher).absolute() for teacher in job.distil.teachers)
+    teachers = soft_label_files(job.taught.absolute(), job.distil.teachers)
     distillation = Distillation(job.distil, job.texts.absolute(), teachers)
     ways = {way: settings.model_copy(update={"frozen": False}) for way, settings in own_ways(job).items()}
     ways["distil"] = next(iter(ways.values())).model_copy(update={"method": "distil"})

@@ -22,11 +22,14 @@ from components.artifacts import read_manifest
 from components.errors import ArtifactError
 from components.finetuning.packing import unpack
 from components.finetuning.specs import RunSpec
+from components.settings.names import WORDS_SYSTEMS
 from components.tasks.data import Split, Target
 from components.unlabelled.texts import digest_of, read_unlabelled
 
 KIND: Final = "soft-labels"
 FILE: Final = "labels.safetensors"
+#: Directory of the words models among the teachers, with a file for each.
+WORDS: Final = "words"
 
 
 def name_of(spec: RunSpec) -> str:
@@ -34,31 +37,42 @@ def name_of(spec: RunSpec) -> str:
     return f"{spec.budget}.{spec.seed}.{'all' if spec.fold is None else spec.fold}"
 
 
-def write_soft_labels(directory: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write the predictions of all runs of a teacher (`packing.pack`) into a directory."""
-    save_file(dict(tensors), directory / FILE)
+def soft_label_files(folder: Path, teachers: Sequence[str]) -> tuple[Path, ...]:
+    """The files with the predictions of the teachers of a group.
+
+    Args:
+        folder: with the outputs of the stages `teach`, one directory per system, and `teach-words`.
+        teachers: names of systems.
+    """
+    return tuple(
+        folder / WORDS / f"{teacher}.safetensors" if teacher in WORDS_SYSTEMS else folder / teacher / FILE
+        for teacher in teachers
+    )
 
 
-def read_soft_labels(directories: Sequence[Path], name: str) -> list[Target]:
+def write_soft_labels(file: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write the predictions of all runs of a teacher (`packing.pack`)."""
+    save_file(dict(tensors), file)
+
+
+def read_soft_labels(files: Sequence[Path], name: str) -> list[Target]:
     """The mean of the teachers' predictions for every text.
 
     Args:
-        directories: of the teachers.
+        files: of the teachers.
         name: of the run (`name_of`).
 
     Raises:
-        ArtifactError: a directory is incomplete, or has no predictions of this run.
+        ArtifactError: an output is incomplete, or has no predictions of this run.
     """
     found = []
-    for directory in directories:
-        read_manifest(directory, kind=KIND)
+    for file in files:
+        read_manifest(file.parent, kind=KIND)
         try:
-            with safe_open(directory / FILE, framework="pt") as stored:
+            with safe_open(file, framework="pt") as stored:
                 found.append(unpack(name, {key: stored.get_tensor(key) for key in (name, f"{name}.lengths")}))
         except (SafetensorError, OSError) as error:
-            raise ArtifactError(f"{directory}: has no predictions of the run {name}; run the stage teach again") from (
-                error
-            )
+            raise ArtifactError(f"{file}: has no predictions of the run {name}; run the stage teach again") from (error)
     return [np.mean(answers, axis=0, dtype=np.float64) for answers in zip(*found, strict=True)]
 
 

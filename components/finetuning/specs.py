@@ -51,7 +51,7 @@ class Distillation:
     Attributes:
         settings: of the group.
         texts: texts without labels.
-        teachers: directories with the teachers' predictions for these texts (`components.finetuning.soft_labels`).
+        teachers: files with the teachers' predictions for these texts (`components.finetuning.soft_labels`).
     """
 
     settings: DistilSettings

@@ -382,7 +382,7 @@ def specs_of(
     if distillation is not None:
         inputs["distillation"] = [
             distillation.settings.model_dump(mode="json"),
-            *(read_manifest(teacher, kind=SOFT_LABELS).digest for teacher in distillation.teachers),
+            *(read_manifest(file.parent, kind=SOFT_LABELS).digest for file in distillation.teachers),
         ]
     precision, trained = precision_of(job), is_trained(job.encoder)
     for budget in reversed(facts.budgets):

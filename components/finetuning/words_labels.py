@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
+from torch import Tensor
 
+from components.errors import ConfigError, nearest
 from components.finetuning.frozen import LABELS
+from components.finetuning.packing import pack
 from components.finetuning.specs import RunSpec
 from components.finetuning.words import JointRegression, WordsRows, untrained_member
 from components.task_models.heads import TextHead
 from components.task_models.words_part import mean
+from components.tasks.budgets import sample_rows
 from components.tasks.data import Answer, Fields, Split
-from components.tasks.selection import Fitted
+from components.tasks.examples import read_facts, read_split, strata_of
+from components.tasks.folds import folds_of
+from components.tasks.kinds import scoring_for
+from components.tasks.selection import Data, Fitted, System, predict
+from components.unlabelled.texts import read_unlabelled
+from components.words.systems import probable_systems
 
 
 def with_words(
@@ -36,9 +47,44 @@ def with_words(
     work = WordsRows(spec)
     with threadpool_limits(1, user_api="blas"):
         if chosen["how"] == "mean":
-            words = np.stack(_fitted(work, chosen, _learned(work, spec)).answers(texts))
+            model = fitted_again(work.systems[chosen["system"]], work.data, chosen, _learned(work, spec))
+            words = np.stack(model.answers(texts))
             return list(mean(np.stack(answers), words, chosen["weight"]))
         return list(_joint(work, chosen, record["penalty"], record.get("head_norm"), texts))
+
+
+def labels_by_words(name: str, examples: Path, texts: Path) -> dict[str, Tensor]:
+    """The predictions of a words model for every text, by label budget, seed and fold (`soft_labels`).
+
+    Args:
+        name: of the words model.
+        examples: output directory of the stage `examples`.
+        texts: texts without labels.
+
+    Raises:
+        ConfigError: the kind of task has no such model, or a budget is one row.
+    """
+    facts, train = read_facts(examples), read_split(examples, "train")
+    systems = probable_systems(facts.kind, language=facts.language, which=facts.baselines)
+    if name not in systems:
+        raise ConfigError(f"kind {facts.kind} has no words model {name!r}{nearest(name, systems)}")
+    system, strata = systems[name], strata_of(train, facts.kind)
+    fields = read_unlabelled(texts)
+    dev = read_split(examples, "dev") if facts.selection == "dev" else train.take([])
+    scoring = scoring_for(facts.kind, facts.labels)
+    found: dict[str, Tensor] = {}
+    for budget, seed in product(facts.budgets if fields else [], facts.seeds):
+        rows, _ = sample_rows(strata, budget, seed=seed)
+        folds = folds_of(strata[rows], facts.folds, seed=seed) if facts.selection == "budget" else None
+        data = Data(train.take(rows), dev, Split(fields, [], []), train.fields, facts.labels, scoring, folds)
+        with threadpool_limits(1, user_api="blas"):
+            whole = predict(system, data)
+            found |= pack(f"{budget}.{seed}.all", whole.answers["test"])
+            for fold in np.unique(folds) if folds is not None else []:
+                learned = np.flatnonzero(folds != fold)
+                model = fitted_again(system, data, whole.details, learned)
+                found |= pack(f"{budget}.{seed}.{fold}", model.answers(fields))
+    return found
 
 
 def _learned(work: WordsRows, spec: RunSpec) -> NDArray[np.int64]:
@@ -49,9 +95,15 @@ def _learned(work: WordsRows, spec: RunSpec) -> NDArray[np.int64]:
     return np.flatnonzero(work.data.folds != spec.fold)
 
 
-def _fitted(work: WordsRows, chosen: Mapping[str, Any], learned: NDArray[np.int64]) -> Fitted:
-    """The words model with the chosen penalty, fitted on some of the rows."""
-    system, data = work.systems[chosen["system"]], work.data
+def fitted_again(system: System, data: Data, chosen: Mapping[str, Any], learned: NDArray[np.int64]) -> Fitted:
+    """A words model with the chosen penalty, fitted on some of the rows.
+
+    Args:
+        system: the words model.
+        data: all rows of the run.
+        chosen: details of the candidate that was chosen on all rows.
+        learned: indices of the rows to learn from.
+    """
     candidates = system(data.training(data.train))
     (number, *_) = [
         number

@@ -10,6 +10,7 @@ from components.data_checks import stage as data_checks
 from components.errors import ConfigError, nearest
 from components.pipeline.jobs import CORPORA, PARALLEL, WHOLE
 from components.pipeline.jobs import checks as checks_of
+from components.settings.names import WORDS_SYSTEMS
 from components.settings.params import Params
 from components.settings.tasks import SPLITS
 from components.settings.tokenizer import SubwordSettings
@@ -33,6 +34,7 @@ def check_params(params: Params) -> None:
     from components.tasks.budgets import numbered, refuse_unpaired
     from components.tasks.kinds import find_kind, promotion_metrics
     from components.tokenization.published import published_tokenizer
+    from components.words.systems import probable_systems
 
     problems: list[str] = []
     for name, settings in params.pretrain.items():
@@ -121,6 +123,14 @@ def check_params(params: Params) -> None:
             for task, kind in kinds.items()
             if distilled.source != "task" and kind not in OF_ONE_TEXT
         ]
+        for task, kind_of_task in kinds.items():
+            source = params.data.tasks[task]
+            words = probable_systems(kind_of_task, language=source.language, which=source.baselines)
+            problems += [
+                f"distil.{group}.teachers: kind {kind_of_task} ({task}) has no words model {name!r}{nearest(name, words)}"
+                for name in distilled.teachers
+                if name in WORDS_SYSTEMS and name not in words
+            ]
         named = {
             name
             for name in params.run.families

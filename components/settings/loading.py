@@ -146,9 +146,9 @@ def _unknown_names(raw: dict[str, Any]) -> list[str]:
     ]
     systems = [f"{family}-{start}" for family in at("run", "families") for start in at("run", "starts") or STARTS]
     shared += [
-        (f"distil.{group}.{key}", name, systems)
+        (f"distil.{group}.{key}", name, known)
         for group in at("distil")
-        for key in ("teachers", "students")
+        for key, known in (("teachers", [*systems, *WORDS_SYSTEMS]), ("students", systems))
         if isinstance(at("distil", group, key), list)
         for name in at("distil", group, key)
     ]

@@ -48,7 +48,7 @@ def test_every_item_is_a_valid_job(path: Path, name: str) -> None:
     if not params.intermediate_tasks:
         unused += ["intermediate", "finetune-after"]
     if not params.distil:
-        unused += ["distil-texts", "teach", "distil"]
+        unused += ["distil-texts", "teach", "teach-words", "distil"]
     if not params.together:
         unused += ["together", "share", "leakage-together"]
     if not params.static:

@@ -32,6 +32,7 @@ from components.pipeline.jobs.tasks import (
     leakage_together,
     share,
     teach,
+    teach_words,
     together,
     unlabelled,
 )
@@ -71,6 +72,7 @@ __all__ = [
     "static",
     "task_tokens",
     "teach",
+    "teach_words",
     "together",
     "tokenize",
     "tokenize_parallel",

@@ -128,6 +128,20 @@ def teach(params: Params) -> dict[str, Arguments]:
     }
 
 
+def teach_words(params: Params) -> dict[str, Arguments]:
+    """One job per task of the run and group of `distil`."""
+    return {
+        f"{task}-{group}": {
+            "task": task,
+            "examples": out(params, "examples", task),
+            **_distilled(params, task, group),
+            "output": out(params, "distilled", task, group, "words"),
+        }
+        for task in params.run.tasks
+        for group in params.distil
+    }
+
+
 def distil(params: Params) -> dict[str, Arguments]:
     """One job per task, group of `distil`, family and initialisation of the run."""
     return {
