@@ -127,7 +127,8 @@ def check_params(params: Params) -> None:
             source = params.data.tasks[task]
             words = probable_systems(kind_of_task, language=source.language, which=source.baselines)
             problems += [
-                f"distil.{group}.teachers: kind {kind_of_task} ({task}) has no words model {name!r}{nearest(name, words)}"
+                f"distil.{group}.teachers: kind {kind_of_task} ({task}) has no words model {name!r}"
+                f"{nearest(name, words)}"
                 for name in distilled.teachers
                 if name in WORDS_SYSTEMS and name not in words
             ]

@@ -30,6 +30,6 @@ class DistilSettings(Section):
     #: Weight w of the labelled rows: L = w L_task + (1 - w) L_teacher.
     label_weight: Fraction = 0.1
     #: Epochs over the texts.
-    epochs: Annotated[float, Field(gt=0)] = 10
+    epochs: Annotated[float, Field(gt=0)] = 5
     #: Texts without labels per step, beside `training.batch_size` labelled rows.
     batch_size: Positive = 64
