@@ -40,6 +40,7 @@ class ReportJob(Section):
         corpora: `general` and `domain`, as far as the run has them.
         adapt_task: tasks with task-adaptive pretraining.
         parents: block -> blocks that its encoders are computed from.
+        students: system -> its teachers, of the systems that have learned from some (`distil`).
         output: directory to write.
         data: output below `out` that is made from raw data (`corpus/general`, `examples/<task>`) -> path of the data.
         project: the repository, with .dvc files and DVC's lock.
@@ -52,6 +53,7 @@ class ReportJob(Section):
     corpora: list[str] = Field(default_factory=lambda: ["general", "domain"])
     adapt_task: list[str] = Field(default_factory=list)
     parents: dict[str, list[str]] = Field(default_factory=dict)
+    students: dict[str, list[str]] = Field(default_factory=dict)
     output: Path
     data: dict[str, Path] = Field(default_factory=dict)
     project: Path = Path()
@@ -291,7 +293,12 @@ def _lineage(job: ReportJob, versions: dict[str, DataVersion]) -> Chapter:
     trained = [start for start, _ in job.trained]
     graph = ancestry(Outputs(job.out, job.families, job.tasks, trained, job.parents, versions, job.corpora))
     caption = "Every box is a directory, with the beginning of the digest of its content."
-    return Chapter("Lineage", figures=[Drawing(figures.lineage(graph.figure_layers(), graph.edges), caption)])
+    taught = [
+        f"{student} has learned the predictions of {' and '.join(teachers)}."
+        for student, teachers in job.students.items()
+    ]
+    drawing = Drawing(figures.lineage(graph.figure_layers(), graph.edges), caption)
+    return Chapter("Lineage", text=taught, figures=[drawing])
 
 
 def _json(path: Path) -> dict[str, Any]:

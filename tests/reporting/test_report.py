@@ -157,6 +157,12 @@ def test_the_page_is_self_contained_and_compares_the_systems(job: ReportJob) -> 
     assert "<b>" not in page
 
 
+def test_the_page_names_the_teachers_of_a_student(job: ReportJob) -> None:
+    students = {"ulmfit-scratch-from-small": ["ulmfit-adapted", "latent-words"]}
+    page = (report(job.model_copy(update={"students": students})) / "report.html").read_text()
+    assert "ulmfit-scratch-from-small has learned the predictions of ulmfit-adapted and latent-words." in page
+
+
 def test_many_comparisons_are_folded(job: ReportJob) -> None:
     assert "<details>" not in (report(job) / "report.html").read_text()
     file = job.out / "evaluation" / "demo" / "evaluation.json"

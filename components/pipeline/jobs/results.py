@@ -28,6 +28,7 @@ def report(params: Params) -> dict[str, Arguments]:
             "corpora": list(params.corpora),
             "adapt_task": list(params.adapt_task),
             "parents": _parents(params),
+            "students": _students(params),
             "data": _data(params),
             "output": out(params, "report"),
         }
