@@ -167,7 +167,7 @@ def test_context_decides_and_files_are_one_part(make_job: MakeJob, in_process, t
     training = Training(rate=0.02, batch_size=8, precision="float32")
     for context in (0, 3):
         job = make_job(
-            "bert", name=f"out-{context}", context=context, training=training, epochs=60, evaluations=4, dropout=0.0,
+            "bert", name=f"out-{context}", context=context, training=training, epochs=80, evaluations=4, dropout=0.0,
             head_dropout=0.0, discriminative=1.0, unfreeze_epochs=0, head_steps=0,
             keys={"selection": "dev", "dev": "test.jsonl"},
         )  # fmt: skip

@@ -59,7 +59,10 @@ def test_an_ambiguous_file_name_needs_a_format() -> None:
     ("source", "message"),
     [
         ({"score": "x"}, "key score does not fit kind classification; known: label, no_label, outside, text"),
-        ({"kind": "tagging", "text": "x"}, "key text does not fit kind tagging; known: learn_as, scheme, tags, words"),
+        (
+            {"kind": "tagging", "text": "x"},
+            "key text does not fit kind tagging; known: document, learn_as, scheme, tags, words",
+        ),
         (
             {"kind": "pair", "frist": "x"},
             "Extra inputs are not permitted",

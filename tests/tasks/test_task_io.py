@@ -41,7 +41,8 @@ def test_the_signature_takes_the_examples(kind: str) -> None:
 
     task_io = find_kind(kind).io
     signature = _signature(task_io)
-    assert signature.inputs.input_names() == list(task_io.inputs)
+    assert signature.inputs.input_names() == [*task_io.inputs, *task_io.context]
+    assert signature.inputs.required_input_names() == list(task_io.inputs)
     assert signature.outputs.input_names() == list(task_io.outputs)
     rows = _enforce_schema(pandas.DataFrame(list(task_io.examples)), signature.inputs)
     assert [task_io.parse(row) for row in rows.to_dict("records")] == [task_io.parse(row) for row in task_io.examples]
