@@ -63,7 +63,7 @@ class TransformerConfig(ModelConfig):
     def _blocks_for_the_tables(self) -> Self:
         if 2 * self.value_embeddings > self.layers:
             raise ValueError(
-                f"value_embeddings {self.value_embeddings} needs {2 * self.value_embeddings} layers, each table is "
+                f"value_embeddings {self.value_embeddings} needs {2 * self.value_embeddings} layers: each table is "
                 f"used by two blocks; layers is {self.layers}"
             )
         return self

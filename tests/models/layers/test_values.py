@@ -72,7 +72,7 @@ def test_the_first_and_the_last_blocks_share_the_tables() -> None:
 
 
 def test_too_few_blocks() -> None:
-    with pytest.raises(ConfigError, match="value_embeddings 2 needs 4 layers, .*; layers is 2"):
+    with pytest.raises(ConfigError, match="value_embeddings 2 needs 4 layers: .*; layers is 2"):
         built("bert", value_embeddings=2)
 
 
