@@ -275,7 +275,7 @@ def _record(arguments: argparse.Namespace, found: Mapping[str, Mapping[str, list
             arguments.record,
             title=f"Macro F1 on at most {arguments.dev} rows of dev that no choice has used, mean over draws",
             seeds=list(range(arguments.draws)),
-            selection="budget",
+            selection="dev",
             row_title="data set, labels per class, way to learn",
             columns=[
                 Column(name="score", title="macro F1"),
