@@ -276,6 +276,7 @@ def _record(arguments: argparse.Namespace, found: Mapping[str, Mapping[str, list
             title=f"Macro F1 on at most {arguments.dev} rows of dev that no choice has used, mean over draws",
             seeds=list(range(arguments.draws)),
             selection="dev",
+            confidence=0.95,
             row_title="data set, labels per class, way to learn",
             columns=[
                 Column(name="score", title="macro F1"),

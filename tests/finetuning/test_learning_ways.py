@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import stat
@@ -46,7 +47,9 @@ def test_rows_of_trec_are_divided_into_train_and_dev(ways, tmp_path: Path, monke
     assert len(dev) == 2 and sorted(train + dev) == sorted((line[2:], line[0]) for line in lines)
 
 
-def test_a_choice_within_the_labels_is_scored_on_other_rows(ways, make_encoder, in_process, tmp_path: Path) -> None:
+def test_a_choice_within_the_labels_is_scored_on_other_rows(
+    ways, make_encoder, in_process, tmp_path: Path, monkeypatch
+) -> None:
     header = "sentence_A\tsentence_B\tentailment_judgment\n"
     for name, offset in (("SICK_train.txt", 0), ("SICK_trial.txt", 100)):
         lines = [f"{row['text']}\ta {row['part']}\t{row['label']}\n" for row in rows(4, offset=offset)]
@@ -63,6 +66,10 @@ def test_a_choice_within_the_labels_is_scored_on_other_rows(ways, make_encoder, 
     # Gains 0.1 and 0.3: standard error 0.1, t = 12.706.
     assert row["gain"] == pytest.approx([0.2, 0.2 - 1.2706, 0.2 + 1.2706], abs=1e-4)
     assert row["score"] == pytest.approx([0.6])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["learning_ways.py"])
+    ways._record(argparse.Namespace(selection="budget", record="gains", dev=6, draws=2), {"pairs": row})
+    assert json.loads((tmp_path / "docs" / "results" / "gains.json").read_text())["selection"] == "dev"
 
 
 def test_a_way_is_scored_on_dev(ways, folder: Path, make_encoder, in_process, tmp_path: Path) -> None:
