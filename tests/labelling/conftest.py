@@ -12,7 +12,7 @@ import yaml
 
 from components.settings.loading import load_params
 from components.settings.params import Params
-from tests.example_task import rows, write_jsonl
+from tests.example_task import make_encoder, rows, write_jsonl  # noqa: F401
 
 ROOT = Path(__file__).parents[2]
 

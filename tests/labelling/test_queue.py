@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +14,13 @@ from typer.testing import CliRunner
 
 from components import cli
 from components.errors import ConfigError, DataError
+from components.labelling import models
 from components.labelling.queue import next_texts, queue
 from components.labelling.selection import typical, typicality, uncertain
 from components.settings.params import Params
+from components.tasks.kinds import find_kind
+from components.words.classifier import WordsClassifier, WordsModel
+from components.words.features import fit_text, word_vectorizers
 from tests.example_task import rows, thing, write_jsonl
 
 Project = Callable[..., Params]
@@ -145,3 +150,40 @@ def test_the_command_writes_a_file_for_people(project: Project) -> None:
     assert len(found) == 4 and all(row["label"] == "" and row["proposed"] for row in found)
     with pytest.raises(DataError, match="exists, perhaps with labels"):
         CliRunner().invoke(cli.app, ["suggest"], catch_exceptions=False)
+
+
+def test_the_champion_gives_features_and_proposals(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    params = project(labels=6)
+    data = find_kind("classification").read("things", params.data.tasks["things"])
+    training = models.Training(data.train.fields, data.train.targets, data.labels, exclusive=True)
+    features, matrix = fit_text(word_vectorizers((1, 1)), data.train.fields)
+    classifier = WordsClassifier("classification", data.labels, WordsModel(features, models.fitted(matrix, training)))
+    monkeypatch.setattr(models, "champion_of", lambda *_: classifier)
+    found = queue(params, count=5)
+    assert found.model == "champion"
+    for one in found.suggestions:
+        (answer,) = classifier.answer([one.fields])
+        assert one.probabilities == pytest.approx(dict(zip(data.labels, answer.tolist(), strict=True)))
+    # A label that the champion does not know: a model of all labels.
+    with Path("task/train.jsonl").open("a") as file:
+        file.write('{"text": "an oak", "label": "tree"}\n')
+    assert queue(params, count=5).model == "regression on words"
+    with pytest.raises(ConfigError, match="no champion that knows all labels"):
+        queue(params, count=5, model="champion")
+
+
+@pytest.mark.parametrize("kind", ["classification", "pair"])
+def test_the_encoder_of_the_run_gives_features(project: Project, make_encoder: Callable[..., Path], kind: str) -> None:
+    params = project(labels=3) if kind == "classification" else project(labels=0, kind="pair")
+    family = params.run.families[0]
+    shutil.copytree(make_encoder(family), Path("out/encoder") / family / "adapted")
+    file = None
+    if kind == "pair":
+        Path("task/test.jsonl").unlink()
+        file = Path("pairs.jsonl")
+        pairs = [{"first": row["text"], "second": "gold", "label": row["label"]} for row in rows(8)]
+        write_jsonl(Path("task/train.jsonl"), pairs[:9])
+        write_jsonl(file, pairs[9:])
+    found = queue(params, count=3, file=file)
+    assert found.model == f"regression on {family}-adapted" and len(found.suggestions) == 3
+    assert queue(params, count=3, file=file, model="words").model == "regression on words"
