@@ -31,6 +31,8 @@ evaluation.json
     benefits: {family: {start: {training: {start, slope, asymptote}, labels: {...}}}}; labels only with several budgets
     label_efficiency: {family: {start: [{budget, score, against: {system: {labels, ratio}}}]}}
     worth: number of labels with which scratch reaches the same score, with intervals (`evaluation.worth`)
+    mistakes: the most certain wrong answers at the largest budget, of the best system's best run: {system, seed, wrong
+        (number), rows: [{row, fields, slice, true, predicted, size}]} (`components.tasks.mistakes`)
     headline: a sentence about `worth` at the smallest budget, for the system that is best on dev
     learned_languages: languages of train, if the slices are languages; otherwise empty
     transfer: scratch, pretrained and adapted by class and slice (`evaluation.transfer`)
@@ -76,10 +78,13 @@ from components.settings.section import Section
 from components.tasks.budgets import budget_name
 from components.tasks.examples import TaskFacts, read_split
 from components.tasks.kinds import scoring_for
+from components.tasks.mistakes import mistakes
 from components.tasks.results import best_score
 
 KIND = "evaluation"
 SCHEMA = 1
+#: Number of wrong answers that are kept.
+MISTAKES = 10
 
 
 class EvaluateJob(Section):
@@ -191,10 +196,23 @@ def _content(
         },
         "label_efficiency": efficiency,
         "worth": labels_worth,
+        "mistakes": _mistakes(runs, cells, test),
         "headline": headline(cells, labels_worth),
         "transfer": transfer(cells, systems, test, job.settings),
         "statements": statements(cells, systems, compared, ensembles=ensembles),
     }
+
+
+def _mistakes(runs: list[Run], cells: dict[tuple[str, int], Cell], test: TestSplit) -> dict[str, Any]:
+    """The most certain wrong answers of the run with the highest score of selection, of the best system with the most
+    labels."""
+    best = best_by_budget(cells)
+    budget = max(best, key=lambda budget: (budget < 0, budget))
+    own = [run for run in runs if (run.system, run.budget) == (best[budget], budget)]
+    chosen = max(own, key=lambda run: best_score(run.record))
+    found = mistakes(test.rows, chosen.answers, kind=test.facts.kind, labels=test.facts.labels)
+    rows = [one.as_dict() for one in found[:MISTAKES]]
+    return {"system": chosen.system, "seed": chosen.seed, "wrong": len(found), "rows": rows}
 
 
 def _selection(examples: Path, facts: TaskFacts) -> dict[str, Any]:

@@ -60,8 +60,8 @@ def promote(job: PromoteJob) -> Path:
 
     The file holds `schema`, `tracking`, `recovered` (one sentence per change that was interrupted, or made by hand) and
     `decisions`: task -> the fields of `components.registry.promotion.Decision`, and {candidate, champion, test,
-    warnings, alias_before, alias_after, last_change}, where candidate and champion are {name, version, digest,
-    latency_ms: {p50, p99, rounds, conditions}}.
+    warnings, alias_before, alias_after, served, last_change}, where candidate and champion are {name, version, digest,
+    latency_ms: {p50, p99, rounds, conditions}}, and `served` is {version, system} or null.
 
     Returns:
         The path of decision.json.
@@ -126,7 +126,9 @@ def _decide(
     change = (
         {"time": last.entry.time.isoformat(), "action": last.action, "reasons": list(last.reasons)} if last else None
     )
-    return decision | {"alias_before": before, "alias_after": after, "last_change": change}
+    served = registry.find_number(candidate.name, after) if after is not None else None
+    described = {"version": served.number, "system": served.tags.get("system", "")} if served is not None else None
+    return decision | {"alias_before": before, "alias_after": after, "served": described, "last_change": change}
 
 
 def _decision(

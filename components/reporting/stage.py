@@ -19,9 +19,10 @@ from components.artifacts import read_json, writing
 from components.data_version import DataVersion, data_versions
 from components.reporting import bakeoff, figures, findings
 from components.reporting import evaluations as chapter_of
-from components.reporting.ancestry import Outputs, ancestry
+from components.reporting.ancestry import Ancestry, Outputs, ancestry
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line
+from components.reporting.summary import summary
 from components.settings.names import TASK_ADAPTED, Start
 from components.settings.section import Section
 
@@ -42,6 +43,7 @@ class ReportJob(Section):
         parents: block -> blocks that its encoders are computed from.
         students: system -> its teachers, of the systems that have learned from some (`distil`).
         output: directory to write.
+        decision: what the stage promote has decided; it may be missing.
         data: output below `out` that is made from raw data (`corpus/general`, `examples/<task>`) -> path of the data.
         project: the repository, with .dvc files and DVC's lock.
     """
@@ -55,6 +57,7 @@ class ReportJob(Section):
     parents: dict[str, list[str]] = Field(default_factory=dict)
     students: dict[str, list[str]] = Field(default_factory=dict)
     output: Path
+    decision: Path = Path("decision.json")
     data: dict[str, Path] = Field(default_factory=dict)
     project: Path = Path()
 
@@ -91,10 +94,13 @@ def report(job: ReportJob) -> Path:
     vocabularies = {path.stem: _json(path) for path in sorted((job.out / "metrics" / "tokenizer").glob("*.json"))}
     versions = data_versions(job.data, project=job.project, out=job.out)
     data = {version.path: version.digest for version in versions.values()}
+    decisions = read_json(job.decision, made_by="the stage promote", missing_ok=True).get("decisions", {})
+    summaries = [summary(task, found, decisions.get(task, {})) for task, found in evaluations.items()]
     side_by_side = _side_by_side(job)
     studies = findings.read_all(job.out)
     checked = read_json(job.out / "checks" / "checks.json", made_by="the stage checks", missing_ok=True)
     leaks = {path.parent.name: _json(path) for path in sorted((job.out / "leakage").glob("[!.]*/leakage.json"))}
+    graph = _graph(job, versions)
     chapters = [
         *(chapter_of.scores(task, evaluation) for task, evaluation in evaluations.items()),
         *([_language_models(job, models)] if models else []),
@@ -103,10 +109,13 @@ def report(job: ReportJob) -> Path:
         *(study.chapter for study in studies.values()),
         _data(corpora, vocabularies, checked),
         *([_leakage(leaks)] if leaks else []),
-        _lineage(job, versions),
+        _lineage(job, graph),
     ]
     numbers = {
         "data": data,
+        "summary": {one.task: one.as_dict() for one in summaries},
+        "curves": _curves(job),
+        "lineage": graph.as_dict(),
         "evaluation": evaluations,
         "language_models": {f"{family}-{start}": found for (family, start), found in models.items()},
         "families": [entry.as_dict() for entry in side_by_side],
@@ -119,12 +128,11 @@ def report(job: ReportJob) -> Path:
     }
     loader = jinja2.PackageLoader("components.reporting", "")
     page = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    headlines = [f"{task}: {found['headline']}" for task, found in evaluations.items() if found["headline"]]
     metrics = ", ".join(f"{task}: {found['titles'][found['main']]}" for task, found in evaluations.items())
     digests = ", ".join(f"{path} {digest}" for path, digest in data.items()) or "not recorded"
     setting = f"Data: {digests}. Scores on the test split, mean over seeds with confidence interval ({metrics})."
     with writing(job.output, kind=KIND) as draft:
-        html = page.get_template("report.html.j2").render(chapters=chapters, headlines=headlines, setting=setting)
+        html = page.get_template("report.html.j2").render(chapters=chapters, summaries=summaries, setting=setting)
         (draft.path / "report.html").write_text(html, encoding="utf-8")
         text = json.dumps(numbers, indent=1, ensure_ascii=False) + "\n"
         (draft.path / "report.json").write_text(text, encoding="utf-8")
@@ -288,10 +296,24 @@ def _leakage(found: dict[str, dict[str, Any]]) -> Chapter:
     return chapter
 
 
-def _lineage(job: ReportJob, versions: dict[str, DataVersion]) -> Chapter:
-    """From the versions of the data to the classifiers, by digests."""
+def _curves(job: ReportJob) -> dict[str, dict[str, list[float]]]:
+    """{family-start: {tokens, loss}}: the training curves of the language models."""
+    found = {}
+    for start, stage in job.trained:
+        for family in job.families:
+            path = job.numbers("curves", stage, family, start, name="curve.csv")
+            tokens, loss = _columns(path, "tokens", "loss")
+            found[f"{family}-{start}"] = {"tokens": tokens, "loss": loss}
+    return found
+
+
+def _graph(job: ReportJob, versions: dict[str, DataVersion]) -> Ancestry:
     trained = [start for start, _ in job.trained]
-    graph = ancestry(Outputs(job.out, job.families, job.tasks, trained, job.parents, versions, job.corpora))
+    return ancestry(Outputs(job.out, job.families, job.tasks, trained, job.parents, versions, job.corpora))
+
+
+def _lineage(job: ReportJob, graph: Ancestry) -> Chapter:
+    """From the versions of the data to the classifiers, by digests."""
     caption = "Every box is a directory, with the beginning of the digest of its content."
     taught = [
         f"{student} has learned the predictions of {' and '.join(teachers)}."

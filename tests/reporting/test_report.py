@@ -83,6 +83,22 @@ def job(tmp_path: Path) -> ReportJob:
                 }
             }
         },
+        "mistakes": {
+            "system": "ulmfit-adapted",
+            "seed": 1,
+            "wrong": 8,
+            "rows": [
+                {
+                    "row": 3,
+                    "fields": ["a <i>text</i>"],
+                    "slice": None,
+                    "true": "list",
+                    "predicted": "map <b>",
+                    "size": size,
+                }
+                for size in (0.97, 0.95, 0.9, 0.8, 0.7, 0.6)
+            ],
+        },
         "statements": [
             {
                 "kind": "transfer",
@@ -134,6 +150,7 @@ def job(tmp_path: Path) -> ReportJob:
         tasks=["demo"],
         starts=["scratch", "pretrained", "adapted"],
         output=out / "report",
+        decision=out / "decision.json",
         data={"corpus/general": Path("data/general"), "corpus/domain": Path("data"), "examples/demo": Path("data/x")},
         project=tmp_path,
     )
@@ -182,9 +199,9 @@ def test_many_comparisons_are_folded(job: ReportJob) -> None:
 
 def test_the_headline_is_the_number_of_labels_that_transfer_saves(job: ReportJob) -> None:
     page = (report(job) / "report.html").read_text()
-    first = re.search(r"<h1>Headstart report</h1>\s*<p[^>]*>([^<]*)<", page)
+    first = re.search(r"<h1>.*?Did transfer pay\?</h3>\s*<p[^>]*>([^<]*)<", page, re.DOTALL)
     assert first is not None
-    assert first[1] == "demo: With 5 labels a class, transfer was worth 4 times the labels."
+    assert first[1] == "With 5 labels a class, transfer was worth 4 times the labels."
     assert "(demo: macro F1)" in page
     assert (
         "Macro F1 by labels a class (95% intervals, 3 seeds, 20 test rows; choices by 5-fold cross-validation " in page
@@ -213,6 +230,55 @@ def test_classes_are_sorted_by_f1_and_empty_rows_are_omitted(job: ReportJob) -> 
     page = (report(job) / "report.html").read_text()
     assert page.index("<td>map &lt;b&gt;</td>") < page.index("<td>list</td>")
     assert "bad bytes" not in page
+
+
+def test_the_page_begins_with_what_a_person_wants_to_know(job: ReportJob) -> None:
+    decision = {
+        "verdict": "promote",
+        "reasons": ["gain +0.03"],
+        "alias_before": "1",
+        "alias_after": "2",
+        "served": {"version": "2", "system": "ulmfit-adapted"},
+    }
+    job.decision.write_text(json.dumps({"decisions": {"demo": decision}}))
+    directory = report(job)
+    page = (directory / "report.html").read_text()
+    begins = page[page.index("<h1>") : page.index("demo: scores by label budget")]
+    text = " ".join(re.sub(r"<[^>]+>", " ", begins).split())
+    assert "Which model is served? Version 2, ulmfit-adapted: promoted by this run. gain +0.03" in text
+    assert "8 test rows are wrong (ulmfit-adapted, the best system with the most labels, seed 1)." in text
+    assert text.count("a &lt;i&gt;text&lt;/i&gt; list map &lt;b&gt; 0.") == 5
+    assert "Label more texts: from 5 to 20 labels a class, macro F1 rose from 0.500 to 0.610. headstart suggest" in text
+    summary = json.loads((directory / "report.json").read_text())["summary"]["demo"]
+    assert len(summary["mistakes"]["rows"]) == 6 and summary["reasons"] == ["gain +0.03"]
+    assert summary["steps"][0]["command"] == "headstart suggest --task demo --count 50"
+
+
+@pytest.mark.parametrize(
+    ("decision", "sentence"),
+    [
+        ({}, "Nothing was decided yet."),
+        ({"verdict": "reject", "served": None}, "No model is served. The candidate was judged: reject."),
+        (
+            {"verdict": "reject", "served": {"version": "1", "system": ""}, "alias_before": "1", "alias_after": "1"},
+            "Version 1: it stays the champion.",
+        ),
+    ],
+)
+def test_the_served_model_in_words(job: ReportJob, decision: dict[str, Any], sentence: str) -> None:
+    job.decision.write_text(json.dumps({"decisions": {"demo": decision}}))
+    assert f">{sentence}<" in (report(job) / "report.html").read_text()
+
+
+def test_figures_stand_before_tables_and_their_numbers_are_in_the_file(job: ReportJob) -> None:
+    directory = report(job)
+    page = (directory / "report.html").read_text()
+    scores = page[page.index("demo: scores by label budget") : page.index("Language models")]
+    assert scores.index("<svg") < scores.index("<table")
+    numbers = json.loads((directory / "report.json").read_text())
+    assert numbers["curves"]["ulmfit-adapted"] == {"tokens": [100, 300], "loss": [6.2, 4.1]}
+    assert len(numbers["lineage"]["layers"]) == 5 and ["domain", "ulmfit-adapted"] in numbers["lineage"]["edges"]
+    assert "@media print" in page
 
 
 def test_json_holds_the_same_numbers(job: ReportJob) -> None:

@@ -29,6 +29,7 @@ def report(params: Params) -> dict[str, Arguments]:
             "adapt_task": list(params.adapt_task),
             "parents": _parents(params),
             "students": _students(params),
+            "decision": out(params, "registry", "decision.json"),
             "data": _data(params),
             "output": out(params, "report"),
         }
