@@ -27,6 +27,7 @@ from prefect.logging import get_run_logger
 from prefect.states import Completed
 
 from components.artifacts import flatten, read_json
+from components.costs.history import History
 from components.errors import ERROR_FILE, TransientError
 from flows import processes
 from flows.plan import Plan, Stage
@@ -76,8 +77,10 @@ def run_stage(stage: Stage, root: Path) -> State[str]:
     Raises:
         StageError: the stage failed, with its error message.
     """
+    usual = {one.stage: one.seconds for one in History(root).read()}.get(stage.name)
+    terminal.begin(stage.name, reasons=stage.reasons, usual_s=usual)
     for reason in stage.reasons[:3]:
-        _say(f"runs: {reason}", source=stage.name)
+        _log(f"runs: {reason}")
     command = (*DVC, "repro", "--single-item", *(["--force"] if stage.force else []), stage.address)
     left = math.inf if stage.budget_until is None else stage.budget_until - time.monotonic()
     stop = BudgetError(

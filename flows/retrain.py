@@ -44,7 +44,7 @@ Rebuild = Annotated[
     bool, typer.Option("--rebuild", help="Start corpora, vocabularies and adapted models anew, as in an empty folder.")
 ]
 #: Stages that run last, on the outputs that exist then.
-AFTERWARDS = ("report", "register", "promote")
+AFTERWARDS = ("register", "promote", "report")
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,8 @@ def retrain(params: str = "params.yaml", rebuild: bool = False) -> dict[str, lis
         spending.refuse(upcoming(plan, settled=settled))
         done = run_stages(plan, root=run.root, monitor=monitor, settled=settled, spending=spending)
         decided = "promote" not in done["Skipped"]
-        monitor.summarise(summary.decisions(root=run.root, params=file, decided=decided))
+        decisions = summary.decisions(root=run.root, params=file, decided=decided)
+        monitor.summarise(decisions)
         for report in summary.reports(root=run.root, params=file):
             monitor.attach(report, folder="report")
         # Before the state of the registry is recorded, which the monitor changes.
@@ -129,7 +130,7 @@ def retrain(params: str = "params.yaml", rebuild: bool = False) -> dict[str, lis
         record_outcomes(spending.params, root=run.root)
         terminal.say("")
         for line in summary.lines(root=run.root, params=file, decided=decided):
-            terminal.say(line)
+            terminal.say(line, important=line in decisions)
         terminal.say(f"run:     {monitor.name} ({monitor.id})")
         return done
 
@@ -183,12 +184,12 @@ def run_stages(
             if outcome != "Skipped":
                 # The reasons of the stages downstream of `identity` already include the new identities.
                 changed |= {stage.name} - {IDENTITY}
-                terminal.say(f"{outcome.lower()} in {time.monotonic() - started:.1f} s", source=stage.name)
+                terminal.done(stage.name, outcome.lower(), time.monotonic() - started)
         else:
             outcome = str(skip_stage.with_options(name=stage.group)(stage, return_state=True).result())
         done[outcome].append(stage.name)
         if outcome == "Skipped":
-            terminal.say("up to date", source=stage.name)
+            terminal.done(stage.name, "up to date")
     return done
 
 
@@ -210,8 +211,18 @@ def wanted(plan: Plan) -> list[Stage]:
     ]
 
 
-def command(*, params: ParamsFile = PARAMS, rebuild: Rebuild = False) -> None:
+def command(
+    *,
+    params: ParamsFile = PARAMS,
+    rebuild: Rebuild = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print warnings, decisions and errors only.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print every event as a JSON object on a line.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print every line of the stages, as in a log.")] = False,
+) -> None:
     """Run every stage that is not up to date, from raw data to the promoted classifier."""
+    if quiet + as_json + verbose > 1:
+        raise typer.BadParameter("give one of --quiet, --json and --verbose")
+    terminal.style = "quiet" if quiet else "json" if as_json else "verbose" if verbose else "text"
     file = params.resolve()
     with begin(file, rebuild=rebuild) as begun:
         # The plan is computed while Prefect starts its server, which takes seconds.

@@ -105,9 +105,9 @@ STAGES: dict[str, Stage] = {
     "evaluate": Stage("components.evaluation.stage", "EvaluateJob", "evaluate", jobs.evaluate),
     "leakage": Stage("components.leakage.stage", "LeakageJob", "leakage", jobs.leakage),
     "leakage-together": Stage("components.leakage.stage", "LeakageJob", "leakage", jobs.leakage_together),
-    "report": Stage("components.reporting.stage", "ReportJob", "report", jobs.report),
     "register": Stage("components.registry.stage", "RegisterJob", "register", jobs.register),
     "promote": Stage("components.registry.promote", "PromoteJob", "promote", jobs.promote),
+    "report": Stage("components.reporting.stage", "ReportJob", "report", jobs.report),
 }
 
 

@@ -205,9 +205,9 @@ def test_the_order_of_the_graph(clone: Path, tmp_path: Path) -> None:
         "baseline@aws-type",
         "evaluate@aws-type",
         "leakage@aws-type",
-        "report",
         "register",
         "promote",
+        "report",
     ]
     by_name = {stage.name: stage for stage in plan.stages}
     assert by_name["pretrain@ulmfit"].reasons == ("has not run yet",)

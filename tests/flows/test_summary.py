@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -96,22 +98,81 @@ class Screen(io.StringIO):
 BAR = "pretrain ulmfit   34%  1.20M/3.50M tok  10.4k tok/s, loss=4.21  03:40 left"
 
 
-def test_progress_lines_are_overwritten_on_a_terminal_only() -> None:
-    screen, log = Screen(), io.StringIO()
-    for terminal in (Terminal(screen), Terminal(log)):
-        terminal.say("starts", source="a")
-        terminal.say(BAR, source="a")
-        terminal.say(BAR, source="a")
-        terminal.say("done")
-    assert screen.getvalue() == f"a | starts\na | {BAR}\r\x1b[Ka | {BAR}\ndone\n"
-    assert log.getvalue() == f"a | starts\na | {BAR}\na | {BAR}\ndone\n"
+def play(terminal: Terminal) -> None:
+    terminal.begin("a", reasons=["new text"], usual_s=200)
+    terminal.say(BAR, source="a")
+    terminal.say("2 files", source="a")
+    terminal.say("warning: an empty file", source="a")
+    terminal.done("a", "completed", 3.25)
+    terminal.done("b", "up to date")
+    terminal.say("")
+    terminal.say("t: promote; champion: version 2", important=True)
+
+
+WHOLE = (
+    f"a | runs: new text\na | {BAR}\na | 2 files\na | warning: an empty file\n"
+    "a | completed in 3.2 s\nb | up to date\n\nt: promote; champion: version 2\n"
+)
+
+
+def test_a_log_has_every_line() -> None:
+    log = io.StringIO()
+    play(Terminal(log))
+    assert log.getvalue() == WHOLE
+
+
+def test_a_terminal_shows_one_line_a_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    screen = Screen()
+    play(Terminal(screen))
+    shown = [line.rpartition("\r\x1b[K")[2] for line in screen.getvalue().split("\n")]
+    expected = ["a | warning: an empty file", "a | completed in 3.2 s", "b | up to date", ""]
+    assert shown == [*expected, "t: promote; champion: version 2", ""]
+    assert screen.getvalue().startswith("a | runs: new text (the last time: 3 min)\r")
+    assert f"\r\x1b[Ka | {BAR}"[:53] in screen.getvalue(), "cut to the width, and overwritten"
+
+
+def test_every_line_stays_with_verbose_but_progress_is_overwritten() -> None:
+    screen = Screen()
+    terminal = Terminal(screen, style="verbose")
+    terminal.say("starts", source="a")
+    terminal.say(BAR, source="a")
+    terminal.say(BAR, source="a")
+    terminal.say("done")
+    cut = f"a | {BAR}"[: shutil.get_terminal_size().columns - 1]
+    assert screen.getvalue() == f"a | starts\n{cut}\r\x1b[K{cut}\ndone\n"
+
+
+def test_quiet_prints_warnings_and_decisions() -> None:
+    log = io.StringIO()
+    play(Terminal(log, style="quiet"))
+    assert log.getvalue() == "a | warning: an empty file\nt: promote; champion: version 2\n"
+
+
+def test_json_prints_an_object_a_line() -> None:
+    log = io.StringIO()
+    terminal = Terminal(log, style="json")
+    play(terminal)
+    terminal.error("a: no text")
+    events = [json.loads(line) for line in log.getvalue().splitlines()]
+    assert all(datetime.fromisoformat(event.pop("time")).tzinfo for event in events)
+    assert events == [
+        {"event": "begin", "stage": "a", "reasons": ["new text"], "usual_s": 200},
+        {"event": "line", "stage": "a", "text": BAR},
+        {"event": "line", "stage": "a", "text": "2 files"},
+        {"event": "line", "stage": "a", "text": "warning: an empty file"},
+        {"event": "done", "stage": "a", "outcome": "completed", "seconds": 3.2},
+        {"event": "done", "stage": "b", "outcome": "up to date", "seconds": None},
+        {"event": "line", "stage": None, "text": "t: promote; champion: version 2"},
+        {"event": "error", "message": "a: no text"},
+    ]
 
 
 def test_an_error_starts_on_a_new_line(capsys: pytest.CaptureFixture[str]) -> None:
     screen = Screen()
     terminal = Terminal(screen)
-    terminal.say(BAR, source="a")
+    terminal.say("reads", source="a")
     terminal.error("a: no text")
     terminal.say("done")
-    assert screen.getvalue() == f"a | {BAR}\ndone\n"
+    assert screen.getvalue() == "a | reads\ndone\n"
     assert capsys.readouterr().err == "error: a: no text\n"
