@@ -14,12 +14,12 @@ from components.artifacts import read_json
 from components.errors import ConfigError
 from components.onboarding.command import PARAMS, Options, init, renew
 from components.settings.loading import load_params
+from flows import retrain
 from flows.command import main
-from flows.retrain import command as retrain
 from flows.terminal import terminal
 
 
-def fit(
+def command(
     labelled: Annotated[
         Path | None, typer.Argument(help="Labelled file or folder; by default that of params.yaml.")
     ] = None,
@@ -55,7 +55,7 @@ def fit(
             )
         if labelled is not None:
             terminal.say(f"{labelled}: the data of {renew(labelled, root=root)}", source="init")
-    retrain(params=params)
+    retrain.command(params=params)
     for line in served(params):
         terminal.say(line)
 
@@ -87,4 +87,4 @@ def served(params: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    main(fit)
+    main(command)

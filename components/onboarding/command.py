@@ -17,9 +17,10 @@ from components.onboarding import columns, starts
 from components.onboarding.files import Rows, read_rows, split_files
 from components.onboarding.inspection import inspect
 from components.onboarding.project import make_project, take_files
-from components.onboarding.proposal import WITH_WORDS, Proposal, block_name, names_of, own_tokens
+from components.onboarding.proposal import Proposal, block_name, names_of, own_tokens
 from components.settings.data import CorpusSource
 from components.settings.loading import load_params
+from components.settings.names import WITH_WORDS
 from components.settings.tasks import TaskSource
 from components.tasks.kinds import find_kind
 

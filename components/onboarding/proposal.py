@@ -19,8 +19,6 @@ _COLUMN: Final = 58
 _LENGTHS: Final = (32, 64, 128, 256)
 #: Characters of a piece, at least, and of a language without spaces.
 _CHARACTERS, _UNSPACED = 3.5, 1.2
-#: Kinds of task with a words model that can be served.
-WITH_WORDS: Final = frozenset(("classification", "multilabel", "regression", "pair"))
 #: Words of text from which a language model is worth its training, and characters of a word.
 LEAST_WORDS: Final = 200_000
 #: Minutes of the stages of a run without training: reading, evaluation, report, registration.

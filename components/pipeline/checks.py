@@ -10,7 +10,7 @@ from components.data_checks import stage as data_checks
 from components.errors import ConfigError, nearest
 from components.pipeline.jobs import CORPORA, PARALLEL, WHOLE
 from components.pipeline.jobs import checks as checks_of
-from components.settings.names import WORDS_SYSTEMS
+from components.settings.names import WITH_WORDS, WORDS_SYSTEMS
 from components.settings.params import Params
 from components.settings.tasks import SPLITS
 from components.settings.tokenizer import SubwordSettings
@@ -160,6 +160,10 @@ def check_params(params: Params) -> None:
         found = params.data.tasks[task].kind
         try:
             find_kind(found, key=f"data.tasks.{task}.kind")
+            if not params.run.families and found not in WITH_WORDS:
+                problems.append(
+                    f"run.families: {task} ({found}) has no model of words only; add an encoder to pretrain"
+                )
             refused = {name: refuse_settings(find_task(found), params.finetune[name]) for name in params.run.families}
             problems += [f"finetune.{name}: {problem} ({task})" for name, problem in refused.items() if problem]
             if metric is not None and metric not in (known := promotion_metrics(found)):

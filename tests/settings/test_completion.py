@@ -144,3 +144,17 @@ def test_the_tables_agree_with_the_families() -> None:
     from components.interchange import huggingface
 
     assert {kind: MODEL_TYPES.get(kind, kind) for kind in huggingface.MODEL_TYPES} == dict(huggingface.MODEL_TYPES)
+
+
+EXPERIMENTS = json.loads((Path(__file__).parent / "left_out.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", sorted(EXPERIMENTS))
+def test_experiments_have_the_settings_that_their_files_leave_out(name: str) -> None:
+    """The values that the files of the experiments named before every key had a default."""
+    found: Any = load_params(Path(__file__).parents[2] / "experiments" / name / "params.yaml").model_dump(mode="json")
+    for key, expected in EXPERIMENTS[name].items():
+        value = found
+        for part in key.split("."):
+            value = value[part]
+        assert value == expected, key
