@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich import box
@@ -20,7 +21,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from components.errors import ConfigError, HeadstartError, disk_full, report
+from components.errors import ConfigError, HeadstartError, disk_full, missing_module, missing_package, report
 from components.processors import cores
 from components.settings.loading import load_params
 from components.settings.params import Params
@@ -38,6 +39,17 @@ app = typer.Typer(
 
 ParamsFile = Annotated[Path, typer.Option("--params", help="Settings file.")]
 Task = Annotated[str, typer.Option(help="Task; the first of run.tasks by default.")]
+
+
+def _run_flow(verb: str, arguments: Sequence[str]) -> NoReturn:
+    """Replace this process by a program of `flows`.
+
+    Raises:
+        ConfigError: Prefect is not installed.
+    """
+    if find_spec("prefect") is None:
+        raise missing_package("prefect")
+    os.execv(sys.executable, [sys.executable, "-m", f"flows.{verb}", *arguments])
 
 
 @app.command()
@@ -154,7 +166,7 @@ def why(
         raise typer.BadParameter("give either a stage or --document ID")
     if not document:
         arguments = [*([stage] if stage else []), "--params", str(params)]
-        os.execv(sys.executable, [sys.executable, "-m", "flows.why", *arguments])
+        _run_flow("why", arguments)
     from components.pipeline.documents import find_document
 
     for name, fate in find_document(load_params(params), document, corpus=corpus):
@@ -169,7 +181,7 @@ def plan(
 ) -> None:
     """Show what a run would do, why, what it would cost, and whether it is worth it; nothing is run."""
     arguments = [*(["--json"] if as_json else []), "--params", str(params)]
-    os.execv(sys.executable, [sys.executable, "-m", "flows.costs", *arguments])
+    _run_flow("costs", arguments)
 
 
 @app.command()
@@ -660,8 +672,7 @@ def drift(
         _print_drift(found)
         drifted |= found.drift
     if drifted and retrain:
-        command = [sys.executable, "-m", "flows.retrain", "--params", str(params), "--rebuild"]
-        os.execv(sys.executable, command)
+        _run_flow("retrain", ["--params", str(params), "--rebuild"])
     raise typer.Exit(1 if drifted and exit_code else 0)
 
 
@@ -708,7 +719,7 @@ def _hand_over(verb: str, help_text: str) -> None:
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     )
     def run(context: typer.Context) -> None:
-        os.execv(sys.executable, [sys.executable, "-m", f"flows.{verb}", *context.args])
+        _run_flow(verb, context.args)
 
 
 for _verb, _help in FLOWS.items():
@@ -727,10 +738,10 @@ def main() -> None:
         # The reader (head, less) has closed the pipe; the rest of the output is discarded.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
-        if (full := disk_full(error)) is None:
+        if (known := disk_full(error) or missing_module(error)) is None:
             raise
-        report(full)
-        sys.exit(full.exit_code)
+        report(known)
+        sys.exit(known.exit_code)
 
 
 if __name__ == "__main__":

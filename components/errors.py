@@ -76,6 +76,23 @@ class ClusterUnavailableError(TrainingError, TransientError):
     """The Ray cluster does not answer."""
 
 
+#: Packages of the extra `pipeline` (pyproject.toml) that code imports.
+PIPELINE_PACKAGES = frozenset(("prefect", "dvc", "ray", "mlflow", "boto3", "botocore", "networkx", "tzlocal"))
+
+
+def missing_package(name: str) -> ConfigError:
+    """The error for a package of the extra `pipeline` that is not installed."""
+    return ConfigError(
+        f"the package {name} is not installed; install what runs need: pip install 'headstart[pipeline]'"
+    )
+
+
+def missing_module(error: BaseException) -> ConfigError | None:
+    """The error for a failed import of such a package; None for any other exception."""
+    name = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    return missing_package(name) if name in PIPELINE_PACKAGES else None
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Suffix of a message about an unknown name: the closest known name, or all known names."""
     known = sorted(known)

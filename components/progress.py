@@ -76,8 +76,8 @@ class _Bar(tqdm):
 class Progress:
     """`with Progress("pretrain ulmfit", total=n, unit="tok") as bar: bar.advance(2048, loss=3.2)`.
 
-    On a terminal the line is updated in place; elsewhere (a log, DVC, Prefect, Ray) a new line appears every few
-    seconds.
+    On a terminal and in a notebook the line is updated in place; elsewhere (a log, DVC, Prefect, Ray) a new line
+    appears every few seconds.
 
     Args:
         name: name of the step.
@@ -97,7 +97,8 @@ class Progress:
         stream: TextIO | None = None,
     ) -> None:
         stream = stream or sys.stderr
-        live = stream.isatty()
+        # The output of a notebook's cell moves the cursor back too.
+        live = stream.isatty() or type(stream).__module__.startswith("ipykernel")
         self._total, self._unit, self._rate = total, unit, Rate()
         self._bar = _Bar(
             line=self._line,

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from components import cli
 from components.cli import FLOWS
-from components.errors import DataError
+from components.errors import ConfigError, DataError
 
 ROOT = Path(__file__).parents[1]
 
@@ -78,3 +78,11 @@ def test_a_model_goes_in_and_out_and_is_tried(tmp_path: Path) -> None:
     assert done.output == "vectors.txt: 4 vectors\n"
     done = run.invoke(cli.app, ["try", encoder, "king", "--top-p", "2"])
     assert str(done.exception) == "sampling: top-p must be above 0 and at most 1"
+
+
+def test_commands_of_runs_say_what_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "find_spec", lambda name: None)
+    with pytest.raises(
+        ConfigError, match=r"prefect is not installed; install what runs need: pip install 'headstart\[pipeline\]'"
+    ):
+        CliRunner().invoke(cli.app, ["retrain"], catch_exceptions=False)

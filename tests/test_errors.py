@@ -19,6 +19,7 @@ from components.errors import (
     StorageUnavailableError,
     TrainingError,
     TransientError,
+    missing_module,
 )
 from components.pretraining import language_model
 from components.pretraining.language_model import TrainingHistory
@@ -149,3 +150,10 @@ def test_a_stage_is_retried_after_a_transient_error(code: int, final: bool) -> N
     )
     assert [error.final for error in (alone, through_dvc)] == [final, final]
     assert str(alone) == "a: no answer"
+
+
+def test_a_package_of_the_pipeline_that_is_not_installed() -> None:
+    absent = ModuleNotFoundError("No module named 'mlflow.tracking'", name="mlflow.tracking")
+    assert str(missing_module(absent)).startswith("the package mlflow is not installed; install what")
+    assert missing_module(ModuleNotFoundError("No module named 'components.x'", name="components.x")) is None
+    assert missing_module(ValueError("mlflow")) is None

@@ -135,3 +135,14 @@ def test_seconds_have_no_speed(wait: Callable[[float], None]) -> None:
             wait(10)
             bar.advance(10, **{"tok/s": "2,000"})
     assert log.getvalue().splitlines()[-1] == "pretrain   33%  20/60 s  00:40 left, tok/s=2,000"
+
+
+def test_a_notebook_updates_the_line_in_place(wait: Callable[[float], None]) -> None:
+    class OutStream(io.StringIO):
+        """As the standard error of a notebook's kernel."""
+
+    OutStream.__module__ = "ipykernel.iostream"
+    output = OutStream()
+    with Progress("baseline", total=2, unit="run", stream=output) as bar:
+        bar.advance(2)
+    assert output.getvalue().startswith("\rbaseline") and output.getvalue().count("\n") == 1
