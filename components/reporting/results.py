@@ -457,7 +457,11 @@ def record(
 
 
 def _portable(argument: str) -> str:
-    """An argument without absolute paths: relative to the working directory, otherwise the file name."""
+    """An argument, also of the form NAME=PATH, without absolute paths: relative to the working directory, otherwise the
+    file name."""
+    name, equals, rest = argument.partition("=")
+    if equals and Path(rest).is_absolute():
+        return f"{name}={_portable(rest)}"
     path = Path(argument)
     if not path.is_absolute():
         return argument

@@ -67,9 +67,11 @@ def test_a_choice_within_the_labels_is_scored_on_other_rows(
     assert row["gain"] == pytest.approx([0.2, 0.2 - 1.2706, 0.2 + 1.2706], abs=1e-4)
     assert row["score"] == pytest.approx([0.6])
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["learning_ways.py"])
+    monkeypatch.setattr(sys, "argv", ["learning_ways.py", "--data", f"pairs={tmp_path.parent}", "--ways", "a b"])
     ways._record(argparse.Namespace(selection="budget", record="gains", dev=6, draws=2), {"pairs": row})
-    assert json.loads((tmp_path / "docs" / "results" / "gains.json").read_text())["selection"] == "dev"
+    written = json.loads((tmp_path / "docs" / "results" / "gains.json").read_text())
+    assert written["selection"] == "dev"
+    assert written["command"] == f"python learning_ways.py --data pairs={tmp_path.parent.name} --ways 'a b'"
 
 
 def test_a_way_is_scored_on_dev(ways, folder: Path, make_encoder, in_process, tmp_path: Path) -> None:
