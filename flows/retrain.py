@@ -27,6 +27,7 @@ from flows.budget import Spending
 from flows.command import PARAMS, ParamsFile, main
 from flows.dvc_tasks import add_data, read_plan, run_headstart, skip_stage, stage_task
 from flows.embedded import tie_server
+from flows.imports import bring
 from flows.missed import skip_missed
 from flows.plan import Plan, Stage
 from flows.repository import data_to_pull, find_root, locked, pipeline_of
@@ -72,6 +73,7 @@ def begin(file: Path, *, rebuild: bool = False) -> Iterator[Begun]:
     """
     root = find_root(file.parent)
     with locked(root, what=f"retrain {os.path.relpath(file)}", say=terminal.say), ThreadPoolExecutor(1) as pool:
+        bring(file, root=root)
         drift.check(file, root=root)
         reason = "headstart retrain --rebuild" if rebuild else drift.rebuild_reason(file, root=root)
         if reason:

@@ -31,6 +31,7 @@ from components.errors import ConfigError, TransientError
 from components.pipeline.dvc_variables import FILE as VARIABLES
 from components.resources import PIPELINE
 from components.settings.checks import RECORD as CHECKS
+from components.settings.imports import FOLDER
 from flows import summary
 from flows.command import PARAMS, ParamsFile, main
 from flows.dvc_tasks import DVC, run_command
@@ -42,7 +43,9 @@ from flows.terminal import terminal
 DATA = "data"
 #: Files that runs write and that belong to the history of the repository.
 LOCK = "*dvc.lock"
-RECORDS = ("data.dvc", LOCK, f"*{CHECKS}", f"*{VARIABLES}")
+#: Data at an address: a folder or file, and the files of a task.
+IMPORTED = tuple(f"{FOLDER}/{place}" for place in ("*/*.dvc", "*/*/*.dvc", "*/.gitignore", "*/*/.gitignore"))
+RECORDS = ("data.dvc", *IMPORTED, LOCK, f"*{CHECKS}", f"*{VARIABLES}")
 SOURCE = "sync"
 #: `false`: commits are not pushed to git's upstream, because this clone may only read it.
 PUSH = "HEADSTART_PUSH"

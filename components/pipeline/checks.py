@@ -10,6 +10,7 @@ from components.data_checks import stage as data_checks
 from components.errors import ConfigError, nearest
 from components.pipeline.jobs import CORPORA, PARALLEL, WHOLE
 from components.pipeline.jobs import checks as checks_of
+from components.settings.imports import FOLDER
 from components.settings.names import WITH_WORDS, WORDS_SYSTEMS
 from components.settings.params import Params
 from components.settings.tasks import SPLITS
@@ -178,7 +179,9 @@ def check_params(params: Params) -> None:
     folders |= {f"data.parallel.{corpus}.path": source.path for corpus, source in params.data.parallel.items()}
     folders |= {f"data.tasks.{task}.path": params.data.tasks[task].path for task in params.run.tasks}
     problems += [
-        f"{key}: {path} does not exist; `headstart data` makes the built-in data, or put your own files there"
+        f"{key}: {path} does not exist; `headstart retrain` imports it from its address"
+        if Path(path).parts[:1] == (FOLDER,)
+        else f"{key}: {path} does not exist; `headstart data` makes the built-in data, or put your own files there"
         for key, path in folders.items()
         if not Path(path).exists()
     ]

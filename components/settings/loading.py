@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from components.errors import ConfigError, nearest
 from components.settings.checks import default_record
 from components.settings.completion import Completed, complete
+from components.settings.imports import localised
 from components.settings.names import BASELINE, WORDS_SYSTEMS, Start
 from components.settings.params import Params
 from components.settings.registry import file_defaults
@@ -43,7 +44,7 @@ def resolve(path: Path) -> tuple[Params, Completed]:
         ConfigError: the file is missing or not YAML, or has unknown or missing keys, invalid values or undefined names;
             the message lists all problems.
     """
-    completed = complete(read_file(path), file=path)
+    completed = complete(localised(read_file(path))[0], file=path)
     raw = completed.raw
     # Hosts that share one params.yaml may have different addresses of the cluster and of the checkpoint storage.
     variables = {key: value for name, key in VARIABLES.items() if (value := os.environ.get(name))}

@@ -1,0 +1,87 @@
+"""Data at an address: `path: s3://bucket/folder` or `path: https://host/folder` of a corpus or task.
+
+A path that is an address stands for a local copy below `imports/`, which DVC imports (`dvc import-url`). Its .dvc file
+records address, version and digest of the content, so every result can be traced to the data it came from, and the
+copy of an earlier version is in DVC's cache. The name of the copy depends on the address only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+FOLDER: Final = "imports"
+_ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+#: Protocols without folders: the files of a task are imported one by one.
+_FILES_ONLY: Final = ("http", "https")
+SPLITS: Final = ("train", "dev", "test")
+
+
+@dataclass(frozen=True, order=True)
+class Import:
+    """A file or folder at an address, and its local path, relative to the repository."""
+
+    url: str
+    path: str
+
+
+def is_address(path: Any) -> bool:
+    """Whether a path of params.yaml is an address."""
+    return isinstance(path, str) and _ADDRESS.match(path) is not None
+
+
+def local_path(url: str) -> str:
+    """The local path of what is at an address: readable, and different for different addresses."""
+    parts = urlsplit(url.rstrip("/"))
+    name = PurePosixPath(parts.path).name or parts.netloc
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-") or "data"
+    digest = hashlib.sha256(url.rstrip("/").encode()).hexdigest()[:8]
+    return f"{FOLDER}/{digest}/{readable}"
+
+
+def localised(raw: dict[str, Any]) -> tuple[dict[str, Any], list[Import]]:
+    """The content of a settings file with local paths instead of addresses, and what they stand for."""
+    found: dict[str, Import] = {}
+
+    def replaced(block: Any, *, files: bool = False) -> Any:
+        if is_address(block):
+            return replaced({"path": block})["path"]
+        if not isinstance(block, dict) or not is_address(block.get("path")):
+            return block
+        url = block["path"].rstrip("/")
+        path = local_path(url)
+        if files and urlsplit(url).scheme in _FILES_ONLY:
+            # Nobody can list the files there, so splits that are not named do not exist.
+            block = {"dev": None, "test": None} | block
+            for name in _files(block):
+                found[f"{url}/{name}"] = Import(f"{url}/{name}", f"{path}/{name}")
+        else:
+            found[url] = Import(url, path)
+        return block | {"path": path}
+
+    data = raw.get("data")
+    if not isinstance(data, dict):
+        return raw, []
+    data = dict(data)
+    for name in ("general", "domain"):
+        if name in data:
+            data[name] = replaced(data[name])
+    for name, tasks in (("tasks", True), ("parallel", False)):
+        if isinstance(blocks := data.get(name), dict):
+            data[name] = {key: replaced(block, files=tasks) for key, block in blocks.items()}
+    if isinstance(texts := data.get("unlabelled"), list):
+        data["unlabelled"] = [replaced(text) for text in texts]
+    return raw | {"data": data}, sorted(found.values())
+
+
+def _files(task: dict[str, Any]) -> list[str]:
+    """The files that a task names."""
+    names: list[str] = []
+    for split in SPLITS:
+        given = task.get(split, "train.jsonl" if split == "train" else None)
+        names += [] if given is None else [given] if isinstance(given, str) else list(given)
+    return [name.partition("#")[0] for name in dict.fromkeys(map(str, names))]

@@ -1,0 +1,105 @@
+# %% [markdown]
+# # Tagging
+#
+# People and places in sentences, from spans that were marked in an annotation tool. The file is what doccano exports;
+# Label Studio, Prodigy, spaCy and Hugging Face data sets are read in the same way (`docs/tasks.md`).
+
+# %%
+import json
+import os
+import random
+import tempfile
+from pathlib import Path
+
+import yaml
+
+from components.formats.annotations.doccano import write_doccano
+from components.formats.annotations.records import CharSpan, PredictedRow
+from components.formats.words import spans_of
+from components.pipeline.stages import run_stage
+from components.settings.loading import load_params
+from components.tasks.words import words_of
+from headstart import load
+
+folder = Path(tempfile.mkdtemp(prefix="tagging-"))
+os.chdir(folder)
+chance = random.Random(0)
+PEOPLE, PLACES = ["Ada Lovelace", "Alan Turing", "Grace Hopper"], ["Paris", "New York", "Bonn"]
+
+
+def marked() -> dict[str, object]:
+    """A sentence with its spans: [start, end, label] in characters."""
+    person, place = chance.choice(PEOPLE), chance.choice(PLACES)
+    text = f"{person} {chance.choice(['went to', 'lives in', 'likes'])} {place}."
+    start = text.index(place)
+    return {"text": text, "label": [[0, len(person), "PERSON"], [start, start + len(place), "PLACE"]]}
+
+
+Path("data/tasks").mkdir(parents=True)
+Path("data/text").mkdir(parents=True)
+for split, rows in (("train", 20), ("test", 10)):
+    lines = "".join(json.dumps(marked()) + "\n" for _ in range(rows))
+    Path(f"data/tasks/{split}.jsonl").write_text(lines)
+texts = "".join(json.dumps({"text": f"{marked()['text']} {number}"}) + "\n" for number in range(300))
+Path("data/text/a.jsonl").write_text(texts)
+
+# %% [markdown]
+# Spans of characters become tags of words. The format is recognised by its content.
+
+# %%
+settings = {
+    "run": {"families": ["ulmfit"], "seed": 0, "tasks": ["names"]},
+    "cluster": {"launcher": "local"},
+    "data": {
+        "general": {"path": "data/text", "text": "text"},
+        "domain": {"path": "data/text", "text": "text"},
+        "tasks": {
+            "names": {
+                "path": "data/tasks",
+                "kind": "tagging",
+                "dev": None,
+                "overlap": "report",
+                "budgets": ["all"],
+                "seeds": [0],
+                "folds": 2,
+            }
+        },
+    },
+    "finetune": {"ulmfit": {"method": "features", "layers": "all", "head_steps": 80, "words": "none"}},
+    "tokenizer": {"wordpiece": {"vocabulary": 120}},
+    "pretrain": {
+        "ulmfit": {
+            "model": {"embedding": 16, "hidden": 24, "layers": 1},
+            "tokenizer": "wordpiece",
+            "training": {"tokens": 4000, "batch_size": 8, "window": 16, "rate": 0.02},
+        }
+    },
+}
+Path("params.yaml").write_text(yaml.safe_dump(settings))
+params = load_params(Path("params.yaml"))
+run_stage("examples", params, item="names")
+print(json.loads(Path("artifacts/examples/names/labels.json").read_text()))
+
+# %% [markdown]
+# A tagger needs a language model. Here it is a tiny one of the same text, which stays frozen; a published encoder is a
+# better choice (`docs/families.md`).
+
+# %%
+for stage, item in (("ingest", "general"), ("tokenizer", "general-wordpiece"), ("tokenize", "general-wordpiece")):
+    run_stage(stage, params, item=item)
+run_stage("pretrain", params, item="ulmfit")
+written = run_stage("finetune", params, item="names-ulmfit-pretrained")
+model = load(written / "classifier")
+
+# %% [markdown]
+# Predictions in doccano's form, for a person to correct. `headstart predict FILE OUTPUT --format doccano` does the same
+# with the champion of a task.
+
+# %%
+text = "Grace Hopper lives in New York."
+bounds = words_of(text)
+answer = model.predict([[text[start:end] for start, end in bounds]]).iloc[0]
+spans = [(span["start"], span["end"], span["type"]) for span in answer["spans"]]
+row = PredictedRow({}, text, spans=[CharSpan(*span) for span in spans_of(bounds, spans)], tokens=bounds)
+write_doccano(Path("to-correct.jsonl"), [row], model="names")
+print(Path("to-correct.jsonl").read_text())

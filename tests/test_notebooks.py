@@ -1,0 +1,51 @@
+"""The notebooks-as-scripts of docs/notebooks run as they are, in quick mode."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[1] / "docs" / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.py"))
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working directory, and temporary folders, of the test."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs(notebook: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("HEADSTART_NOTEBOOK", "quick")
+    before = Path.cwd()
+    found = runpy.run_path(str(notebook), run_name="__main__")
+    os.chdir(before)
+    if "accuracy" in found:
+        assert found["accuracy"] > 0.6
+    if notebook.stem == "own_language_model":
+        assert found["after"] < found["before"] / 2
+    if notebook.stem == "tagging":
+        assert '"label": ' in capsys.readouterr().out
+    if notebook.stem == "thai":
+        assert "".join(found["words"]) == found["text"] and len(found["words"]) > 3
+
+
+@pytest.mark.slow
+def test_nightly_retraining_retrains(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delenv("HEADSTART_NOTEBOOK", raising=False)
+    runpy.run_path(str(FOLDER / "nightly_retraining.py"), run_name="__main__")
+    assert len(re.findall(r"^run: ", capsys.readouterr().out, re.MULTILINE)) == 2
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_has_cells(notebook: Path) -> None:
+    text = notebook.read_text(encoding="utf-8")
+    assert text.startswith("# %% [markdown]\n# # ")
+    assert len(re.findall(r"^# %%", text, re.MULTILINE)) >= 4
