@@ -82,7 +82,7 @@ def main() -> None:
         arguments.record,
         title=f"{arguments.data.name}: word vectors of an encoder that learn its predictions",
         seeds=list(range(arguments.draws)),
-        selection=f"budget, {arguments.folds} folds",
+        selection="none",
         row_title="labels a class, system",
         columns=[
             Column(name="accuracy", title="accuracy"),
@@ -90,7 +90,7 @@ def main() -> None:
             Column(name="rate", title="texts per second, one thread", format=",.0f"),
         ],
         values=found,
-        notes=f"{arguments.rows} texts without labels; the teacher is trained with method {arguments.teacher_method}.",
+        notes=f"{arguments.folds} folds within the labels; {arguments.rows} texts without labels; the teacher is trained with method {arguments.teacher_method}.",
     )
 
 
