@@ -90,8 +90,8 @@ def main() -> None:
             Column(name="rate", title="texts per second, one thread", format=",.0f"),
         ],
         values=found,
-        notes=f"Choices by {arguments.folds} folds within the labels; {arguments.rows} texts without labels; the teacher "
-        f"is trained with method {arguments.teacher_method}.",
+        notes=f"Choices by {arguments.folds} folds within the labels; {arguments.rows} texts without labels; the "
+        f"teacher is trained with method {arguments.teacher_method}.",
     )
 
 
