@@ -38,6 +38,7 @@ def test_a_notebook_runs(notebook: Path, monkeypatch: pytest.MonkeyPatch, capsys
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_nightly_retraining_retrains(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.delenv("HEADSTART_NOTEBOOK", raising=False)
     runpy.run_path(str(FOLDER / "nightly_retraining.py"), run_name="__main__")
