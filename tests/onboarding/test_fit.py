@@ -1,0 +1,29 @@
+"""A labelled file ends as a served model: the stages of the run that `init` writes, without DVC and Prefect."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from components.onboarding.command import Options, init
+from components.pipeline.stages import STAGES, run_stage
+from components.settings.loading import load_params
+from flows.fit import served
+from tests.onboarding.test_init import write
+
+
+def test_labels_alone_end_as_a_champion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "empty"
+    root.mkdir()
+    monkeypatch.chdir(root)
+    init(Options(write(tmp_path / "files", "classification", count=20)), root=root)
+    file = root / "params.yaml"
+    text = file.read_text().replace("folds: 5", "folds: 2\n      seeds: [0]")
+    file.write_text(f"{text}evaluate: {{resamples: 50}}\n")
+    params = load_params(file)
+    ran = [name for name, stage in STAGES.items() for item in stage.items(params) if run_stage(name, params, item=item)]
+    of_words = {"examples", "checks", "baseline", "evaluate", "leakage", "report", "register", "promote"}
+    assert set(ran) == {"identity"} | of_words
+    lines = served(file)
+    assert lines[1].startswith("classification: tfidf-words") and "is served (version 1)" in lines[1]
