@@ -66,6 +66,7 @@ def settings_of(system: str, name: str, prepared: Prepared, *, data: Path, encod
             "pooling": "mean",
             "unit_length": True,
             "pairs": "apart",
+            "head_norm": "length",
             "head_penalties": [0.3, 1, 3, 10, 30, 100],
             "discriminative": 1.2,
             "unfreeze_epochs": 0,

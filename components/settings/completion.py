@@ -62,6 +62,7 @@ IMPORTED: Final = {
     "layers": "last",
     "pooling": "mean",
     "pairs": "apart",
+    "head_norm": "length",
     "head_penalties": [0.3, 1.0, 3.0, 10.0, 30.0, 100.0],
     "discriminative": 1.2,
     "unfreeze_epochs": 0,
