@@ -12,7 +12,8 @@ import yaml
 from typer.testing import CliRunner
 
 from components import cli
-from components.cli import FLOWS
+from components.commands import common
+from components.commands.flows import FLOWS
 from components.errors import ConfigError, DataError
 
 ROOT = Path(__file__).parents[1]
@@ -81,7 +82,7 @@ def test_a_model_goes_in_and_out_and_is_tried(tmp_path: Path) -> None:
 
 
 def test_commands_of_runs_say_what_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "find_spec", lambda name: None)
+    monkeypatch.setattr(common, "find_spec", lambda name: None)
     with pytest.raises(
         ConfigError, match=r"prefect is not installed; install what runs need: pip install 'headstart\[pipeline\]'"
     ):

@@ -16,6 +16,7 @@ import typer
 import yaml
 
 from components import cli
+from components.commands.flows import FLOWS
 from components.reporting import results
 from components.settings.params import Params
 from components.settings.section import Section
@@ -94,7 +95,7 @@ def programs() -> Mapping[str, Any]:
     """Verb -> its parser; of `study` and of flows those of the programs that the verb starts."""
     group = typer.main.get_command(cli.app)
     found = dict(group.commands)  # type: ignore[attr-defined]
-    for verb in cli.FLOWS:
+    for verb in FLOWS:
         app = typer.Typer(add_completion=False)
         app.command()(importlib.import_module(f"flows.{verb}").command)
         found[verb] = typer.main.get_command(app)

@@ -98,6 +98,7 @@ LAYERS = (
     ("studies", "lineage", "labelling"),
     ("onboarding",),
     ("pages",),
+    ("commands",),
     ("cli",),
 )
 #: Packages of stages: they pass files to each other.

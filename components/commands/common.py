@@ -1,0 +1,40 @@
+"""Options of several commands, and what several commands do."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from components.errors import missing_package
+from components.settings.loading import load_params
+from components.settings.params import Params
+from components.settings.registry import find_repository
+
+PARAMS = Path("params.yaml")
+ParamsFile = Annotated[Path, typer.Option("--params", help="Settings file.")]
+Task = Annotated[str, typer.Option(help="Task; the first of run.tasks by default.")]
+
+
+def run_flow(verb: str, arguments: Sequence[str]) -> NoReturn:
+    """Replace this process by a program of `flows`.
+
+    Raises:
+        ConfigError: Prefect is not installed.
+    """
+    if find_spec("prefect") is None:
+        raise missing_package("prefect")
+    os.execv(sys.executable, [sys.executable, "-m", f"flows.{verb}", *arguments])
+
+
+def registry_of(params: Path) -> Params:
+    """Settings of a command that reads no other file; relative paths are those of the settings file's repository."""
+    settings = load_params(params)
+    if root := find_repository(params.parent):
+        os.chdir(root)
+    return settings

@@ -1,0 +1,96 @@
+"""Commands about labels: what to label next, which labels look wrong, how much more would help."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from components.commands.common import PARAMS, ParamsFile, Task, registry_of
+from components.processors import cores
+from components.settings.loading import load_params
+from components.settings.registry import find_repository
+from components.training import threads
+
+app = typer.Typer()
+
+
+@app.command()
+def suggest(
+    *,
+    task: Task = "",
+    count: Annotated[int, typer.Option(help="Number of texts.", min=1)] = 50,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="File or folder of texts (csv, tsv, jsonl, parquet, txt); by default rows of train without a label, "
+            "otherwise the domain.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="csv or jsonl file to write; TASK-to-label.csv by default.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="auto, champion, frozen (encoder of the run) or words.")] = "auto",
+    balanced: Annotated[
+        bool, typer.Option("--balanced/--not-balanced", help="Whether labels with few texts are preferred.")
+    ] = True,
+    seed: Annotated[int, typer.Option(help="Seed of the random choice.")] = 0,
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Choose the texts that should be labelled next and write them with an empty column of labels."""
+    from components.labelling import command
+
+    settings, source, output = load_params(params), source and source.resolve(), output and output.resolve()
+    if root := find_repository(params.parent):
+        output = output or Path.cwd() / f"{task or settings.run.tasks[0]}-to-label.csv"
+        os.chdir(root)
+    threads.own(cores())
+    for line in command.suggest(
+        settings, task=task, count=count, file=source, output=output, model=model, balanced=balanced, seed=seed
+    ):
+        print(line)
+
+
+@app.command("label-quality")
+def label_quality(
+    *,
+    task: Task = "",
+    annotators: Annotated[str, typer.Option(help="Column of the task's files that names who gave the label.")] = "",
+    answers: Annotated[
+        list[Path], typer.Option(help="File of further labels, as `headstart label` reads it; may be repeated.")
+    ] = [],  # noqa: B006 -- typer does not mutate the default
+    output: Annotated[
+        Path | None, typer.Option(help="csv file of the rows to look at; TASK-label-quality.csv by default.")
+    ] = None,
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Find labels that look wrong, copies of a text with different labels, and the agreement of annotators."""
+    from components.labelling import command
+
+    settings, output = load_params(params), output and output.resolve()
+    answers = [path.resolve() for path in answers]
+    if root := find_repository(params.parent):
+        output = output or Path.cwd() / f"{task or settings.run.tasks[0]}-label-quality.csv"
+        os.chdir(root)
+    threads.own(cores())
+    for line in command.label_quality(settings, task=task, annotators=annotators, answers=answers, output=output):
+        print(line)
+
+
+@app.command("more-labels")
+def more_labels(
+    *,
+    task: Task = "",
+    system: Annotated[str, typer.Option(help="System of the last run; the best one by default.")] = "",
+    labels: Annotated[
+        int, typer.Option(help="Further labels, counted as the budgets are; 0: 100, or as many as there are.", min=0)
+    ] = 0,
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Estimate how much more labels would bring, from the label curve of the last run."""
+    from components.labelling import command
+
+    print(command.more_labels(registry_of(params), task=task, system=system, labels=labels))

@@ -1,0 +1,184 @@
+"""Commands that use the champion: prediction of files, serving, drift."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from components.commands.common import PARAMS, ParamsFile, Task, registry_of, run_flow
+from components.processors import cores
+from components.settings.loading import load_params
+from components.training import threads
+
+if TYPE_CHECKING:
+    from components.drift.comparison import Comparison
+
+app = typer.Typer()
+
+
+@app.command("predict-file")
+def predict_file(
+    source: Path,
+    output: Path,
+    *,
+    task: Task = "",
+    column: Annotated[
+        list[str], typer.Option(help="Column of a task input, such as `text=body`; may be repeated.")
+    ] = [],  # noqa: B006 -- typer does not mutate the default
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace SOURCE if OUTPUT is the same file.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="End at the first bad row.")] = False,
+    workers: Annotated[int, typer.Option(help="Number of processes; by default one per core.")] = 0,
+    form: Annotated[
+        str, typer.Option("--format", help="Write for label-studio, doccano, prodigy, spacy or datasets.")
+    ] = "",
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Predict every row of a file with the champion; `predict` does it as a Prefect flow.
+
+    OUTPUT without a suffix is a folder of parts. Bad rows are written to OUTPUT.rejected.jsonl with the reason. After a
+    kill the same command continues with the first part that is missing."""
+    from components.artifacts import partial_path
+    from components.drift.logged import logged
+    from components.inference.annotating import predict_annotations
+    from components.inference.parts import predict_parts
+    from components.inference.prediction import named_columns
+    from components.inference.writing import write_errors
+    from components.progress import Progress
+    from components.registry.champion import Loader, fetched, find_champion
+    from components.tracking import connect
+
+    settings, columns = load_params(params), named_columns(column)
+    threads.own(cores())
+    name = task or settings.run.tasks[0]
+    registry = connect(settings.registry)
+    version = find_champion(registry, name)
+    rejects = output.with_name(f"{output.name}.rejected.jsonl")
+    with ExitStack() as stack:
+        with write_errors(output):
+            output.parent.mkdir(parents=True, exist_ok=True)
+            # Next to the output, where a node of a cluster finds it and the next run removes it after a kill.
+            folder = stack.enter_context(partial_path(output.with_name(f"{output.name}.model"), folder=True))
+        files = stack.enter_context(fetched(registry, version, directory=folder))
+        load = Loader(files, version, partial(logged, task=name, settings=settings.drift))
+
+        def started(rows: int, done: int, parts: int) -> Callable[[int], None]:
+            if done:
+                print(f"{output}: continues after {done} rows; {parts} parts are missing", file=sys.stderr, flush=True)
+            return stack.enter_context(Progress("predict", total=rows, unit="row", done=done)).advance
+
+        written = partial(predict_annotations, form=form, model=version.label) if form else predict_parts
+        done = written(
+            source,
+            output=output,
+            load=load,
+            kind=load.kind,
+            identity=load.identity,
+            cluster=settings.cluster,
+            workers=workers or None,
+            columns=columns,
+            overwrite=overwrite,
+            rejects=None if strict else rejects,
+            started=started,
+        )
+    print(f"{output}: {done.rows} rows" + (f", {done.empty} without input" if done.empty else ""))
+    if done.rejected:
+        print(f"{rejects}: {done.rejected} rejected rows")
+
+
+@app.command()
+def serve(
+    *,
+    task: Task = "",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0: a free one.")] = 5001,
+    challenger: Annotated[str, typer.Option(help="Version number of a second model.")] = "",
+    canary: Annotated[bool, typer.Option("--canary", help="Let the challenger answer its share.")] = False,
+    share: Annotated[float, typer.Option(help="Fraction of the requests for the challenger.")] = 0.1,
+    model: Annotated[
+        Path | None, typer.Option(help="Directory of a model to serve instead of the champion; needs no registry.")
+    ] = None,
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Serve the champion over HTTP until stopped; it follows the alias `champion`."""
+    from components.serving.server import serve as serve_champion
+    from components.serving.server import serve_directory
+    from components.settings.serve import ServeSettings
+
+    if model is not None:
+        own = load_params(params).serve if params.is_file() else ServeSettings()
+        serve_directory(model, settings=own, host=host, port=port)
+        return
+    settings = load_params(params)
+    serve_champion(
+        settings.registry,
+        task or settings.run.tasks[0],
+        settings=settings.serve,
+        drift=settings.drift,
+        host=host,
+        port=port,
+        challenger=challenger,
+        mode="canary" if canary else "shadow",
+        share=share,
+    )
+
+
+@app.command()
+def drift(
+    *,
+    task: Annotated[str, typer.Option(help="Task; all of run.tasks by default, with --file the first.")] = "",
+    file: Annotated[
+        Path | None, typer.Option(help="Compare the rows of this file (csv, tsv, jsonl, parquet), not the served ones.")
+    ] = None,
+    column: Annotated[
+        list[str], typer.Option(help="Column of a task input in FILE, such as `text=body`; may be repeated.")
+    ] = [],  # noqa: B006 -- typer does not mutate the default
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 if there is drift.")] = False,
+    retrain: Annotated[bool, typer.Option("--retrain", help="Retrain with a full rebuild if there is drift.")] = False,
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Compare served traffic, or a new batch, with the training data of the champion."""
+    from components.inference.prediction import named_columns
+    from components.monitoring import drift_check
+
+    file, params = file and file.resolve(), params.resolve()
+    settings = registry_of(params)
+    threads.own(cores())
+    columns = named_columns(column)
+    drifted = False
+    for name in [task or settings.run.tasks[0]] if task or file else settings.run.tasks:
+        if file is not None:
+            found = drift_check.check_file(settings, name, file, columns=columns)
+        else:
+            found = drift_check.check_traffic(settings, name)
+            drift_check.publish(found, out=Path(settings.run.out), name=name)
+        _print_drift(found)
+        drifted |= found.drift
+    if drifted and retrain:
+        run_flow("retrain", ["--params", str(params), "--rebuild"])
+    raise typer.Exit(1 if drifted and exit_code else 0)
+
+
+def _print_drift(found: Comparison) -> None:
+    from components.monitoring import drift_check
+
+    print(found.sentence)
+    if not found.features:
+        return
+    table = Table(*drift_check.COLUMNS, box=box.SIMPLE_HEAD)
+    for row in drift_check.cells(found):
+        table.add_row(*map(escape, row))
+    Console(width=120).print(table)
+    for line in drift_check.notes(found):
+        print(line)
+    for text in found.examples:
+        print(f"unusual text: {text!r}")
