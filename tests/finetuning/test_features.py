@@ -276,4 +276,5 @@ def test_every_setting_except_those_of_training_is_in_the_key_of_the_features() 
         "reader",
         "answering",
         "unit_length",
+        "context",
     }
