@@ -69,7 +69,8 @@ def fit(
             of texts, of pairs of texts, or of lists of words. Rows without a label are used as unlabelled text.
         text: column of the text, or two columns for pairs of texts; None: found by name or length.
         label: column of the label, or one label per row; None: found by name. A list of labels per row makes a
-            multi-label task, one tag per word a tagging task, numbers that are not whole a regression.
+            multi-label task, one tag per word a tagging task, measurements a regression: numbers
+            that are not whole, or more than 20 whole ones with gaps between them.
         kind: of the task, if another than that is meant.
         start: encoder to start from: a published model's folder, an encoder directory, or the name of an installed
             start (`headstart starts`). None: words models only, which need no encoder and take seconds.

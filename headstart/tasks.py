@@ -12,9 +12,10 @@ import numpy as np
 import pandas as pd
 
 from components.errors import nearest
+from components.onboarding.columns import LABELS, LABELS_TOO, TAGS, WORDS, flags_of, is_measured, separator_of, texts_of
+from components.onboarding.language import language_of
 from components.tasks.data import Fields
 from components.tasks.kinds import find_kind
-from components.words.systems import UNSPACED
 from headstart.tables import INPUT, Data, InputError, Table, parsed, read_table
 
 #: Kind of task -> keys of a row of its jsonl file: the inputs, and the target.
@@ -26,21 +27,6 @@ COLUMNS: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "similarity": (("first", "second"), "score"),
     "tagging": (("words",), "tags"),
 }
-#: Names by which columns are recognised, the first found.
-TEXTS: Final = ("text", "texts", "sentence", "review", "content", "body", "message", "document", "question", "title")
-PAIRS: Final = (("first", "second"), ("sentence1", "sentence2"), ("premise", "hypothesis"), ("text1", "text2"))
-LABELS: Final = ("label", "labels", "class", "category", "target", "intent", "sentiment", "tags", "score", "y")
-#: First and last code point of the scripts of languages without spaces.
-SCRIPTS: Final = {
-    "th": (0x0E00, 0x0E7F),
-    "lo": (0x0E80, 0x0EFF),
-    "my": (0x1000, 0x109F),
-    "km": (0x1780, 0x17FF),
-    "ja": (0x3040, 0x30FF),
-    "zh": (0x4E00, 0x9FFF),
-}
-#: Share of the letters from which a text is in such a script.
-SHARE: Final = 0.3
 Value = str | int | float | bool
 
 
@@ -55,7 +41,7 @@ class TaskRows:
         columns: input of the task -> column of the data; empty for a list of inputs.
         classes: name of a class -> its value in the data.
         unlabelled: inputs of the rows without a label.
-        language: code, for languages without spaces; else `en`.
+        language: code.
     """
 
     kind: str
@@ -91,7 +77,7 @@ def read_task(
         text: column, or two columns, of the text; None: found by name or by length.
         label: column of the label, or one label per row.
         kind: of the task; None: determined from the columns and the labels.
-        language: code; None: determined from the script.
+        language: code; None: guessed from the texts.
 
     Raises:
         InputError: a column is missing or cannot be determined, a text is missing, there are fewer than two labelled
@@ -101,7 +87,7 @@ def read_task(
     if not len(table):
         raise InputError(f"{table.source}: holds no rows")
     names = [text] if isinstance(text, str) else list(text or ())
-    labels, column = _labels(table, label, names)
+    labels, column = _labels(table, label, names, kind)
     if len(labels) != len(table):
         raise InputError(f"label: {len(labels)} labels for {len(table)} rows; give one per row")
     if table.is_named and not names:
@@ -128,6 +114,8 @@ def read_task(
     if len(known) < 2:
         raise InputError(f"{table.source}: {len(known)} labelled row(s); two or more are needed")
     classes: dict[str, Value] = {}
+    if kind == "multilabel":
+        labels = _separated(labels)
     targets = [_target(kind, labels[number], table.place(number) + where, classes) for number, _ in known]
     _check(kind, [fields for _, fields in known], targets, classes, lambda row: table.place(known[row][0]) + where)
     return TaskRows(
@@ -160,27 +148,12 @@ def read_unlabelled(data: Any, task: TaskRows) -> list[Fields]:
     return [fields for fields in parsed(table, find_kind(task.kind).io, columns) if fields is not None]
 
 
-def language_of(texts: Sequence[str]) -> str:
-    """The language of texts in a script without spaces between words, else `en`; Han with kana is Japanese."""
-    sample = "".join(texts[:: max(1, len(texts) // 200)])[:20_000]
-    letters = [ord(character) for character in sample if character.isalpha() or "\u0e00" <= character <= "\u0e7f"]
-    shares = {
-        code: sum(first <= letter <= last for letter in letters) / max(1, len(letters))
-        for code, (first, last) in SCRIPTS.items()
-    }
-    if shares["ja"] > 0.05 and shares["ja"] + shares["zh"] > SHARE:
-        return "ja"
-    best = max(shares, key=shares.__getitem__)
-    assert best in UNSPACED
-    return best if shares[best] > SHARE else "en"
-
-
 def name_of(value: Value) -> str:
     """A label as text, as the readers of files write it."""
     return value.strip() if isinstance(value, str) else json.dumps(value)
 
 
-def _labels(table: Table, label: Any, names: Sequence[str]) -> tuple[list[Any], str | None]:
+def _labels(table: Table, label: Any, names: Sequence[str], kind: str | None) -> tuple[list[Any], str | None]:
     """One label per row, and the column that they come from."""
     if isinstance(label, str):
         return table.column(label), label
@@ -191,10 +164,13 @@ def _labels(table: Table, label: Any, names: Sequence[str]) -> tuple[list[Any], 
         raise InputError("label: give the name of a column, or one label per row")
     if not table.is_named:
         raise InputError("label: is missing; give one label per text")
+    text = list(names) or _texts(table, None)
+    if len(text) == 1 and kind in (None, "multilabel") and (flags := flags_of(table.columns, text)):
+        rows = range(len(table))
+        return [[name for name in flags if _is_set(table.columns[name][row])] for row in rows], None
     lowered = {name.lower(): name for name in table.columns if name not in names}
-    found = next((lowered[name] for name in LABELS if name in lowered), None)
+    found = next((lowered[name] for name in (*LABELS, *LABELS_TOO) if name in lowered), None)
     if found is None and len(table.columns) == 2:
-        text = names or _texts(table, None)
         found = next(name for name in table.columns if name not in text)
     if found is None:
         raise InputError(
@@ -205,23 +181,18 @@ def _labels(table: Table, label: Any, names: Sequence[str]) -> tuple[list[Any], 
 
 
 def _texts(table: Table, label: str | None) -> list[str]:
-    """The column, or two columns, of text: by name, or the one with the longest text."""
-    lowered = {name.lower(): name for name in table.columns if name != label}
-    for pair in PAIRS:
-        if all(name in lowered for name in pair):
-            return [lowered[name] for name in pair]
-    if found := next((lowered[name] for name in TEXTS if name in lowered), None):
-        return [found]
-    if "words" in lowered:
-        return [lowered["words"]]
-    lengths = {
-        name: sum(len(value) for value in values if isinstance(value, str)) / len(values)
-        for name, values in table.columns.items()
-        if name != label and any(isinstance(value, str) for value in values)
-    }
-    if not lengths:
-        raise InputError(f"text: no column of {table.source} holds text; columns: {', '.join(table.columns)}")
-    return [max(lengths, key=lengths.__getitem__)]
+    """The column, or two columns, of text, or that of the words with tags.
+
+    Raises:
+        InputError: no column holds text.
+    """
+    words = [name for name in table.columns if name.lower() in WORDS and name != label][:1]
+    tagged = any(name.lower() in TAGS for name in table.columns)
+    if words and tagged and any(isinstance(value, list) for value in table.columns[words[0]]):
+        return words
+    if found := texts_of(table.columns, label) or words:
+        return found
+    raise InputError(f"text: no column of {table.source} holds text; columns: {', '.join(table.columns)}")
 
 
 def _kind(table: Table, names: Sequence[str], labels: Sequence[Any]) -> str:
@@ -235,24 +206,29 @@ def _kind(table: Table, names: Sequence[str], labels: Sequence[Any]) -> str:
     two = len(names) == 2 or (listed and len(first) == 2)
     if listed and not two:
         raise InputError(f"{table.place(0)}: holds a list; expected a text, a pair of texts, or words with their tags")
-    if any(isinstance(value, list | tuple | set | frozenset) for value in given):
+    several = any(isinstance(value, list | tuple | set | frozenset) for value in given)
+    if several or (not two and separator_of(given) is not None):
         return "multilabel"
-    if _is_measured(given):
+    if is_measured(given):
         return "similarity" if two else "regression"
     return "pair" if two else "classification"
 
 
-def _is_measured(values: Sequence[Any]) -> bool:
-    """Whether labels are measurements: numbers, some of which are not whole."""
-    try:
-        numbers = [float(value) for value in values]
-    except (TypeError, ValueError):
-        return False
-    return any(not number.is_integer() for number in numbers)
+def _is_set(flag: Any) -> bool:
+    return flag.strip().lower() in ("1", "true") if isinstance(flag, str) else bool(flag)
 
 
 def _is_missing(value: Any) -> bool:
     return value is None or (isinstance(value, str) and not value.strip())
+
+
+def _separated(labels: Sequence[Any]) -> list[Any]:
+    """Several labels in one text as a list; other values as they are."""
+    separator = separator_of(labels) or ","
+    return [
+        [part.strip() for part in value.split(separator) if part.strip()] if isinstance(value, str) else value
+        for value in labels
+    ]
 
 
 def _target(kind: str, value: Any, where: str, classes: dict[str, Value]) -> Any:
@@ -267,7 +243,7 @@ def _target(kind: str, value: Any, where: str, classes: dict[str, Value]) -> Any
         return number
     if kind in ("multilabel", "tagging"):
         if isinstance(value, str):
-            value = value.split() if kind == "tagging" else [part for part in value.split(",") if part.strip()]
+            value = value.split()
         if not isinstance(value, list | tuple | set | frozenset):
             raise InputError(f"{where}: is {type(value).__name__} ({value!r:.40}), expected a list of labels")
         ordered = sorted(value, key=str) if isinstance(value, set | frozenset) else list(value)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from components.errors import DataError
 from components.onboarding.files import Rows
 
 #: Names of columns, by what they usually hold; earlier names take precedence.
-LABELS: Final = ("label", "labels", "intent", "class", "category", "categories", "sentiment", "topic", "target", "tag")
+LABELS: Final = (
+    *("label", "labels", "intent", "class", "category", "categories", "sentiment", "topic", "target", "tag"),
+    "tags",
+)
 LABELS_TOO: Final = ("gold_label", "entailment_judgment", "stars", "rating", "y", "action", "object", "type", "score")
 TEXTS: Final = ("text", "sentence", "review", "utterance", "content", "body", "message", "comment", "document", "texts")
 PAIRS: Final = (
@@ -23,7 +26,7 @@ WORDS: Final = ("words", "tokens")
 TAGS: Final = ("tags", "ner_tags", "pos_tags", "labels")
 #: A label column has at most this many values, and each on average at least two rows.
 _CLASSES: Final = 500
-#: Numbers are measured, not names of classes, if there are more different ones.
+#: Whole numbers are measured, not names of classes, if there are more different ones, with gaps between them.
 _NUMBERS: Final = 20
 _SEPARATORS: Final = (",", ";", "|")
 
@@ -57,8 +60,9 @@ def guess(found: Rows, *, text: str | None = None, label: str | None = None, kin
             return {"kind": "tagging", "words": words, "tags": tags, "scheme": _scheme(found.rows, tags)}
     if "choices" in columns and kind in (None, "choice"):
         return _choice(found, columns, text, label)
-    texts = text.split(",") if text else _text_columns(found, label)
-    flags = [] if label else _flags(found, texts)
+    named = next((columns[name] for name in LABELS if name in columns), None)
+    texts = text.split(",") if text else _text_columns(found, label or named)
+    flags = [] if label else flags_of(_by_column(found), texts)
     label = label or (None if flags else _label_column(found, texts))
     if label is None and not flags:
         raise DataError(
@@ -69,12 +73,12 @@ def guess(found: Rows, *, text: str | None = None, label: str | None = None, kin
         return {"kind": "multilabel"} | keys | {"labels": flags}
     assert label is not None
     values = [row.get(label) for row in found.rows]
-    measured = _is_measured(values)
+    measured = is_measured(values)
     if len(texts) > 1:
         kind = kind or ("similarity" if measured else "pair")
     separator = None
     if kind is None or kind == "multilabel":
-        separator = _separator(values)
+        separator = separator_of(values)
         several = separator is not None or any(isinstance(value, list) for value in values)
         kind = "multilabel" if several or kind else "regression" if measured else "classification"
     keys = {"kind": kind} | keys | {"score" if kind in ("similarity", "regression") else "label": label}
@@ -114,30 +118,38 @@ def _choice(found: Rows, columns: dict[str, str], text: str | None, label: str |
     return keys | {"answer": "text"}
 
 
-def _text_columns(found: Rows, label: str | None) -> list[str]:
-    """One text column, or two of a pair."""
-    columns = {name.casefold(): name for name in found.columns}
+def texts_of(columns: Mapping[str, Sequence[Any]], label: str | None) -> list[str]:
+    """The column of the text, or the two of a pair: by name, or that with the longest texts; empty if there is none.
+
+    Args:
+        columns: name -> one value per row.
+        label: column of the label, which is no text; None: not known.
+    """
+    names = {name.casefold(): name for name in columns if name != label}
     for pair in PAIRS:
-        if all(name in columns for name in pair):
-            return [columns[name] for name in pair]
-    named = next((columns[name] for name in TEXTS if name in columns and columns[name] != label), None)
-    if named is not None:
+        if all(name in names for name in pair):
+            return [names[name] for name in pair]
+    if (named := next((names[name] for name in TEXTS if name in names), None)) is not None:
         return [named]
     lengths = {}
-    for name in found.columns:
-        values = [row.get(name) for row in found.rows]
-        texts = [value for value in values if isinstance(value, str)]
-        if name != label and len(texts) > len(values) / 2 and not all(map(_number, texts)):
+    for name in names.values():
+        texts = [value for value in columns[name] if isinstance(value, str)]
+        if len(texts) > len(columns[name]) / 2 and not all(_number(text) is not None for text in texts):
             lengths[name] = sum(map(len, texts)) / len(texts)
-    if not lengths:
-        raise DataError(f"no column holds text (columns: {', '.join(map(repr, found.columns))}); name it with --text")
-    return [max(lengths, key=lengths.__getitem__)]
+    return [max(lengths, key=lengths.__getitem__)] if lengths else []
+
+
+def _text_columns(found: Rows, label: str | None) -> list[str]:
+    """One text column, or two of a pair."""
+    if texts := texts_of(_by_column(found), label):
+        return texts
+    raise DataError(f"no column holds text (columns: {', '.join(map(repr, found.columns))}); name it with --text")
 
 
 def _label_column(found: Rows, texts: Sequence[str]) -> str | None:
     columns = {name.casefold(): name for name in found.columns if name not in texts}
     named = next((columns[name] for name in (*LABELS, *LABELS_TOO) if name in columns), None)
-    if named is not None and (len(texts) < 2 or named.casefold() != "score"):
+    if named is not None:
         return named
     counts = {name: len({_text(row.get(name)) for row in found.rows}) for name in columns.values()}
     most = min(_CLASSES, max(2, len(found.rows) / 2))
@@ -146,27 +158,32 @@ def _label_column(found: Rows, texts: Sequence[str]) -> str | None:
     return min(reversed(list(suited)), key=suited.__getitem__) if suited else None
 
 
-def _flags(found: Rows, texts: Sequence[str]) -> list[str]:
-    """Columns of 0 and 1, if there are several and no column is called a label."""
-    names = {name.casefold() for name in found.columns}
+def flags_of(columns: Mapping[str, Sequence[Any]], texts: Sequence[str]) -> list[str]:
+    """Columns of 0 and 1 besides the texts, if there are several and no column is called a label."""
+    if {name.casefold() for name in columns}.intersection(LABELS):
+        return []
     flags = [
         name
-        for name in found.columns
-        if name not in texts and {_text(row.get(name)).lower() for row in found.rows} <= {"0", "1", "true", "false"}
+        for name, values in columns.items()
+        if name not in texts and {_text(value).lower() for value in values} <= {"0", "1", "true", "false"}
     ]
-    return flags if len(flags) > 1 and not names.intersection(LABELS) else []
+    return flags if len(flags) > 1 else []
 
 
 def _is_list(found: Rows, column: str) -> bool:
     return all(isinstance(row.get(column), list) for row in found.rows)
 
 
-def _is_measured(values: Sequence[Any]) -> bool:
-    """Whether values are measurements: numbers of which many differ or are no integers."""
-    numbers = [number for value in values if (number := _number(value)) is not None]
-    if len(numbers) < len(values):
+def is_measured(values: Sequence[Any]) -> bool:
+    """Whether labels are measurements: numbers that are not whole, or many that are no count of classes from 0 or 1."""
+    given = [value for value in values if value is not None and value != ""]
+    numbers = {number for value in given if (number := _number(value)) is not None}
+    if not given or any(_number(value) is None for value in given):
         return False
-    return len(set(numbers)) > _NUMBERS or any(number != int(number) for number in numbers)
+    if any(not number.is_integer() for number in numbers):
+        return True
+    first, last = min(numbers), max(numbers)
+    return len(numbers) > _NUMBERS and not (first in (0, 1) and last - first + 1 == len(numbers))
 
 
 def _number(value: Any) -> float | None:
@@ -178,7 +195,7 @@ def _number(value: Any) -> float | None:
         return None
 
 
-def _separator(values: Sequence[Any]) -> str | None:
+def separator_of(values: Sequence[Any]) -> str | None:
     """The separator of several labels in one text: its parts are used again and again, alone too."""
     texts = [value for value in values if isinstance(value, str)]
     for separator in _SEPARATORS:
@@ -201,6 +218,10 @@ def _scheme(rows: Sequence[dict[str, Any]], column: str) -> str:
     if prefixes & {"E", "S"}:
         return "iobes"
     return "bio" if "B" in prefixes else "iob1"
+
+
+def _by_column(found: Rows) -> dict[str, list[Any]]:
+    return {name: [row.get(name) for row in found.rows] for name in found.columns}
 
 
 def _text(value: Any) -> str:

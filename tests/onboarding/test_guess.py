@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from components.errors import DataError
-from components.onboarding.columns import guess, others
+from components.onboarding.columns import guess, is_measured, others
 from components.onboarding.files import Rows, read_rows, split_files
-from components.onboarding.inspection import inspect, language_of
+from components.onboarding.inspection import inspect
+from components.onboarding.language import language_of
 from components.settings.tasks import TaskSource
 
 
@@ -135,6 +136,24 @@ def test_columns_can_be_named_and_others_are_mentioned() -> None:
         guess(found, label="x")
     with pytest.raises(DataError, match="no column looks like a label"):
         guess(rows({"text": "a"}, {"text": "b"}))
+
+
+@pytest.mark.parametrize(
+    ("values", "measured"),
+    [
+        ([1, 2.5], True),
+        (["0.5", "", None, "3"], True),
+        ([3 * n for n in range(30)], True),
+        (list(range(30)), False),
+        ([str(n) for n in range(1, 31)], False),
+        ([3 * n for n in range(20)], False),
+        ([True, False], False),
+        (["1", "two"], False),
+        ([None, ""], False),
+    ],
+)
+def test_measurements(values: list[Any], measured: bool) -> None:
+    assert is_measured(values) is measured
 
 
 def test_facts(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,8 @@ from components.artifacts import read_manifest
 from components.errors import ArtifactError, HeadstartError
 from components.inference.loading import load_model
 from components.inference.prediction import predict_file
+from components.onboarding.columns import guess
+from components.onboarding.files import read_rows
 from headstart import Model, fit, load
 from headstart.recipes import finetuning_of
 from headstart.tables import InputError
@@ -259,6 +262,36 @@ def test_columns_are_found() -> None:
     assert (found.kind, found.columns) == ("pair", {"first": "premise", "second": "hypothesis"})
     scores = read_task(["a", "b", "c"], text=None, label=[1.5, 2, 3], kind=None, language=None)
     assert (scores.kind, scores.targets) == ("regression", [1.5, 2.0, 3.0])
+
+
+def guessed(path: Path, data: pd.DataFrame) -> tuple[Any, ...]:
+    """Kind and columns by `headstart init`, after comparison with those of the DataFrame and of the file."""
+    data.to_csv(path, index=False)
+    keys = guess(read_rows(path))
+    columns = {key: keys[key] for key in ("text", "first", "second") if key in keys}
+    for given in (data, path):
+        found = read_task(given, text=None, label=None, kind=None, language=None)
+        assert (found.kind, found.columns) == (keys["kind"], columns)
+    return keys["kind"], *columns.values(), keys.get("label", keys.get("score", keys.get("labels")))
+
+
+def test_a_file_and_a_dataframe_are_guessed_alike(tmp_path: Path) -> None:
+    texts, path = [f"a text {n}" for n in range(60)], tmp_path / "rows.csv"
+    one = pd.DataFrame({"code": [str(n % 3) for n in range(60)], "note": texts})
+    assert guessed(path, one.assign(topic=["x", "y"] * 30)) == ("classification", "note", "topic")
+    assert guessed(path, one.assign(stars=[n % 30 for n in range(60)])) == ("classification", "note", "stars")
+    assert guessed(path, one.assign(stars=[3 * (n % 30) for n in range(60)])) == ("regression", "note", "stars")
+    assert guessed(path, one.assign(labels=["x;y", "x", "y", "y;x"] * 15)) == ("multilabel", "note", "labels")
+    long = one.assign(label=["a long name of a class", "another long name"] * 30)
+    assert guessed(path, long) == ("classification", "note", "label")
+    flags = pd.DataFrame({"text": texts, "rude": [0, 1] * 30, "toxic": [1, 0, 0] * 20})
+    assert guessed(path, flags) == ("multilabel", "text", ["rude", "toxic"])
+    task = read_task(flags, text=None, label=None, kind=None, language=None)
+    assert task.targets[:4] == [["toxic"], ["rude"], [], ["rude", "toxic"]]
+    pair = pd.DataFrame({"text_a": texts, "text_b": texts, "label": [n / 4 for n in range(60)]})
+    assert guessed(path, pair) == ("similarity", "text_a", "text_b", "label")
+    scored = pair.rename(columns={"label": "score"}).assign(genre=["news", "forum"] * 30)
+    assert guessed(path, scored) == ("similarity", "text_a", "text_b", "score")
 
 
 def test_language_by_script() -> None:
