@@ -118,7 +118,8 @@ def add_folder(path: Path, *, root: Path) -> None:
     Raises:
         StageError: the command failed.
     """
-    run_command((*DVC, "add", "--quiet", str(path)), source=path.name, root=root, limit_s=6 * 3600)
+    # With --quiet DVC would not say why it failed.
+    run_command((*DVC, "add", str(path)), source=path.name, root=root, limit_s=6 * 3600, show=False)
 
 
 def read_plan(pipeline: Path, *, root: Path) -> Plan:

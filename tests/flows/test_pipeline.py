@@ -17,8 +17,10 @@ from components.pipeline.identity import PLACES, file_name
 from components.pipeline.stages import STAGES
 from components.settings.loading import load_params
 from flows import retrain
+from flows.dvc_tasks import add_folder
 from flows.plan import Plan, Stage
 from flows.repository import derive
+from flows.terminal import StageError
 
 from .conftest import ROOT, dvc, git
 
@@ -32,7 +34,8 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with several families and one with task-adaptive pretraining, joint training and
     distillation."""
     root = tmp_path_factory.mktemp("clone")
-    for name in ["dvc.yaml", "resolved.yaml", ".dvc/config", *SHIPPED]:
+    # The files of the package are in the checkout too, where DVC must not read them.
+    for name in ["dvc.yaml", "resolved.yaml", ".dvc/config", ".dvcignore", "headstart/files/dvc.yaml", *SHIPPED]:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes((ROOT / name).read_bytes())
     raw = yaml.safe_load((ROOT / "params.yaml").read_text())
@@ -229,3 +232,14 @@ def test_requirements_lock_contains_pinned_versions_only() -> None:
     wanted = [line.partition("#")[0].strip() for line in (ROOT / "requirements.in").read_text().splitlines()]
     names = {re.split(r"[\[=<>]", line)[0].lower().replace("_", "-") for line in wanted if line}
     assert names <= pinned
+
+
+def test_dvc_says_why_a_folder_cannot_be_added(tmp_path: Path) -> None:
+    git(tmp_path, "init", "--quiet")
+    dvc(tmp_path, "init", "--quiet")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/dvc.yaml").write_text("vars: [missing.yaml]\nstages: {}\n")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/rows.csv").write_text("text,label\n")
+    with pytest.raises(StageError, match=r"data: failed to parse 'vars' in 'other.dvc.yaml'"):
+        add_folder(Path("data"), root=tmp_path)
