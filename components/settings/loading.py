@@ -24,6 +24,8 @@ from components.settings.section import Section
 
 STARTS = get_args(Start)
 FAMILY_SECTIONS = ("pretrain", "adapt", "finetune")
+#: Last part of the location of a problem with a key, in pydantic's errors.
+KEY = "[key]"
 #: Environment variables that take precedence over a key of the section `cluster`.
 VARIABLES = {"RAY_ADDRESS": "address", "HEADSTART_STORAGE": "storage"}
 
@@ -58,7 +60,7 @@ def resolve(path: Path) -> tuple[Params, Completed]:
     try:
         params = Params.model_validate(raw)
     except ValidationError as error:
-        problems = [_describe(problem) for problem in error.errors()] + problems
+        problems = _describe_all(error, raw) + problems
     if problems:
         raise ConfigError(f"{path}: {len(problems)} problem(s)\n" + "\n".join(f"  {line}" for line in problems))
     return params, completed
@@ -184,13 +186,42 @@ def _trained(name: str, computed: dict[str, list[str]]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _describe(problem: Any) -> str:
-    where = list(problem["loc"])
+def _describe_all(error: ValidationError, raw: dict[str, Any]) -> list[str]:
+    """One line per problem. A value that suits none of several types has one problem per type: they become one line."""
+    lines: dict[tuple[Any, ...], list[str]] = {}
+    for problem in error.errors():
+        where = _location(list(problem["loc"]), raw)
+        lines.setdefault((*where, repr(problem["input"])), []).append(_describe(problem, where))
+    found = []
+    for messages in lines.values():
+        first, *others = (message.rpartition(" (found ") for message in messages)
+        if others and all(message[1] for message in (first, *others)):
+            kinds = " or ".join([first[0], *(message[0].partition(": ")[2] for message in others)])
+            found.append(f"{kinds}{first[1]}{first[2]}")
+        else:
+            found += messages
+    return found
+
+
+def _location(where: list[Any], raw: Any) -> list[Any]:
+    """The location of a problem without the names of types, which pydantic adds for a value of several types."""
+    found = []
+    for place, part in enumerate(where):
+        known = (isinstance(raw, dict) and part in raw) or (isinstance(raw, list) and isinstance(part, int))
+        if known:
+            raw = raw[part]
+        elif part != KEY and (place + 1 < len(where) or not isinstance(raw, dict)):
+            continue
+        found.append(part)
+    return found
+
+
+def _describe(problem: Any, where: list[Any]) -> str:
     if not where:
         # Of several sections; the message names the key.
         return str(problem["msg"].removeprefix("Value error, "))
-    if where[-1] == "[key]":
-        # The name of a block; pydantic's location is (section, ..., name, "[key]").
+    if where[-1] == KEY:
+        # The name of a block; its location is (section, ..., name, KEY).
         return f"{'.'.join(map(str, where[:-2]))}: {problem['input']!r} {problem['msg'].removeprefix('Value error, ')}"
     key = ".".join(str(part) for part in where)
     if problem["type"] == "extra_forbidden":

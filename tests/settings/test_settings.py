@@ -132,6 +132,13 @@ def test_all_invalid_names_are_reported_at_once(raw: dict[str, Any], tmp_path: P
     ]
 
 
+def test_a_value_that_suits_none_of_several_types_is_one_problem(raw: dict[str, Any], tmp_path: Path) -> None:
+    raw["data"]["tasks"]["aws-type"]["budgets"] = [5, 0]
+    assert problems(raw, tmp_path) == [
+        "data.tasks.aws-type.budgets.1: must be greater than 0 or must be 'all' (found 0)"
+    ]
+
+
 def test_usual_names_are_accepted(raw: dict[str, Any], tmp_path: Path) -> None:
     raw["data"]["tasks"]["SST-2_dev"] = raw["data"]["tasks"]["aws-type"]
     raw["run"]["out"] = "artifacts/imdb-v1.2/run_3"
