@@ -19,17 +19,16 @@ app = typer.Typer()
 
 @app.command()
 def suggest(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            help="File or folder of texts (csv, tsv, jsonl, parquet, txt); by default rows of train without a label, "
+            "otherwise the domain."
+        ),
+    ] = None,
     *,
     task: Task = "",
     count: Annotated[int, typer.Option(help="Number of texts.", min=1)] = 50,
-    source: Annotated[
-        Path | None,
-        typer.Option(
-            "--from",
-            help="File or folder of texts (csv, tsv, jsonl, parquet, txt); by default rows of train without a label, "
-            "otherwise the domain.",
-        ),
-    ] = None,
     output: Annotated[
         Path | None, typer.Option(help="csv or jsonl file to write; TASK-to-label.csv by default.")
     ] = None,
@@ -43,13 +42,13 @@ def suggest(
     """Choose the texts that should be labelled next and write them with an empty column of labels."""
     from components.labelling import command
 
-    settings, source, output = load_params(params), source and source.resolve(), output and output.resolve()
+    settings, file, output = load_params(params), file and file.resolve(), output and output.resolve()
     if root := find_repository(params.parent):
         output = output or Path.cwd() / f"{task or settings.run.tasks[0]}-to-label.csv"
         os.chdir(root)
     threads.own(cores())
     for line in command.suggest(
-        settings, task=task, count=count, file=source, output=output, model=model, balanced=balanced, seed=seed
+        settings, task=task, count=count, file=file, output=output, model=model, balanced=balanced, seed=seed
     ):
         print(line)
 

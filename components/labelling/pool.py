@@ -103,7 +103,7 @@ def read_pool(
         texts, name = unlabelled, "rows of train without a label"
     elif len(text_columns(source)) > 1:
         raise ConfigError(
-            "a row of this task is two texts, which documents of the domain do not have; name a file with --from"
+            "a row of this task is two texts, which documents of the domain do not have; name a file: headstart suggest FILE"
         )
     else:
         texts, name = _of_domain(params), "the domain"
@@ -117,7 +117,7 @@ def read_pool(
     if not keep:
         raise DataError(
             f"{name}: holds no text that could be labelled ({counts['read']} read; the others have labels, are in dev "
-            "or test, or are near copies of such texts); name further texts with --from"
+            "or test, or are near copies of such texts); name a file of further texts: headstart suggest FILE"
         )
     return Pool([found[index] for index in keep], sketches[keep], name, counts["known"] + len(near))
 

@@ -127,7 +127,7 @@ def test_kinds(project: Project) -> None:
         Path("task/train.jsonl"),
         [{"first": r["text"], "second": thing(r["text"]), "label": r["label"]} for r in rows(2)],
     )
-    with pytest.raises(ConfigError, match="name a file with --from"):
+    with pytest.raises(ConfigError, match="name a file: headstart suggest FILE"):
         queue(pair)
     write_jsonl(Path("pairs.jsonl"), [{"first": r["text"], "second": "gold"} for r in rows(4, offset=30)])
     found = queue(pair, file=Path("pairs.jsonl"), count=4)
@@ -150,6 +150,16 @@ def test_the_command_writes_a_file_for_people(project: Project) -> None:
     assert len(found) == 4 and all(row["label"] == "" and row["proposed"] for row in found)
     with pytest.raises(DataError, match="exists, perhaps with labels"):
         CliRunner().invoke(cli.app, ["suggest"], catch_exceptions=False)
+
+
+def test_the_command_takes_a_file_of_texts(project: Project) -> None:
+    project()
+    texts = {"an owl of the file", "gold of the file"}
+    Path("new.txt").write_text("\n".join(texts))
+    done = CliRunner().invoke(cli.app, ["suggest", "new.txt", "--output", "chosen.csv"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    with Path("chosen.csv").open(encoding="utf-8-sig", newline="") as file:
+        assert {row["text"] for row in csv.DictReader(file)} == texts
 
 
 def test_the_champion_gives_features_and_proposals(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
