@@ -59,6 +59,12 @@ class TaskView:
         return VERDICTS.get(verdict, verdict)
 
     @property
+    def reasons(self) -> Sequence[str]:
+        """Why the served version was chosen; empty if the last decision, which is shown beside it, has these reasons."""
+        reasons = self.champion.reasons
+        return () if list(reasons) == list(self.decision.get("reasons", ())) else reasons
+
+    @property
     def scores(self) -> list[tuple[str, Mapping[str, float]]]:
         """(system, score) with the most labels, best first."""
         if not self.evaluation:

@@ -36,13 +36,15 @@ class Champion:
     Attributes:
         version: None: nothing is served.
         since: date and time, UTC.
-        why: who chose it and why, in words.
+        change: how it became the champion and by whom, in words.
+        reasons: why, as sentences.
         problem: why there is none.
     """
 
     version: Version | None = None
     since: str = ""
-    why: str = ""
+    change: str = ""
+    reasons: tuple[str, ...] = ()
     problem: str = ""
 
     @property
@@ -147,8 +149,9 @@ class Project:
         if version is None:
             return Champion(problem="no version is promoted")
         if last is None or last.after != version.number:
-            return Champion(version, why="set by hand in MLflow")
-        return Champion(version, since=f"{last.entry.time:%Y-%m-%d %H:%M} UTC", why=in_words(last.entry))
+            return Champion(version, change="set by hand in MLflow")
+        since = f"{last.entry.time:%Y-%m-%d %H:%M} UTC"
+        return Champion(version, since=since, change=in_words(last.entry, reasons=False), reasons=last.reasons)
 
     def challenger(self, task: str) -> Version | None:
         """The version that the last decision was about, unless it is the champion; None if there is none."""

@@ -226,8 +226,8 @@ def _vetoes(changes: Sequence[Change]) -> dict[str, Change]:
     return found
 
 
-def in_words(entry: Entry) -> str:
-    """An entry as a sentence, without its time."""
+def in_words(entry: Entry, *, reasons: bool = True) -> str:
+    """An entry as a sentence, without its time; `reasons`: whether the reasons of a change are given."""
     facts, who = entry.facts, f"by {entry.by}" + (f" in run {entry.run}" if entry.run else "")
     subject = f"{entry.model}@{entry.alias}"
     match entry.event:
@@ -246,7 +246,8 @@ def in_words(entry: Entry) -> str:
                 "assign": f"version {after} chosen {over}",
                 "hand": f"version {after} set by hand in MLflow {over}, found",
             }[facts["action"]]
-            return ": ".join([subject, f"{what} {who}", *(["; ".join(facts["reasons"])] if facts["reasons"] else [])])
+            because = "; ".join(facts["reasons"]) if reasons else ""
+            return ": ".join(filter(None, [subject, f"{what} {who}", because]))
         case "taint":
             which = (
                 f"version(s) {', '.join(facts['tainted'])} are tainted" if facts["tainted"] else "no tainted version"

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
+from components.artifacts import read_json
+from components.pages.overview import TaskView
+from components.pages.project import Champion
 from tests.pages.conftest import TASK, text_of
 
 
@@ -20,14 +23,24 @@ def form(client: TestClient, path: str, **fields: str) -> str:
     return answer.text
 
 
-def test_the_overview_says_what_is_served_and_why(client: TestClient) -> None:
+def test_the_overview_says_what_is_served_and_why(client: TestClient, finished: Path) -> None:
     shown = text_of(client.get("/").text)
     assert f"Served model tfidf-words Version 1 of headstart-{TASK}, since 20" in shown
     assert "Last decision promoted" in shown
+    decision = read_json(finished / "artifacts" / "registry" / "decision.json", made_by="the fixture")["decisions"][TASK]
+    visible, ledger = shown.split(" Ledger ", 1)
+    assert visible.count(decision["reasons"][0]) == 1, "the reason of the decision is that of the champion"
+    assert decision["reasons"][0] in ledger
     assert "of baseline" in shown or "most frequent class" in shown
     assert "What to do next" in shown and "headstart drift --task things" in shown
     assert "Test split, 24 rows, 2 seeds, 95% intervals." in shown
     assert re.search(r"tfidf-words 0\.\d{3} \[", shown)
+
+
+def test_reasons_of_another_change_than_the_last_decision_are_shown() -> None:
+    champion = Champion(reasons=("a person prefers it",))
+    view = TaskView(TASK, champion, {"reasons": ["it is better"]}, {}, None, None, [], [])
+    assert view.reasons == ("a person prefers it",)
 
 
 def test_every_page_is_useful_before_the_first_run(new_client: TestClient, tmp_path: Path) -> None:
