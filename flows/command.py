@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -16,9 +16,6 @@ from components.errors import ConfigError, HeadstartError, TransientError
 from flows.processes import mark
 from flows.repository import find_root
 from flows.terminal import BudgetError, StageError
-
-ParamsFile = Annotated[Path, typer.Option("--params", help="Settings file.")]
-PARAMS = Path("params.yaml")
 
 
 def main(function: Callable[..., Any]) -> None:

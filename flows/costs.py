@@ -13,6 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from components.commands.common import PARAMS, ParamsFile
 from components.costs.estimate import Estimate, Total
 from components.costs.work import Work
 from components.costs.worth import Advice, advise
@@ -20,7 +21,7 @@ from components.settings.cost import CostSettings
 from components.settings.loading import load_params
 from flows import registry
 from flows.budget import Spending
-from flows.command import PARAMS, ParamsFile, main
+from flows.command import main
 from flows.repository import find_root
 from flows.retrain import upcoming
 from flows.why import plan_to_explain

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from components.artifacts import read_json
+from components.commands.common import Kind, LabelColumn, Minutes, Starts, TextColumn, Unlabelled
 from components.errors import ConfigError
 from components.onboarding.command import PARAMS, Options, init, renew
 from components.settings.loading import load_params
@@ -24,12 +25,12 @@ def command(
         Path | None, typer.Argument(help="Labelled file or folder; by default that of params.yaml.")
     ] = None,
     *,
-    unlabelled: Annotated[list[Path], typer.Option(help="Text without labels; may be repeated.")] = [],  # noqa: B006
-    start: Annotated[list[str], typer.Option(help="Encoder: a folder, or a name of `headstart starts`.")] = [],  # noqa: B006
-    text: Annotated[str, typer.Option(help="Column of the text.")] = "",
-    label: Annotated[str, typer.Option(help="Column of the label.")] = "",
-    kind: Annotated[str, typer.Option(help="Kind of task.")] = "",
-    minutes: Annotated[float, typer.Option(help="Limit of training in minutes.")] = 5.0,
+    unlabelled: Unlabelled = [],  # noqa: B006 -- typer does not mutate the default
+    start: Starts = [],  # noqa: B006
+    text: TextColumn = "",
+    label: LabelColumn = "",
+    kind: Kind = "",
+    minutes: Minutes = 5.0,
 ) -> None:
     """Train, score, register and promote; then print what is served, why, and the next commands."""
     root = Path.cwd()

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from components.commands.common import PARAMS, ParamsFile
 from components.errors import ConfigError, HeadstartError
 from components.monitoring.garbage import (
     Garbage,
@@ -30,7 +31,7 @@ from components.resources import PIPELINE
 from components.settings.loading import load_params
 from components.settings.params import Params
 from flows import dvc_lock
-from flows.command import PARAMS, ParamsFile, main
+from flows.command import main
 from flows.repository import STATE, active_run, environment, find_root, locked
 
 #: `gc.dvc` -> further flags of `dvc gc`; files of the working tree are always kept.

@@ -9,13 +9,14 @@ from typing import Annotated, cast, get_args
 import typer
 
 from components.account import who
+from components.commands.common import PARAMS, ParamsFile, Task
 from components.errors import ConfigError
 from components.labelling import answers as labelling
 from components.labelling.answers import Resolve
 from components.labelling.command import merged_lines
 from components.labelling.rows import source_of
 from components.settings.loading import load_params
-from flows.command import PARAMS, ParamsFile, main
+from flows.command import main
 from flows.dvc_tasks import add_folder
 from flows.repository import find_root, locked
 from flows.terminal import terminal
@@ -26,7 +27,7 @@ def command(
         Path | None, typer.Argument(help="csv, tsv, jsonl or parquet file with the columns of `headstart suggest`.")
     ] = None,
     *,
-    task: Annotated[str, typer.Option(help="Task; the first of run.tasks by default.")] = "",
+    task: Task = "",
     by: Annotated[str, typer.Option(help="Who gave the labels; the account by default.")] = "",
     resolve: Annotated[
         str, typer.Option(help="Which of two labels of a text is kept: mine (FILE), theirs (the data) or newest.")

@@ -16,10 +16,11 @@ from uuid import UUID
 import typer
 from pydantic import SecretStr
 
+from components.commands.common import PARAMS, ParamsFile
 from components.errors import ConfigError
 from components.settings.loading import load_params
 from components.settings.notify import EMAIL, WEBHOOK, NotifySettings
-from flows.command import PARAMS, ParamsFile, main
+from flows.command import main
 from flows.repository import find_root
 from flows.server import PORT, server
 from flows.terminal import terminal

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
-from flows.command import PARAMS, ParamsFile, main
+from components.commands.common import PARAMS, Columns, Form, Overwrite, ParamsFile, Strict, Task, Workers
+from flows.command import main
 from flows.dvc_tasks import RETRY_DELAYS_S, is_retriable, run_headstart
 from flows.embedded import tie_server
 from flows.repository import find_root
@@ -75,16 +74,12 @@ def command(
     source: Path,
     output: Path,
     *,
-    task: Annotated[str, typer.Option(help="Task; the first of run.tasks by default.")] = "",
-    column: Annotated[
-        list[str], typer.Option(help="Column of a task input, such as `text=body`; may be repeated.")
-    ] = [],  # noqa: B006 -- typer does not mutate the default
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace SOURCE if OUTPUT is the same file.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="End at the first bad row.")] = False,
-    workers: Annotated[int, typer.Option(help="Number of processes; by default one per core.")] = 0,
-    form: Annotated[
-        str, typer.Option("--format", help="Write for label-studio, doccano, prodigy, spacy or datasets.")
-    ] = "",
+    task: Task = "",
+    column: Columns = [],  # noqa: B006 -- typer does not mutate the default
+    overwrite: Overwrite = False,
+    strict: Strict = False,
+    workers: Workers = 0,
+    form: Form = "",
     params: ParamsFile = PARAMS,
 ) -> None:
     """Predict every row of a file (csv, tsv, jsonl, parquet) with the champion.

@@ -9,10 +9,11 @@ from typing import Annotated
 import typer
 from prefect import flow
 
+from components.commands.common import PARAMS, ParamsFile
 from components.errors import ConfigError
 from components.settings.loading import load_params
 from flows import summary
-from flows.command import PARAMS, ParamsFile, main
+from flows.command import main
 from flows.dvc_tasks import stage_task
 from flows.embedded import tie_server
 from flows.repository import find_root, locked, pipeline_of

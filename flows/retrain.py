@@ -17,6 +17,7 @@ from typing import Annotated
 import typer
 from prefect import flow
 
+from components.commands.common import PARAMS, ParamsFile
 from components.costs.outcomes import record_outcomes
 from components.errors import ConfigError
 from components.pipeline.identity import STAGE as IDENTITY
@@ -24,7 +25,7 @@ from components.pipeline.rebuild import request
 from components.settings.loading import load_params
 from flows import drift, registry, summary
 from flows.budget import Spending
-from flows.command import PARAMS, ParamsFile, main
+from flows.command import main
 from flows.dvc_tasks import add_data, read_plan, run_headstart, skip_stage, stage_task
 from flows.embedded import tie_server
 from flows.imports import bring

@@ -14,10 +14,11 @@ from typing import Annotated
 import typer
 import tzlocal
 
+from components.commands.common import PARAMS, ParamsFile
 from components.errors import ConfigError, TransientError
 from components.settings.loading import load_params
 from flows import notify
-from flows.command import PARAMS, ParamsFile, main
+from flows.command import main
 from flows.missed import Record, Times
 from flows.owner import Owner, checked_name, lock_path, owned
 from flows.repository import find_root

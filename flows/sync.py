@@ -26,6 +26,7 @@ import yaml
 from prefect import flow
 
 from components.artifacts import write_atomic
+from components.commands.common import PARAMS, ParamsFile
 from components.data_checks.record import merge
 from components.errors import ConfigError, TransientError
 from components.pipeline.dvc_variables import FILE as VARIABLES
@@ -33,7 +34,7 @@ from components.resources import PIPELINE
 from components.settings.checks import RECORD as CHECKS
 from components.settings.imports import FOLDER
 from flows import summary
-from flows.command import PARAMS, ParamsFile, main
+from flows.command import main
 from flows.dvc_tasks import DVC, run_command
 from flows.missed import skip_missed
 from flows.repository import data_to_pull, find_root, locked

@@ -21,6 +21,7 @@ import yaml
 from prefect import runtime
 
 from components.artifacts import digest_text, flatten, read_json
+from components.commands.common import PARAMS
 from components.errors import HeadstartError
 from components.measurements import FILE, RUN_ID
 from components.pipeline.identity import STAGE as IDENTITY
@@ -29,7 +30,6 @@ from components.settings.params import Params
 from components.telemetry.gauges import Gauges
 from components.telemetry.spool import FOLDER, Spool
 from flows import dvc_lock
-from flows.command import PARAMS
 from flows.plan import Stage
 from flows.processes import descendants, end
 from flows.repository import environment

@@ -25,13 +25,14 @@ from typing import Annotated
 
 import typer
 
+from components.commands.common import PARAMS, ParamsFile
 from components.errors import ConfigError
 from components.pages.project import Link
 from components.pages.server import PORT as PAGES_PORT
 from components.pages.server import SHUTDOWN_S, PagesServer
 from components.settings.loading import load_params
 from components.settings.registry import RegistrySettings
-from flows.command import PARAMS, ParamsFile, main
+from flows.command import main
 from flows.processes import descendants, end
 from flows.repository import STATE, environment, find_root
 from flows.server import HOST, PORT, START_S, in_use, server

@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
+from components.commands.common import PARAMS, ParamsFile
 from components.errors import ConfigError, nearest
 from components.pipeline.identity import STAGE as IDENTITY
-from flows.command import PARAMS, ParamsFile, main
+from flows.command import main
 from flows.plan import Plan, Stage, compute_plan
 from flows.repository import active_run, find_root, pipeline_of
 

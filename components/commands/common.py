@@ -20,6 +20,23 @@ PARAMS = Path("params.yaml")
 ParamsFile = Annotated[Path, typer.Option("--params", help="Settings file.")]
 Task = Annotated[str, typer.Option(help="Task; the first of run.tasks by default.")]
 
+# Of `init` and `fit`.
+Unlabelled = Annotated[list[Path], typer.Option(help="Text without labels; may be repeated.")]
+Starts = Annotated[
+    list[str], typer.Option(help="Encoder: a folder, or a name of `headstart starts`; the best of several is used.")
+]
+TextColumn = Annotated[str, typer.Option(help="Column of the text; FIRST,SECOND for pairs.")]
+LabelColumn = Annotated[str, typer.Option(help="Column of the label.")]
+Kind = Annotated[str, typer.Option(help="Kind of task, such as classification or regression.")]
+Minutes = Annotated[float, typer.Option(help="Limit of training in minutes.")]
+
+# Of `predict` and `predict-file`; columns also of `drift`.
+Columns = Annotated[list[str], typer.Option(help="Column of a task input, such as `text=body`; may be repeated.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace SOURCE if OUTPUT is the same file.")]
+Strict = Annotated[bool, typer.Option("--strict", help="End at the first bad row.")]
+Workers = Annotated[int, typer.Option(help="Number of processes; by default one per core.")]
+Form = Annotated[str, typer.Option("--format", help="Write for label-studio, doccano, prodigy, spacy or datasets.")]
+
 
 def run_flow(verb: str, arguments: Sequence[str]) -> NoReturn:
     """Replace this process by a program of `flows`.

@@ -15,7 +15,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from components.commands.common import PARAMS, ParamsFile, Task, registry_of, run_flow
+from components.commands.common import (
+    PARAMS,
+    Columns,
+    Form,
+    Overwrite,
+    ParamsFile,
+    Strict,
+    Task,
+    Workers,
+    registry_of,
+    run_flow,
+)
 from components.processors import cores
 from components.settings.loading import load_params
 from components.training import threads
@@ -32,15 +43,11 @@ def predict_file(
     output: Path,
     *,
     task: Task = "",
-    column: Annotated[
-        list[str], typer.Option(help="Column of a task input, such as `text=body`; may be repeated.")
-    ] = [],  # noqa: B006 -- typer does not mutate the default
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace SOURCE if OUTPUT is the same file.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="End at the first bad row.")] = False,
-    workers: Annotated[int, typer.Option(help="Number of processes; by default one per core.")] = 0,
-    form: Annotated[
-        str, typer.Option("--format", help="Write for label-studio, doccano, prodigy, spacy or datasets.")
-    ] = "",
+    column: Columns = [],  # noqa: B006 -- typer does not mutate the default
+    overwrite: Overwrite = False,
+    strict: Strict = False,
+    workers: Workers = 0,
+    form: Form = "",
     params: ParamsFile = PARAMS,
 ) -> None:
     """Predict every row of a file with the champion; `predict` does it as a Prefect flow.
@@ -139,9 +146,7 @@ def drift(
     file: Annotated[
         Path | None, typer.Option(help="Compare the rows of this file (csv, tsv, jsonl, parquet), not the served ones.")
     ] = None,
-    column: Annotated[
-        list[str], typer.Option(help="Column of a task input in FILE, such as `text=body`; may be repeated.")
-    ] = [],  # noqa: B006 -- typer does not mutate the default
+    column: Columns = [],  # noqa: B006 -- typer does not mutate the default
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 if there is drift.")] = False,
     retrain: Annotated[bool, typer.Option("--retrain", help="Retrain with a full rebuild if there is drift.")] = False,
     params: ParamsFile = PARAMS,

@@ -8,7 +8,17 @@ from typing import Annotated
 
 import typer
 
-from components.commands.common import PARAMS, ParamsFile, registry_of
+from components.commands.common import (
+    PARAMS,
+    Kind,
+    LabelColumn,
+    Minutes,
+    ParamsFile,
+    Starts,
+    TextColumn,
+    Unlabelled,
+    registry_of,
+)
 from components.processors import cores
 from components.training import threads
 
@@ -19,16 +29,14 @@ app = typer.Typer()
 def init(
     labelled: Annotated[Path, typer.Argument(help="Labelled file, or folder with a file per split.")],
     *,
-    unlabelled: Annotated[list[Path], typer.Option(help="Text without labels; may be repeated.")] = [],  # noqa: B006
-    start: Annotated[
-        list[str], typer.Option(help="Encoder: a folder, or a name of `headstart starts`; the best of several is used.")
-    ] = [],  # noqa: B006 -- typer does not mutate the default
-    text: Annotated[str, typer.Option(help="Column of the text; FIRST,SECOND for pairs.")] = "",
-    label: Annotated[str, typer.Option(help="Column of the label.")] = "",
-    kind: Annotated[str, typer.Option(help="Kind of task, such as classification or regression.")] = "",
+    unlabelled: Unlabelled = [],  # noqa: B006 -- typer does not mutate the default
+    start: Starts = [],  # noqa: B006
+    text: TextColumn = "",
+    label: LabelColumn = "",
+    kind: Kind = "",
     name: Annotated[str, typer.Option(help="Name of the task; that of the file by default.")] = "",
     language: Annotated[str, typer.Option(help="Language code of the texts.")] = "",
-    minutes: Annotated[float, typer.Option(help="Limit of training in minutes.")] = 5.0,
+    minutes: Minutes = 5.0,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing params.yaml.")] = False,
 ) -> None:
     """Look at labelled data and write params.yaml, in the folder of the command; nothing is asked.

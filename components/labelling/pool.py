@@ -103,7 +103,8 @@ def read_pool(
         texts, name = unlabelled, "rows of train without a label"
     elif len(text_columns(source)) > 1:
         raise ConfigError(
-            "a row of this task is two texts, which documents of the domain do not have; name a file: headstart suggest FILE"
+            "a row of this task is two texts, which documents of the domain do not have; name a file: "
+            "headstart suggest FILE"
         )
     else:
         texts, name = _of_domain(params), "the domain"

@@ -60,7 +60,7 @@ class TaskView:
 
     @property
     def reasons(self) -> Sequence[str]:
-        """Why the served version was chosen; empty if the last decision, which is shown beside it, has these reasons."""
+        """Why the served version was chosen; empty if the last decision, shown beside it, has the same reasons."""
         reasons = self.champion.reasons
         return () if list(reasons) == list(self.decision.get("reasons", ())) else reasons
 
