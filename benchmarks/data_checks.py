@@ -18,7 +18,8 @@ from pathlib import Path
 from components.data_checks.compare import compare
 from components.data_checks.measure import items_of
 from components.data_checks.statistics import Item, measure
-from components.reporting.results import Column, add_record_option, record
+from components.reporting.recording import add_record_option, record
+from components.reporting.results import Column
 from components.settings.checks import ChecksSettings
 from components.settings.loading import load_params
 from components.tasks.kinds import find_kind

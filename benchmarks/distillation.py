@@ -29,7 +29,8 @@ import yaml  # noqa: E402
 from benchmarks.static_vectors import rate_of, read_rows, teacher_of, vectors_of  # noqa: E402
 from components.finetuning.distil import DistilJob, TeachJob, distil, teach  # noqa: E402
 from components.finetuning.stage import FinetuneJob, finetune  # noqa: E402
-from components.reporting.results import Column, add_record_option, record  # noqa: E402
+from components.reporting.recording import add_record_option, record  # noqa: E402
+from components.reporting.results import Column  # noqa: E402
 from components.settings.cluster import ClusterSettings  # noqa: E402
 from components.settings.derive import StaticSettings  # noqa: E402
 from components.settings.distil import DistilSettings  # noqa: E402

@@ -33,7 +33,8 @@ from components.drift.measurements import Measured, Reference
 from components.drift.measuring import measure
 from components.drift.reference import TRAIN_ROWS, UNSEEN_ROWS
 from components.models.encoder import build_model
-from components.reporting.results import Column, add_record_option, record
+from components.reporting.recording import add_record_option, record
+from components.reporting.results import Column
 from components.settings.drift import DriftSettings
 from components.settings.finetune import FinetuneSettings
 from components.settings.tokenizer import WordSettings

@@ -55,7 +55,7 @@ from benchmarks.comparison.cells import Cells, Key, score
 from benchmarks.comparison.headstart import HEADSTART, learn
 from benchmarks.comparison.sets import SETS, Prepared, prepare
 from benchmarks.comparison.summary import summarise
-from components.reporting.results import add_record_option
+from components.reporting.recording import add_record_option
 
 HERE = Path(__file__).parent / "comparison"
 #: System -> its environment; None: Headstart's.

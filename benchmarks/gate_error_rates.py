@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 from scipy import sparse, stats
 
 from components.registry.comparison import Variance, gains_of, half_width, jackknife, quantile
-from components.reporting.results import Column, add_record_option, record
+from components.reporting.recording import add_record_option, record
+from components.reporting.results import Column
 from components.scoring import Scoring
 from components.scoring.base import Floats, Inputs, Vectors
 from components.settings.promote import PromotionRule

@@ -35,7 +35,8 @@ from components.models.encoder import load_encoder
 from components.pretraining.adapt import AdaptJob, adapt
 from components.pretraining.pretrain import PretrainJob, pretrain
 from components.registry.embedding import embed
-from components.reporting.results import Column, add_record_option, record
+from components.reporting.recording import add_record_option, record
+from components.reporting.results import Column
 from components.settings.adapt import IncrementSettings
 from components.settings.cluster import ClusterSettings
 from components.settings.data import CorpusSource

@@ -43,7 +43,8 @@ from torch import Tensor, nn  # noqa: E402
 from components.artifacts import writing  # noqa: E402
 from components.interchange.exporting import export_encoder  # noqa: E402
 from components.models.encoder import build_model, load_encoder, save_encoder  # noqa: E402
-from components.reporting.results import Column, add_record_option, record  # noqa: E402
+from components.reporting.recording import add_record_option, record  # noqa: E402
+from components.reporting.results import Column  # noqa: E402
 from components.settings.finetune import FinetuneSettings  # noqa: E402
 from components.settings.tokenizer import WordPieceSettings  # noqa: E402
 from components.settings.training import Training  # noqa: E402

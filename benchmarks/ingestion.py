@@ -25,7 +25,8 @@ from pathlib import Path
 from components.formats.lines import Reading
 from components.ingestion.readers import raw_files, read_texts
 from components.ingestion.stage import IngestJob, ingest
-from components.reporting.results import Column, add_record_option, record
+from components.reporting.recording import add_record_option, record
+from components.reporting.results import Column
 from components.settings.data import CorpusSource
 from components.settings.ingest import IngestSettings
 

@@ -45,7 +45,8 @@ from components.labelling.pool import NGRAM, PERMUTATIONS, Pool, joined  # noqa:
 from components.labelling.quality import suspects  # noqa: E402
 from components.labelling.review import FOLDS, STRENGTH  # noqa: E402
 from components.labelling.selection import typical, uncertain  # noqa: E402
-from components.reporting.results import Column, add_record_option, record  # noqa: E402
+from components.reporting.recording import add_record_option, record  # noqa: E402
+from components.reporting.results import Column  # noqa: E402
 from components.scoring.label_curves import expected_gain  # noqa: E402
 from components.settings.finetune import FinetuneSettings  # noqa: E402
 from components.settings.training import Training as TrainingSettings  # noqa: E402

@@ -20,7 +20,8 @@ from components.training import threads
 
 threads.prepare()
 
-from components.reporting.results import Column, add_record_option, record  # noqa: E402 (after the thread settings)
+from components.reporting.recording import add_record_option, record  # noqa: E402 (after the thread settings)
+from components.reporting.results import Column  # noqa: E402 (after the thread settings)
 from components.settings.tasks import TaskSource  # noqa: E402
 from components.tasks.budgets import sample_rows  # noqa: E402
 from components.tasks.examples import ExamplesJob, examples, read_facts, read_split, strata_of  # noqa: E402

@@ -38,7 +38,8 @@ threads.prepare()
 from components.pretraining import launch  # noqa: E402
 from components.pretraining.language_model import LanguageModelRun, work  # noqa: E402
 from components.pretraining.pretrain import PretrainJob, pretrain  # noqa: E402
-from components.reporting.results import Column, add_record_option, record  # noqa: E402
+from components.reporting.recording import add_record_option, record  # noqa: E402
+from components.reporting.results import Column  # noqa: E402
 from components.settings.cluster import ClusterSettings  # noqa: E402
 from components.settings.training import LanguageModelTraining  # noqa: E402
 from components.training.distributed import Worker  # noqa: E402

@@ -24,7 +24,8 @@ from benchmarks.ingestion import take_one_core, write_corpus
 from components.formats.corpus import read_documents
 from components.ingestion.stage import IngestJob, ingest
 from components.leakage.stage import LeakageJob, leakage
-from components.reporting.results import Column, add_record_option, record
+from components.reporting.recording import add_record_option, record
+from components.reporting.results import Column
 from components.settings.data import CorpusSource
 from components.settings.ingest import IngestSettings
 from components.settings.leakage import LeakageSettings

@@ -34,7 +34,8 @@ threads.prepare()
 
 from components.finetuning.stage import FinetuneJob, finetune  # noqa: E402 (after the thread settings)
 from components.models.encoder import family_of  # noqa: E402
-from components.reporting.results import Column, add_record_option, record  # noqa: E402
+from components.reporting.recording import add_record_option, record  # noqa: E402
+from components.reporting.results import Column  # noqa: E402
 from components.settings.cluster import ClusterSettings  # noqa: E402
 from components.settings.finetune import FinetuneSettings  # noqa: E402
 from components.settings.tasks import TaskSource  # noqa: E402

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from prefect import flow
 
-from components.reporting.results import Column, add_record_option, record
+from components.reporting.recording import add_record_option, record
+from components.reporting.results import Column
 from flows.dvc_tasks import read_plan, stage_task
 from flows.repository import environment, find_root
 

@@ -48,7 +48,8 @@ from components.models.encoder import build_model
 from components.models.layers import lstm_kernels
 from components.models.layers.chunks import Texts
 from components.models.layers.ragged import ragged
-from components.reporting.results import Column, add_record_option, record
+from components.reporting.recording import add_record_option, record
+from components.reporting.results import Column
 from components.settings.finetune import FinetuneSettings
 from components.settings.tokenizer import WordPieceSettings
 from components.settings.training import Training

@@ -29,7 +29,8 @@ from torch import Tensor  # noqa: E402
 from components.models.base import Batch, LanguageModel  # noqa: E402
 from components.models.encoder import build_model  # noqa: E402
 from components.pretraining.samplers import sampler_for  # noqa: E402
-from components.reporting.results import Column, add_record_option, record  # noqa: E402
+from components.reporting.recording import add_record_option, record  # noqa: E402
+from components.reporting.results import Column  # noqa: E402
 from components.tokenization.special import END, FIRST_ORDINARY  # noqa: E402
 from components.training.precision import Precision, computing, has_bf16, product_size  # noqa: E402
 

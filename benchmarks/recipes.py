@@ -56,7 +56,8 @@ from components.pipeline import jobs  # noqa: E402
 from components.pretraining import language_model  # noqa: E402
 from components.pretraining.adapt import AdaptJob, adapt  # noqa: E402
 from components.pretraining.pretrain import PretrainJob, pretrain  # noqa: E402
-from components.reporting.results import Column, Plot, add_record_option, record  # noqa: E402
+from components.reporting.recording import add_record_option, record  # noqa: E402
+from components.reporting.results import Column, Plot  # noqa: E402
 from components.settings.cluster import ClusterSettings  # noqa: E402
 from components.settings.loading import load_params  # noqa: E402
 from components.settings.params import Params  # noqa: E402

@@ -30,7 +30,8 @@ from pathlib import Path
 import numpy as np
 
 from components.registry.champion import find_champion
-from components.reporting.results import Column, add_record_option, record
+from components.reporting.recording import add_record_option, record
+from components.reporting.results import Column
 from components.settings.loading import load_params
 from components.tasks.examples import read_split
 from components.tracking import connect

@@ -27,7 +27,8 @@ import torch  # noqa: E402
 from benchmarks.precision import RandomTokens  # noqa: E402
 from components.models.encoder import build_model  # noqa: E402
 from components.pretraining.samplers import sampler_for  # noqa: E402
-from components.reporting.results import Column, add_record_option, record  # noqa: E402
+from components.reporting.recording import add_record_option, record  # noqa: E402
+from components.reporting.results import Column  # noqa: E402
 from components.settings.training import LanguageModelTraining  # noqa: E402
 from components.tokenization.segmenters import Segmentation  # noqa: E402
 from components.tokenization.special import SPECIAL_PIECES  # noqa: E402

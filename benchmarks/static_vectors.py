@@ -35,7 +35,8 @@ from components.formats import corpus  # noqa: E402
 from components.interchange.importing import import_encoder  # noqa: E402
 from components.models.encoder import KIND, load_encoder  # noqa: E402
 from components.pretraining.static import StaticJob, static  # noqa: E402
-from components.reporting.results import Column, add_record_option, record  # noqa: E402
+from components.reporting.recording import add_record_option, record  # noqa: E402
+from components.reporting.results import Column  # noqa: E402
 from components.settings.derive import StaticSettings  # noqa: E402
 from components.settings.finetune import FinetuneSettings  # noqa: E402
 from components.settings.training import Training  # noqa: E402

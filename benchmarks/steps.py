@@ -25,7 +25,8 @@ from torch import Tensor  # noqa: E402
 from components.models.layers import lstm_kernels  # noqa: E402
 from components.models.layers.chunks import Texts  # noqa: E402
 from components.models.layers.lstm import LSTM  # noqa: E402
-from components.reporting.results import Column, add_record_option, record  # noqa: E402
+from components.reporting.recording import add_record_option, record  # noqa: E402
+from components.reporting.results import Column  # noqa: E402
 from components.training.precision import Precision, computing  # noqa: E402
 
 #: (inputs, width) of a layer.

@@ -21,7 +21,8 @@ import numpy as np
 import pyarrow as pa
 
 from components.processors import cores
-from components.reporting.results import Column, add_record_option, record
+from components.reporting.recording import add_record_option, record
+from components.reporting.results import Column
 from components.settings.tokenizer import TokenizerSettings
 from components.tokenization import load_tokenizer
 from components.tokenization.bert import BertWordsTokenizer

@@ -43,7 +43,8 @@ from torch.nn import functional as F  # noqa: E402
 
 from components.models.base import Batch, LanguageModel  # noqa: E402
 from components.models.encoder import build_model  # noqa: E402
-from components.reporting.results import Column, add_record_option, record  # noqa: E402
+from components.reporting.recording import add_record_option, record  # noqa: E402
+from components.reporting.results import Column  # noqa: E402
 
 PIECES = 8000
 CHARACTERS = 200

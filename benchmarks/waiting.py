@@ -21,7 +21,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from components.reporting.results import Column, add_record_option, record
+from components.reporting.recording import add_record_option, record
+from components.reporting.results import Column
 from components.training import threads
 
 #: Seconds of each measurement, and seconds before it that are not measured, because caches are cold.

@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from components.errors import ConfigError, HeadstartError, nearest
-from components.reporting.results import RESULTS, Column, Row, measured, read_result, write_result
+from components.reporting.recording import measured, write_result
+from components.reporting.results import RESULTS, Column, Row, read_result
 from flows.command import main
 from flows.drills import disk, kills, registry, services
 from flows.drills.base import Drill, Outcome, Session

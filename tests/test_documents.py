@@ -17,7 +17,7 @@ import yaml
 
 from components import cli
 from components.commands.flows import FLOWS
-from components.reporting import results
+from components.reporting import rendering, results
 from components.settings.params import Params
 from components.settings.section import Section
 from components.settings.training import LanguageModelTraining
@@ -25,7 +25,7 @@ from components.studies import command as studies
 from components.studies.table import STUDIES
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [*results.documents(ROOT), ROOT / "infra" / "README.md"]
+DOCUMENTS = [*rendering.documents(ROOT), ROOT / "infra" / "README.md"]
 NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
 FENCE = re.compile(r"(?ms)^```(\w*)\n(.*?)^```$")
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
@@ -170,7 +170,7 @@ def test_wrong_commands_are_found() -> None:
 
 
 def test_documents_equal_their_data() -> None:
-    assert results.differences(ROOT) == []
+    assert rendering.differences(ROOT) == []
 
 
 def test_every_result_is_shown() -> None:

@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from benchmarks.comparison.cells import Cells
 from benchmarks.comparison.sets import SETS
 from components.evaluation.intervals import interval
-from components.reporting.results import Column, record
+from components.reporting.recording import record
+from components.reporting.results import Column
 from components.tasks.kinds import scoring_for
 
 CONFIDENCE = 0.95

@@ -99,7 +99,7 @@ def results(
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit with 1 if a document differs.")] = False,
 ) -> None:
     """Render the measured numbers of docs/results in README.md, docs/ and experiments/README.md."""
-    from components.reporting import results as rendering
+    from components.reporting import rendering
 
     if context.invoked_subcommand is None:
         lines = rendering.differences(Path()) if check else rendering.render(Path())
@@ -118,7 +118,7 @@ def record(
     title: Annotated[str, typer.Option(help="Title; metric, task and number of test rows by default.")] = "",
 ) -> None:
     """Write the scores of an evaluation to docs/results/NAME.json."""
-    from components.reporting import results as recording
+    from components.reporting import recording
 
     result = recording.of_evaluation(evaluation, name, command=command, score=score, title=title)
     print(recording.write_result(result, Path()))

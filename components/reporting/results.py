@@ -1,43 +1,26 @@
-"""Measured numbers as data: `docs/results/<name>.json`, and the tables and figures that documents show of them.
+"""Measured numbers as data: the schema of `docs/results/<name>.json`, and each file as a table or a figure.
 
-A measuring command writes one file per table: benchmarks with `--record NAME`, the pipeline's evaluation with
-`headstart results record`. A document names the file in a block, whose content `headstart results` renders:
-
-    <!-- results:NAME -->           the table, followed by a line on how it was measured
-    <!-- results:NAME figure -->    the figure, docs/figures/NAME.svg
-    <!-- /results -->
+A measuring command writes one file per table (`recording`); documents show it (`rendering`).
 """
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import json
-import os
 import re
-import shlex
-import subprocess
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from components.artifacts import read_json, write_atomic
-from components.errors import ArtifactError, DataError, nearest
-from components.processors import cores, processor_name
+from components.artifacts import read_json
+from components.errors import ArtifactError, DataError
 from components.settings.names import FileName
 from components.settings.section import Section
 
 SCHEMA = 1
-RESULTS, FIGURES = Path("docs/results"), Path("docs/figures")
-# A block begins at the beginning of a line; an indented one is an example.
-_BLOCK = re.compile(
-    r"(?ms)(^<!-- results:(?P<name>\S+)(?P<figure> figure)? -->\n)(?P<body>.*?)(^<!-- /results -->)",
-)
-_MARKER = re.compile(r"(?m)^<!-- (results:.*|/results) -->")
-
+RESULTS = Path("docs/results")
 #: An estimate alone, or with the lower and upper bound of its interval.
 Estimate = Annotated[list[float], Field(min_length=1, max_length=3)]
 
@@ -151,18 +134,18 @@ class Result(Section):
     def table(self) -> str:
         """The numbers as a Markdown table, followed by their provenance."""
         lines = [
-            _line([_literal(self.row_title), *(_literal(column.title) for column in self.columns)]),
+            _line([literal(self.row_title), *(literal(column.title) for column in self.columns)]),
             "|---" * (len(self.columns) + 1) + "|",
         ]
         lines += [
-            _line([_literal(row.name), *(column.show(row.estimates.get(column.name)) for column in self.columns)])
+            _line([literal(row.name), *(column.show(row.estimates.get(column.name)) for column in self.columns)])
             for row in self.values
         ]
         return "\n".join([*lines, "", f"<sub>{self.provenance()}</sub>"]) + "\n"
 
     def provenance(self) -> str:
         """Title, command, commit, processor, seeds and date in one line."""
-        parts = [_literal(self.title)]
+        parts = [literal(self.title)]
         if self.selection != "none":
             parts.append(f"{self.selection} split")
         if self.seeds:
@@ -234,266 +217,12 @@ def read_result(path: Path) -> Result:
     return result
 
 
-def documents(root: Path) -> list[Path]:
-    """The documents that may show results.
-
-    Raises:
-        ArtifactError: `root` is not the repository.
-    """
-    if not (root / "README.md").is_file():
-        raise ArtifactError(f"{root.resolve()}: no README.md; run the command in the repository's root")
-    return [root / "README.md", *sorted((root / "docs").glob("*.md")), root / "experiments" / "README.md"]
-
-
-def rendered(root: Path) -> dict[Path, tuple[str, list[str]]]:
-    """What every document and figure should contain.
-
-    Args:
-        root: the repository.
-
-    Returns:
-        Path -> (content, names of the blocks whose current content differs). For an outdated figure, the list holds the
-        name of its result.
-
-    Raises:
-        ArtifactError: a block names a file that does not exist, is not closed, or a file is damaged.
-    """
-    results = {path.stem: read_result(path) for path in sorted((root / RESULTS).glob("*.json"))}
-    found: dict[Path, tuple[str, list[str]]] = {}
-    for path in documents(root):
-        text = path.read_text(encoding="utf-8")
-        found[path] = _render(text, path, root, results)
-    for name, result in results.items():
-        if result.figure is not None:
-            path, drawn = root / FIGURES / f"{name}.svg", result.drawing()
-            same = path.is_file() and path.read_text(encoding="utf-8") == drawn
-            found[path] = (drawn, [] if same else [name])
-    return found
-
-
-def _render(text: str, path: Path, root: Path, results: Mapping[str, Result]) -> tuple[str, list[str]]:
-    stale: list[str] = []
-
-    def replace(match: re.Match[str]) -> str:
-        name = match["name"]
-        if name not in results:
-            raise ArtifactError(f"{path}: block results:{name}: no file {RESULTS / name}.json{nearest(name, results)}")
-        if match["figure"]:
-            image = f"![{_literal(results[name].title)}]({os.path.relpath(root / FIGURES / name, path.parent)}.svg)"
-            body = f"{image}\n\n<sub>{results[name].provenance()}</sub>\n"
-        else:
-            body = results[name].table()
-        if body != match["body"]:
-            stale.append(name)
-        return f"{match[1]}{body}{match[5]}"
-
-    new = _BLOCK.sub(replace, text)
-    if 2 * len(_BLOCK.findall(text)) != len(_MARKER.findall(text)):
-        raise ArtifactError(f"{path}: a block of results is not closed; each needs a line <!-- /results -->")
-    return new, stale
-
-
-def render(root: Path) -> list[str]:
-    """Update documents and figures; returns a line for each that changed.
-
-    Raises:
-        ArtifactError: as for `rendered`.
-    """
-    lines = []
-    for path, (content, stale) in rendered(root).items():
-        if stale:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(path, content)
-            lines.append(f"{path.relative_to(root)}: {', '.join(stale)}")
-    return lines
-
-
-def differences(root: Path) -> list[str]:
-    """A line for each document or figure that differs from its data; empty if none does.
-
-    Raises:
-        ArtifactError: as for `rendered`.
-    """
-    return [
-        f"{path.relative_to(root)}: {', '.join(stale)} differ(s) from {RESULTS}; run `headstart results`"
-        for path, (_, stale) in rendered(root).items()
-        if stale
-    ]
-
-
-def of_evaluation(evaluation: Path, name: str, *, command: str, score: str = "", title: str = "") -> Result:
-    """The scores of one evaluation as a result: a row for each system, a column for each label budget.
-
-    Args:
-        evaluation: output directory of the stage `evaluate`.
-        name: name of the result.
-        command: the command whose run was evaluated.
-        score: metric; empty for the primary metric of the task's kind.
-        title: empty for metric, task and number of test rows.
-
-    Raises:
-        ArtifactError: there is no evaluation.
-        DataError: the evaluation has no such metric.
-    """
-    content = read_json(evaluation / "evaluation.json", made_by="`headstart retrain`")
-    score = score or content["main"]
-    if score not in content["scores"]:
-        raise DataError(f"{evaluation}: no score {score!r}{nearest(score, content['scores'])}")
-    columns = [
-        Column(name=str(budget), title=f"{'all' if budget < 0 else budget} {content['unit']}")
-        for budget in content["budgets"]
-    ]
-    values = [
-        Row(
-            name=system["system"],
-            estimates={
-                str(cell["budget"]): [round(cell["scores"][score][key], 6) for key in ("mean", "low", "high")]
-                for cell in system["budgets"]
-            },
-        )
-        for system in content["systems"]
-    ]
-    return measured(
-        name,
-        title=title or f"{content['titles'][score]}, {content['task']}, {content['rows']['test']:,} test rows",
-        command=command,
-        row_title="system",
-        columns=columns,
-        values=values,
-        seeds=content["seeds"],
-        selection="test",
-        confidence=content["confidence"],
-    )
-
-
-def measured(
-    name: str,
-    *,
-    title: str,
-    command: str,
-    row_title: str,
-    columns: Sequence[Column],
-    values: Sequence[Row],
-    seeds: Sequence[int] = (),
-    selection: Literal["dev", "test", "none"] = "none",
-    confidence: float | None = None,
-    notes: str = "",
-    processor: str | None = None,
-    figure: Plot | None = None,
-) -> Result:
-    """A result with the current commit, processor, number of cores and date.
-
-    Args:
-        processor: name of the accelerator; None: this machine's processor. The other arguments are fields of `Result`.
-
-    Raises:
-        DataError: the numbers do not match the schema.
-    """
-    try:
-        return Result(
-            name=name,
-            title=title,
-            command=command,
-            commit=_commit(Path(__file__).parent),
-            processor=processor or processor_name(Path("/proc/cpuinfo")),
-            cores=cores(),
-            seeds=list(seeds),
-            date=datetime.datetime.now(datetime.UTC).date(),
-            selection=selection,
-            confidence=confidence,
-            row_title=row_title,
-            notes=notes,
-            figure=figure,
-            columns=list(columns),
-            values=list(values),
-        )
-    except ValidationError as error:
-        raise DataError(f"{name}: {'; '.join(entry['msg'] for entry in error.errors())}") from error
-
-
-def write_result(result: Result, root: Path) -> Path:
-    """Write `docs/results/<name>.json` in the repository. The key `figure` of an existing file is kept.
-
-    Raises:
-        ArtifactError: the file cannot be written, or the existing one is damaged.
-    """
-    path = root / RESULTS / f"{result.name}.json"
-    if path.is_file() and result.figure is None:
-        result = result.model_copy(update={"figure": read_result(path).figure})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, result.dump())
-    return path
-
-
-def add_record_option(parser: argparse.ArgumentParser) -> None:
-    """Add `--record NAME` to a benchmark."""
-    parser.add_argument("--record", metavar="NAME", help="also write the numbers to docs/results/NAME.json")
-
-
-def record(
-    name: str | None, *, columns: Sequence[Column], values: Mapping[str, Mapping[str, Any]], **described: Any
-) -> None:
-    """Write the measurements of a benchmark if `--record` is given. The recorded command is that of this process.
-
-    Args:
-        name: value of `--record`.
-        columns: of the table, in order.
-        values: row -> name of a column -> estimate, or (estimate, low, high).
-        described: further arguments of `measured`.
-    """
-    if name is None:
-        return
-    arguments = list(sys.argv)
-    if "--record" in arguments:
-        position = arguments.index("--record")
-        del arguments[position : position + 2]
-    rows = [
-        Row(name=row, estimates={column: _estimate(value) for column, value in found.items()})
-        for row, found in values.items()
-    ]
-    command = shlex.join(["python", *map(_portable, arguments)])
-    result = measured(name, command=command, columns=columns, values=rows, **described)
-    print(f"recorded: {write_result(result, Path())}")
-
-
-def _portable(argument: str) -> str:
-    """An argument, also of the form NAME=PATH, without absolute paths: relative to the working directory, otherwise the
-    file name."""
-    name, equals, rest = argument.partition("=")
-    if equals and Path(rest).is_absolute():
-        return f"{name}={_portable(rest)}"
-    path = Path(argument)
-    if not path.is_absolute():
-        return argument
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else path.name
-
-
-def _estimate(value: float | Sequence[float]) -> list[float]:
-    numbers = value if isinstance(value, Sequence) else [value]
-    # Six significant digits: further digits are noise and would change the file with every run.
-    return [float(f"{number:.6g}") for number in numbers]
-
-
-def _commit(folder: Path) -> str | None:
-    def ask(*arguments: str) -> str:
-        command = ["git", "-C", str(folder), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
-
-    try:
-        # Results are no code: the first of two results of one command does not make the second one dirty.
-        code = (":(top)", f":(top,exclude){RESULTS}")
-        changed = ask("status", "--porcelain", "--untracked-files=no", "--", *code)
-        return ask("rev-parse", "HEAD") + ("-dirty" if changed else "")
-    except (OSError, subprocess.SubprocessError):
-        return None
-
-
 def _twice(names: Iterable[str]) -> list[str]:
     seen: set[str] = set()
     return [name for name in names if name in seen or seen.add(name)]  # type: ignore[func-returns-value]
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     """Text in one line. Characters with a meaning in Markdown are escaped, except those of code spans."""
     return re.sub(r"[\\|<$*\[\]]|\b_|_\b", r"\\\g<0>", " ".join(text.split()))
 

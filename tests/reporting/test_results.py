@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from components import cli
 from components.errors import ArtifactError, DataError
-from components.reporting import results
+from components.processors import processor_name
+from components.reporting import recording, rendering, results
 from components.reporting.results import Column, Result
 
 VALID: dict[str, Any] = {
@@ -136,13 +137,13 @@ def test_a_figure_is_a_deterministic_file(tmp_path: Path) -> None:
         "<!-- results:speed figure -->\n<!-- /results -->\n",
         figure={"x": "labels", "y": "speed", "rows": ["bert"]},
     )
-    assert sorted(results.render(root)) == ["docs/figures/speed.svg: speed", "docs/speed.md: speed"]
+    assert sorted(rendering.render(root)) == ["docs/figures/speed.svg: speed", "docs/speed.md: speed"]
     assert "![Training speed](figures/speed.svg)" in (root / "docs" / "speed.md").read_text()
     figure = root / "docs" / "figures" / "speed.svg"
     assert figure.read_text().startswith("<svg ") and "date" not in figure.read_text().lower()
-    assert results.differences(root) == []
+    assert rendering.differences(root) == []
     figure.write_text(figure.read_text().replace("bert", "gpt"))
-    assert results.differences(root) == [
+    assert rendering.differences(root) == [
         "docs/figures/speed.svg: speed differ(s) from docs/results; run `headstart results`"
     ]
 
@@ -158,13 +159,13 @@ def test_a_figure_is_a_deterministic_file(tmp_path: Path) -> None:
 def test_an_invalid_block_is_named(tmp_path: Path, text: str, message: str) -> None:
     root = repository(tmp_path, text)
     with pytest.raises(ArtifactError) as caught:
-        results.render(root)
+        rendering.render(root)
     assert message in str(caught.value) and "docs/speed.md" in str(caught.value)
 
 
 def test_outside_of_the_repository_the_check_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="run the command in the repository's root"):
-        results.differences(tmp_path)
+        rendering.differences(tmp_path)
 
 
 def evaluation(folder: Path) -> Path:
@@ -203,7 +204,7 @@ def test_an_evaluation_is_recorded_with_commit_processor_and_date(
     assert (found.selection, found.seeds, found.command, found.transcribed) == ("test", [0, 1], "make run", False)
     assert found.date is not None and found.cores
     with pytest.raises(DataError, match="no score 'f1'; known: accuracy"):
-        results.of_evaluation(folder, "trec", command="make run", score="f1")
+        recording.of_evaluation(folder, "trec", command="make run", score="f1")
 
 
 def test_a_commit_is_dirty_if_code_differs_and_not_if_another_result_does(tmp_path: Path) -> None:
@@ -218,11 +219,11 @@ def test_a_commit_is_dirty_if_code_differs_and_not_if_another_result_does(tmp_pa
     git("add", "-A")
     git("commit", "-q", "-m", "first")
     (tmp_path / "docs/results/a.json").write_text("2\n")
-    clean = results._commit(tmp_path / "components/reporting")
+    clean = recording._commit(tmp_path / "components/reporting")
     assert clean is not None
     assert len(clean) == 40
     (tmp_path / "components/reporting/code.py").write_text("2\n")
-    assert results._commit(tmp_path / "components/reporting") == f"{clean}-dirty"
+    assert recording._commit(tmp_path / "components/reporting") == f"{clean}-dirty"
 
 
 def test_a_benchmark_records_its_command_and_keeps_the_figure(
@@ -232,16 +233,16 @@ def test_a_benchmark_records_its_command_and_keeps_the_figure(
     monkeypatch.setattr(sys, "argv", [f"{tmp_path}/benchmarks/x.py", "--record", "x", "/elsewhere/a b"])
     described = {"title": "Speed", "row_title": "model", "confidence": 0.95}
     described["columns"] = [Column(name="5", title="5 labels")]
-    results.record(None, values={"bert": {"5": 1.0}}, **described)
+    recording.record(None, values={"bert": {"5": 1.0}}, **described)
     assert not (tmp_path / "docs").exists()
-    results.record("x", values={"bert": {"5": (1 / 3, 0.1, 0.5)}}, **described)
+    recording.record("x", values={"bert": {"5": (1 / 3, 0.1, 0.5)}}, **described)
     assert capsys.readouterr().out == "recorded: docs/results/x.json\n"
     path = tmp_path / "docs" / "results" / "x.json"
     found = results.read_result(path)
     assert (found.command, found.values[0].estimates) == ("python benchmarks/x.py 'a b'", {"5": [0.333333, 0.1, 0.5]})
     figure = {"x": "labels", "y": "F1", "rows": ["bert"]}
     path.write_text(json.dumps(json.loads(path.read_text()) | {"figure": figure}))
-    results.record("x", values={"bert": {"5": (0.4, 0.1, 0.5)}}, **described)
+    recording.record("x", values={"bert": {"5": (0.4, 0.1, 0.5)}}, **described)
     assert results.read_result(path).figure is not None
 
 
@@ -250,7 +251,7 @@ def test_the_processor_is_named_with_its_bf16_instructions(tmp_path: Path) -> No
     file.write_text(
         "processor\t: 0\nmodel name\t: Some CPU\nflags\t\t: fpu amx_bf16 avx512_bf16\n\nmodel name\t: Other\n"
     )
-    assert results.processor_name(file) == "Some CPU (bf16 by AMX and AVX512)"
+    assert processor_name(file) == "Some CPU (bf16 by AMX and AVX512)"
     file.write_text("model name\t: Old CPU\nflags\t\t: fpu\n")
-    assert results.processor_name(file) == "Old CPU (no bf16)"
-    assert results.processor_name(tmp_path / "none") is None
+    assert processor_name(file) == "Old CPU (no bf16)"
+    assert processor_name(tmp_path / "none") is None

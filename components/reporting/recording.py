@@ -1,0 +1,189 @@
+"""Write measured numbers to `docs/results/<name>.json`.
+
+Benchmarks do so with `--record NAME`, the pipeline's evaluation with `headstart results record`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from components.artifacts import read_json, write_atomic
+from components.errors import DataError, nearest
+from components.processors import cores, processor_name
+from components.reporting.results import RESULTS, Column, Plot, Result, Row, read_result
+
+
+def of_evaluation(evaluation: Path, name: str, *, command: str, score: str = "", title: str = "") -> Result:
+    """The scores of one evaluation as a result: a row for each system, a column for each label budget.
+
+    Args:
+        evaluation: output directory of the stage `evaluate`.
+        name: name of the result.
+        command: the command whose run was evaluated.
+        score: metric; empty for the primary metric of the task's kind.
+        title: empty for metric, task and number of test rows.
+
+    Raises:
+        ArtifactError: there is no evaluation.
+        DataError: the evaluation has no such metric.
+    """
+    content = read_json(evaluation / "evaluation.json", made_by="`headstart retrain`")
+    score = score or content["main"]
+    if score not in content["scores"]:
+        raise DataError(f"{evaluation}: no score {score!r}{nearest(score, content['scores'])}")
+    columns = [
+        Column(name=str(budget), title=f"{'all' if budget < 0 else budget} {content['unit']}")
+        for budget in content["budgets"]
+    ]
+    values = [
+        Row(
+            name=system["system"],
+            estimates={
+                str(cell["budget"]): [round(cell["scores"][score][key], 6) for key in ("mean", "low", "high")]
+                for cell in system["budgets"]
+            },
+        )
+        for system in content["systems"]
+    ]
+    return measured(
+        name,
+        title=title or f"{content['titles'][score]}, {content['task']}, {content['rows']['test']:,} test rows",
+        command=command,
+        row_title="system",
+        columns=columns,
+        values=values,
+        seeds=content["seeds"],
+        selection="test",
+        confidence=content["confidence"],
+    )
+
+
+def measured(
+    name: str,
+    *,
+    title: str,
+    command: str,
+    row_title: str,
+    columns: Sequence[Column],
+    values: Sequence[Row],
+    seeds: Sequence[int] = (),
+    selection: Literal["dev", "test", "none"] = "none",
+    confidence: float | None = None,
+    notes: str = "",
+    processor: str | None = None,
+    figure: Plot | None = None,
+) -> Result:
+    """A result with the current commit, processor, number of cores and date.
+
+    Args:
+        processor: name of the accelerator; None: this machine's processor. The other arguments are fields of `Result`.
+
+    Raises:
+        DataError: the numbers do not match the schema.
+    """
+    try:
+        return Result(
+            name=name,
+            title=title,
+            command=command,
+            commit=_commit(Path(__file__).parent),
+            processor=processor or processor_name(Path("/proc/cpuinfo")),
+            cores=cores(),
+            seeds=list(seeds),
+            date=datetime.datetime.now(datetime.UTC).date(),
+            selection=selection,
+            confidence=confidence,
+            row_title=row_title,
+            notes=notes,
+            figure=figure,
+            columns=list(columns),
+            values=list(values),
+        )
+    except ValidationError as error:
+        raise DataError(f"{name}: {'; '.join(entry['msg'] for entry in error.errors())}") from error
+
+
+def write_result(result: Result, root: Path) -> Path:
+    """Write `docs/results/<name>.json` in the repository. The key `figure` of an existing file is kept.
+
+    Raises:
+        ArtifactError: the file cannot be written, or the existing one is damaged.
+    """
+    path = root / RESULTS / f"{result.name}.json"
+    if path.is_file() and result.figure is None:
+        result = result.model_copy(update={"figure": read_result(path).figure})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, result.dump())
+    return path
+
+
+def add_record_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--record NAME` to a benchmark."""
+    parser.add_argument("--record", metavar="NAME", help="also write the numbers to docs/results/NAME.json")
+
+
+def record(
+    name: str | None, *, columns: Sequence[Column], values: Mapping[str, Mapping[str, Any]], **described: Any
+) -> None:
+    """Write the measurements of a benchmark if `--record` is given. The recorded command is that of this process.
+
+    Args:
+        name: value of `--record`.
+        columns: of the table, in order.
+        values: row -> name of a column -> estimate, or (estimate, low, high).
+        described: further arguments of `measured`.
+    """
+    if name is None:
+        return
+    arguments = list(sys.argv)
+    if "--record" in arguments:
+        position = arguments.index("--record")
+        del arguments[position : position + 2]
+    rows = [
+        Row(name=row, estimates={column: _estimate(value) for column, value in found.items()})
+        for row, found in values.items()
+    ]
+    command = shlex.join(["python", *map(_portable, arguments)])
+    result = measured(name, command=command, columns=columns, values=rows, **described)
+    print(f"recorded: {write_result(result, Path())}")
+
+
+def _portable(argument: str) -> str:
+    """An argument, also of the form NAME=PATH, without absolute paths: relative to the working directory, otherwise the
+    file name."""
+    name, equals, rest = argument.partition("=")
+    if equals and Path(rest).is_absolute():
+        return f"{name}={_portable(rest)}"
+    path = Path(argument)
+    if not path.is_absolute():
+        return argument
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else path.name
+
+
+def _estimate(value: float | Sequence[float]) -> list[float]:
+    numbers = value if isinstance(value, Sequence) else [value]
+    # Six significant digits: further digits are noise and would change the file with every run.
+    return [float(f"{number:.6g}") for number in numbers]
+
+
+def _commit(folder: Path) -> str | None:
+    def ask(*arguments: str) -> str:
+        command = ["git", "-C", str(folder), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
+
+    try:
+        # Results are no code: the first of two results of one command does not make the second one dirty.
+        code = (":(top)", f":(top,exclude){RESULTS}")
+        changed = ask("status", "--porcelain", "--untracked-files=no", "--", *code)
+        return ask("rev-parse", "HEAD") + ("-dirty" if changed else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
