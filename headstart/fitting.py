@@ -21,7 +21,7 @@ from components.baselines.stage import BaselineJob, baseline
 from components.scoring.base import Vectors
 from components.scoring.paired import choose
 from components.settings.cluster import ClusterSettings
-from components.settings.names import FROZEN
+from components.settings.names import FROZEN, WITH_WORDS
 from components.settings.tasks import TaskSource
 from components.settings.unlabelled import OF_ONE_TEXT, UnlabelledSettings
 from components.tasks.data import Fields
@@ -42,8 +42,6 @@ START: Final = "pretrained"
 CHOSEN: Final = "chosen"
 #: Texts without labels that words models are fitted on, and that an encoder learns from.
 FOR_WORDS, FOR_ENCODER = 25_000, 2_000
-#: Kinds of task with a words model that can be served.
-WITH_WORDS: Final = frozenset(("classification", "multilabel", "regression", "pair"))
 Kind = Literal["classification", "multilabel", "regression", "pair", "similarity", "tagging"]
 
 
@@ -99,11 +97,11 @@ def fit(
     notes = [f"{len(free)} rows have no label; their texts are used without one."] if free else []
     if unlabelled is not None:
         free += read_unlabelled(unlabelled, task)
-    if start is None and task.kind not in WITH_WORDS:
-        raise InputError(
-            f"start: a task of kind {task.kind} needs an encoder; name one (`headstart starts` lists some)"
-        )
     if start is None:
+        if task.kind not in WITH_WORDS:
+            raise InputError(
+                f"start: a task of kind {task.kind} needs an encoder; name one (`headstart starts` lists some)"
+            )
         notes.append("Words only: no start was named, such as start='all-MiniLM-L6-v2' (`headstart starts`).")
     with contextlib.ExitStack() as stack:
         if folder is None:

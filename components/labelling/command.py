@@ -9,7 +9,7 @@ from typing import cast, get_args
 
 from components.artifacts import read_json
 from components.errors import ConfigError, nearest
-from components.labelling.answers import Conflict, Merged, read_answers
+from components.labelling.answers import Merged, read_answers
 from components.labelling.queue import Model, check_output, queue, write_suggestions
 from components.labelling.review import review, write_review
 from components.labelling.rows import shown, source_of
@@ -57,17 +57,12 @@ def suggest(
 
 def merged_lines(merged: Merged, *, empty: int) -> Iterator[str]:
     """The result of a merge in words."""
-    yield from (f"settled: {conflict.message}" for conflict in shown_conflicts(merged.conflicts))
+    yield from (f"settled: {conflict.message}" for conflict in merged.conflicts[:20])
     parts = [f"{merged.added} rows added", f"{merged.changed} labels changed", f"{merged.unchanged} unchanged"]
     parts += [f"{merged.left_out} left out"] * bool(merged.left_out) + [f"{empty} without a label"] * bool(empty)
     yield f"{merged.file}: {', '.join(parts)}"
     if merged.batch:
         yield f"merge {merged.batch}; `headstart label --undo` takes it back"
-
-
-def shown_conflicts(conflicts: Sequence[Conflict], most: int = 20) -> Sequence[Conflict]:
-    """The first conflicts."""
-    return conflicts[:most]
 
 
 def label_quality(

@@ -43,7 +43,7 @@ class Suggestion:
         confidence: probability of the proposed label, in `multilabel` of the least certain decision; None: no model.
         probabilities: label -> probability; empty without a model.
         why: why the text was chosen, in words.
-        key: hexadecimal identity of the text, for `without` of `next_texts`.
+        key: hexadecimal identity of the text, for `without` of `queue`.
     """
 
     fields: Fields
@@ -73,23 +73,6 @@ class Queue:
     model: str
     candidates: int
     left_out: int
-
-
-def next_texts(
-    params: Params,
-    *,
-    task: str = "",
-    count: int = 50,
-    file: Path | None = None,
-    model: Model = "auto",
-    balanced: bool = True,
-    without: Collection[str] = (),
-    seed: int = 0,
-) -> list[Suggestion]:
-    """`queue` without the description of the choice."""
-    return queue(
-        params, task=task, count=count, file=file, model=model, balanced=balanced, without=without, seed=seed
-    ).suggestions
 
 
 def queue(

@@ -12,6 +12,7 @@ from typing import Any, Final
 from components.onboarding.inspection import Facts
 from components.onboarding.starts import Measured
 from components.settings.unlabelled import OF_ONE_TEXT
+from components.words.systems import UNSPACED
 
 #: Column of the comments.
 _COLUMN: Final = 58
@@ -54,7 +55,7 @@ class Proposal:
     @property
     def length(self) -> int:
         """Pieces of a text that are read."""
-        per_piece = _UNSPACED if self.facts.language in ("th", "zh", "ja", "lo", "my", "km") else _CHARACTERS
+        per_piece = _UNSPACED if self.facts.language in UNSPACED else _CHARACTERS
         pieces = self.facts.long / per_piece + 4
         return next((length for length in _LENGTHS if pieces <= length), _LENGTHS[-1])
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from components import cli
 from components.errors import ConfigError, DataError
 from components.labelling import models
-from components.labelling.queue import next_texts, queue
+from components.labelling.queue import queue
 from components.labelling.selection import typical, typicality, uncertain
 from components.settings.params import Params
 from components.tasks.kinds import find_kind
@@ -86,11 +86,11 @@ def test_a_cold_start_and_later_rounds(project: Project) -> None:
     assert len({one.key for one in warm.suggestions}) == 9
     given = Counter(one.proposed for one in warm.suggestions)
     assert set(given.values()) == {3}
-    assert [one.key for one in next_texts(params, count=9)] == [one.key for one in warm.suggestions]
+    assert [one.key for one in queue(params, count=9).suggestions] == [one.key for one in warm.suggestions]
     for one in warm.suggestions:
         assert one.confidence == max(one.probabilities.values())
     skipped = {warm.suggestions[0].key}
-    assert skipped.isdisjoint(one.key for one in next_texts(params, count=9, without=skipped))
+    assert skipped.isdisjoint(one.key for one in queue(params, count=9, without=skipped).suggestions)
 
 
 def test_labelled_held_out_and_near_copies_are_left_out(project: Project) -> None:
