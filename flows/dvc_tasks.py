@@ -135,15 +135,15 @@ def read_plan(pipeline: Path, *, root: Path) -> Plan:
         return Plan.from_json(file.read_text(encoding="utf-8"))
 
 
-def run_headstart(*arguments: str, source: str, root: Path, limit_s: float = 24 * 3600) -> None:
-    """Run a command of `headstart` and show its output.
+def run_headstart(*arguments: str, source: str, root: Path, limit_s: float = 24 * 3600, show: bool = True) -> list[str]:
+    """Run a command of `headstart`, and show its output or return it only; arguments as of `run_command`.
 
     Raises:
         StageError: the command failed, with its error message.
     """
     # After a kill of this process nobody reads the result.
     command = tied((sys.executable, "-m", "components.cli", *arguments), number=signal.SIGTERM)
-    run_command(command, source=source, root=root, limit_s=limit_s)
+    return run_command(command, source=source, root=root, limit_s=limit_s, show=show)
 
 
 def run_command(

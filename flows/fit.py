@@ -13,10 +13,11 @@ import typer
 from components.artifacts import read_json
 from components.commands.common import Kind, LabelColumn, Minutes, Starts, TextColumn, Unlabelled
 from components.errors import ConfigError
-from components.onboarding.command import PARAMS, Options, init, renew
+from components.onboarding.project import PARAMS, renew
 from components.settings.loading import load_params
 from flows import retrain
 from flows.command import main
+from flows.dvc_tasks import run_headstart
 from flows.terminal import terminal
 
 
@@ -38,24 +39,18 @@ def command(
     if not params.exists():
         if labelled is None:
             raise ConfigError(f"{params}: does not exist; name a labelled file: headstart fit data.csv")
-        options = Options(
-            labelled,
-            unlabelled=unlabelled,
-            starts=start,
-            text=text or None,
-            label=label or None,
-            kind=kind or None,
-            minutes=minutes,
-        )
-        for line in init(options, root=root):
-            terminal.say(line, source="init")
+        flags = [*(f"--unlabelled={path}" for path in unlabelled), *(f"--start={one}" for one in start)]
+        flags += [f"--text={text}", f"--label={label}", f"--kind={kind}", f"--minutes={minutes}"]
+        # Measuring encoders imports torch, whose memory would stay occupied in this process during the run.
+        for line in run_headstart("init", *flags, "--", str(labelled), source="init", root=root, show=False):
+            terminal.say(line, source="init", stays=True)
     else:
         if unlabelled or start or text or label or kind:
             raise ConfigError(
                 f"{params}: exists, so that the flags have no effect; change it, or headstart init --force"
             )
         if labelled is not None:
-            terminal.say(f"{labelled}: the data of {renew(labelled, root=root)}", source="init")
+            terminal.say(f"{labelled}: the data of {renew(labelled, root=root)}", source="init", stays=True)
     retrain.command(params=params)
     for line in served(params):
         terminal.say(line)

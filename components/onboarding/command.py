@@ -16,7 +16,7 @@ from components.ingestion.readers import raw_files, read_text, read_texts, reade
 from components.onboarding import columns, starts
 from components.onboarding.files import Rows, read_rows, split_files
 from components.onboarding.inspection import inspect
-from components.onboarding.project import make_project, take_files
+from components.onboarding.project import PARAMS, make_project, take_files
 from components.onboarding.proposal import Proposal, block_name, names_of, own_tokens
 from components.settings.data import CorpusSource
 from components.settings.loading import load_params
@@ -26,7 +26,6 @@ from components.tasks.kinds import find_kind
 
 #: Share of unknown pieces from which an encoder is no model of the language.
 UNKNOWN_SHARE: Final = 0.1
-PARAMS: Final = "params.yaml"
 
 
 @dataclass(frozen=True)
@@ -196,22 +195,3 @@ def _given(source: CorpusSource) -> dict[str, str]:
 def _relative(path: Path, root: Path) -> str:
     """A path below the project as relative to it; others stay absolute."""
     return path.relative_to(root.resolve()).as_posix() if path.is_relative_to(root.resolve()) else path.as_posix()
-
-
-def renew(labelled: Path, *, root: Path) -> str:
-    """Copy labelled files anew for the task that was made from them; returns its name.
-
-    Raises:
-        ConfigError: no task of params.yaml was made from files of these names.
-    """
-    files = split_files(labelled)
-    for name, source in load_params(root / PARAMS).data.tasks.items():
-        if source.files("train") == [files["train"].name] and (root / source.path).is_dir():
-            for file in files.values():
-                if (root / source.path).resolve() != file.resolve().parent:
-                    take_files({"train": file}, name=Path(source.path).name, root=root)
-            return name
-    raise ConfigError(
-        f"{root / PARAMS}: no task learns from a file {files['train'].name}; `headstart init --force {labelled}` "
-        "replaces the settings, or add the task to them"
-    )

@@ -1,4 +1,4 @@
-"""A folder that `headstart retrain` can work in: git, DVC, dvc.yaml, .gitignore."""
+"""A folder that `headstart retrain` can work in: git, DVC, dvc.yaml, .gitignore, and the labelled files."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import Final
 
 from components.artifacts import write_atomic
+from components.errors import ConfigError
+from components.onboarding.files import split_files
 from components.resources import PIPELINE, pipeline_text
+from components.settings.loading import load_params
 from components.settings.registry import find_repository
 
+PARAMS: Final = "params.yaml"
 _DVC: Final = """\
 [core]
     analytics = false
@@ -73,3 +77,22 @@ def take_files(files: Mapping[str, Path], *, name: str, root: Path) -> tuple[str
             copy.unlink(missing_ok=True)
             shutil.copyfile(file, copy)
     return target.relative_to(root).as_posix(), {split: file.name for split, file in files.items()}
+
+
+def renew(labelled: Path, *, root: Path) -> str:
+    """Copy labelled files anew for the task that was made from them; returns its name.
+
+    Raises:
+        ConfigError: no task of params.yaml was made from files of these names.
+    """
+    files = split_files(labelled)
+    for name, source in load_params(root / PARAMS).data.tasks.items():
+        if source.files("train") == [files["train"].name] and (root / source.path).is_dir():
+            for file in files.values():
+                if (root / source.path).resolve() != file.resolve().parent:
+                    take_files({"train": file}, name=Path(source.path).name, root=root)
+            return name
+    raise ConfigError(
+        f"{root / PARAMS}: no task learns from a file {files['train'].name}; `headstart init --force {labelled}` "
+        "replaces the settings, or add the task to them"
+    )

@@ -9,6 +9,7 @@ import pytest
 from components.onboarding.command import Options, init
 from components.pipeline.stages import STAGES, run_stage
 from components.settings.loading import load_params
+from flows import fit, retrain
 from flows.fit import served
 from tests.onboarding.test_init import write
 
@@ -27,3 +28,18 @@ def test_labels_alone_end_as_a_champion(tmp_path: Path, monkeypatch: pytest.Monk
     assert set(ran) == {"identity"} | of_words
     lines = served(file)
     assert lines[1].startswith("classification: tfidf-words") and "is served (version 1)" in lines[1]
+
+
+def test_the_flags_of_fit_are_those_of_init(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran: list[Path] = []
+    monkeypatch.setattr(retrain, "command", lambda *, params: ran.append(params))
+    monkeypatch.setattr(fit, "served", lambda _: [])
+    Path("-rows.csv").write_text("said,also,what\n" + "".join(f"row {n} of {n % 2},x {n},{n % 2}\n" for n in range(40)))
+    fit.command(Path("-rows.csv"), text="said", label="what", kind="classification")
+    source = load_params(Path("params.yaml")).data.tasks["rows"]
+    assert (source.kind, source.text, source.label) == ("classification", "said", "what")
+    assert ran == [tmp_path / "params.yaml"]
+    assert "init | column 'said' is the text, 'what' is the label" in capsys.readouterr().out

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from components.errors import ConfigError
-from components.onboarding.command import Options, init, renew
+from components.onboarding.command import Options, init
+from components.onboarding.project import renew
 from components.pipeline.checks import check_params
 from components.settings.loading import load_params
 from components.settings.sources import sources
