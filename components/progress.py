@@ -1,4 +1,4 @@
-"""Progress lines of long steps: amount done, current speed, estimated time left."""
+"""Progress lines of long steps: amount done, current speed, estimated time left; and durations in words."""
 
 from __future__ import annotations
 
@@ -173,3 +173,11 @@ def _scaled(value: float, unit: str) -> tuple[float, str]:
 def _decimals(value: float) -> int:
     """Decimals of three significant digits; none for whole numbers."""
     return 0 if value == round(value) or value >= 100 else 1 if value >= 10 else 2
+
+
+def duration(seconds: float) -> str:
+    """A duration in words: 45 s, 3 min, 1 h 20 min."""
+    if seconds < 90:
+        return f"{max(seconds, 0):.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

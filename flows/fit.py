@@ -59,21 +59,17 @@ def command(
 def served(params: Path) -> list[str]:
     """Which model is served and why, and what to do next."""
     settings = load_params(params)
-    out = params.parent / settings.run.out
-    listing = read_json(out / "registry" / "registered.json", made_by="the stage register")
-    decisions = read_json(out / "registry" / "decision.json", made_by="the stage promote").get("decisions", {})
+    path = params.parent / settings.run.out / "registry" / "decision.json"
+    decisions = read_json(path, made_by="the stage promote").get("decisions", {})
     lines = [""]
     for task, decision in decisions.items():
-        number = decision.get("alias_after")
-        model = next(
-            (one for one in listing["models"] if one["task"] == task and str(one["version"]) == str(number)), None
-        )
-        if number is None:
-            lines.append(f"{task}: no model is served; {'; '.join(decision.get('reasons', [])) or decision['verdict']}")
-        elif model is None:
-            lines.append(f"{task}: version {number} of an earlier run is still served")
+        found, reasons = decision.get("served"), decision.get("reasons", [])
+        if found is None:
+            lines.append(f"{task}: no model is served; {'; '.join(reasons) or decision['verdict']}")
         else:
-            lines.append(f"{task}: {model['system']} is served (version {number}): {decision['reasons'][0]}")
+            still = "still " if decision["alias_before"] == decision["alias_after"] else ""
+            what = f"{found['system'] or 'a model'} is {still}served (version {found['version']})"
+            lines.append(": ".join([task, what, *reasons[:1]]))
         lines += [
             f"  headstart predict new.csv labelled.csv --task {task}",
             f"  headstart serve --task {task}",

@@ -27,6 +27,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
 from components.errors import HeadstartError
+from components.progress import duration
 
 #: A line of components.progress that the next one overwrites: percentage and remaining time.
 PROGRESS = re.compile(r"\s\d+%\s.*\bleft$")
@@ -76,7 +77,7 @@ class Terminal:
         if self.style == "json":
             self._emit("begin", stage=stage, reasons=list(reasons), usual_s=usual_s)
             return
-        usual = f" (the last time: {words(usual_s)})" if usual_s is not None and self._out.isatty() else ""
+        usual = f" (the last time: {duration(usual_s)})" if usual_s is not None and self._out.isatty() else ""
         for number, reason in enumerate(reasons[:3]):
             self.say(f"runs: {reason}{'' if number else usual}", source=stage)
 
@@ -135,11 +136,6 @@ class Terminal:
         time = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._out.write(json.dumps({"event": event, "time": time, **facts}, ensure_ascii=False) + "\n")
         self._out.flush()
-
-
-def words(seconds: float) -> str:
-    """A duration: 45 s, 3 min."""
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
 terminal = Terminal()

@@ -32,6 +32,7 @@ from components.errors import HeadstartError
 from components.pages import errors, graph, labelling, overview, retrainings, trying
 from components.pages.project import Project
 from components.pages.security import Guard
+from components.progress import duration
 from components.reporting import figures
 from components.tasks.budgets import budget_name
 from components.tasks.kinds import find_kind
@@ -65,7 +66,7 @@ class Pages:
         self._templates = jinja2.Environment(
             loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
         )
-        self._templates.filters |= {"duration": retrainings.duration, "budget": budget_name, "query": urlencode}
+        self._templates.filters |= {"duration": duration, "budget": budget_name, "query": urlencode}
         # matplotlib's settings belong to the process.
         self._drawing = threading.Lock()
 

@@ -10,7 +10,7 @@ from typing import Any
 from components.costs.history import History, gpus
 from components.errors import HeadstartError
 from components.pages.project import Champion, Project
-from components.pages.retrainings import duration
+from components.progress import duration
 from components.reporting import evaluations, findings
 from components.reporting.advice import Advice, advice
 from components.reporting.chapters import Chapter

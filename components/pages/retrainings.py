@@ -13,6 +13,7 @@ from typing import Any
 from components.costs.history import History
 from components.errors import HeadstartError
 from components.pages.project import Project
+from components.progress import duration
 from components.reporting.figures import Line
 from components.telemetry.curves import Position, read_points
 from components.telemetry.retraining import Retraining
@@ -100,14 +101,6 @@ class Run:
     def when(self) -> str:
         """The start, UTC."""
         return f"{datetime.fromtimestamp(self.begun, UTC):%Y-%m-%d %H:%M} UTC"
-
-
-def duration(seconds: float) -> str:
-    """A duration in words: 45 s, 3 min, 1 h 20 min."""
-    if seconds < 90:
-        return f"{max(seconds, 0):.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def listed(project: Project) -> tuple[list[Run], str]:

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from components.settings.names import BASELINE
+from components.tasks.budgets import budget_name
 
 #: Gain of the primary metric between the two largest label budgets from which more labels are advised.
 GAIN = 0.01
@@ -61,7 +62,7 @@ def _labels(task: str, evaluation: Mapping[str, Any], flags: str) -> list[Advice
     scores = [cell["scores"][evaluation["main"]]["mean"] for cell in (before, after)]
     gain = scores[1] - scores[0]
     title = evaluation["titles"][evaluation["main"]]
-    step = f"from {_budget(before['budget'])} to {_budget(after['budget'])} {unit}"
+    step = f"from {budget_name(before['budget'])} to {budget_name(after['budget'])} {unit}"
     if gain >= GAIN:
         return [
             Advice(
@@ -134,7 +135,3 @@ def most_confused(evaluation: Mapping[str, Any]) -> tuple[str, str, int, int] | 
     if count < CONFUSED or count < SHARE * rows:
         return None
     return labels[true], labels[predicted], int(count), int(rows)
-
-
-def _budget(budget: int) -> str:
-    return "all" if budget < 0 else str(budget)

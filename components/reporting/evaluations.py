@@ -9,6 +9,7 @@ from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line
 from components.scoring.label_curves import best_system, in_words, of_system
+from components.tasks.budgets import budget_name
 
 #: Maximum number of rows in the table of slices.
 SLICES = 20
@@ -30,7 +31,7 @@ def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
         )
     chapter.tables.append(
         Table(
-            ["system", *(f"{_budget(budget)} {unit.split()[0]}" for budget in budgets)],
+            ["system", *(f"{budget_name(budget)} {unit.split()[0]}" for budget in budgets)],
             [
                 [
                     system["system"],
@@ -68,8 +69,8 @@ def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
     if training:
         svg = figures.lines(training, x_label="epochs of fine-tuning", y_label=f"{title}, {chosen}", among=list(curves))
         caption = (
-            f"{title[0].upper()}{title[1:]} {chosen} during fine-tuning with {_budget(budgets[-1])} {unit}; at epoch "
-            "0 only the head is trained."
+            f"{title[0].upper()}{title[1:]} {chosen} during fine-tuning with {budget_name(budgets[-1])} {unit}; at "
+            "epoch 0 only the head is trained."
         )
         chapter.figures.append(Drawing(svg, caption))
     rows = [
@@ -101,7 +102,7 @@ def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
             for system in evaluation["systems"]
         ]
         columns = ["system", *(evaluation["titles"][name] for name in others)]
-        chapter.tables.append(Table(columns, rows, f"Other metrics at {_budget(budgets[-1])} {unit}"))
+        chapter.tables.append(Table(columns, rows, f"Other metrics at {budget_name(budgets[-1])} {unit}"))
     return chapter
 
 
@@ -121,7 +122,7 @@ def _languages(evaluation: dict[str, Any]) -> Table | None:
             [system, *(f"{slices[name][main]:.3f}" if name in slices else "" for name in languages)]
             for system, slices in cells.items()
         ],
-        f"{evaluation['titles'][main]} by language at {_budget(evaluation['budgets'][-1])} {evaluation['unit']}: "
+        f"{evaluation['titles'][main]} by language at {budget_name(evaluation['budgets'][-1])} {evaluation['unit']}: "
         f"trained on {', '.join(learned)}, tested on {tested}",
     )
 
@@ -129,7 +130,7 @@ def _languages(evaluation: dict[str, Any]) -> Table | None:
 def _left_out(evaluation: dict[str, Any]) -> str:
     """Systems with their numbers of runs whose encoder stays as it was, by label budget."""
     return "; ".join(
-        f"{system['system']} at {_budget(cell['budget'])} {evaluation['unit']}: {left_out} of {len(cell['seeds'])}"
+        f"{system['system']} at {budget_name(cell['budget'])} {evaluation['unit']}: {left_out} of {len(cell['seeds'])}"
         for system in evaluation["systems"]
         for cell in system["budgets"]
         if (left_out := cell.get("training", {}).get("left_out", 0))
@@ -141,7 +142,7 @@ def _ways(evaluation: dict[str, Any]) -> list[Sequence[str]]:
     return [
         [
             system["system"],
-            _budget(cell["budget"]),
+            budget_name(cell["budget"]),
             found["way"],
             "left out" if found["score"] is None else f"{found['score']:.3f}",
             str(found["tried"]),
@@ -167,7 +168,7 @@ def details(task: str, evaluation: dict[str, Any]) -> Chapter:
     name = evaluation["best"][str(budget)]
     system = next(found for found in evaluation["systems"] if found["system"] == name)
     cell = next(found for found in system["budgets"] if found["budget"] == budget)
-    chapter = Chapter(f"{task}: {name} at {_budget(budget)} {evaluation['unit']}, the best system")
+    chapter = Chapter(f"{task}: {name} at {budget_name(budget)} {evaluation['unit']}, the best system")
     if cell["confusion"]:
         svg = figures.confusion(cell["confusion"], evaluation["labels"])
         chapter.figures.append(Drawing(svg, "Confusion matrix, sum over all seeds."))
@@ -201,10 +202,6 @@ def details(task: str, evaluation: dict[str, Any]) -> Chapter:
 def _by_budget(system: dict[str, Any], budgets: Sequence[int]) -> Iterable[dict[str, Any]]:
     cells = {cell["budget"]: cell for cell in system["budgets"]}
     return [cells[budget] for budget in budgets]
-
-
-def _budget(budget: int) -> str:
-    return "all" if budget < 0 else str(budget)
 
 
 def _interval(found: dict[str, float]) -> str:
