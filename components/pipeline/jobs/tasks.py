@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 from components.pipeline.jobs.common import PARALLEL, Arguments, out
@@ -24,9 +25,13 @@ def finetune(params: Params) -> dict[str, Arguments]:
     return {
         f"{task}-{family}-{start}": _finetuned(params, task, family, start, encoder=start)
         for task in params.run.tasks
-        for family in params.run.families
-        for start in params.run.starts
+        for family, start in _systems(params)
     }
+
+
+def _systems(params: Params) -> list[tuple[str, str]]:
+    """Family and initialisation of the run's systems that are common to all tasks."""
+    return list(product(params.run.families, params.run.starts))
 
 
 def finetune_task_adapted(params: Params) -> dict[str, Arguments]:
@@ -61,8 +66,7 @@ def intermediate(params: Params) -> dict[str, Arguments]:
             "output": out(params, "encoder", family, f"{start}{AFTER}{source}"),
         }
         for source in params.intermediate_tasks
-        for family in params.run.families
-        for start in params.run.starts
+        for family, start in _systems(params)
     }
 
 
@@ -75,8 +79,7 @@ def finetune_after(params: Params) -> dict[str, Arguments]:
         }
         for task in params.run.tasks
         for source in params.intermediate_tasks
-        for family in params.run.families
-        for start in params.run.starts
+        for family, start in _systems(params)
     }
 
 
@@ -84,11 +87,7 @@ def unlabelled(params: Params) -> dict[str, Arguments]:
     """One job per task and family of the run."""
     return {
         f"{task}-{family}": {
-            "task": task,
-            "key": f"finetune.{family}.unlabelled",
-            "examples": out(params, "examples", task),
-            "corpus": out(params, "corpus", "domain") if "domain" in params.corpora else None,
-            "settings": params.finetune[family].unlabelled,
+            **_collected(params, task, f"finetune.{family}.unlabelled", params.finetune[family].unlabelled),
             "output": out(params, "unlabelled", task, family),
         }
         for task in params.run.tasks
@@ -100,15 +99,24 @@ def distil_texts(params: Params) -> dict[str, Arguments]:
     """One job per task of the run and group of `distil`."""
     return {
         f"{task}-{group}": {
-            "task": task,
-            "key": f"distil.{group}",
-            "examples": out(params, "examples", task),
-            "corpus": out(params, "corpus", "domain") if "domain" in params.corpora else None,
-            "settings": UnlabelledSettings(source=settings.source, rows=settings.rows),
+            **_collected(
+                params, task, f"distil.{group}", UnlabelledSettings(source=settings.source, rows=settings.rows)
+            ),
             "output": out(params, "distilled", task, group, "texts"),
         }
         for task in params.run.tasks
         for group, settings in params.distil.items()
+    }
+
+
+def _collected(params: Params, task: str, key: str, settings: UnlabelledSettings | None) -> Arguments:
+    """What the collection of texts without labels depends on; `key` names the settings in messages."""
+    return {
+        "task": task,
+        "key": key,
+        "examples": out(params, "examples", task),
+        "corpus": out(params, "corpus", "domain") if "domain" in params.corpora else None,
+        "settings": settings,
     }
 
 
@@ -123,8 +131,7 @@ def teach(params: Params) -> dict[str, Arguments]:
         }
         for task in params.run.tasks
         for group in params.distil
-        for family in params.run.families
-        for start in params.run.starts
+        for family, start in _systems(params)
     }
 
 
@@ -153,8 +160,7 @@ def distil(params: Params) -> dict[str, Arguments]:
         }
         for task in params.run.tasks
         for group in params.distil
-        for family in params.run.families
-        for start in params.run.starts
+        for family, start in _systems(params)
     }
 
 
@@ -167,8 +173,7 @@ def students_of(params: Params) -> list[tuple[str, str]]:
     return [
         (family, f"{start}{FROM}{group}")
         for group, settings in params.distil.items()
-        for family in params.run.families
-        for start in params.run.starts
+        for family, start in _systems(params)
         if f"{family}-{start}" in settings.students
     ]
 
@@ -188,8 +193,7 @@ def together(params: Params) -> dict[str, Arguments]:
             "cluster": params.cluster,
         }
         for group, settings in params.together.items()
-        for family in params.run.families
-        for start in params.run.starts
+        for family, start in _systems(params)
     }
 
 
@@ -203,8 +207,7 @@ def share(params: Params) -> dict[str, Arguments]:
         }
         for task in params.run.tasks
         for group in params.together
-        for family in params.run.families
-        for start in params.run.starts
+        for family, start in _systems(params)
     }
 
 
@@ -292,7 +295,7 @@ def _teachers(params: Params, start: str) -> list[tuple[str, str]]:
     """Family and initialisation of the teachers of a student, apart from words models."""
     group = params.distil.get(start.partition(FROM)[2])
     taught = group.teachers if group is not None else []
-    return [(family, own) for family in params.run.families for own in params.run.starts if f"{family}-{own}" in taught]
+    return [(family, own) for family, own in _systems(params) if f"{family}-{own}" in taught]
 
 
 def _published(params: Params, family: str, start: str) -> list[str]:
