@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -16,31 +17,9 @@ from components.tasks.data import Split
 from components.tasks.examples import TaskFacts
 from components.tasks.results import RunKey, read_answers
 
-
-def best_baseline(
-    finetuned: Path, *, facts: TaskFacts, split: Split, scoring: Scoring, metric: str, system: str, budget: int
-) -> Scored | None:
-    """The baseline with the highest mean test score at a label budget. Choosing it on test favours the baselines.
-
-    Args:
-        finetuned: folder of the task's results.
-        facts: of the task.
-        split: the test split.
-        scoring: of the task.
-        metric: name of the metric.
-        system: the challenger's system.
-        budget: label budget of the challenger (-1: all labels); the largest one of the baselines if they lack it.
-
-    Returns:
-        None if the task has no baselines, or the challenger is one: it is compared with the constant prediction. A
-        `Scored` without statistics if the results cannot be read.
-    """
-    directory = finetuned / BASELINES
-    if not directory.is_dir() or results_of(finetuned, system) == directory:
-        return None
-    return rival_of(
-        finetuned, facts=facts, split=split, scoring=scoring, metric=metric, system=system, budget=budget, rival=None
-    )
+#: In place of the name of a system: the baseline with the highest mean test score. Choosing it on test favours the
+#: baselines.
+BEST_BASELINE: Final = "the best baseline"
 
 
 def rival_of(
@@ -52,7 +31,7 @@ def rival_of(
     metric: str,
     system: str,
     budget: int,
-    rival: str | None,
+    rival: str,
 ) -> Scored | None:
     """A system of the same run, to compare the candidate's system with.
 
@@ -68,13 +47,17 @@ def rival_of(
         metric: name of the metric.
         system: the candidate's system.
         budget: label budget of the candidate (-1: all labels); the largest one of the rival if it lacks it.
-        rival: name of the system; None: the baseline with the highest mean test score.
+        rival: name of the system, or `BEST_BASELINE`.
 
     Returns:
-        None if there are no results. A `Scored` without statistics if they cannot be read.
+        None if there are no results, or if the candidate is a baseline and the rival the best baseline: such a
+        candidate is compared with the constant prediction. A `Scored` without statistics if the results cannot be read.
     """
-    directory = finetuned / BASELINES if rival is None else results_of(finetuned, rival)
+    named = None if rival == BEST_BASELINE else rival
+    directory = finetuned / BASELINES if named is None else results_of(finetuned, named)
     challengers = results_of(finetuned, system)
+    if named is None and (not directory.is_dir() or challengers == directory):
+        return None
 
     def read(folder: Path, name: str | None = None) -> dict[RunKey, float]:
         return read_test_scores(
@@ -82,7 +65,7 @@ def rival_of(
         )
 
     try:
-        scores = read(directory, rival)
+        scores = read(directory, named)
         if not scores:
             return None
         size = next(iter(scores))[1]
@@ -99,7 +82,7 @@ def rival_of(
         answers = scoring.renamed(read_answers(directory, "test")[best, size, seed], facts.labels)
         statistics = scoring.statistics(split.fields, split.targets, answers)
     except ArtifactError as error:
-        return Scored(rival or "the best baseline", "", facts.digests["test"], None, problem=str(error))
+        return Scored(rival, "", facts.digests["test"], None, problem=str(error))
     recipe = recipe_name(best, size)
     noise = paired_noise = None
     if paired:

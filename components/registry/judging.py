@@ -11,7 +11,7 @@ from scipy import sparse
 
 from components.errors import ArtifactError, HeadstartError
 from components.inference.prediction import Classifier
-from components.registry.baseline import best_baseline, rival_of
+from components.registry.baseline import BEST_BASELINE, rival_of
 from components.registry.champion import load_version
 from components.registry.comparison import TrainingNoise
 from components.registry.latency import latency_of
@@ -31,9 +31,6 @@ from components.tasks.data import Split
 from components.tasks.examples import TaskFacts, read_facts, read_split
 from components.tasks.kinds import scoring_for
 from components.tracking import Registry, Version
-
-#: In place of the name of a system: the baseline with the highest mean test score.
-BEST_BASELINE = "the best baseline"
 
 
 def judge(
@@ -83,13 +80,15 @@ def judge(
     if not settled:
         noise = _noises(registry, versions, candidate, facts, split, rows, metric, finetuned, challenger)
         if champion is None and rival is not None:
-            system, budget = challenger["system"], challenger["budget"]
-            given: dict[str, Any] = {"facts": facts, "split": split, "scoring": rows.scoring, "metric": metric}
-            given |= {"system": system, "budget": budget}
-            baseline = (
-                best_baseline(finetuned, **given)
-                if rival == BEST_BASELINE
-                else rival_of(finetuned, **given, rival=rival)
+            baseline = rival_of(
+                finetuned,
+                facts=facts,
+                split=split,
+                scoring=rows.scoring,
+                metric=metric,
+                system=challenger["system"],
+                budget=challenger["budget"],
+                rival=rival,
             )
 
     def scored(version: Version) -> Scored:
