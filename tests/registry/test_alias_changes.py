@@ -141,15 +141,24 @@ def test_a_move_by_hand_between_observation_and_change_is_respected(registry: Re
     assert [change.action for change in state.changes] == ["promote", "hand"]
 
 
+def _interrupted_promote(registry: Registry, version: Version, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The change is recorded, and the alias is not moved."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Registry, "set_alias", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            promote(registry, version)
+
+
 def test_an_interrupted_change_is_abandoned_after_a_move_by_hand(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     versions = [add(registry, digest) for digest in "abc"]
     promote(registry, versions[0])
-    with monkeypatch.context() as patch:
-        patch.setattr(Registry, "set_alias", _interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            promote(registry, versions[1])
+    _interrupted_promote(registry, versions[1], monkeypatch)
     set_by_hand(registry, "3")
 
     state, _, sentences = observe(registry, Ledger(registry), model=M, alias=A)
@@ -160,19 +169,12 @@ def test_an_interrupted_change_is_abandoned_after_a_move_by_hand(
     assert [number for number, _ in state.champions] == ["1", "3"]
 
 
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
-
-
 def test_an_interrupted_change_to_a_deleted_version_is_abandoned(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     versions = [add(registry, digest) for digest in "ab"]
     promote(registry, versions[0])
-    with monkeypatch.context() as patch:
-        patch.setattr(Registry, "set_alias", _interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            promote(registry, versions[1])
+    _interrupted_promote(registry, versions[1], monkeypatch)
     registry.client.delete_model_version(M, "2")
     state, present, sentences = observe(registry, Ledger(registry), model=M, alias=A)
     assert sentences == [f"interrupted promote of {M} from version 1 to 2: abandoned, version 2 was deleted"]
