@@ -14,7 +14,7 @@ from components.settings.registry import RegistrySettings
 from components.tracking import Registry, connect
 from tests.registry.aliases import A, M, add, number, promote
 from tests.registry.conftest import Pipeline
-from tests.registry.test_promote import NAME, champion, run
+from tests.registry.promoting import NAME, champion, run
 
 
 def taint(settings: RegistrySettings, name: str, *numbers: str) -> None:

@@ -1,0 +1,44 @@
+"""Registration and promotion of the pipeline's adapted classifier, and what the registry holds afterwards."""
+
+from __future__ import annotations
+
+import json
+
+from components.inference.prediction import predict_rows
+from components.registry.ledger import Ledger
+from components.registry.promote import promote
+from components.registry.stage import register
+from components.task_models.classifier import TextClassifier
+from components.tracking import connect
+from tests.registry.conftest import Pipeline
+
+NAME = "headstart-letters"
+
+
+def run(pipeline: Pipeline, *, knows: int | None = None, **rule: object) -> dict:
+    """Register the adapted classifier, which knows `knows` letters, and promote; returns the decision."""
+    if knows is not None:
+        pipeline.write_classifier("adapted", knows=knows)
+    register(pipeline.register_job(starts=["adapted"]))
+    return json.loads(promote(pipeline.promote_job(**rule)).read_text())["decisions"]["letters"]
+
+
+def champion(pipeline: Pipeline) -> str | None:
+    version = connect(pipeline.settings).alias(NAME, "champion")
+    return version.number if version is not None else None
+
+
+def labels_of(classifier: TextClassifier, *texts: str) -> list[str]:
+    return [answer["label"] for answer in predict_rows(classifier, [(text,) for text in texts]) if answer]
+
+
+def events(pipeline: Pipeline) -> list[str]:
+    return [entry.event for entry in Ledger(connect(pipeline.settings)).entries()]
+
+
+def champions(pipeline: Pipeline) -> list[str]:
+    return [number for number, _ in Ledger(connect(pipeline.settings)).state(NAME, "champion").champions]
+
+
+def must_not_be_called(*_: object) -> None:
+    raise AssertionError("scored again")

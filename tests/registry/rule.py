@@ -1,0 +1,54 @@
+"""The promotion rule on 400 rows of four classes: models that are correct on a given number of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from scipy import sparse
+
+from components.registry.scored import Latency, Scored, TestRows
+from components.scoring.classification import Classification
+from components.settings.promote import PromotionRule
+
+ROWS = 400
+LABELS = np.arange(ROWS) % 4
+RULE = PromotionRule(metric="accuracy", confidence=0.95, training_noise=False, latency_ms=50, slice_rows=50)
+FAST = Latency(10.0, 20.0, (10.0, 10.1, 9.9, 10.0, 10.0), "100 rows, 2 threads, a processor")
+SCORING = Classification(list("abcd"), bins=1)
+
+
+def statistics_of(
+    predictions: np.ndarray, labels: np.ndarray = LABELS, scoring: Classification = SCORING
+) -> sparse.csr_array:
+    """Statistics of predictions with probability 1."""
+    probabilities = np.eye(len(scoring.labels), dtype=np.float32)[predictions]
+    return scoring.statistics([("text",)] * len(labels), labels[:, None], probabilities)
+
+
+TEST = TestRows(
+    digest="t1",
+    scoring=SCORING,
+    stand_in=statistics_of(np.zeros(ROWS, dtype=int)),
+    slices=tuple("even" if row % 8 < 4 else "odd" for row in range(ROWS)),
+)
+
+
+def predictions(right: int, *, first: int = 0) -> np.ndarray:
+    """Predictions that are correct on `right` consecutive rows from row `first` on, modulo N, and wrong elsewhere."""
+    good = np.isin(np.arange(ROWS), (first + np.arange(right)) % ROWS)
+    return np.where(good, LABELS, (LABELS + 1) % 4)
+
+
+def scored(name: str, right: int | None, **changes: object) -> Scored:
+    base = Scored(
+        name=f"m/{name}",
+        digest=f"digest-{name}",
+        test_digest="t1",
+        statistics=None if right is None else statistics_of(predictions(right)),
+        latency=FAST,
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+CHAMPION = scored("champion", 280)

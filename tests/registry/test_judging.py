@@ -1,0 +1,116 @@
+"""What challenger and champion are judged by: their files, their predictions by label name, their latency."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from components.errors import ArtifactError, RegistryError
+from components.registry.champion import load_champion
+from components.registry.judging import scored_rows
+from components.registry.latency import ROUNDS, WARM_UP, measure_latency, spaced
+from components.registry.scored import Latency
+from components.tasks.data import Fields, Split
+from components.tasks.examples import TaskFacts
+from components.tracking import connect
+from tests.registry.conftest import LABELS, Pipeline
+from tests.registry.promoting import NAME, champion, must_not_be_called, run
+
+
+def test_latency_is_measured_once_per_artifact(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*_: object, conditions: str) -> Latency:
+        return Latency(99_999.0, 99_999.0, (99_999.0,) * ROUNDS, conditions)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("components.registry.latency.measure_latency", slow)
+        decision = run(pipeline)
+    assert decision["verdict"] == "reject"
+    assert decision["reasons"][0].startswith(f"{NAME}/1 takes 99999.0 ms per text, more than 10000 ms (10 rows, ")
+
+    # A second attempt finds the stored value and does not measure until it passes.
+    monkeypatch.setattr("components.registry.latency.measure_latency", must_not_be_called)
+    assert run(pipeline)["reasons"] == decision["reasons"]
+    stored = json.loads(connect(pipeline.settings).get(NAME, "1").tags["latency"])
+    ((conditions, latency),) = stored.items()
+    assert (latency["p50"], conditions in decision["reasons"][0]) == (99_999.0, True)
+
+
+def test_latency_is_measured_per_row_in_several_passes() -> None:
+    calls: list[Fields] = []
+
+    class Recorded:
+        kind = "classification"
+        labels = LABELS
+
+        def answer(self, rows: Sequence[Fields], batch_size: int = 64) -> list[np.ndarray]:
+            assert len(rows) == batch_size == 1
+            calls.append(rows[0])
+            return [np.array([1.0, 0.0, 0.0], dtype=np.float32)]
+
+    rows = [(str(number),) for number in range(8)]
+    measured = measure_latency(Recorded(), rows, conditions="here")
+    assert calls == [*rows[:WARM_UP], *rows * ROUNDS]
+    assert measured.p99 >= measured.p50 > 0
+    assert (len(measured.rounds), measured.conditions) == (ROUNDS, "here")
+    assert spaced(rows, 3) == [("0",), ("3",), ("7",)]
+    assert spaced([], 3) == []
+
+
+def test_predictions_are_matched_by_label_name(pipeline: Pipeline) -> None:
+    facts = TaskFacts("letters", "classification", ["new", "z", "x"], {"test": "t"})
+    split = Split([("a",), ("b",), ("c",)], [np.array([number]) for number in (2, 0, 1)], [None] * 3)
+    rows, statistics = scored_rows(facts, split, {"m": pipeline.classifier("adapted")})
+    # a -> x, b -> y (absent from this test split), c -> z
+    assert rows.scoring.scores(statistics["m"].sum(0))["accuracy"] == pytest.approx(2 / 3)
+    classes = rows.scoring.classes(statistics["m"].sum(0))
+    assert {name: found["recall"] for name, found in classes.items()} == {"new": 0, "z": 1, "x": 1, "y": 0}
+
+
+def test_a_champion_of_another_test_version_is_scored_again(pipeline: Pipeline) -> None:
+    run(pipeline, knows=16)
+    pipeline.write_examples(rows=234)
+    decision = run(pipeline, knows=24, largest_slice_loss=1.0)
+
+    assert decision["verdict"] == "promote"
+    assert decision["champion_score"] == pytest.approx(16 / 26)
+    assert decision["test"]["rows"] == 234
+
+
+def test_an_altered_champion_gives_an_inconclusive_verdict(pipeline: Pipeline) -> None:
+    run(pipeline, knows=16)
+    (weights,) = (pipeline.root / "mlruns").rglob("head.safetensors")
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+
+    decision = run(pipeline, knows=24)
+    assert decision["verdict"] == "inconclusive"
+    assert decision["reasons"][0].startswith(f"champion {NAME}/1 could not be scored: ")
+    assert "head.safetensors: altered since it was written (SHA-256 differs)" in decision["reasons"][0]
+    assert champion(pipeline) == "1"
+    with pytest.raises(ArtifactError, match=r"head.safetensors: altered since it was written \(SHA-256 differs\)"):
+        load_champion(pipeline.settings, "letters")
+
+
+def test_a_replaced_bundle_is_detected_by_the_registered_digest(pipeline: Pipeline) -> None:
+    run(pipeline, knows=16)
+    (bundle,) = (path.parent for path in (pipeline.root / "mlruns").rglob("head.safetensors"))
+    # The bundle is consistent but not the registered one.
+    pipeline.write_classifier("adapted", knows=20)
+    other = pipeline.out / "finetuned" / "letters" / "ulmfit-adapted" / "classifier"
+    for name in ("head.safetensors", "manifest.json"):
+        (bundle / name).write_bytes((other / name).read_bytes())
+
+    with pytest.raises(ArtifactError, match=rf"^{NAME}/1: its files are not the ones that were registered"):
+        load_champion(pipeline.settings, "letters")
+
+
+def test_missing_files_are_named(pipeline: Pipeline) -> None:
+    run(pipeline)
+    (pipeline.root / "mlruns").rename(pipeline.root / "elsewhere")
+
+    with pytest.raises(RegistryError, match=rf"{NAME}/1: .*No such"):
+        load_champion(pipeline.settings, "letters")
