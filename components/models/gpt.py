@@ -97,12 +97,7 @@ class GPT(ValueModel):
         self.token = nn.Parameter(torch.empty(config.vocabulary, config.width))
         self.position = nn.Parameter(torch.empty(config.positions, config.width))
         self.bigrams = Bigrams(config.bigrams, config.width, vocabulary=config.vocabulary) if config.bigrams else None
-        tables = config.value_embeddings
-        self.values = (
-            ValueEmbeddings(tables, config.width, layers=config.layers, vocabulary=config.vocabulary)
-            if tables
-            else None
-        )
+        self.values = ValueEmbeddings.of(config)
         self.drop = Dropout(config.dropout)
         self.blocks = nn.ModuleList(
             Block(config, norm_first=norm_first, causal=True, band=config.band if layer % 2 else 0)

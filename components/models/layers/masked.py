@@ -108,12 +108,7 @@ class MaskedModel(ValueModel):
         self.register_parameter("position", positions)
         self.register_parameter("segment", nn.Parameter(torch.empty(segments, embedding)) if segments else None)
         self.bigrams = Bigrams(config.bigrams, embedding, vocabulary=config.vocabulary) if config.bigrams else None
-        tables = config.value_embeddings
-        self.values = (
-            ValueEmbeddings(tables, config.width, layers=config.layers, vocabulary=config.vocabulary)
-            if tables
-            else None
-        )
+        self.values = ValueEmbeddings.of(config)
         self.embedding_norm = nn.LayerNorm(embedding, eps=config.norm_eps)
         self.drop = Dropout(config.dropout)
         self.transform = Linear(predictor or config.width, embedding)

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from components.models.layers.attention import Values
 from components.models.layers.bigrams import BigramModel
+from components.models.layers.transformer import TransformerConfig
 from components.models.layers.vocabulary import remapped
 
 
@@ -36,6 +37,13 @@ class ValueEmbeddings(nn.Module):
         self.tables = nn.ParameterList(torch.zeros(vocabulary, width) for _ in range(tables))
         self.scales = nn.Parameter(torch.ones(2 * tables, 2))
         self.layers = layers
+
+    @classmethod
+    def of(cls, config: TransformerConfig) -> ValueEmbeddings | None:
+        """Those of the settings; None without the key `value_embeddings`."""
+        if not config.value_embeddings:
+            return None
+        return cls(config.value_embeddings, config.width, layers=config.layers, vocabulary=config.vocabulary)
 
     def forward(self, tokens_BT: Tensor) -> list[Values | None]:
         """For every block the rows (B, T, D) of the pieces and their factors; None without a table. The rows of ids
