@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import pytest
 import torch
 
-from components.models import FAMILIES
 from components.models.base import LanguageModel
-from components.models.encoder import build_model
 from components.models.layers.bigrams import Bigrams
 from components.tokenization.special import END
+from tests.models.layers.tiny import families_with, tiny_model
 
 #: Families with the key `bigrams`.
-WITH = sorted(name for name, family in FAMILIES.items() if "bigrams" in family.config.model_fields)
-
-
-def built(family: str, **settings: Any) -> LanguageModel:
-    torch.manual_seed(0)
-    model = build_model(family, vocabulary=40, settings={**FAMILIES[family].tiny, "bigrams": 97, **settings})
-    return model.eval()
+WITH = families_with("bigrams")
+built = partial(tiny_model, bigrams=97)
 
 
 def filled(model: LanguageModel) -> LanguageModel:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,22 +10,16 @@ import torch
 
 from components.errors import ArtifactError, ConfigError
 from components.interchange.huggingface.gpt import to_huggingface
-from components.models import FAMILIES
 from components.models.base import LanguageModel
-from components.models.encoder import build_model
 from components.models.gpt import GPT
 from components.models.layers.attention import SelfAttention, Values
 from components.models.layers.values import ValueEmbeddings, ValueModel
 from components.training.groups import decayed
+from tests.models.layers.tiny import families_with, tiny_model
 
 #: Families with the key `value_embeddings`.
-WITH = sorted(name for name, family in FAMILIES.items() if "value_embeddings" in family.config.model_fields)
-
-
-def built(family: str, **settings: Any) -> LanguageModel:
-    torch.manual_seed(0)
-    model = build_model(family, vocabulary=40, settings={**FAMILIES[family].tiny, "value_embeddings": 1, **settings})
-    return model.eval()
+WITH = families_with("value_embeddings")
+built = partial(tiny_model, value_embeddings=1)
 
 
 def filled(model: LanguageModel) -> LanguageModel:
