@@ -7,6 +7,7 @@ and the member evaluates them and predicts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -158,9 +159,8 @@ class Member:
         train, dev, head = self.data.head_inputs("train"), self.data.head_inputs("dev"), self.model.head.cpu()
         assert isinstance(head, TextHead)
         found = {}
-        for candidate in (
-            HeadCandidate(norm, one) for norm in self._norms for one in self.spec.settings.head_penalties
-        ):
+        for norm, penalty in product(self._norms, self.spec.settings.head_penalties):
+            candidate = HeadCandidate(norm, penalty)
             search_head(
                 head,
                 table=train,

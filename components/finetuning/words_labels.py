@@ -47,7 +47,7 @@ def with_words(
     work = WordsRows(spec)
     with threadpool_limits(1, user_api="blas"):
         if chosen["how"] == "mean":
-            model = fitted_again(work.systems[chosen["system"]], work.data, chosen, _learned(work, spec))
+            model = _fitted_again(work.systems[chosen["system"]], work.data, chosen, _learned(work, spec))
             words = np.stack(model.answers(texts))
             return list(mean(np.stack(answers), words, chosen["weight"]))
         return list(_joint(work, chosen, record["penalty"], record.get("head_norm"), texts))
@@ -82,7 +82,7 @@ def labels_by_words(name: str, examples: Path, texts: Path) -> dict[str, Tensor]
             found |= pack(f"{budget}.{seed}.all", whole.answers["test"])
             for fold in np.unique(folds) if folds is not None else []:
                 learned = np.flatnonzero(folds != fold)
-                model = fitted_again(system, data, whole.details, learned)
+                model = _fitted_again(system, data, whole.details, learned)
                 found |= pack(f"{budget}.{seed}.{fold}", model.answers(fields))
     return found
 
@@ -95,7 +95,7 @@ def _learned(work: WordsRows, spec: RunSpec) -> NDArray[np.int64]:
     return np.flatnonzero(work.data.folds != spec.fold)
 
 
-def fitted_again(system: System, data: Data, chosen: Mapping[str, Any], learned: NDArray[np.int64]) -> Fitted:
+def _fitted_again(system: System, data: Data, chosen: Mapping[str, Any], learned: NDArray[np.int64]) -> Fitted:
     """A words model with the chosen penalty, fitted on some of the rows.
 
     Args:

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from components.scoring.multilabel import THRESHOLD
 from components.tasks.data import Answer, Fields, Split, Target
 
-#: Probability from which a label of several is given (`components.scoring.multilabel.THRESHOLD`).
-GIVEN = 0.5
 NO_LABEL = "no label"
 
 
@@ -89,10 +88,10 @@ def _choice(fields: Fields, target: Target, answer: Answer, labels: Sequence[str
 def _labels(fields: Fields, target: Target, answer: Answer, labels: Sequence[str]) -> Judged:
     given = np.zeros(len(labels), dtype=bool)
     given[target.astype(np.int64)] = True
-    wrong = given != (answer >= GIVEN)
+    wrong = given != (answer >= THRESHOLD)
     if not wrong.any():
         return None
-    names = [", ".join(np.asarray(labels)[chosen]) or NO_LABEL for chosen in (given, answer >= GIVEN)]
+    names = [", ".join(np.asarray(labels)[chosen]) or NO_LABEL for chosen in (given, answer >= THRESHOLD)]
     return names[0], names[1], float(np.abs(answer - given)[wrong].max())
 
 
