@@ -47,6 +47,7 @@ from components.labelling.review import FOLDS, STRENGTH  # noqa: E402
 from components.labelling.selection import typical, uncertain  # noqa: E402
 from components.reporting.recording import add_record_option, record  # noqa: E402
 from components.reporting.results import Column  # noqa: E402
+from components.scoring import title as metric_title  # noqa: E402
 from components.scoring.label_curves import expected_gain  # noqa: E402
 from components.settings.finetune import FinetuneSettings  # noqa: E402
 from components.settings.training import Training as TrainingSettings  # noqa: E402
@@ -230,12 +231,10 @@ def selection(arguments: argparse.Namespace) -> None:
             low, high = np.quantile(resampled, (0.025, 0.975))
             row: dict[str, list[float]] = {}
             for index, budget in enumerate(BUDGETS):
-                row[f"random{budget}"], row[f"own{budget}"] = (
-                    [float(rival[:, index].mean())],
-                    [float(own[:, index].mean())],
-                )
+                row[f"random{budget}"] = [float(rival[:, index].mean())]
+                row[f"own{budget}"] = [float(own[:, index].mean())]
             row["saved"] = [saved(own.mean(0), rival.mean(0), BUDGETS), float(low), float(high)]
-            values[f"{SETS[name]}, {metric.replace('_', ' ').replace('f1', 'F1')}"] = row
+            values[f"{SETS[name]}, {metric_title(metric)}"] = row
             print(name, metric, {key: [round(value, 3) for value in found] for key, found in row.items()}, flush=True)
     columns = [
         Column(name=f"{kind}{budget}", title=f"{title}, {budget}")
@@ -327,7 +326,7 @@ def curves(arguments: argparse.Namespace) -> None:
                 "width": [float(np.mean(widths))],
                 "error": [float(np.mean(errors))],
             }
-            values[f"{SETS[name]}, {metric.replace('_', ' ').replace('f1', 'F1')}"] = row
+            values[f"{SETS[name]}, {metric_title(metric)}"] = row
             print(name, metric, {key: [round(value, 3) for value in found] for key, found in row.items()}, flush=True)
     record(
         arguments.record,

@@ -33,9 +33,9 @@ _ASCII_WORDS = re.compile(r"[a-z0-9]{3,}")
 _FOLDED = re.compile("ss|ff|fi|fl")
 _EMPTY_LINE = re.compile(r"\n\s*\n")
 _PARQUET, _ARROW, _GZIP, _ZSTD = b"PAR1", b"ARROW1", b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-#: Beginnings of files that are not text: Arrow, and NumPy's arrays and archives.
 _ARROW_STREAM = b"\xff\xff\xff\xff"
 _ZLIB = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
+#: Beginnings of files that are not text: Arrow, and NumPy's arrays and archives.
 _NUMBERS = (_ARROW, b"\x93NUMPY", b"PK\x03\x04")
 #: Largest JSON document that is parsed as a whole.
 _JSON_BYTES = 256_000_000
