@@ -153,7 +153,8 @@ def kept_processes() -> Iterator[None]:
 
 @contextmanager
 def _pool(size: int, *, kept: _Kept | None) -> Iterator[ProcessPoolExecutor]:
-    """At least `size` processes of one thread each, which end with the block; kept ones only if it raises an error."""
+    """At least `size` processes of one thread each. They end with the block; `kept` processes end with it only if it
+    raises an error."""
     own = kept or _Kept()
     if own.pool is None or own.size < size:
         own.close()
@@ -171,8 +172,11 @@ def _pool(size: int, *, kept: _Kept | None) -> Iterator[ProcessPoolExecutor]:
 
 @contextmanager
 def _without_main(function: Callable[..., object]) -> Iterator[None]:
-    """A block in which processes start without the program's main module, which they would execute again: a script that
-    calls a function of this package outside of `if __name__ == "__main__"` would start itself."""
+    """A block in which processes start without the program's main module, unless the function is defined in it.
+
+    A spawned process executes the main module again. A script that calls this package outside of
+    `if __name__ == "__main__"` would therefore call it again in every process.
+    """
     main = sys.modules["__main__"]
     if function.__module__ == "__main__":
         yield

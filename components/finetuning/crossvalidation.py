@@ -7,9 +7,9 @@ folds together are scored by the task's primary metric:
 1. The L2 penalty of a head that is solved on frozen features, and with `head_norm: auto` the normalisation of its
    inputs: the best candidate, the largest penalty at a tie.
 2. The evaluation at which the run ends: the best point of the schedule, the earliest at a tie. Point 0 is the head on
-   the frozen encoder, so fine-tuning that brings nothing is left out. Contrastive training and distillation end with
-   their schedule, unless an earlier point is better by more than one standard error: with few labels the scores of two
-   points differ by chance, and the end of the schedule was the better choice on the data sets of
+   the frozen encoder; it is chosen if fine-tuning does not improve the score. Contrastive training and distillation end
+   with their schedule, unless an earlier point is better by more than one standard error. With few labels, smaller
+   differences between two points are chance, and the end of the schedule was the better choice on the data sets of
    docs/experiments-log.md.
 
 The final run learns from all rows with the same schedule and ends at the chosen point.

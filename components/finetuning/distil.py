@@ -1,12 +1,12 @@
 """Stages `teach`, `teach-words` and `distil`: a student learns the predictions of teachers (Hinton et al. 2015).
 
-`teach` labels the texts of a group of `distil` with the runs of a fine-tuned system. The weights of most runs are not
-stored, so each run is repeated up to the point that was chosen for it, without evaluations: the run of every label
-budget and seed, and with `selection: budget` those of its folds. `teach-words` fits words models on the same rows.
-`distil` trains the students, each run with the
-predictions of the teachers' run of the same budget, seed and fold.
+`teach` labels the texts of a group of `distil` with the runs of a fine-tuned system: the run of every label budget and
+seed, and with `selection: budget` those of its folds. The weights of most runs are not stored, so each run is trained
+again up to the point that was chosen for it, without evaluations. `teach-words` fits words models on the same rows.
+`distil` trains the students. A student's run learns from the teachers' runs of the same budget, seed and fold.
 
-Penalty and end of a teacher's run were chosen on the rows of all folds, as those of the student are.
+The penalty and the end of a teacher's run were chosen on the rows of all folds. The student's are chosen in the same
+way.
 """
 
 from __future__ import annotations

@@ -64,9 +64,9 @@ def first_champion(
     - it has an encoder, and is shown to be worse than the best baseline or cannot be compared with it, or
     - it is not shown to be better than the constant prediction.
 
-    The comparisons with the constant prediction replace no champion. They have an error of their own: the j-th on one
-    version of the test rows is made at `rule.error_of(j)`, so that a first champion that is no better than chance has
-    at most the probability 1 - confidence.
+    The comparisons with the constant prediction have an error budget of their own, because they replace no champion.
+    The j-th comparison on one version of the test rows has the error `rule.error_of(j)`. The probability that a model
+    no better than chance becomes the first champion is therefore at most 1 - confidence.
 
     Args:
         contest: the circumstances.

@@ -3,9 +3,9 @@
 Scores of models follow s(n) = a - b n^-c in the number of labels n (Figueroa et al. 2012, "Predicting sample size
 required for classification performance"; Hestness et al. 2017, "Deep learning scaling is predictable, empirically").
 a, b and c are fitted by least squares to the means over seeds. The interval is a parametric bootstrap: the means are
-drawn again from a normal distribution with the covariance of the seeds between budgets, because larger budgets contain
-the smaller ones, scaled as Student's t. The gains get a relative error of the law itself (`MODEL_ERROR`), without which
-the intervals are too narrow.
+drawn again from a multivariate Student's t distribution, whose covariance is estimated from the seeds. Budgets are
+correlated, because larger ones contain the smaller ones. Each drawn gain also gets a relative error of the law itself
+(`MODEL_ERROR`). Without it the intervals are too narrow.
 
 Shapes: K budgets, S seeds, R resamples.
 """

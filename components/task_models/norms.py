@@ -46,10 +46,10 @@ class BlockNorm(FixedNorm):
     """Normalisation by blocks: (x - mean) / std with one std for all features of a block, the root of their mean
     variance; with `length`, each block of a text is then scaled to the length sqrt(D).
 
-    One std for a block keeps the proportions of its features: with few rows, the std of a single feature is uncertain,
-    and features of small variance, which are mostly noise, are not scaled up. Blocks of different size, such as layers
-    and the products of two vectors, become comparable. A length of its own for each text removes differences between
-    texts that concern no class, such as the number of pieces.
+    With few rows, the std of a single feature is uncertain. One std for a block does not scale up the features of small
+    variance, which are mostly noise. It also gives blocks of different magnitude, such as layers and the products of
+    two vectors, the same mean variance. With `length`, the vectors of all texts have the same length: differences in
+    length come from properties that say nothing about the class, such as the number of pieces.
 
     Attributes:
         blocks: widths of the blocks.

@@ -60,7 +60,7 @@ def encode(
 def reach(spans: NDArray[np.int64], sentence: tuple[int, int], *, each: int, most: int) -> tuple[int, int]:
     """The range of words that are encoded with a sentence: whole words, at most `each` pieces before and after it.
 
-    If there is less room, both sides have half of it, and one side what the other leaves.
+    If there is less room, each side gets half of it. A side that needs less leaves the rest to the other.
 
     Args:
         spans: (W, 2) first and last piece of each word of the document's part.
