@@ -7,7 +7,7 @@ from pathlib import Path
 
 from components.artifacts import digest_files
 from components.data_checks import stage as data_checks
-from components.errors import ConfigError, nearest
+from components.errors import ConfigError, HeadstartError, nearest
 from components.pipeline.jobs import CORPORA, PARALLEL, WHOLE
 from components.pipeline.jobs import checks as checks_of
 from components.settings.imports import FOLDER
@@ -24,18 +24,19 @@ def check_params(params: Params) -> None:
     Raises:
         ConfigError: lists every problem.
     """
+    subjects = (_models, _vocabularies, _finetuning, _distillation, _joint_training, _tasks, _files)
+    problems = [problem for find in subjects for problem in find(params)]
+    if problems:
+        raise ConfigError(f"{len(problems)} problem(s)\n" + "\n".join(f"  {problem}" for problem in problems))
+
+
+def _models(params: Params) -> list[str]:
+    """Sizes of models, published models, word vectors."""
     import torch
 
-    from components.errors import HeadstartError
     from components.interchange.importing import source_digest
     from components.models import FAMILIES
     from components.models.encoder import build_model
-    from components.task_models.base import refuse_distillation, refuse_settings
-    from components.task_models.kinds import TASKS, find_task
-    from components.tasks.budgets import numbered, refuse_unpaired
-    from components.tasks.kinds import find_kind, promotion_metrics
-    from components.tokenization.published import published_tokenizer
-    from components.words.systems import probable_systems
 
     problems: list[str] = []
     for name, settings in params.pretrain.items():
@@ -79,6 +80,14 @@ def check_params(params: Params) -> None:
                 problems.append(f"pretrain.{name}.digest: {settings.digest}, but {settings.source} has {digest}")
         except HeadstartError as error:
             problems.append(f"pretrain.{name}.source: {error}")
+    return problems
+
+
+def _vocabularies(params: Params) -> list[str]:
+    """Published vocabularies."""
+    from components.tokenization.published import published_tokenizer
+
+    problems: list[str] = []
     for kind in params.tokenizer.kinds:
         published = getattr(params.tokenizer, kind, None)
         if isinstance(published, SubwordSettings) and published.source is not None:
@@ -86,6 +95,14 @@ def check_params(params: Params) -> None:
                 published_tokenizer(Path(published.source), kind=kind, digest=published.digest)
             except HeadstartError as error:
                 problems.append(f"tokenizer.{kind}.source: {error}")
+    return problems
+
+
+def _finetuning(params: Params) -> list[str]:
+    """Settings of fine-tuning that do not suit a block or the tasks."""
+    from components.models import FAMILIES
+
+    problems: list[str] = []
     for name in params.run.families:
         block = params.block(name)
         assert block is not None  # the names are checked when the settings are loaded
@@ -116,6 +133,16 @@ def check_params(params: Params) -> None:
         ]
         if params.together and params.finetune[name].method not in ("finetune", "auto"):
             problems.append(f"finetune.{name}.method: joint training of tasks (`together`) requires finetune or auto")
+    return problems
+
+
+def _distillation(params: Params) -> list[str]:
+    """Teachers, students and texts of `distil`."""
+    from components.task_models.base import refuse_distillation
+    from components.task_models.kinds import TASKS
+    from components.words.systems import probable_systems
+
+    problems: list[str] = []
     for group, distilled in params.distil.items():
         kinds = {task: params.data.tasks[task].kind for task in params.run.tasks}
         problems += [
@@ -124,12 +151,11 @@ def check_params(params: Params) -> None:
             for task, kind in kinds.items()
             if distilled.source != "task" and kind not in OF_ONE_TEXT
         ]
-        for task, kind_of_task in kinds.items():
+        for task, kind in kinds.items():
             source = params.data.tasks[task]
-            words = probable_systems(kind_of_task, language=source.language, which=source.baselines)
+            words = probable_systems(kind, language=source.language, which=source.baselines)
             problems += [
-                f"distil.{group}.teachers: kind {kind_of_task} ({task}) has no words model {name!r}"
-                f"{nearest(name, words)}"
+                f"distil.{group}.teachers: kind {kind} ({task}) has no words model {name!r}{nearest(name, words)}"
                 for name in distilled.teachers
                 if name in WORDS_SYSTEMS and name not in words
             ]
@@ -146,6 +172,14 @@ def check_params(params: Params) -> None:
             for name in sorted(named)
             if (problem := refuse_distillation(TASKS[kind], params.finetune[name])) is not None
         ]
+    return problems
+
+
+def _joint_training(params: Params) -> list[str]:
+    """Groups of `together`."""
+    from components.tasks.budgets import numbered, refuse_unpaired
+
+    problems: list[str] = []
     for group, shared in params.together.items():
         sources = {task: params.data.tasks[task] for task in shared.tasks}
         try:
@@ -156,6 +190,16 @@ def check_params(params: Params) -> None:
             )
         except ConfigError as error:
             problems.append(str(error))
+    return problems
+
+
+def _tasks(params: Params) -> list[str]:
+    """Kinds of task, and the metric of promotion."""
+    from components.task_models.base import refuse_settings
+    from components.task_models.kinds import find_task
+    from components.tasks.kinds import find_kind, promotion_metrics
+
+    problems: list[str] = []
     metric = params.promote.metric
     for task in params.run.tasks:
         found = params.data.tasks[task].kind
@@ -173,6 +217,12 @@ def check_params(params: Params) -> None:
                 )
         except ConfigError as error:
             problems.append(str(error))
+    return problems
+
+
+def _files(params: Params) -> list[str]:
+    """Folders and files of the data."""
+    problems: list[str] = []
     texts = {corpus: getattr(params.data, corpus) for corpus in CORPORA}
     texts |= {f"unlabelled.{number}": source for number, source in enumerate(params.data.unlabelled)}
     folders = {f"data.{corpus}.path": source.path for corpus, source in texts.items() if source is not None}
@@ -194,8 +244,7 @@ def check_params(params: Params) -> None:
         for path in source.located(file)
         if not path.exists()
     ]
-    if problems:
-        raise ConfigError(f"{len(problems)} problem(s)\n" + "\n".join(f"  {problem}" for problem in problems))
+    return problems
 
 
 def check_new_data(params: Params, *, accept: str = "") -> Iterator[str]:
