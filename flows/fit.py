@@ -47,7 +47,7 @@ def command(
     else:
         if unlabelled or start or text or label or kind:
             raise ConfigError(
-                f"{params}: exists, so that the flags have no effect; change it, or headstart init --force"
+                f"{params}: exists, so that the flags have no effect; change it, or run headstart init FILE --force"
             )
         if labelled is not None:
             terminal.say(f"{labelled}: the data of {renew(labelled, root=root)}", source="init", stays=True)

@@ -62,7 +62,9 @@ def init(options: Options, *, root: Path) -> list[str]:
     """
     params = root / PARAMS
     if params.exists() and not options.force:
-        raise ConfigError(f"{params}: exists; `headstart init --force` replaces it, `headstart fit` runs it")
+        raise ConfigError(
+            f"{params}: exists; `headstart init {options.labelled} --force` replaces it, `headstart fit` runs it"
+        )
     files = split_files(options.labelled)
     named = options.labelled if options.labelled.is_dir() else files["train"]
     name = block_name(options.name or named.name.partition(".")[0])

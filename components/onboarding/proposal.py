@@ -133,7 +133,9 @@ class Proposal:
                 (f"  ulmfit: {{max_length: {self.length}}}", ""),
             ]
         else:
-            lines.append(("pretrain: {}", "words models only; with an encoder: headstart init --start FOLDER --force"))
+            lines.append(
+                ("pretrain: {}", "words models only; with an encoder: headstart init FILE --start FOLDER --force")
+            )
         head = [
             f"# {self.name}: {self.facts.kind}, language {self.facts.language}, written by headstart init.",
             "# Every other key has a default: headstart params",

@@ -66,7 +66,7 @@ def test_an_empty_folder_becomes_a_project(root: Path, tmp_path: Path) -> None:
     assert {".git", ".dvc", ".gitignore", "dvc.yaml", "params.yaml", "data"} <= {path.name for path in root.iterdir()}
     assert (root / "data/tasks/my-things/classification.jsonl").read_bytes() == file.read_bytes()
     subprocess.run(["git", "check-ignore", "-q", "data"], cwd=root, check=True)
-    with pytest.raises(ConfigError, match=r"params.yaml: exists; `headstart init --force` replaces it"):
+    with pytest.raises(ConfigError, match=r"params.yaml: exists; `headstart init .*\.jsonl --force` replaces it"):
         init(Options(file), root=root)
     init(Options(file, force=True), root=root)
     assert list(load_params(root / "params.yaml").data.tasks) == ["classification"]
