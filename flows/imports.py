@@ -15,7 +15,7 @@ LIMIT_S = 6 * 3600
 def bring(file: Path, *, root: Path) -> list[Path]:
     """Import what the settings name by its address, or the newer version of it; returns the .dvc files.
 
-    A copy that is here is used if its address cannot be reached, with a warning, so that an unattended run goes on.
+    If an address cannot be reached, the existing copy is used with a warning, so that an unattended run continues.
 
     Args:
         file: the settings file.

@@ -1,8 +1,9 @@
 """Training from Python: the stages of the pipeline as functions, in a working folder.
 
 The systems are those of a run: words models, and with a start its frozen features and its ways to learn
-(`method: auto`). All are compared by cross-validation within the labels. The fine-tuned encoder is kept unless another
-system is better by more than one standard error; without an encoder the best words model, the cheapest at a tie.
+(`method: auto`). All are compared by cross-validation within the labels. With a start, the fine-tuned encoder is kept
+unless another system is better by more than one standard error. Without one, the best words model is kept; of equally
+good ones, the cheapest.
 """
 
 from __future__ import annotations
@@ -66,15 +67,15 @@ def fit(
         data: a DataFrame, a list of dicts, the path of a csv, tsv, jsonl or parquet file; or the inputs alone: a list
             of texts, of pairs of texts, or of lists of words. Rows without a label are used as unlabelled text.
         text: column of the text, or two columns for pairs of texts; None: found by name or length.
-        label: column of the label, or one label per row; None: found by name. A list of labels per row makes a
-            multi-label task, one tag per word a tagging task, measurements a regression: numbers
-            that are not whole, or more than 20 whole ones with gaps between them.
-        kind: of the task, if another than that is meant.
+        label: column of the label, or one label per row; None: found by name. The labels determine the kind of task.
+            A list of labels per row: multi-label. One tag per word: tagging. Numbers that are not whole, or more than
+            20 different whole numbers with gaps between them: regression. Others: classification.
+        kind: of the task, if it is not the one that the labels suggest.
         start: encoder to start from: a published model's folder, an encoder directory, or the name of an installed
             start (`headstart starts`). None: words models only, which need no encoder and take seconds.
         unlabelled: texts without labels, in the same forms as `data`, or a list of paths (.txt: one text a line).
-        minutes: limit of the training of the encoder, at a nominal speed, so that the choice does not depend on the
-            machine's load; None: no limit.
+        minutes: limit of the encoder's training; None: no limit. The time is computed from a nominal speed instead of
+            measured, so that the result does not depend on the machine's load.
         folds: of the cross-validation by which everything is chosen; no further labels are needed.
         language: code, such as `th`; None: by the script.
         seed: of training and of the folds.
