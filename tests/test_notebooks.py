@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.example_task import in_process  # noqa: F401
+
 FOLDER = Path(__file__).parents[1] / "docs" / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.py"))
 
@@ -21,6 +23,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
 
+@pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(notebook: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("HEADSTART_NOTEBOOK", "quick")
@@ -31,8 +34,9 @@ def test_a_notebook_runs(notebook: Path, monkeypatch: pytest.MonkeyPatch, capsys
         assert found["accuracy"] > 0.6
     if notebook.stem == "own_language_model":
         assert found["after"] < found["before"] / 2
+        assert found["predicted"]["label"].tolist() == ["danger", "safe"]
     if notebook.stem == "tagging":
-        assert '"label": ' in capsys.readouterr().out
+        assert '"label": [[0, 12, "PERSON"], [22, 30, "PLACE"]]' in capsys.readouterr().out
     if notebook.stem == "thai":
         assert "".join(found["words"]) == found["text"] and len(found["words"]) > 3
 

@@ -12,7 +12,6 @@ import random
 import tempfile
 from pathlib import Path
 
-import pandas as pd
 import yaml
 
 from components.inference.generate import try_model
@@ -39,14 +38,15 @@ for name, texts in (("general", GENERAL), ("domain", DOMAIN)):
     (folder / "data" / name).mkdir(parents=True)
     rows = "".join(json.dumps({"text": f"{text} {number}"}) + "\n" for number, text in enumerate(texts))
     (folder / "data" / name / "texts.jsonl").write_text(rows)
-labelled = pd.DataFrame(
-    [(sentence(servers, [verb]), label) for verb, label in (("reads", "safe"), ("drops", "danger")) for _ in range(12)],
-    columns=["text", "label"],
-)
-for split in ("train", "test"):
-    path = folder / "data" / "tasks" / f"{split}.jsonl"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(labelled.to_json(orient="records", lines=True))
+labelled = {
+    f"{sentence(servers, [verb])} {number}": label
+    for verb, label in (("reads", "safe"), ("drops", "danger"))
+    for number in range(24)
+}
+rows = [json.dumps({"text": text, "label": label}) + "\n" for text, label in labelled.items()]
+(folder / "data" / "tasks").mkdir()
+(folder / "data" / "tasks" / "train.jsonl").write_text("".join(rows[::2]))
+(folder / "data" / "tasks" / "test.jsonl").write_text("".join(rows[1::2]))
 
 # %% [markdown]
 # Settings: the family and its size, and the number of tokens that it reads.
@@ -61,21 +61,14 @@ settings = {
         "general": {"path": "data/general", "text": "text"},
         "domain": {"path": "data/domain", "text": "text"},
         "tasks": {
-            "safety": {
-                "path": "data/tasks",
-                "dev": None,
-                "overlap": "report",
-                "budgets": ["all"],
-                "seeds": [0],
-                "folds": 2,
-            }
+            "safety": {"path": "data/tasks", "dev": None, "budgets": ["all"], "seeds": [0], "folds": 2},
         },
     },
     "ingest": {"heldout": 0.1},
     "tokenizer": {"wordpiece": {"vocabulary": 90}},
     "pretrain": {"ulmfit": {"model": SIZE, "tokenizer": "wordpiece", "training": TRAINING}},
     "adapt": {"ulmfit": {"training": TRAINING}},
-    "finetune": {"ulmfit": {"method": "features", "words": "none", "head_steps": 50}},
+    "finetune": {"ulmfit": {"words": "none", "epochs": 20, "training": {"rate": 0.003, "batch_size": 4}}},
 }
 (folder / "params.yaml").write_text(yaml.safe_dump(settings))
 params = load_params(Path("params.yaml"))
@@ -91,21 +84,24 @@ run_stage("pretrain", params, item="ulmfit")
 run_stage("adapt", params, item="ulmfit")
 
 # %% [markdown]
-# What adaptation is worth: the perplexity of the domain's text before and after it. And what the model writes.
+# What adaptation is worth: the perplexity of the domain's text before and after it (lower is better). It is large
+# before, because the general text has none of the domain's nouns and verbs. Then the adapted model continues a text.
 
 # %%
 pretrained, adapted = (Path("artifacts/encoder/ulmfit") / start for start in ("pretrained", "adapted"))
 before, after = (measure_file(model, Path("data/domain/texts.jsonl")).per_word for model in (pretrained, adapted))
 print(f"perplexity per word: {before:.1f} before adaptation, {after:.1f} after")
-columns, written = try_model(adapted, "the cache", length=6, count=2, sampling=Sampling(), seed=0)
-print(written)
+_, continued = try_model(adapted, "the cache", length=6, count=2, sampling=Sampling(), seed=0)
+for _, text in continued:
+    print(text)
 
 # %% [markdown]
-# A classifier that starts from it: its head on the frozen model. `fit(labelled, start=adapted)` also fine-tunes it, and
-# compares it with words alone.
+# A classifier that starts from it. `fit("data/tasks/train.jsonl", start=adapted)` also tries other ways to learn, and
+# compares them with words alone.
 
 # %%
 run_stage("examples", params, item="safety")
 written = run_stage("finetune", params, item="safety-ulmfit-adapted")
 model = load(written / "classifier")
-print(model.predict(["the query drops the table index ."]))
+predicted = model.predict(["the query drops the table index .", "the cache reads the index table ."])
+print(predicted.round(3).to_string())
