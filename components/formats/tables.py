@@ -67,15 +67,24 @@ def read_jsonl(path: Path, columns: Sequence[str], layout: Layout, reading: Read
     Raises:
         DataError: a line is not a JSON object, lacks a column, or has a value of another type.
     """
-    for number, line in lines(path, reading, encoding=layout.encoding):
+    for number, row in json_objects(path, reading, encoding=layout.encoding):
+        yield number, picked(row, columns, layout, f"{path}, line {number}")
+
+
+def json_objects(path: Path, reading: Reading, *, encoding: str = UTF8) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number, object) of a file with one JSON object per line; empty lines are skipped.
+
+    Raises:
+        DataError: a line is not a JSON object.
+    """
+    for number, line in lines(path, reading, encoding=encoding):
         if not line or line.isspace():
             continue
-        where = f"{path}, line {number}"
-        row, replaced = parse_object(line, where)
+        row, replaced = parse_object(line, f"{path}, line {number}")
         if replaced:
             reading.bad_bytes += replaced
             reading.bad_lines += 1
-        yield number, picked(row, columns, layout, where)
+        yield number, row
 
 
 def parse_object(line: str, where: str) -> tuple[dict[str, Any], int]:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from components.artifacts import digest_file, partial_path
 from components.errors import ConfigError, DataError, nearest
 from components.formats.annotations.docbin import read_docbin
-from components.formats.annotations.hub import columns, read_hub
+from components.formats.annotations.hub import column_names, read_hub
 from components.formats.annotations.records import CharSpan, PredictedRow
 from components.formats.annotations.writers import form_named
 from components.formats.detection import is_saved
@@ -124,7 +124,7 @@ def _write_texts(source: Path, path: Path, *, tagging: bool, column: str | None)
 def _input(row: Mapping[str, Any], where: str, *, tagging: bool, column: str | None) -> dict[str, Any]:
     name = column or ("words" if tagging and "text" not in row else "text")
     if name not in row:
-        raise DataError(f"{where}: no column {name!r}{nearest(name, list(row))}; name it with --column text={name}")
+        raise DataError(f"{where}: no column {name!r}{nearest(name, list(row))}; name it with --column text=COLUMN")
     value = row[name]
     if tagging and isinstance(value, list) and all(isinstance(word, str) for word in value):
         bounds, position = [], 0
@@ -148,7 +148,7 @@ def _input(row: Mapping[str, Any], where: str, *, tagging: bool, column: str | N
 def _source_rows(source: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """(location for messages, row) of an input of any form."""
     if source.is_dir() and is_saved(source):
-        names = columns(source)
+        names = column_names(source)
         for number, values in read_hub(source, names, Layout(nested=True), Reading()):
             yield f"{source}, row {number}", dict(zip(names, values, strict=True))
     elif not source.is_file():

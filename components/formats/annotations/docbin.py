@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,9 +19,12 @@ from components.errors import DataError
 from components.formats.annotations.records import LABEL, Annotated, CharSpan, PredictedRow
 from components.formats.annotations.spacy_strings import ENT_IOB, ENT_TYPE, ORTH, SYMBOLS, string_id
 from components.formats.lines import Reading
+from components.formats.words import covered
 
 VERSION: Final = "0.1"
 INSIDE, OUTSIDE, BEGIN = 1, 2, 3
+_POSITIONS: Final = {"I": INSIDE, "O": OUTSIDE, "B": BEGIN}
+_COLUMNS: Final = {"orth": ORTH, "iob": ENT_IOB, "type": ENT_TYPE}
 #: A category counts as given from this value.
 GIVEN: Final = 0.5
 
@@ -94,9 +98,6 @@ def remove_texts(path: Path, target: Path, held: Callable[[str], bool]) -> tuple
     return sum(gone), len(gone) - sum(gone)
 
 
-_COLUMNS: Final = {"orth": ORTH, "iob": ENT_IOB, "type": ENT_TYPE}
-
-
 def _content(path: Path, reading: Reading) -> Mapping[str, Any]:
     try:
         raw = path.read_bytes()
@@ -159,10 +160,11 @@ def write_docbin(path: Path, rows: Iterable[PredictedRow], *, model: str) -> Non
         lengths.append(len(bounds))
         shares = dict(row.shares) or dict.fromkeys(row.labels or (), 1.0)
         cats.append({} if row.labels is None else shares)
-        for start, end in bounds:
-            position, kind = (0, "") if row.spans is None else _position(start, end, row.spans)
+        tags = None if row.spans is None else covered(bounds, map(astuple, row.spans))[0]
+        for index, (start, end) in enumerate(bounds):
+            prefix, _, kind = tags[index].partition("-") if tags else ("", "", "")
             strings |= {row.text[start:end], kind}
-            tokens.append((string_id(row.text[start:end]), position, string_id(kind)))
+            tokens.append((string_id(row.text[start:end]), _POSITIONS.get(prefix, 0), string_id(kind)))
             spaces.append(row.text[end : end + 1] == " ")
     content = {
         "version": VERSION,
@@ -191,10 +193,3 @@ def _tokens(row: PredictedRow) -> list[tuple[int, int]]:
             found.append((start, end))
         position = end
     return found
-
-
-def _position(start: int, end: int, spans: Iterable[CharSpan]) -> tuple[int, str]:
-    for span in spans:
-        if span.start <= start and end <= span.end:
-            return (BEGIN if span.start == start else INSIDE), span.label
-    return OUTSIDE, ""

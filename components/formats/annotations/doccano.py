@@ -21,8 +21,8 @@ from components.formats.annotations.records import (
     columns_of,
     member,
 )
-from components.formats.lines import Reading, lines
-from components.formats.tables import parse_object
+from components.formats.lines import Reading
+from components.formats.tables import json_objects
 
 #: Members that hold the labels; `label`, in older exports `labels` and `annotations`.
 _LABELS = (LABEL, "labels", "cats", "annotations")
@@ -34,12 +34,8 @@ def read_doccano(path: Path, reading: Reading) -> Iterator[Annotated]:
     Raises:
         DataError: a line is not a record of doccano (file and line).
     """
-    for number, line in lines(path, reading):
-        if not line.strip():
-            continue
+    for number, row in json_objects(path, reading):
         where = f"{path}, line {number}"
-        row, replaced = parse_object(line, where)
-        reading.bad_bytes += replaced
         data = columns_of(row)
         text = row.get("text", row.get("data"))
         data.setdefault("text", text)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from components.formats.annotations.records import PredictedRow
 from components.formats.detection import INFO, INFOS, README, STATE, repository_header
 from components.formats.lines import Reading
 from components.formats.tables import TABLES, Layout, Row, picked, suffix
+from components.formats.words import covered
 
 #: Key of the metadata of Arrow and Parquet schemas.
 METADATA: Final = b"huggingface"
@@ -56,10 +57,10 @@ def tagging_columns(path: Path) -> tuple[str, str]:
     """The default columns of words and tags of a data set."""
     known = class_names(path)
     lists: list[str] = [name for name in TAGS if name in known] or sorted(map(str, known))
-    return next((name for name in WORDS if name in columns(path)), WORDS[0]), lists[0] if lists else TAGS[0]
+    return next((name for name in WORDS if name in column_names(path)), WORDS[0]), lists[0] if lists else TAGS[0]
 
 
-def columns(path: Path) -> list[str]:
+def column_names(path: Path) -> list[str]:
     """The columns of a folder of `save_to_disk`, or of an Arrow or Parquet file; empty for other files."""
     schema = _schema(path)
     return [] if schema is None else [str(name) for name in schema.names]
@@ -203,7 +204,7 @@ def write_hub(path: Path, rows: Iterable[PredictedRow], *, model: str) -> None:
     if tagged:
         tokens = [[row.text[start:end] for start, end in row.tokens] for row in entries]
         own["tokens"] = (tokens, pa.list_(pa.string()), _listed(_value("string")))
-        tags = [[numbers[_tag(bound, row)] for bound in row.tokens] for row in entries]
+        tags = [[numbers[tag] for tag in covered(row.tokens, map(astuple, row.spans or ()))[0]] for row in entries]
         own[column] = (tags, pa.list_(pa.int64()), _listed(label))
     elif single:
         # A row without input has no prediction.
@@ -249,13 +250,6 @@ def _feature(kind: pa.DataType) -> dict[str, Any] | None:
         inner = None if pa.types.is_list(kind.value_type) else _feature(kind.value_type)
         return None if inner is None else _listed(inner)
     return _value(str(kind)) if pa.types.is_primitive(kind) or pa.types.is_string(kind) else None
-
-
-def _tag(bound: tuple[int, int], row: PredictedRow) -> str:
-    for span in row.spans or ():
-        if span.start <= bound[0] and bound[1] <= span.end:
-            return f"{'B' if span.start == bound[0] else 'I'}-{span.label}"
-    return "O"
 
 
 def _yaml(name: str, feature: dict[str, Any]) -> dict[str, Any]:

@@ -22,8 +22,8 @@ from components.formats.annotations.records import (
     columns_of,
     member,
 )
-from components.formats.lines import Reading, lines
-from components.formats.tables import parse_object
+from components.formats.lines import Reading
+from components.formats.tables import json_objects
 
 _ANSWERS = ("accept", "reject", "ignore")
 
@@ -34,12 +34,8 @@ def read_prodigy(path: Path, reading: Reading) -> Iterator[Annotated]:
     Raises:
         DataError: a line is not a task of Prodigy (file and line).
     """
-    for number, line in lines(path, reading):
-        if not line.strip():
-            continue
+    for number, row in json_objects(path, reading):
         where = f"{path}, line {number}"
-        row, replaced = parse_object(line, where)
-        reading.bad_bytes += replaced
         answer = row.get("answer", "accept")
         if answer not in _ANSWERS:
             raise DataError(f"{where}: the answer is {answer!r}, expected one of {', '.join(_ANSWERS)}")
