@@ -19,7 +19,7 @@ MODEL: Final = "model.onnx"
 #: Tolerance of the comparison with the model's output.
 TOLERANCE: Final = 1e-3
 #: With more bytes of weights, they are written to a second file (size limit of a Protocol Buffers message).
-LARGEST: Final = 1 << 30
+_LARGEST: Final = 1 << 30
 
 
 class _Encoder(nn.Module):
@@ -61,17 +61,27 @@ def _lstm(
     return op.Squeeze(out_T1BH, op.Constant(value_ints=[1])), h_1BH, c_1BH
 
 
-def lstm_translation() -> dict[Any, Any]:
-    """The translation of torch's LSTM, for its exporter."""
-    return {torch.ops.aten.lstm.input: _lstm}
+def export_graph(
+    path: Path,
+    graph: nn.Module,
+    encoder: LanguageModel,
+    *,
+    outputs: Sequence[str],
+    segments: bool = False,
+    instead: str = "",
+) -> None:
+    """Write a module as an ONNX graph with a dynamic batch size and length.
 
+    Inputs: `tokens` (batch, length) int64 with special pieces, padded with 0; `lengths` (batch,) int64; with `segments`
+    also `segments` (batch, length) int64.
 
-def write_onnx(path: Path, model: LanguageModel) -> list[str]:
-    """Write `hidden_states` and `summary` as a graph; returns log lines.
-
-    Inputs: `tokens` (batch, length) int64 with special pieces, padded with 0, and `lengths` (batch,) int64. Outputs:
-    `summary` (batch, width), and `layer_0` (the embeddings) .. `layer_L` (batch, length, width). Batch and length are
-    dynamic.
+    Args:
+        path: of the file.
+        graph: the module; its arguments are the inputs.
+        encoder: the encoder within it.
+        outputs: names of its outputs.
+        segments: whether it reads segments.
+        instead: end of the message if ONNX cannot express the computation.
 
     Raises:
         ConfigError: the required packages are missing, or ONNX cannot express the computation.
@@ -82,33 +92,49 @@ def write_onnx(path: Path, model: LanguageModel) -> list[str]:
         raise ConfigError(
             "export to ONNX needs the packages onnx and onnxscript: pip install onnx onnxscript"
         ) from error
-    layers = len(model.layer_groups())
     # Sizes that are unlikely to equal another dimension, so that the exporter does not treat them as constants.
     tokens = torch.full((3, 7), FIRST_ORDINARY).masked_fill(torch.arange(7) >= torch.tensor([[7], [5], [6]]), 0)
     tokens[:, 0] = END
-    inputs = (tokens, torch.tensor([7, 5, 6]))
-    batch, length = torch.export.Dim("batch"), torch.export.Dim("length", max=model.max_tokens)
-    size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    inputs: dict[str, Tensor] = {"tokens": tokens, "lengths": torch.tensor([7, 5, 6])}
+    batch, length = torch.export.Dim("batch"), torch.export.Dim("length", max=encoder.max_tokens)
+    shapes: dict[str, Any] = {"tokens": {0: batch, 1: length}, "lengths": {0: batch}}
+    if segments:
+        inputs["segments"] = torch.zeros_like(tokens)
+        inputs["segments"][:, 4:] = 1
+        shapes["segments"] = {0: batch, 1: length}
+    size = sum(parameter.numel() * parameter.element_size() for parameter in graph.parameters())
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.onnx.export(
-                _Encoder(model.eval()),
-                inputs,
+                graph.eval(),
+                tuple(inputs.values()),
                 path,
-                input_names=["tokens", "lengths"],
-                output_names=["summary", *(f"layer_{layer}" for layer in range(layers))],
-                dynamic_shapes={"tokens": {0: batch, 1: length}, "lengths": {0: batch}},
-                custom_translation_table=lstm_translation(),
+                input_names=list(inputs),
+                output_names=outputs,
+                dynamic_shapes=shapes,
+                custom_translation_table={torch.ops.aten.lstm.input: _lstm},
                 dynamo=True,
-                external_data=size > LARGEST,
+                external_data=size > _LARGEST,
                 verbose=False,
             )
     except (torch.onnx.errors.OnnxExporterError, RuntimeError) as error:
         raise ConfigError(
-            f"{type(model).__name__} cannot be exported to ONNX: torch's exporter does not support its data-dependent "
-            f"computation ({type(error.__cause__ or error).__name__})"
+            f"{type(encoder).__name__} cannot be exported to ONNX: torch's exporter does not support its "
+            f"data-dependent computation ({type(error.__cause__ or error).__name__}){instead}"
         ) from error
+
+
+def write_onnx(path: Path, model: LanguageModel) -> list[str]:
+    """Write `hidden_states` and `summary` as a graph; returns log lines.
+
+    Outputs: `summary` (batch, width), and `layer_0` (the embeddings) .. `layer_L` (batch, length, width).
+
+    Raises:
+        ConfigError: the required packages are missing, or ONNX cannot express the computation.
+    """
+    layers = len(model.layer_groups())
+    export_graph(path, _Encoder(model), model, outputs=["summary", *(f"layer_{layer}" for layer in range(layers))])
     if not _agrees(path, model):
         raise ConfigError(
             f"{type(model).__name__} cannot be exported to ONNX: the exported graph has a fixed batch size or length"

@@ -6,17 +6,15 @@ import warnings
 from pathlib import Path
 from typing import Any, Final
 
-import torch
 from torch import Tensor, nn
 
 from components.errors import ConfigError
-from components.interchange.onnx import LARGEST, lstm_translation
+from components.interchange.onnx import export_graph
 from components.task_models.base import most_pieces
 from components.task_models.classifier import TextClassifier
 from components.task_models.inputs import reads_apart
 from components.task_models.model import TaskModel
 from components.task_models.regression import RegressionHead
-from components.tokenization.special import END, FIRST_ORDINARY
 
 MODEL: Final = "model.onnx"
 INT8: Final = "model.int8.onnx"
@@ -61,55 +59,20 @@ def refuse(classifier: TextClassifier) -> None:
 
 
 def write_task_graph(path: Path, classifier: TextClassifier) -> None:
-    """Write the graph: `tokens` (batch, length) int64 with special pieces, padded with 0, `lengths` (batch,) int64, for
-    pairs `segments` (batch, length) int64 -> `outputs` (batch, labels), float32. Batch and length are dynamic.
+    """Write the graph: the inputs of `export_graph`, for pairs with segments -> `outputs` (batch, labels), float32.
 
     Raises:
         ConfigError: the required packages are missing, or ONNX cannot express the computation.
     """
     refuse(classifier)
-    try:
-        import onnxscript  # noqa: F401  (required by torch's exporter)
-    except ImportError as error:
-        raise ConfigError(
-            "export to ONNX needs the packages onnx and onnxscript: pip install onnx onnxscript"
-        ) from error
-    model = classifier.model.eval()
-    # Sizes that are unlikely to equal another dimension, so that the exporter does not treat them as constants.
-    tokens = torch.full((3, 7), FIRST_ORDINARY).masked_fill(torch.arange(7) >= torch.tensor([[7], [5], [6]]), 0)
-    tokens[:, 0] = END
-    inputs: dict[str, Tensor] = {"tokens": tokens, "lengths": torch.tensor([7, 5, 6])}
-    batch, length = torch.export.Dim("batch"), torch.export.Dim("length", max=_longest(classifier))
-    shapes: dict[str, Any] = {"tokens": {0: batch, 1: length}, "lengths": {0: batch}}
-    if classifier.kind in PAIRS:
-        inputs["segments"] = torch.zeros_like(tokens)
-        inputs["segments"][:, 4:] = 1
-        shapes["segments"] = {0: batch, 1: length}
-    size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            torch.onnx.export(
-                _Graph(model, classifier.kind).eval(),
-                tuple(inputs.values()),
-                path,
-                input_names=list(inputs),
-                output_names=["outputs"],
-                dynamic_shapes=shapes,
-                custom_translation_table=lstm_translation(),
-                dynamo=True,
-                external_data=size > LARGEST,
-                verbose=False,
-            )
-    except (torch.onnx.errors.OnnxExporterError, RuntimeError) as error:
-        raise ConfigError(
-            f"{type(model.encoder).__name__} cannot be exported to ONNX: torch's exporter does not support its "
-            f"data-dependent computation ({type(error.__cause__ or error).__name__}); `--format container` serves it"
-        ) from error
-
-
-def _longest(classifier: TextClassifier) -> int | None:
-    return classifier.model.encoder.max_tokens
+    export_graph(
+        path,
+        _Graph(classifier.model, classifier.kind),
+        classifier.model.encoder,
+        outputs=["outputs"],
+        segments=classifier.kind in PAIRS,
+        instead="; `--format container` serves it",
+    )
 
 
 def write_int8(source: Path, target: Path) -> None:
