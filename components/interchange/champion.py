@@ -100,11 +100,12 @@ def export_classifier(source: Source, *, output: Path, form: str, int8: bool = F
             card.usage = _USAGE
             card.lines += _measured(draft.path, source, config["kind"], labels, int8=False)
         elif form == "huggingface":
-            from components.interchange.pipelines import write_pipeline
+            from components.interchange.pipelines import MODULE, TRUST, write_pipeline
 
             notes, card.usage = write_pipeline(
                 draft.path, load_classifier(source.directory), family=family_of(source.directory / ENCODER)
             )
+            card.lines += [TRUST] * (draft.path / MODULE).exists()
         else:
             notes = _graph(draft.path, source.directory, load_classifier(source.directory), int8=int8)
             card.usage = _USAGE

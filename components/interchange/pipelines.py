@@ -1,8 +1,10 @@
 """Task models as folders that `transformers.pipeline` loads.
 
 The classes of transformers read the last layer; for text classification, with a non-linear layer between the first
-piece and the output. That layer is made the identity: tanh(e x) / e for a small e, gelu(x + c) - c for a large c. Heads
-on other layers or poolings come with a module of their own in the folder (`exported/modeling_headstart.py`).
+piece and the output. The weights of that layer are chosen so that it changes nothing: tanh(e x) / e for a small e, and
+gelu(x + c) - c for a large c. transformers has no class for heads on other layers or poolings. For these the folder
+also contains Python code (`exported/modeling_headstart.py`), which a user runs by loading the folder with
+`trust_remote_code=True`.
 
 Shapes: F features, C outputs.
 """
@@ -28,6 +30,12 @@ from components.task_models.inputs import reads_apart
 from components.task_models.regression import RegressionHead
 
 MODULE: Final = "modeling_headstart.py"
+#: Line of the model card of a folder with this module.
+TRUST: Final = (
+    f"this folder contains Python code, {MODULE}, because transformers has no class for the layers, the pooling or the "
+    "head of this model; `trust_remote_code=True` runs that code with the rights of the user: read it first, and set "
+    "this only for a folder whose origin you trust"
+)
 #: Family -> prefix of the encoder's tensors, prefix of the class names, summary of a text.
 BASES: Final = {
     "bert": ("bert.", "Bert", "first"),

@@ -1,6 +1,7 @@
-"""A text classifier whose head reads several layers or a pooling that transformers' own classes lack.
+"""A text classifier whose layers, pooling or head no class of transformers has.
 
-`transformers.pipeline("text-classification", FOLDER, trust_remote_code=True)` loads this file from the folder.
+`transformers.pipeline("text-classification", FOLDER, trust_remote_code=True)` runs this file, with the rights of the
+user. It computes the model and reads no other file. Set `trust_remote_code` only for a folder whose origin you trust.
 """
 
 from __future__ import annotations

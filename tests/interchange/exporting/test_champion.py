@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import socket
@@ -209,6 +210,8 @@ def test_a_text_pipeline_predicts_as_the_model(
     model = save(family, kind, **settings)
     output, notes = export(model, "huggingface")
     assert notes[0].startswith("Headstart") == own == (output / "modeling_headstart.py").exists()
+    card = (output / "README.md").read_text()
+    assert ("`trust_remote_code=True` runs that code" in card) == own == ("trust_remote_code=True)" in card)
     run = pipeline("text-classification", str(output), trust_remote_code=own, top_k=None)
     classifier = load_classifier(model)
     given: list[Any] = (
@@ -327,3 +330,12 @@ def test_the_container_serves_the_model(tmp_path: Path) -> None:
     finally:
         server.terminate()
         server.wait()
+
+
+def test_no_module_runs_code_of_foreign_folders() -> None:
+    root = Path(__file__).parents[3]
+    for package in ("benchmarks", "components", "flows", "headstart"):
+        for path in (root / package).rglob("*.py"):
+            if "trust_remote_code" in (text := path.read_text(encoding="utf-8")):
+                calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.keyword)]
+                assert all(node.arg != "trust_remote_code" for node in calls), path
