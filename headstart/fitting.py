@@ -77,7 +77,7 @@ def fit(
         minutes: limit of the encoder's training; None: no limit. The time is computed from a nominal speed instead of
             measured, so that the result does not depend on the machine's load.
         folds: of the cross-validation by which everything is chosen; no further labels are needed.
-        language: code, such as `th`; None: by the script.
+        language: code, such as `th`; None: guessed from the texts.
         seed: of training and of the folds.
         folder: where intermediate results are kept; a repeated call continues an interrupted one. None: a temporary
             folder.

@@ -14,11 +14,12 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from components.settings.tasks import SPLITS
+
 FOLDER: Final = "imports"
 _ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 #: Protocols without folders: the files of a task are imported one by one.
 _FILES_ONLY: Final = ("http", "https")
-SPLITS: Final = ("train", "dev", "test")
 
 
 @dataclass(frozen=True, order=True)
