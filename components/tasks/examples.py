@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,6 +48,8 @@ SCHEMA = pa.schema(
 )
 #: Further columns of sentences with documents: number of the document, and of the sentence in it.
 PLACES = pa.schema([("document", pa.int64()), ("place", pa.int64())])
+#: Whole splits that `read_split` keeps: those of one task.
+KEPT_SPLITS = 3
 _DOCUMENTS = pa.schema([("sentences", pa.list_(pa.list_(pa.string())))])
 
 
@@ -218,18 +221,32 @@ def read_facts(directory: Path) -> TaskFacts:
 
 
 def read_split(directory: Path, split: str, *, rows: np.ndarray | None = None) -> Split:
-    """A split, or the rows with the given indices, in this order.
+    """A split, or the rows with the given indices, in this order. A whole split must not be changed: the last ones are
+    kept in memory, because a fine-tuning stage reads them for every run and fold.
 
     Raises:
         ArtifactError: the file cannot be read.
     """
     path = directory / f"{split}.parquet"
+    if rows is not None or not path.is_file():
+        return _read_split(path, rows)
+    state = path.stat()
+    return _read_whole(path.absolute(), state.st_mtime_ns, state.st_ino)
+
+
+@lru_cache(maxsize=KEPT_SPLITS)
+def _read_whole(path: Path, changed: int, file: int) -> Split:
+    """`_read_split` of all rows; `changed` and `file` differ after the file was written again."""
+    return _read_split(path, None)
+
+
+def _read_split(path: Path, rows: np.ndarray | None) -> Split:
     table = read_columns(path, _columns(path), stage="examples")
     if rows is not None:
         table = table.take(pa.array(rows))
     fields_of = [tuple(parts) for parts in table.column("fields").to_pylist()]
     if "document" in table.column_names:
-        fields_of = _in_documents(table, fields_of, directory / f"documents-{split}.parquet")
+        fields_of = _in_documents(table, fields_of, path.with_name(f"documents-{path.name}"))
     return Split(
         fields_of,
         vectors(table.column("target")),
