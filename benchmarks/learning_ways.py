@@ -26,13 +26,13 @@ from typing import Any
 
 import numpy as np
 import yaml
-from scipy import stats
 
 from components.training import threads
 
 threads.prepare()
 
-from components.finetuning.stage import FinetuneJob, finetune  # noqa: E402 (after the thread settings)
+from components.evaluation.intervals import interval  # noqa: E402 (after the thread settings)
+from components.finetuning.stage import FinetuneJob, finetune  # noqa: E402
 from components.models.encoder import family_of  # noqa: E402
 from components.reporting.recording import add_record_option, record  # noqa: E402
 from components.reporting.results import Column  # noqa: E402
@@ -47,6 +47,8 @@ from components.unlabelled.stage import UnlabelledJob, unlabelled  # noqa: E402
 
 #: Maximum number of rows of dev, and of train, from which the training rows are sampled.
 DEV, POOL = 500, 5000
+#: Of the intervals of gains.
+CONFIDENCE = 0.95
 #: Settings of all ways: few steps, because a measurement takes five draws of each way.
 COMMON: dict[str, Any] = {
     "layers": "last",
@@ -110,8 +112,11 @@ def rows_of(folder: Path, split: str) -> Iterator[Row]:
 def make_examples(
     folder: Path, *, name: str, budgets: list[int], draws: int, dev: int, scratch: Path, selection: str = "dev"
 ) -> Path:
-    """The output directory of the stage `examples` for a data set, with at most `dev` rows of dev, and with one row of
-    train per label in place of test, which is not scored."""
+    """The output directory of the stage `examples` for a data set, with at most `dev` rows of dev.
+
+    The data set's own test rows are never read. The test split of the output holds one row of train per label, whose
+    score is not reported; with selection `budget` it holds the rows of dev, which no choice uses then.
+    """
     seen: set[Row] = set()
     files: dict[str, list[Row]] = {}
     for split, most in (("dev", dev), ("train", POOL)):
@@ -119,7 +124,6 @@ def make_examples(
         order = counter_rng(0, "rows", split).permutation(len(found))[:most]
         files[split] = [found[index] for index in np.sort(order)]
         seen |= {row[:-1] for row in files[split]}
-    # As if it were test: with selection: budget, the rows that are scored.
     files["test"] = files["dev"] if selection == "budget" else list({row[-1]: row for row in files["train"]}.values())
     files["train"] = [row for row in files["train"] if row not in files["test"]]
     source = scratch / f"{name}-data"
@@ -212,13 +216,11 @@ def scored(records: list[dict[str, Any]], budget: int) -> dict[int, float]:
 
 
 def compared(own: Mapping[int, float], first: Mapping[int, float], seconds: float) -> dict[str, list[float]]:
-    """Mean over draws, and the mean gain over the first way with its 95% interval (Student's t, paired draws)."""
-    gains = np.asarray([own[draw] - first[draw] for draw in own])
-    half = float(stats.t.ppf(0.975, len(gains) - 1) * gains.std(ddof=1) / len(gains) ** 0.5) if len(gains) > 1 else 0.0
-    gain = float(gains.mean())
+    """Mean over draws, and the mean gain over the first way on the same draws, with its interval."""
+    gain = interval(np.asarray([own[draw] - first[draw] for draw in own]), confidence=CONFIDENCE)
     return {
         "score": [float(np.mean(list(own.values())))],
-        "gain": [gain, gain - half, gain + half],
+        "gain": [gain.mean, gain.low, gain.high],
         "seconds": [seconds],
     }
 
@@ -277,7 +279,7 @@ def _record(arguments: argparse.Namespace, found: Mapping[str, Mapping[str, list
             title=f"Macro F1 on at most {arguments.dev} rows of dev that no choice has used, mean over draws",
             seeds=list(range(arguments.draws)),
             selection="dev",
-            confidence=0.95,
+            confidence=CONFIDENCE,
             row_title="data set, labels per class, way to learn",
             columns=[
                 Column(name="score", title="macro F1"),
@@ -285,7 +287,7 @@ def _record(arguments: argparse.Namespace, found: Mapping[str, Mapping[str, list
                 Column(name="seconds", title="seconds a run", format=".1f"),
             ],
             values=found,
-            notes="Gains are paired by draw, with 95% intervals.",
+            notes=f"Gains are paired by draw, with intervals of {CONFIDENCE:.0%}.",
         )
         return
     record(
