@@ -82,7 +82,8 @@ class RunSpec:
         unlabelled: output directory of the stage `unlabelled`; None if the settings use no text without labels.
         code: digest of the code and libraries that the run can reach.
         distillation: of a run with method `distil`.
-        labels: texts that the finished run labels, for students; it then predicts nothing else. None: no such texts.
+        labels: texts that the finished run labels for students, in place of the rows of dev and test; None: the run
+            labels no texts.
     """
 
     examples: Path

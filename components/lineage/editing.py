@@ -316,8 +316,8 @@ def _edit_parquet(path: Path, texts: Texts) -> int:
 
 
 def _edit_arrow(path: Path, texts: Texts) -> int:
-    """Rows of an Arrow stream, as data sets of Hugging Face are saved; a file without rows stays, because a list names
-    it."""
+    """Rows of an Arrow stream, in which Hugging Face saves data sets. A file that has no row left is kept, because the
+    data set's list of files names it."""
     removed = 0
     with partial_path(path) as partial:
         with (

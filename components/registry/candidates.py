@@ -70,8 +70,8 @@ class Candidate:
 
     @property
     def parent(self) -> Key | None:
-        """Key of the model that this one was initialised from or, first of all, computed from; None for random
-        weights."""
+        """Key of the model that this one was initialised from; of an encoder that is computed from others, of the first
+        of them. None for random weights."""
         if self.computed_from:
             return (self.computed_from[0], self.start, None)
         if self.is_words:
