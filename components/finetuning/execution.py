@@ -114,10 +114,10 @@ def train_all(
             selection=selection,
             cluster=cluster,
         )
-        for run, candidate in zip(tried, found, strict=True):
-            candidates[run].append(candidate)
         done = dict(zip(tried, found, strict=True))
         for run, cost in enumerate(costs):
+            if run in done:
+                candidates[run].append(done[run])
             attempts[run].append(done[run].attempt(way, cost) if run in done else Attempt(way, cost))
     chosen = list(map(_best, candidates))
     last = [final(one.spec, one.selections) if one.selections else one.spec for one in chosen]

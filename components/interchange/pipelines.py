@@ -25,8 +25,9 @@ from components.interchange.huggingface import CONVERTERS
 from components.interchange.tokenizer_json import write_tokenizer
 from components.models.encoder import CONFIG, WEIGHTS
 from components.task_models.classifier import TextClassifier
-from components.task_models.heads import BatchNorm, FixedNorm, TextHead
+from components.task_models.heads import TextHead
 from components.task_models.inputs import reads_apart
+from components.task_models.norms import BatchNorm, FixedNorm
 from components.task_models.regression import RegressionHead
 
 MODULE: Final = "modeling_headstart.py"

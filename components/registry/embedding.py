@@ -9,9 +9,9 @@ from torch import Tensor
 from components.models.base import Batch
 from components.models.encoder import Encoder
 from components.task_models.base import Encoded
-from components.task_models.heads import masked_mean
 from components.task_models.inputs import encode_texts
 from components.task_models.model import run_over
+from components.task_models.pooling import masked_mean
 
 
 def embed(encoder: Encoder, texts: Sequence[str | None], *, max_length: int = 256) -> list[list[float] | None]:

@@ -18,9 +18,9 @@ from components.models.base import Batch
 from components.models.encoder import Encoder
 from components.settings.finetune import FinetuneSettings
 from components.studies.outputs import Outputs
-from components.task_models.heads import lead_mean, masked_mean
 from components.task_models.kinds import find_task
 from components.task_models.model import run_over
+from components.task_models.pooling import lead_mean, masked_mean
 from components.tasks.budgets import ALL, sample_rows
 from components.tasks.data import Answer, Split
 from components.tasks.examples import TaskFacts, read_facts, read_split, strata_of

@@ -36,7 +36,7 @@ from components.studies import curves
 from components.studies.base import Study
 from components.studies.frozen import Labelled, Pooling, answers_of, layer_vectors, numbers_of
 from components.studies.outputs import Outputs
-from components.task_models.heads import Features
+from components.task_models.pooling import Features
 from components.tasks.kinds import scoring_for
 
 #: Rows of the table -> dev F1 of BERT-base on CoNLL-2003 in the paper.

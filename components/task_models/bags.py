@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from components.models.static import StaticVectors
-from components.task_models.heads import Pooling
 from components.task_models.model import TaskModel
+from components.task_models.pooling import Pooling
 
 
 def suits(model: TaskModel) -> bool:
@@ -28,12 +28,12 @@ def suits(model: TaskModel) -> bool:
 
 
 def pooled(encoder: StaticVectors, sequences: Sequence[NDArray[np.integer[Any]]], *, pooling: Pooling) -> Tensor:
-    """(S, F) float32: the features of `heads.Features.pooled` up to rounding.
+    """(S, F) float32: the features of `pooling.Features.pooled` up to rounding.
 
     Args:
         encoder: the word vectors.
         sequences: S arrays of at least one piece.
-        pooling: as in `heads.Features`; `summary` is the mean, as in `StaticVectors`.
+        pooling: as in `pooling.Features`; `summary` is the mean, as in `StaticVectors`.
     """
     lengths_S = torch.from_numpy(np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences)))
     begins_S = lengths_S.cumsum(0) - lengths_S

@@ -20,8 +20,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from components.task_models.heads import mask, masked_max, masked_mean
 from components.task_models.norms import BatchNorm
+from components.task_models.pooling import mask, masked_max, masked_mean
 from components.task_models.taggers import BiLSTM
 
 #: Number of linear functions of which a maxout layer takes the maximum.

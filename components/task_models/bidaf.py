@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from components.models.base import Batch
 from components.settings.finetune import FinetuneSettings
-from components.task_models.heads import mask
+from components.task_models.pooling import mask
 from components.task_models.span_head import NEVER, Answering
 from components.task_models.taggers import BiLSTM
 

@@ -16,7 +16,8 @@ from components.models.base import Batch, Carry, LanguageModel, Losses
 from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Encoded, Task, refuse_settings
 from components.task_models.contrast import contrast
-from components.task_models.heads import Features, LabelHead, TextHead
+from components.task_models.heads import LabelHead, TextHead
+from components.task_models.pooling import Features
 from components.task_models.readers import ReadingHead, reading_head
 from components.task_models.regularisation import Mixout
 from components.task_models.sampler import collate, longest, pad, sequences

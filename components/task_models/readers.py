@@ -22,18 +22,10 @@ from components.models.base import Batch
 from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Combine
 from components.task_models.biattentive import Biattention, Maxout
-from components.task_models.heads import (
-    Head,
-    ImitatingHead,
-    LabelHead,
-    TextHead,
-    lead_mean,
-    mask,
-    masked_max,
-    masked_mean,
-)
+from components.task_models.heads import Head, ImitatingHead, LabelHead, TextHead
 from components.task_models.inputs import compared, likened
 from components.task_models.norms import FixedNorm
+from components.task_models.pooling import lead_mean, mask, masked_max, masked_mean
 from components.task_models.taggers import BiLSTM
 
 

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from components.models.base import Batch
 from components.task_models.base import Encoded
-from components.task_models.heads import mask
 from components.task_models.model import TaskModel
 from components.task_models.norms import FixedNorm
+from components.task_models.pooling import mask
 from components.tokenization.special import UNK
 
 #: Number of features F -> (F, S) random numbers.

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from components.models.base import Batch
 from components.models.layers.fixed_shapes import is_fixed
 from components.settings.finetune import FinetuneSettings
-from components.task_models.heads import CalibratedHead, mask
+from components.task_models.heads import CalibratedHead
+from components.task_models.pooling import mask
 
 if TYPE_CHECKING:
     # Imported for type checkers only.

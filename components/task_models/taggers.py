@@ -18,7 +18,8 @@ from components.models.layers.directions import joined, turn, turned
 from components.models.layers.fixed_shapes import is_fixed
 from components.models.layers.lstm import LSTM
 from components.settings.finetune import FinetuneSettings
-from components.task_models.heads import ImitatingHead, divergence_at, mask
+from components.task_models.heads import ImitatingHead, divergence_at
+from components.task_models.pooling import mask
 from components.task_models.tag_constraints import legal_transitions
 
 

@@ -14,9 +14,9 @@ from components.task_models.bags import pooled, suits
 from components.task_models.base import Encoded
 from components.task_models.classifier import TextClassifier
 from components.task_models.fixed_batches import FixedBatches
-from components.task_models.heads import Pooling
 from components.task_models.kinds import find_task
 from components.task_models.model import TaskModel
+from components.task_models.pooling import Pooling
 from components.task_models.sampler import collate
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES
