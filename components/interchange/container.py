@@ -5,14 +5,14 @@ The image is built as infra/images/headstart.Dockerfile is. It needs no registry
 
 from __future__ import annotations
 
-import importlib.metadata
 import shutil
 from pathlib import Path
 from typing import Final
 
+from components.resources import FILES, LOCK
+
 PACKAGE: Final = Path(__file__).resolve().parents[1]
 MODEL: Final = "model"
-LOCK: Final = "requirements.lock"
 DOCKERFILE: Final = "Dockerfile"
 IGNORED: Final = ".dockerignore"
 SERVED_IMAGE: Final = """\
@@ -54,19 +54,7 @@ def write_context(directory: Path, model: Path) -> list[str]:
     """
     (directory / DOCKERFILE).write_text(SERVED_IMAGE, encoding="utf-8")
     (directory / IGNORED).write_text("**/__pycache__\nREADME.md\nmanifest.json\n!model/**\n", encoding="utf-8")
-    (directory / LOCK).write_text(_lock(), encoding="utf-8")
+    shutil.copyfile(FILES / LOCK, directory / LOCK)
     shutil.copytree(PACKAGE, directory / PACKAGE.name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(model, directory / MODEL)
     return [f"{DOCKERFILE}, {LOCK}, {PACKAGE.name}/, {MODEL}/: the context of an image that serves on port 8000"]
-
-
-def _lock() -> str:
-    """The lock of the repository; of an installed package, the versions of all installed packages."""
-    lock = PACKAGE.parent / LOCK
-    if lock.is_file():
-        return lock.read_text(encoding="utf-8")
-    found = {distribution.name.lower(): distribution for distribution in importlib.metadata.distributions()}
-    lines = (
-        f"{one.name}=={one.version.partition('+')[0]}" for name, one in sorted(found.items()) if name != "headstart"
-    )
-    return "".join(f"{line}\n" for line in lines)
