@@ -89,9 +89,9 @@ def lock_stages(project: Path, *, out: Path) -> dict[str, Any]:
 def as_read(name: str, stage: dict[str, Any], project: Path) -> dict[str, Any]:
     """A stage of a lock without dependencies that it has not read.
 
-    `unlabelled` and `distil-texts` depend on the corpus of the domain in any case, because DVC's dependencies cannot
-    depend on settings, and `teach` on all that a system has learned from, which may be no teacher. Their manifests name
-    what they have read.
+    DVC's dependencies cannot depend on settings, so a stage declares everything that some settings make it read:
+    `unlabelled` and `distil-texts` the corpus of the domain, `teach` and `teach-words` all that a system learns from,
+    even if the system is no teacher. The manifest of their output says what was read.
 
     Args:
         name: of the stage.

@@ -1,6 +1,7 @@
-"""Formats that the suffix of a file does not tell: exports of annotation tools, and data sets of Hugging Face.
+"""Formats that are recognised by content: exports of annotation tools, and data sets of Hugging Face.
 
-Only what is unambiguous is recognised; other files have the format of their suffix. Free of pyarrow.
+They share suffixes with ordinary tables. If the content is ambiguous, the suffix decides. This module does not import
+pyarrow, which takes long to load.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def detected(path: Path, *, kind: str) -> Detected | None:
 
     Args:
         path: of the file; it need not exist.
-        kind: of the task; a list of labels is doccano's in classification, and an ordinary value in multilabel.
+        kind: of the task. A list of labels is a sign of doccano in classification, but not in multilabel.
     """
     if path.is_dir():
         return "datasets" if is_saved(path) or holds_tables(path) else None

@@ -67,9 +67,9 @@ def export_classifier(source: Source, *, output: Path, form: str, int8: bool = F
     Args:
         source: the model.
         output: directory to write.
-        form: `onnx`: graph, tokenizer.json, labels, and estimator.py that runs them; `sklearn`: the same for a language
-            model, a Pipeline for a model of words; `huggingface`: a folder that `transformers.pipeline` loads;
-            `container`: the context of an image that serves the model.
+        form: `onnx`: graph, tokenizer.json and labels, and estimator.py, which runs them. `sklearn`: a Pipeline of a
+            model of words; the same as `onnx` of a language model. `huggingface`: a folder that
+            `transformers.pipeline` loads. `container`: the context of an image that serves the model.
         int8: whether the graph is also written with 8-bit matrices, and the loss measured.
 
     Raises:

@@ -40,10 +40,11 @@ REASONS: Final = {
 
 
 def read_annotated(path: Path, columns: Sequence[str], layout: Layout, reading: Reading, *, form: str) -> Iterator[Row]:
-    """Rows of an export. A column is the name of a control, `label` for the only control, or a column of the texts.
+    """Rows of an export.
 
-    A value of a control is a label, a list of labels if `layout.nested`, or a number. Records without annotation of a
-    requested control are left out and counted.
+    A column is one of the texts', or a control: its name, or `label` if there is only one. The value of a control is a
+    label, with `layout.nested` a list of labels, or a number. A record that lacks a requested control is left out and
+    counted.
 
     Raises:
         DataError: as the readers; a column occurs in no record; a text has several labels and `layout.nested` is not
