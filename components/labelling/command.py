@@ -49,7 +49,9 @@ def suggest(
     yield f"{found.candidates:,} texts from {found.source}; {found.left_out:,} more have labels or are held out"
     yield f"chosen by {'uncertainty and diversity' if warm else 'typicality'} ({found.model})"
     if len(found.suggestions) < count:
-        yield f"only {len(found.suggestions)} of {count} texts: all others are near copies of these"
+        others = found.candidates - len(found.suggestions)
+        why = f"the {others:,} others are near copies of these" if others else "there are no others"
+        yield f"only {len(found.suggestions)} of {count} texts: {why}"
     labels = ", ".join(found.labels[:20]) + (" ..." if len(found.labels) > 20 else "")
     yield f"labels: {labels or 'none yet; new ones need --new-labels'}"
     yield f"{output}: {len(found.suggestions)} texts; fill in the labels, then run `headstart label {output.name}`"

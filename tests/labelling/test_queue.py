@@ -158,6 +158,7 @@ def test_the_command_takes_a_file_of_texts(project: Project) -> None:
     Path("new.txt").write_text("\n".join(texts))
     done = CliRunner().invoke(cli.app, ["suggest", "new.txt", "--output", "chosen.csv"], catch_exceptions=False)
     assert done.exit_code == 0, done.output
+    assert "only 2 of 50 texts: there are no others" in done.output
     with Path("chosen.csv").open(encoding="utf-8-sig", newline="") as file:
         assert {row["text"] for row in csv.DictReader(file)} == texts
 
