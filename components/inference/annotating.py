@@ -7,9 +7,11 @@ by several processes and resumed after a kill; then the predictions are written 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +34,7 @@ from components.tasks.words import words_of
 
 #: Kinds whose predictions the tools can show.
 KINDS: Final = ("classification", "multilabel", "tagging")
-_ROW, _TEXT, _BOUNDS = "_row", "_text", "_bounds"
+_ROW, _TEXT, _BOUNDS, _WHERE = "_row", "_text", "_bounds", "_where"
 
 
 def predict_annotations(
@@ -78,18 +80,23 @@ def predict_annotations(
     with write_errors(output):
         output.parent.mkdir(parents=True, exist_ok=True)
     _write_texts(source, texts, tagging=kind == "tagging", column=_column(kind, columns))
-    done = predict_parts(
-        texts,
-        output=predicted,
-        load=load,
-        kind=kind,
-        identity=identity,
-        cluster=cluster,
-        workers=workers,
-        rejects=rejects,
-        started=started,
-        every_output=True,
-    )
+    try:
+        done = predict_parts(
+            texts,
+            output=predicted,
+            load=load,
+            kind=kind,
+            identity=identity,
+            cluster=cluster,
+            workers=workers,
+            rejects=rejects,
+            started=started,
+            every_output=True,
+        )
+    except DataError as error:
+        raise _located(error, texts, source) from error
+    if rejects is not None and rejects.exists():
+        _restore_rejects(rejects, texts, source)
     with write_errors(output):
         with partial_path(output, folder=not found.suffix) as partial:
             found.write(partial, _rows(predicted), model=model)
@@ -116,7 +123,8 @@ def _write_texts(source: Path, path: Path, *, tagging: bool, column: str | None)
     with write_errors(path), partial_path(path) as partial:
         with partial.open("w", encoding="utf-8") as file:
             for where, row in _source_rows(source):
-                file.write(json.dumps(_input(row, where, tagging=tagging, column=column), default=str) + "\n")
+                line = _input(row, where, tagging=tagging, column=column) | {_WHERE: where}
+                file.write(json.dumps(line, default=str) + "\n")
         if not path.exists() or digest_file(path) != digest_file(partial):
             partial.replace(path)
 
@@ -168,6 +176,31 @@ def _source_rows(source: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     else:
         known = ", ".join((*READERS, ".json", ".spacy"))
         raise DataError(f"{source}: unknown format {source.suffix or '(no suffix)'!r}; known: {known}")
+
+
+def _located(error: DataError, texts: Path, source: Path) -> DataError:
+    """An error about the file of texts as one about the input, which is the file that a person knows."""
+    message, where = str(error), ""
+    if found := re.search(rf"{re.escape(str(texts))}, line (\d+)", message):
+        with texts.open(encoding="utf-8") as file:
+            where = json.loads(next(islice(file, int(found.group(1)) - 1, None)))[_WHERE]
+    return DataError(_about_source(message, where, texts, source))
+
+
+def _about_source(message: str, where: str, texts: Path, source: Path) -> str:
+    position = rf"{re.escape(str(texts))}(, line \d+)?"
+    return re.sub(position, lambda match: where if match[1] else str(source), message)
+
+
+def _restore_rejects(path: Path, texts: Path, source: Path) -> None:
+    """Replace rejected rows of the file of texts by those of the input."""
+    with write_errors(path), partial_path(path) as partial:
+        with path.open(encoding="utf-8") as file, partial.open("w", encoding="utf-8") as restored:
+            for line in file:
+                bad = json.loads(line)
+                reason = _about_source(bad["reason"], bad["row"][_WHERE], texts, source)
+                restored.write(json.dumps({"reason": reason, "row": bad["row"][_ROW]}, ensure_ascii=False) + "\n")
+        partial.replace(path)
 
 
 def _rows(path: Path) -> Iterator[PredictedRow]:

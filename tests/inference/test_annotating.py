@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -103,3 +104,19 @@ def test_what_a_form_cannot_express(tmp_path: Path) -> None:
         predict(tmp_path / "a.jsonl", tmp_path / "b.jsonl", "doccano", columns={"text": "body"})
     with pytest.raises(DataError, match=r"a\.jsonl: is the input"):
         predict(tmp_path / "a.jsonl", tmp_path / "a.jsonl", "doccano")
+
+
+def test_bad_rows_are_those_of_the_input(tmp_path: Path) -> None:
+    source, rejects = tmp_path / "in.jsonl", tmp_path / "bad.jsonl"
+    jsonl(source, {"text": "abc", "id": 1}, {"text": "a\0c", "id": 2})
+    done = predict(source, tmp_path / "out.jsonl", "doccano", rejects=rejects)
+    assert (done.rows, done.rejected) == (1, 1)
+    reason = f"{source}, line 2: contains a NUL character; remove it"
+    assert json.loads(rejects.read_text()) == {"reason": reason, "row": {"text": "a\0c", "id": 2}}
+    with pytest.raises(DataError, match=re.escape(reason)):
+        predict(source, tmp_path / "out.jsonl", "doccano")
+    jsonl(source, {"text": "a\0c"})
+    with pytest.raises(
+        DataError, match=re.escape(f"{source}: every row is rejected, the first because: {source}, line 1: ")
+    ):
+        predict(source, tmp_path / "out.jsonl", "doccano", rejects=rejects)
