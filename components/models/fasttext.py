@@ -115,8 +115,8 @@ class FastText(StaticVectors):
         )
         out_BUD = F.embedding(torch.cat([tokens_BT, batch["noise"]], 1), self.output)
         total = skip_gram(in_BTD, out_BUD, batch["left"], batch["right"], negatives=self.config.negatives)
-        pairs = batch["pairs"].sum().clamp_min(1)
-        return Losses(total / pairs, {"tokens": (total.detach(), pairs)})
+        pairs = batch["pairs"].sum()
+        return Losses(total / pairs.to(total.dtype), {"tokens": (total.detach(), pairs)})
 
     def embed(self, tokens: Tensor) -> Tensor:
         # Each distinct word is composed once.

@@ -59,8 +59,8 @@ class Word2Vec(StaticVectors):
         out_BUD = F.embedding(torch.cat([batch["tokens"], batch["noise"]], 1), self.output)
         objective = OBJECTIVES[self.config.architecture]
         total = objective(in_BTD, out_BUD, batch["left"], batch["right"], negatives=self.config.negatives)
-        pairs = batch["pairs"].sum().clamp_min(1)
-        return Losses(total / pairs, {"tokens": (total.detach(), pairs)})
+        pairs = batch["pairs"].sum()
+        return Losses(total / pairs.to(total.dtype), {"tokens": (total.detach(), pairs)})
 
     def embed(self, tokens: Tensor) -> Tensor:
         return F.embedding(tokens, self.input)

@@ -61,8 +61,8 @@ class NegativeSampler(WindowSampler):
         tokens (B, T) the words that are kept, padded with 0;
         left, right (B, T) number of context words on each side, 0 for padding;
         noise (B, noise_words) sampled from P(n) ~ count(n)^power;
-        pairs (B,) the number of pairs of the global batch, divided evenly among its rows. A worker divides its summed
-            loss by the sum over its rows, so that all pairs have the same weight on every worker.
+        pairs (B,) float64, the number of pairs of the global batch (at least 1) divided by B. A worker divides its
+            summed loss by the sum over its rows, so that all pairs have the same weight on every worker.
 
     Raises:
         DataError: the store contains no words.
@@ -102,8 +102,7 @@ class NegativeSampler(WindowSampler):
         kept = chances < self.keep[text]
         left, right = self._sides(np.cumsum(text == END, axis=1), kept, reach)
         targets = (left + right > 0).sum() if self.cbow else (left + right).sum()
-        pairs = np.full(shape[0], targets // shape[0])
-        pairs[: targets % shape[0]] += 1
+        pairs = np.full(shape[0], max(1, targets) / shape[0])
         own = slice(rows.start, rows.stop)
         columns = kept.cumsum(1) - 1
         length = -(-max(1, int(kept.sum(1).max())) // STEP) * STEP

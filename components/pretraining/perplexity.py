@@ -113,7 +113,7 @@ def measure(
     means = {}
     for name, part in sums.items():
         total_nats, predicted = world.total(part).tolist()
-        means[name] = total_nats / max(1.0, predicted), int(predicted)
+        means[name] = total_nats / max(1.0, predicted), round(predicted)
     loss, predicted = means.pop("tokens")
     if family_named(family).objective == "static":
         return Perplexity(loss=loss, pieces=predicted)

@@ -74,14 +74,13 @@ def _one_thread() -> None:
 
 @pytest.fixture
 def batch_of() -> BatchOf:
-    """`batch_of("ulmfit", step)`: a batch of the family's sampler on the tiny store."""
+    """`batch_of("ulmfit", step, rank, workers)`: a worker's batch of the family's sampler on the tiny store."""
     store = TinyStore()
 
-    def batch(family: str, step: int = 0) -> Batch:
+    def batch(family: str, step: int = 0, rank: int = 0, workers: int = 1) -> Batch:
         config = FAMILIES[family].config(vocabulary=VOCABULARY, **FAMILIES[family].tiny)
-        return sampler_for(family, store, config=config, pieces=PIECES, batch_size=ROWS, window=WINDOW, seed=0).batch(
-            step
-        )
+        sampler = sampler_for(family, store, config=config, pieces=PIECES, batch_size=ROWS, window=WINDOW, seed=0)
+        return sampler.batch(step, rank, workers)
 
     return batch
 

@@ -77,6 +77,27 @@ def test_losses_are_counted_and_detached(model: LanguageModel, name: str, batch_
     assert all(part.shape[0] == ROWS and not part.requires_grad for part in result.carry)
 
 
+@pytest.mark.parametrize("workers", [2, 4])
+def test_the_mean_loss_of_the_workers_is_that_of_one(
+    build: Callable[..., LanguageModel], name: str, batch_of: BatchOf, workers: int
+) -> None:
+    """Every target of the global batch has the same weight, whichever worker reads it; so the gradients agree, too."""
+    dropout = dict.fromkeys((key for key in FAMILIES[name].config.model_fields if key.startswith("dropout")), 0.0)
+    model = build(**dropout).train()
+    for step in (0, 3):
+        model.zero_grad()
+        alone = model.losses(batch_of(name, step)).loss
+        alone.backward()
+        expected = {key: parameter.grad for key, parameter in model.named_parameters()}
+        model.zero_grad()
+        shares = [model.losses(batch_of(name, step, rank, workers)).loss for rank in range(workers)]
+        mean = torch.stack(shares).mean()
+        mean.backward()
+        assert float(mean.detach()) == pytest.approx(float(alone.detach()), rel=1e-6)
+        for key, parameter in model.named_parameters():
+            torch.testing.assert_close(parameter.grad, expected[key], rtol=1e-4, atol=1e-6)
+
+
 def test_it_is_reproducible_from_the_global_seed(model: LanguageModel, name: str, batch_of: BatchOf) -> None:
     model.train()
     values = []
