@@ -10,12 +10,13 @@ import multiprocessing
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from multiprocessing.queues import SimpleQueue
 from types import ModuleType
 from typing import TypeVar
 
@@ -23,6 +24,7 @@ import torch
 
 from components import ray_cluster
 from components.errors import ConfigError, TrainingError
+from components.placement import HIDDEN_GPUS, UNKNOWN_GPU, VISIBLE_GPUS, Node, plan_runs
 from components.processors import cores
 from components.settings.cluster import ClusterSettings
 from components.training import threads
@@ -80,8 +82,12 @@ def map_parallel(
     *,
     settings: ClusterSettings,
     most: int | None = None,
+    gpu_bytes: int | None = None,
 ) -> Iterator[tuple[int, Result]]:
-    """Run `function(item)` for every item in single-threaded processes, one per core; yields (index, result).
+    """Run `function(item)` for every item in single-threaded processes; yields (index, result).
+
+    There is one process per core. If items use a GPU and there are GPUs, `components.placement` decides how many items
+    are computed at once, and each process sees one GPU: its device 0.
 
     The processes are children of this one, or tasks of a Ray cluster if the settings contain its address. An item whose
     process dies is repeated. Each process has one thread, whatever the number of items, so that results are
@@ -92,6 +98,7 @@ def map_parallel(
         items: its arguments.
         settings: where the processes are.
         most: maximum number of processes on this machine; None: one per core.
+        gpu_bytes: memory that an item needs on a GPU; None: items compute on the CPU and see no GPU.
 
     Raises:
         HeadstartError: raised by `function`; pending items are cancelled.
@@ -99,12 +106,17 @@ def map_parallel(
     """
     pending = dict(enumerate(items))
     if settings.launcher == "ray" and ray_cluster.address_of(settings) != "local":
-        yield from ray_cluster.map_parallel(function, pending, settings=settings, retries=RETRIES)
+        yield from ray_cluster.map_parallel(function, pending, settings=settings, gpu_bytes=gpu_bytes, retries=RETRIES)
         return
+    gpus = _visible_gpus()
+    plan = plan_runs([_this_machine(gpus)], runs=len(pending), gpu_bytes=gpu_bytes)
+    # One entry per process that may run: its GPU.
+    slots = tuple(gpu for _ in range(plan.per_gpu) for gpu in gpus)[: plan.at_once]
     deaths = 0
     while pending:
         try:
-            with _pool(min(len(pending), most or cores()), kept=_kept.get() if most is None else None) as pool:
+            size = min(len(pending), most or plan.at_once)
+            with _pool(size, slots=slots, kept=_kept.get() if most is None else None) as pool:
                 with _without_main(function):
                     futures = {pool.submit(_alone, function, item): index for index, item in pending.items()}
                 for future in as_completed(futures):
@@ -124,10 +136,12 @@ class _Kept:
     Attributes:
         pool: the processes; None before the first call.
         size: their number.
+        slots: as in `_pool`.
     """
 
     pool: ProcessPoolExecutor | None = None
     size: int = 0
+    slots: tuple[str, ...] = ()
 
     def close(self) -> None:
         """End the processes; items that have not begun are cancelled."""
@@ -152,14 +166,24 @@ def kept_processes() -> Iterator[None]:
 
 
 @contextmanager
-def _pool(size: int, *, kept: _Kept | None) -> Iterator[ProcessPoolExecutor]:
+def _pool(size: int, *, slots: tuple[str, ...], kept: _Kept | None) -> Iterator[ProcessPoolExecutor]:
     """At least `size` processes of one thread each. They end with the block; `kept` processes end with it only if it
-    raises an error."""
+    raises an error.
+
+    Args:
+        size: number of processes; at most `len(slots)` if there are slots.
+        slots: GPU of each process; none if the processes compute on the CPU.
+        kept: processes of earlier calls; None: they are not kept.
+    """
     own = kept or _Kept()
-    if own.pool is None or own.size < size:
+    if own.pool is None or own.size < size or own.slots != slots:
         own.close()
         spawning = multiprocessing.get_context("spawn")
-        own.pool, own.size = ProcessPoolExecutor(size, mp_context=spawning, initializer=_end_with_parent), size
+        free = spawning.SimpleQueue()
+        for slot in slots or [HIDDEN_GPUS[VISIBLE_GPUS]] * size:
+            free.put(slot)
+        own.pool = ProcessPoolExecutor(size, mp_context=spawning, initializer=_begin, initargs=(free,))
+        own.size, own.slots = size, slots
     finished = False
     try:
         with _environment(threads.environment(1)):
@@ -186,6 +210,24 @@ def _without_main(function: Callable[..., object]) -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
+
+
+def _begin(free: SimpleQueue[str]) -> None:
+    """Prepare this process of the pool: the next free GPU is the only one that it sees. Before CUDA is initialised."""
+    os.environ[VISIBLE_GPUS] = free.get()
+    _end_with_parent()
+
+
+def _visible_gpus() -> list[str]:
+    """The GPUs of this process, as CUDA_VISIBLE_DEVICES names them."""
+    count = torch.cuda.device_count()
+    named = [name.strip() for name in os.environ.get(VISIBLE_GPUS, "").split(",") if name.strip()]
+    return named[:count] if named else [str(number) for number in range(count)]
+
+
+def _this_machine(gpus: Sequence[str]) -> Node:
+    memory = [torch.cuda.get_device_properties(number).total_memory for number in range(len(gpus))]
+    return Node(cores(), len(gpus), min(memory, default=UNKNOWN_GPU))
 
 
 def _end_with_parent() -> None:

@@ -26,6 +26,7 @@ from components.artifacts import write_atomic
 from components.errors import ClusterUnavailableError, ConfigError, HeadstartError, TrainingError
 from components.inputs import Input, find_inputs, on_this_node, read_piece
 from components.measurements import run_id
+from components.placement import HIDDEN_GPUS, UNKNOWN_GPU, Node, plan_runs, plan_workers
 from components.processors import cores
 from components.settings.cluster import ClusterSettings
 from components.training import threads
@@ -44,6 +45,23 @@ MARK = ".headstart-storage"
 #: Size of the object store, slightly above Ray's minimum (75 MiB), because it holds no large objects.
 OBJECT_STORE_BYTES = 80 * 2**20
 
+#: Prefix of the resource by which Ray names the type of a node's GPUs, and the memory of the types in gigabytes
+#: (`ray.util.accelerators`); `A100` may be either size.
+GPU_TYPE = "accelerator_type:"
+GPU_GIGABYTES = {
+    "T4": 16,
+    "V100": 16,
+    "A10G": 24,
+    "L4": 24,
+    "L40S": 48,
+    "A100": 40,
+    "A100-40G": 40,
+    "A100-80G": 80,
+    "H100": 80,
+    "H200": 141,
+    "B200": 180,
+}
+
 #: Environment variables, set before ray is imported unless the user has set them. Those of Ray Train save seconds at
 #: every start.
 RAY_ENVIRONMENT = {
@@ -57,16 +75,6 @@ RAY_ENVIRONMENT = {
     # With Ray's default of 15, Ray's own processes would have priority over training.
     "RAY_worker_niceness": "0",
 }
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """Number of workers and resources of each."""
-
-    workers: int
-    cpus: int
-    gpu: bool
-    spread: bool
 
 
 @contextmanager
@@ -149,29 +157,22 @@ def address_of(settings: ClusterSettings) -> str:
     return os.environ.get("RAY_ADDRESS", settings.address)
 
 
-def plan_of(settings: ClusterSettings, *, rows: int) -> _Plan:
-    """Number and resources of workers on the connected cluster."""
+def nodes() -> list[Node]:
+    """The nodes of the connected cluster that have a processor."""
     import ray
 
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
-    cpus = [int(node["CPU"]) for node in nodes]
-    gpus = [int(node.get("GPU", 0)) for node in nodes]
-    owned = sum(gpus) or sum(cpus)
-    if settings.workers == "auto":
-        most = sum(gpus) or len(nodes)
-        workers = next((count for count in range(most, 1, -1) if rows % count == 0), min(most, 1))
-    else:
-        workers = settings.workers
-    if not 0 < workers <= owned:
-        raise ConfigError(
-            f"cluster.workers: {workers}, but the cluster has {sum(gpus)} GPUs and {sum(cpus)} processors "
-            f"on {len(nodes)} node(s); choose at most {owned}"
-        )
-    if sum(gpus):
-        share = min(cpu // gpu for cpu, gpu in zip(cpus, gpus, strict=True) if gpu)
-        return _Plan(workers, max(1, share), gpu=True, spread=False)
-    a_node = -(-workers // len(nodes))
-    return _Plan(workers, max(1, min(cpus) // a_node), gpu=False, spread=a_node == 1 and workers > 1)
+    resources = (node["Resources"] for node in ray.nodes() if node["Alive"])
+    return [
+        Node(int(held["CPU"]), int(held.get("GPU", 0)), _gpu_bytes(held))
+        for held in resources
+        if held.get("CPU", 0) >= 1
+    ]
+
+
+def _gpu_bytes(resources: Mapping[str, float]) -> int:
+    """Memory of a node's GPUs, by the type that Ray has detected."""
+    types = (name.removeprefix(GPU_TYPE) for name in resources if name.startswith(GPU_TYPE))
+    return min((GPU_GIGABYTES[name] * 10**9 for name in types if name in GPU_GIGABYTES), default=UNKNOWN_GPU)
 
 
 def launch(
@@ -190,7 +191,7 @@ def launch(
         from ray.train.v2.api.config import LoggingConfig
         from ray.train.v2.api.exceptions import TrainingFailedError
 
-        plan = plan_of(settings, rows=rows)
+        plan = plan_workers(nodes(), workers=settings.workers, rows=rows)
         # The id of the retraining links the training in Ray's pages and logs to its run in Prefect and MLflow.
         name = "-".join(["headstart", *([run_id()] if run_id() else []), secrets.token_hex(8)])
         # Only for Ray's own files: the function writes the checkpoints elsewhere.
@@ -437,14 +438,25 @@ def _watching(name: str, progress: Callable[[Mapping[str, float]], None]) -> Ite
 
 
 def map_parallel(
-    function: Callable[[Job], Result], pending: dict[int, Job], *, settings: ClusterSettings, retries: int
+    function: Callable[[Job], Result],
+    pending: dict[int, Job],
+    *,
+    settings: ClusterSettings,
+    gpu_bytes: int | None,
+    retries: int,
 ) -> Iterator[tuple[int, Result]]:
     """`components.cluster.map_parallel` as tasks of a Ray cluster; `retries` is the number of repetitions of a task."""
     with connected(settings), _translated(settings), _supplied(list(pending.values()), settings) as supply:
         import ray
 
-        environment = {"env_vars": threads.environment(1)}
-        task = ray.remote(num_cpus=1, max_retries=retries, runtime_env=environment)(_alone)
+        plan = plan_runs(nodes(), runs=len(pending), gpu_bytes=gpu_bytes)
+        environment = threads.environment(1)
+        if plan.per_gpu:
+            # Ray sets CUDA_VISIBLE_DEVICES. A process that has used a GPU keeps it, so it serves one task.
+            resources: dict[str, Any] = {"num_gpus": plan.gpus, "max_calls": 1}
+        else:
+            resources, environment = {}, environment | HIDDEN_GPUS
+        task = ray.remote(num_cpus=1, max_retries=retries, runtime_env={"env_vars": environment}, **resources)(_alone)
         if run_id():
             task = task.options(name=f"headstart-{run_id()}")
         items = iter(pending.items())
@@ -454,8 +466,9 @@ def map_parallel(
             # driver (a failed internal check) if a task is cancelled while it ends. Twice the capacity of the cluster,
             # so that no node is idle and an autoscaler sees pending tasks.
             while True:
-                room = 2 * max(1, int(ray.cluster_resources().get("CPU", 1))) - len(running)
-                running |= {task.remote(function, item, supply): index for index, item in islice(items, max(0, room))}
+                capacity = plan_runs(nodes(), runs=len(pending), gpu_bytes=gpu_bytes).at_once
+                room = max(0, 2 * capacity - len(running))
+                running |= {task.remote(function, item, supply): index for index, item in islice(items, room)}
                 if not running:
                     return
                 (done,), _ = ray.wait(list(running), num_returns=1)

@@ -115,7 +115,7 @@ def cluster(tmp_path: Path) -> ClusterSettings:
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs are executed sequentially in this process with one thread, instead of in a pool."""
 
-    def one_by_one(function, items, *, settings):
+    def one_by_one(function, items, *, settings, gpu_bytes):
         for index, item in enumerate(items):
             yield index, function(item)
 

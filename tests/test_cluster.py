@@ -201,34 +201,6 @@ def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert threads.environment(2)["GOMP_SPINCOUNT"] == os.environ["GOMP_SPINCOUNT"] == threads.QUIET["GOMP_SPINCOUNT"]
 
 
-def node(cpus: int, gpus: int = 0, *, alive: bool = True) -> dict[str, object]:
-    return {"Alive": alive, "Resources": {"CPU": float(cpus)} | ({"GPU": float(gpus)} if gpus else {})}
-
-
-@pytest.mark.parametrize(
-    ("nodes", "workers", "rows", "expected"),
-    [
-        # (workers, cores of each, GPUs, spread over the nodes)
-        ([node(8)], "auto", 32, (1, 8, False, False)),
-        ([node(8)], 2, 32, (2, 4, False, False)),
-        ([node(8), node(4)], "auto", 32, (2, 4, False, True)),
-        ([node(8), node(4), node(6)], "auto", 32, (2, 4, False, True)),
-        ([node(8), node(4, alive=False), node(0)], "auto", 32, (1, 8, False, False)),
-        ([node(8), node(8)], 4, 32, (4, 4, False, False)),
-        ([node(16, 4)], "auto", 32, (4, 4, True, False)),
-        ([node(16, 4), node(4)], 2, 32, (2, 4, True, False)),
-        ([node(16, 3)], "auto", 32, (2, 5, True, False)),
-    ],
-)
-def test_the_plan_of_workers_for_a_cluster(
-    monkeypatch: pytest.MonkeyPatch, nodes: list[object], workers: object, rows: int, expected: tuple[object, ...]
-) -> None:
-    # A fake module, because Ray reads its authentication mode once, at its first import, and it is not set yet.
-    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(nodes=lambda: nodes))
-    plan = ray_cluster.plan_of(ClusterSettings.model_validate({"workers": workers}), rows=rows)
-    assert (plan.workers, plan.cpus, plan.gpu, plan.spread) == expected
-
-
 def test_a_node_that_does_not_share_the_folder_of_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(
         sys.modules, "ray", SimpleNamespace(util=SimpleNamespace(get_node_ip_address=lambda: "10.0.0.7"))

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from components.cluster import map_parallel
 from components.errors import ConfigError
 from components.finetuning.member import make_member
+from components.finetuning.memory import gpu_bytes
 from components.finetuning.packing import held, unpack
 from components.finetuning.probe import HeadCandidate
 from components.finetuning.runs import GroupSpec, evaluations_at, execute, finished, result, schedule_of
@@ -75,7 +76,8 @@ def cross_validate(specs: Sequence[GroupSpec], *, title: str, cluster: ClusterSe
         ConfigError: a budget has fewer than two rows.
         TrainingError: the loss is not finite, or a checkpoint cannot be written.
     """
-    heads = dict(map_parallel(_heads, specs, settings=cluster))
+    needed = gpu_bytes(member for spec in specs for member in spec.members)
+    heads = dict(map_parallel(_heads, specs, settings=cluster, gpu_bytes=needed))
     folds = [
         (number, fold)
         for number, spec in enumerate(specs)
@@ -83,7 +85,7 @@ def cross_validate(specs: Sequence[GroupSpec], *, title: str, cluster: ClusterSe
     ]
     left = [fold for _, fold in folds if not finished(fold)]
     with Progress(f"{title} folds", total=len(folds), unit="run", done=len(folds) - len(left)) as bar:
-        for _, records in map_parallel(execute, left, settings=cluster):
+        for _, records in map_parallel(execute, left, settings=cluster, gpu_bytes=needed):
             bar.advance(1, labels=budget_name(records[0]["budget"]))
     return [
         [

@@ -13,6 +13,7 @@ from components.cluster import kept_processes, map_parallel
 from components.finetuning.crossvalidation import Selection, cross_validate, final, run_is_worse, stores
 from components.finetuning.features import trim
 from components.finetuning.frozen import compute_all
+from components.finetuning.memory import gpu_bytes
 from components.finetuning.packing import ON_FROZEN, unpack
 from components.finetuning.runs import GroupSpec, dev_scores, execute, finished, result
 from components.finetuning.ways import Attempt, affordable, has_few_rows, minutes
@@ -203,7 +204,8 @@ def execute_all(specs: Sequence[GroupSpec], *, title: str, names: Sequence[str],
     left = [spec for spec in specs if not finished(spec)]
     compute_all((member for spec in left for member in spec.members), cluster=cluster)
     with Progress(title, total=len(specs), unit="run", done=len(specs) - len(left)) as bar:
-        for index, records in map_parallel(execute, left, settings=cluster):
+        needed = gpu_bytes(member for spec in left for member in spec.members)
+        for index, records in map_parallel(execute, left, settings=cluster, gpu_bytes=needed):
             _write_curve(left[index], records)
             scores = {
                 f"{name}_{record['score']}": round(best_score(record), 4)

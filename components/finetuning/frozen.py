@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from components.artifacts import read_manifest
 from components.cluster import map_parallel
 from components.finetuning.features import FeatureTable, cached, extract, extract_fixed
+from components.finetuning.memory import gpu_bytes
 from components.finetuning.self_training import rounds_of
 from components.finetuning.specs import RunSpec, all_training_rows, build, encode
 from components.settings.cluster import ClusterSettings
@@ -125,7 +126,7 @@ def compute_all(specs: Iterable[RunSpec], *, cluster: ClusterSettings) -> None:
     """Compute the missing tables that the runs read, with one thread each."""
     tables = list(needed(specs))
     if sum(_most_pieces(*table) for table in tables) > FEW_PIECES:
-        for _ in map_parallel(_compute, tables, settings=cluster):
+        for _ in map_parallel(_compute, tables, settings=cluster, gpu_bytes=gpu_bytes(spec for spec, _ in tables)):
             pass
     else:
         with threads.limited(1):

@@ -252,7 +252,7 @@ def test_many_features_are_computed_in_parallel(make_job, in_process, monkeypatc
     finetune(few)
     computed = []
 
-    def one_by_one(function, items, *, settings):
+    def one_by_one(function, items, *, settings, gpu_bytes):
         for index, item in enumerate(items):
             computed.append(item[1])
             yield index, function(item)

@@ -118,7 +118,7 @@ def make_job(
 
 @pytest.fixture(autouse=True)
 def _in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    def one_by_one(function, items, *, settings):  # type: ignore[no-untyped-def]
+    def one_by_one(function, items, *, settings, gpu_bytes):  # type: ignore[no-untyped-def]
         for index, item in enumerate(items):
             yield index, function(item)
 

@@ -103,7 +103,7 @@ def fine_tune(settings: dict[str, Any], *, inputs: Path, folder: Path) -> dict[s
     return {"losses": [loss for loss, _ in values], "gradient_norms": [norm for _, norm in values]}
 
 
-def _one_by_one(function: Any, items: Any, *, settings: ClusterSettings) -> Iterator[tuple[int, Any]]:
+def _one_by_one(function: Any, items: Any, *, settings: ClusterSettings, gpu_bytes: int) -> Iterator[tuple[int, Any]]:
     for index, item in enumerate(items):
         yield index, function(item)
 

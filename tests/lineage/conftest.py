@@ -126,7 +126,7 @@ def _columns(path: Path) -> dict[str, Any]:
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A project after its first run."""
 
-    def one_by_one(function, items, *, settings):
+    def one_by_one(function, items, *, settings, gpu_bytes):
         for index, item in enumerate(items):
             yield index, function(item)
 

@@ -1,0 +1,168 @@
+"""Placement of workers and runs on processors and GPUs; on Ray with GPUs that are only pretended."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from components import cluster, ray_cluster
+from components.placement import Node, RunPlan, plan_runs, plan_workers
+from components.processors import cores
+from components.settings.cluster import ClusterSettings
+from tests.ray_tasks import call, look
+
+GB = 10**9
+RUNS = 18
+
+
+@pytest.mark.parametrize(
+    ("nodes", "workers", "rows", "expected"),
+    [
+        # (workers, cores of each, GPUs, spread over the nodes)
+        ([Node(8)], "auto", 32, (1, 8, False, False)),
+        ([Node(8)], 2, 32, (2, 4, False, False)),
+        ([Node(8), Node(4)], "auto", 32, (2, 4, False, True)),
+        ([Node(8), Node(4), Node(6)], "auto", 32, (2, 4, False, True)),
+        ([Node(8), Node(8)], 4, 32, (4, 4, False, False)),
+        ([Node(16, 4)], "auto", 32, (4, 4, True, False)),
+        ([Node(16, 4), Node(4)], 2, 32, (2, 4, True, False)),
+        ([Node(16, 3)], "auto", 32, (2, 5, True, False)),
+    ],
+)
+def test_the_plan_of_workers(nodes: list[Node], workers: Any, rows: int, expected: tuple[object, ...]) -> None:
+    plan = plan_workers(nodes, workers=workers, rows=rows)
+    assert (plan.workers, plan.cpus, plan.gpu, plan.spread) == expected
+
+
+@pytest.mark.parametrize(
+    ("nodes", "runs", "memory", "expected"),
+    [
+        # Without GPUs, or for runs that use none: one run per processor.
+        ([Node(8), Node(4)], 18, 5 * GB, RunPlan(12)),
+        ([Node(8, 2, 80 * GB)], 18, None, RunPlan(8)),
+        # Memory limits the number of runs on a GPU: 0.9 of 16 GB for 5 GB each, and of 80 GB for 40 GB each.
+        ([Node(16, 2, 16 * GB)], 18, 5 * GB, RunPlan(4, 2)),
+        ([Node(64, 8, 80 * GB)], 99, 40 * GB, RunPlan(8, 1)),
+        # A run that does not fit has a whole GPU.
+        ([Node(16, 2, 16 * GB)], 18, 30 * GB, RunPlan(2, 1)),
+        # The processors of the node, and the limit per GPU.
+        ([Node(8, 4, 80 * GB)], 18, GB, RunPlan(8, 2)),
+        ([Node(64, 2, 80 * GB)], 18, GB, RunPlan(8, 4)),
+        ([Node(2, 4, 80 * GB)], 18, GB, RunPlan(2, 1)),
+        # Sharing a GPU leaves none idle: 18 runs, 8 GPUs.
+        ([Node(64, 8, 80 * GB)], 18, GB, RunPlan(16, 2)),
+        ([Node(64, 8, 80 * GB)], 5, GB, RunPlan(8, 1)),
+        # The smallest GPU decides; nodes without GPUs do not count.
+        ([Node(32, 4, 80 * GB), Node(32, 4, 16 * GB), Node(64)], 99, 5 * GB, RunPlan(16, 2)),
+    ],
+)
+def test_the_plan_of_runs(nodes: list[Node], runs: int, memory: int | None, expected: RunPlan) -> None:
+    assert plan_runs(nodes, runs=runs, gpu_bytes=memory) == expected
+
+
+@pytest.mark.parametrize("per_gpu", [1, 2, 3, 4])
+def test_the_shares_of_a_gpu_fit_on_it(per_gpu: int) -> None:
+    assert 1 - 1e-3 <= RunPlan(1, per_gpu).gpus * per_gpu <= 1
+    assert RunPlan(1).gpus == 0
+
+
+def test_the_nodes_of_a_ray_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[tuple[bool, dict[str, float]]] = [
+        (True, {"CPU": 16.0, "GPU": 4.0, "accelerator_type:H100": 1.0}),
+        (True, {"CPU": 8.0, "GPU": 1.0, "accelerator_type:NEW": 1.0}),
+        (True, {"CPU": 4.0}),
+        (True, {"CPU": 0.0}),
+        (False, {"CPU": 4.0}),
+    ]
+    found = [{"Alive": alive, "Resources": resources} for alive, resources in held]
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(nodes=lambda: found))
+    assert ray_cluster.nodes() == [Node(16, 4, 80 * GB), Node(8, 1, 16 * GB), Node(4)]
+
+
+def visible(_: int) -> tuple[str, int]:
+    time.sleep(0.5)
+    return os.environ["CUDA_VISIBLE_DEVICES"], os.getpid()
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two GPUs of 80 GB that do not exist; the user has hidden two others."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: SimpleNamespace(total_memory=80 * GB))
+    monkeypatch.setattr(cluster, "cores", lambda: 4)
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_each_process_on_this_machine_sees_one_gpu() -> None:
+    local = ClusterSettings(launcher="local")
+    with cluster.kept_processes():
+        seen = dict(cluster.map_parallel(visible, range(3), settings=local, gpu_bytes=GB)).values()
+        gpus = {process: gpu for gpu, process in seen}
+        assert sorted(gpus.values()) == ["2", "3"]
+        # Items without a GPU have other processes.
+        ((gpu, process),) = dict(cluster.map_parallel(visible, range(1), settings=local)).values()
+    assert gpu == "" and process not in gpus
+
+
+@pytest.fixture
+def mixed_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A node with processors only, and one with 8 GPUs that do not exist; yields the id of the second."""
+    # Ray would start a process per processor that it is told of, many more than there are.
+    for name, value in (ray_cluster.RAY_ENVIRONMENT | {"RAY_prestart_worker_first_driver": "0"}).items():
+        monkeypatch.setenv(name, value)
+    if "RAY_AUTH_MODE" not in os.environ:
+        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+    import ray
+    from ray.cluster_utils import Cluster
+
+    store = {"object_store_memory": ray_cluster.OBJECT_STORE_BYTES}
+    started = Cluster(initialize_head=True, head_node_args={"num_cpus": 8, "include_dashboard": False, **store})
+    try:
+        node = started.add_node(num_cpus=16, num_gpus=8, **store)
+        ray.init(
+            address=started.address,
+            runtime_env=ray_cluster._code(local=True),
+            logging_level="ERROR",
+            log_to_driver=False,
+        )
+        yield node.node_id
+    finally:
+        ray.shutdown()
+        started.shutdown()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_runs_on_ray_use_all_gpus_and_no_node_without(
+    mixed_cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without torch, whose import takes most of the time of 18 processes on two cores.
+    monkeypatch.setattr(ray_cluster, "_alone", call)
+    away = ClusterSettings(launcher="ray", address="auto")
+    # 18 runs on 8 GPUs of at least 16 GB: two share a GPU, so 16 compute at once. Each of them waits for the others.
+    items = [(tmp_path, number, 16) for number in range(RUNS)]
+    seen = list(dict(cluster.map_parallel(look, items, settings=away, gpu_bytes=5 * GB)).values())
+    assert {run.node for run in seen} == {mixed_cluster}
+    assert all(run.gpus == ",".join(map(str, run.ids)) and len(run.ids) == 1 for run in seen)
+    assert {run.gpus for run in seen} == {str(number) for number in range(8)}
+    for run in seen:
+        assert sum(other.gpus == run.gpus and other.began <= run.began < other.ended for other in seen) <= 2
+    plain = dict(cluster.map_parallel(look, [(tmp_path, 0, 0)], settings=away))
+    assert {run.gpus for run in plain.values()} == {""}
+
+
+def test_a_machine_without_gpus_has_a_process_per_core() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    assert cluster._visible_gpus() == []
+    assert cluster._this_machine([]) == Node(cores())
