@@ -12,9 +12,6 @@ from torch import Tensor
 
 T = TypeVar("T")
 
-#: Elements per bucket of the all-reduce of gradients: large enough to use the bandwidth, small relative to the model.
-BUCKET = 8 * 2**20
-
 
 @dataclass(frozen=True)
 class World:
@@ -34,19 +31,15 @@ class World:
         return self.rank == 0
 
     def average_(self, tensors: Sequence[Tensor]) -> None:
-        """Replace each tensor by its mean over all workers.
-
-        The tensors are flattened into buckets of fixed order, and a ring all-reduce sums in a fixed order, so the
-        result is bit-identical on every worker and in every repetition.
-        """
+        """Replace each tensor by its mean over all workers, in one exchange. The mean is bit-identical on every worker
+        and in every repetition."""
         if self.size == 1:
             return
-        for bucket in _buckets(tensors):
-            flat = torch.cat([tensor.reshape(-1).float() for tensor in bucket])
-            dist.all_reduce(flat)
-            flat /= self.size
-            for tensor, part in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):
-                tensor.copy_(part.view_as(tensor))
+        flat = torch.cat([tensor.reshape(-1).float() for tensor in tensors])
+        dist.all_reduce(flat)
+        flat /= self.size
+        for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+            tensor.copy_(part.view_as(tensor))
 
     def average_rows(self, gradient: Tensor) -> Tensor:
         """The mean of a sparse gradient (R, D) with one sparse dimension over all workers, coalesced; bit-identical on
@@ -110,15 +103,3 @@ class Worker:
 
     world: World = field(default_factory=World)
     publish: Callable[[Mapping[str, float]], None] = lambda numbers: None
-
-
-def _buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
-    buckets: list[list[Tensor]] = [[]]
-    filled = 0
-    for tensor in tensors:
-        if filled and filled + tensor.numel() > BUCKET:
-            buckets.append([])
-            filled = 0
-        buckets[-1].append(tensor)
-        filled += tensor.numel()
-    return [bucket for bucket in buckets if bucket]

@@ -15,6 +15,7 @@ from components.errors import TrainingError
 from components.models.base import Batch, Carry, Losses
 from components.settings.training import Training
 from components.training.distributed import World
+from components.training.gradients import GradientAverage
 from components.training.groups import ParameterGroup
 from components.training.matrices import MatrixOptimizer, hidden_matrices
 from components.training.optim import WeightAverage, average_of, make_optimizer
@@ -201,6 +202,7 @@ def train(
     schedule = SCHEDULES[settings.schedule]
     read_every = 1 if device.type == "cpu" else READ_EVERY
     learning: list[bool] = []
+    average = GradientAverage(list(model.parameters()), world)
     for step, batch in _batches(sampler, state.step, total_steps, world):
         if not model.training:
             model.train()
@@ -220,6 +222,8 @@ def train(
         place, batches = accumulation.place(step, total_steps)
         if place == 0:
             state.optimizer.zero_grad(set_to_none=True)
+        if place + 1 == batches:
+            average.begin()
         # With chain-thaw the loss may depend on frozen layers only; the step then changes no weights.
         if losses.loss.requires_grad:
             (losses.loss if batches == 1 else losses.loss / batches).backward()
@@ -230,8 +234,9 @@ def train(
             yield StepReport(state.step, None, rate, None, tokens)
             continue
         loss = losses.loss.detach()
+        average.finish(loss)
         trained = [parameter for group in state.groups for parameter in group.parameters if parameter.grad is not None]
-        gradients = _exchange(trained, loss, world)
+        gradients = [_values(cast(Tensor, parameter.grad)) for parameter in trained]
         norm = torch.nn.utils.get_total_norm(gradients)
         read = (step + 1) % read_every == 0 or step + 1 == total_steps
         if read:
@@ -250,17 +255,6 @@ def train(
             gradient_norm=float(norm) if read else None,
             tokens=tokens,
         )
-
-
-def _exchange(trained: Sequence[nn.Parameter], loss: Tensor, world: World) -> list[Tensor]:
-    """Average the gradients and the loss over all workers: one exchange per step, and one per sparse gradient. Returns
-    the gradients; of a sparse one, coalesced, its rows."""
-    dense = [cast(Tensor, one.grad) for one in trained if not cast(Tensor, one.grad).is_sparse]
-    world.average_([*dense, loss])
-    for parameter in trained:
-        if cast(Tensor, parameter.grad).is_sparse:
-            parameter.grad = world.average_rows(cast(Tensor, parameter.grad))
-    return [_values(cast(Tensor, parameter.grad)) for parameter in trained]
 
 
 def _values(gradient: Tensor) -> Tensor:

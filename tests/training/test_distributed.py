@@ -9,12 +9,15 @@ import pytest
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from components.pretraining.streams import StreamSampler
+from components.training import gradients
 from components.training.distributed import World
+from components.training.gradients import GradientAverage
 from components.training.groups import decayed
 from components.training.loop import TrainingState, train
-from tests.training.helpers import lm_settings, numbered_store, tiny_model
+from tests.training.helpers import lm_settings, numbered_store, same_bits, tiny_model
 
 SETTINGS = lm_settings()
 STEPS = 6
@@ -89,6 +92,70 @@ def test_one_worker_resumes_the_state_of_two(two: list[dict[str, torch.Tensor]])
     numbers = taken.numbers() | {"step": 3}
     taken.restore(two[0], numbers, world=World())
     assert steps(taken, World(), STEPS) == pytest.approx(losses[3:], rel=1e-3)
+
+
+class Branches(nn.Module):
+    """Three linear layers; `unused` has no gradient, and `last` is reached first by the backward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = nn.Embedding(9, 4, sparse=True)
+        self.unused, self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.tanh(self.first(self.table(ids)))).square().mean()
+
+
+def exchanging(rank: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    sent: list[tuple[int, bool]] = []
+    exchange = dist.all_reduce
+
+    def noted(tensor: torch.Tensor, **options: object) -> object:
+        sent.append((tensor.numel(), computing))
+        return exchange(tensor, **options)  # type: ignore[arg-type]
+
+    dist.all_reduce, gradients.BUCKET = noted, 10
+    model, computing = Branches(), False
+    average = GradientAverage(list(model.parameters()), World(rank, 2))
+    # Accumulated over two batches, of which the second is exchanged.
+    for batch in range(2):
+        if batch == 1:
+            average.begin()
+        computing = True
+        loss = model(torch.tensor([rank, 2 + batch]))
+        loss.backward()
+        computing = False
+    loss = loss.detach()
+    average.finish(loss)
+    # Buckets of at most 10 elements, the last layer first: its weight and bias, then bias and weight of the first.
+    assert sent == [(10, True), (4, True), (16, True), (1, False)], sent
+    held = {name: one.grad.to_dense() for name, one in model.named_parameters() if one.grad is not None}
+    save_file(held | {"loss": loss}, folder / f"{rank}.safetensors")
+    # No hook is left: a further backward pass exchanges nothing.
+    number = len(sent)
+    model(torch.tensor([1])).backward()
+    assert len(sent) == number
+    dist.destroy_process_group()
+
+
+def test_gradients_are_exchanged_during_the_backward_pass(tmp_path: Path) -> None:
+    forking = multiprocessing.get_context("fork")
+    processes = [forking.Process(target=exchanging, args=(rank, tmp_path)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+    found = [load_file(tmp_path / f"{rank}.safetensors") for rank in range(2)]
+    assert same_bits(found[0], found[1])
+    model = Branches()
+    losses = [[model(torch.tensor([rank, 2 + batch])) for rank in range(2)] for batch in range(2)]
+    torch.stack([loss for pair in losses for loss in pair]).sum().div(2).backward()
+    expected = {name: one.grad.to_dense() for name, one in model.named_parameters() if one.grad is not None}
+    torch.testing.assert_close(found[0], expected | {"loss": torch.stack(losses[1]).mean().detach()})
 
 
 def test_rows_of_each_worker() -> None:
