@@ -11,6 +11,7 @@ from pathlib import Path
 from components.costs import estimate
 from components.costs.estimate import Estimate, Total
 from components.costs.history import Duration, History, gpus, machine, now
+from components.costs.remaining import Remaining
 from components.costs.work import TRAINING, work_of
 from components.settings.params import Params
 from flows.plan import Stage
@@ -31,6 +32,11 @@ class Spending:
         self.machine, self.gpus = machine(params.cluster), gpus()
         self.seconds = self.money = 0.0
         self._fresh = True
+        self.remaining = Remaining({})
+
+    def expect(self, stages: Mapping[Stage, str]) -> None:
+        """Note the stages of the run, whose remaining time is then known as far as earlier runs say."""
+        self.remaining = Remaining({one.stage: one.seconds for one in self.estimates(stages)})
 
     def estimates(self, stages: Mapping[Stage, str]) -> list[Estimate]:
         """The cost of stages, from the history of this machine."""
@@ -103,6 +109,7 @@ class Spending:
             seconds: its duration.
             completed: whether it has run; DVC may have skipped it or restored its output.
         """
+        self.remaining = self.remaining.without(stage.name)
         self.seconds += seconds
         self.money += estimate.money(seconds, self._gpus_of(stage), self.params.cost)
         duration = None

@@ -80,7 +80,7 @@ def run_stage(stage: Stage, root: Path) -> State[str]:
     usual = {one.stage: one.seconds for one in History(root).read()}.get(stage.name)
     terminal.begin(stage.name, reasons=stage.reasons, usual_s=usual)
     for reason in stage.reasons[:3]:
-        _log(f"runs: {reason}")
+        _log(f"reason: {reason}")
     command = (*DVC, "repro", "--single-item", *(["--force"] if stage.force else []), stage.address)
     left = math.inf if stage.budget_until is None else stage.budget_until - time.monotonic()
     stop = BudgetError(

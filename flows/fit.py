@@ -13,7 +13,7 @@ import typer
 from components.artifacts import read_json
 from components.commands.common import Kind, LabelColumn, Minutes, Starts, TextColumn, Unlabelled
 from components.errors import ConfigError
-from components.onboarding.project import PARAMS, renew
+from components.onboarding.project import NEXT, PARAMS, renew
 from components.settings.loading import load_params
 from flows import retrain
 from flows.command import main
@@ -33,7 +33,7 @@ def command(
     kind: Kind = "",
     minutes: Minutes = 5.0,
 ) -> None:
-    """Train, score, register and promote; then print what is served, why, and the next commands."""
+    """Train, score, register and promote; then print what is served and the next commands."""
     root = Path.cwd()
     params = root / PARAMS
     if not params.exists():
@@ -43,7 +43,8 @@ def command(
         flags += [f"--text={text}", f"--label={label}", f"--kind={kind}", f"--minutes={minutes}"]
         # Measuring encoders imports torch, whose memory would stay occupied in this process during the run.
         for line in run_headstart("init", *flags, "--", str(labelled), source="init", root=root, show=False):
-            terminal.say(line, source="init", stays=True)
+            if not line.startswith(NEXT):
+                terminal.say(line, source="init", stays=True)
     else:
         if unlabelled or start or text or label or kind:
             raise ConfigError(
@@ -57,7 +58,7 @@ def command(
 
 
 def served(params: Path) -> list[str]:
-    """Which model is served and why, and what to do next."""
+    """Which model is served, and what to do next; the summary of the run says why."""
     settings = load_params(params)
     path = params.parent / settings.run.out / "registry" / "decision.json"
     decisions = read_json(path, made_by="the stage promote").get("decisions", {})
@@ -69,13 +70,13 @@ def served(params: Path) -> list[str]:
         else:
             still = "still " if decision["alias_before"] == decision["alias_after"] else ""
             what = f"{found['system'] or 'a model'} is {still}served (version {found['version']})"
-            lines.append(": ".join([task, what, *reasons[:1]]))
+            lines.append(f"{task}: {what}")
         lines += [
-            f"  headstart predict new.csv labelled.csv --task {task}",
+            f"  headstart predict new.csv predictions.csv --task {task}",
             f"  headstart serve --task {task}",
             f"  headstart suggest --task {task} --count 50    # which texts to label next",
         ]
-    return lines
+    return [*lines, "  headstart ui    # pages: scores, errors, a text to try"]
 
 
 if __name__ == "__main__":

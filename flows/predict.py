@@ -84,8 +84,9 @@ def command(
 ) -> None:
     """Predict every row of a file (csv, tsv, jsonl, parquet) with the champion.
 
-    OUTPUT without a suffix is a folder of parts. Bad rows are written to OUTPUT.rejected.jsonl with the reason. After a
-    kill the same command continues with the first part that is missing."""
+    The input has the columns of the labelled data, or `text`; --column names others. OUTPUT without a suffix is a
+    folder of parts. Bad rows are written to OUTPUT.rejected.jsonl with the reason. After a kill the same command
+    continues with the first part that is missing."""
     tie_server()
     predict(
         str(source),

@@ -120,7 +120,12 @@ def retrain(params: str = "params.yaml", rebuild: bool = False) -> dict[str, lis
             add_data(run.root)
         settled = registry.is_unchanged(file, root=run.root)
         spending = Spending(load_params(file), root=run.root)
-        spending.refuse(upcoming(plan, settled=settled))
+        ahead = upcoming(plan, settled=settled)
+        spending.refuse(ahead)
+        spending.expect(ahead)
+        monitor.expect(spending.remaining)
+        if ahead:
+            terminal.say(str(spending.remaining), source="run", stays=True)
         done = run_stages(plan, root=run.root, monitor=monitor, settled=settled, spending=spending)
         decided = "promote" not in done["Skipped"]
         decisions = summary.decisions(root=run.root, params=file, decided=decided)
@@ -187,7 +192,8 @@ def run_stages(
             if outcome != "Skipped":
                 # The reasons of the stages downstream of `identity` already include the new identities.
                 changed |= {stage.name} - {IDENTITY}
-                terminal.done(stage.name, outcome.lower(), time.monotonic() - started)
+                left = str(spending.remaining) if spending else ""
+                terminal.done(stage.name, outcome.lower(), time.monotonic() - started, left=left)
         else:
             outcome = str(skip_stage.with_options(name=stage.group)(stage, return_state=True).result())
         done[outcome].append(stage.name)

@@ -29,7 +29,7 @@ def lines(*, root: Path, params: Path, decided: bool = True) -> list[str]:
     found += drift(out)
     found += decisions(root=root, params=params, decided=decided)
     found += [f"report:  {report}" for report in reports(root=root, params=params) if report.suffix == ".html"]
-    found.append(f"MLflow:  {page(settings.registry.address)}")
+    found.append(f"pages:   headstart ui{page(settings.registry.address)}")
     return found
 
 
@@ -114,7 +114,7 @@ def _champion(version: str | None) -> str:
 
 
 def page(uri: str) -> str:
-    """The address of the registry's web page, or the command that serves it, with Prefect's."""
+    """Where MLflow's page is, in words: its address, or the option that serves it."""
     if uri.startswith(("http://", "https://")):
-        return uri
-    return "headstart ui (or make ui) shows the runs; headstart ui --servers serves MLflow's page too"
+        return f"; MLflow: {uri}"
+    return "; headstart ui --servers: MLflow's page too"

@@ -22,6 +22,7 @@ from prefect import runtime
 
 from components.artifacts import digest_text, flatten, read_json
 from components.commands.common import PARAMS
+from components.costs.remaining import Remaining
 from components.errors import HeadstartError
 from components.measurements import FILE, RUN_ID
 from components.pipeline.identity import STAGE as IDENTITY
@@ -96,6 +97,7 @@ class Monitor:
         self._file = params
         self._pipeline = os.path.relpath(params, root)
         self._summary: list[str] = []
+        self._expected = Remaining({})
         self._begun = time.time()
         self._finished = False
         self._started: _Started | None = None
@@ -140,6 +142,10 @@ class Monitor:
         with suppress(HeadstartError):
             if not self._finished and self.settings.telemetry.is_on:
                 self._start()
+
+    def expect(self, stages: Remaining) -> None:
+        """Set the stages that are going to run, before the first one begins; the page of the run shows what remains."""
+        self._expected = stages.without(IDENTITY)
 
     def attach(self, path: Path, *, folder: str | None = None) -> None:
         """Attach a file to the run of the retraining."""
@@ -192,6 +198,7 @@ class Monitor:
                 tags=self._tags(),
                 registry=settings.registry.model_dump(mode="json"),
                 telemetry=settings.telemetry.model_dump(mode="json"),
+                expected=self._expected.seconds,
             )
             spool.write("file", path=str(self._file), folder=None)
             command = [sys.executable, "-m", "components.telemetry", str(self.root), self.id]

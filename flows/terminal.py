@@ -12,7 +12,7 @@
 |-------|-------------------------------------------------------------------------------|
 | line  | text                                                                          |
 | begin | reasons, usual_s (duration of the last time, null if unknown)                  |
-| done  | outcome (completed, cached, skipped or up to date), seconds                    |
+| done  | outcome (completed, cached, skipped or up to date), seconds, left (in words)   |
 | error | message                                                                       |
 """
 
@@ -79,14 +79,23 @@ class Terminal:
             return
         usual = f" (the last time: {duration(usual_s)})" if usual_s is not None and self._out.isatty() else ""
         for number, reason in enumerate(reasons[:3]):
-            self.say(f"runs: {reason}{'' if number else usual}", source=stage)
+            self.say(f"reason: {reason}{'' if number else usual}", source=stage)
 
-    def done(self, stage: str, outcome: str, seconds: float | None = None) -> None:
-        """A stage has ended, or had nothing to do."""
+    def done(self, stage: str, outcome: str, seconds: float | None = None, *, left: str = "") -> None:
+        """A stage has ended, or had nothing to do.
+
+        Args:
+            stage: its name.
+            outcome: in words.
+            seconds: its duration; None: it had nothing to do.
+            left: the remaining stages of the run, in words.
+        """
         if self.style == "json":
-            self._emit("done", stage=stage, outcome=outcome, seconds=None if seconds is None else round(seconds, 1))
+            taken = None if seconds is None else round(seconds, 1)
+            self._emit("done", stage=stage, outcome=outcome, seconds=taken, left=left)
             return
-        self.say(outcome + (f" in {seconds:.1f} s" if seconds is not None else ""), source=stage, stays=True)
+        took = f" in {seconds:.1f} s" if seconds is not None else ""
+        self.say(f"{outcome}{took}{f' ({left})' if left else ''}", source=stage, stays=True)
 
     def say(self, line: str, *, source: str = "", stays: bool = False, important: bool = False) -> None:
         """Print a line.

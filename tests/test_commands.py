@@ -77,7 +77,7 @@ NOT_RUN = {
     r"headstart serve\b.*": "needs a champion and runs until it is stopped",
     r"headstart (predict|predict-file|drift|promote|rollback|champion|history)\b.*": "needs a champion",
     r"headstart label\b.*": "needs labels that a person gives, or many labelled rows",
-    r"headstart suggest( FILE)?": "runs with --count, and does not replace a file",
+    r"headstart suggest( FILE| new.csv --count 50)?": "runs with --count, and does not replace a file",
     r"headstart more-labels\b.*": "needs a finished run",
     r"headstart (trace|forget)\b.*": "needs a registered model",
     r"headstart gc\b.*": "needs a registry",

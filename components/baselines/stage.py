@@ -22,12 +22,13 @@ from components.progress import Progress
 from components.settings.names import BASELINE
 from components.settings.section import Section
 from components.tasks.budgets import budget_name, sample_rows
+from components.tasks.data import Fields, Split
 from components.tasks.examples import TaskFacts, read_facts, read_split, strata_of
 from components.tasks.folds import folds_of
 from components.tasks.kinds import scoring_for
 from components.tasks.results import KIND, RunResult, best_score, write_results
 from components.tasks.selection import Data, Predictions, System, predict
-from components.unlabelled.texts import read_unlabelled
+from components.unlabelled.texts import digest_of, read_unlabelled
 from components.words.classifier import WordsModel, save_words
 
 
@@ -60,7 +61,7 @@ def baseline(job: BaselineJob) -> Path:
     strata = strata_of(train, facts.kind)
     scoring = scoring_for(facts.kind, facts.labels)
     splits = {name: read_split(job.examples, name) for name in ("dev", "test")}
-    inputs = train.fields + (read_unlabelled(job.unlabelled) if job.unlabelled is not None else [])
+    inputs = train.fields + _unlabelled(job, train)
     systems = baselines_of(facts.kind, language=facts.language, which=facts.baselines)
     total = len(facts.budgets) * len(facts.seeds) * len(systems)
     best = BestModel(facts)
@@ -99,6 +100,14 @@ def baseline(job: BaselineJob) -> Path:
             "runs": len(records),
         }
     return job.output
+
+
+def _unlabelled(job: BaselineJob, train: Split) -> list[Fields]:
+    """Texts without labels that are not in train."""
+    if job.unlabelled is None:
+        return []
+    known = set(map(digest_of, train.fields))
+    return [fields for fields in read_unlabelled(job.unlabelled) if digest_of(fields) not in known]
 
 
 def _folds(facts: TaskFacts, strata: Any, budget: int, *, seed: int) -> Any:

@@ -52,13 +52,14 @@ def predict_file(
 ) -> None:
     """Predict every row of a file with the champion; `predict` does it as a Prefect flow.
 
-    OUTPUT without a suffix is a folder of parts. Bad rows are written to OUTPUT.rejected.jsonl with the reason. After a
-    kill the same command continues with the first part that is missing."""
+    The input has the columns of the labelled data, or `text`; --column names others. OUTPUT without a suffix is a
+    folder of parts. Bad rows are written to OUTPUT.rejected.jsonl with the reason. After a kill the same command
+    continues with the first part that is missing."""
     from components.artifacts import partial_path
     from components.drift.logged import logged
     from components.inference.annotating import predict_annotations
     from components.inference.parts import predict_parts
-    from components.inference.prediction import named_columns
+    from components.inference.prediction import columns_of_data, named_columns
     from components.inference.writing import write_errors
     from components.progress import Progress
     from components.registry.champion import Loader, fetched, find_champion
@@ -77,6 +78,8 @@ def predict_file(
             folder = stack.enter_context(partial_path(output.with_name(f"{output.name}.model"), folder=True))
         files = stack.enter_context(fetched(registry, version, directory=folder))
         load = Loader(files, version, partial(logged, task=name, settings=settings.drift))
+        if not form and (data := settings.data.tasks.get(name)) is not None:
+            columns = columns_of_data(source, kind=load.kind, source=data) | columns
 
         def started(rows: int, done: int, parts: int) -> Callable[[int], None]:
             if done:

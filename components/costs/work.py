@@ -68,7 +68,8 @@ def _raw(group: str, arguments: Mapping[str, Any], params: Params) -> list[str]:
     if group in ("ingest", "ingest-parallel", "examples"):
         return [arguments["source"].path]
     if group == "domain-texts":
-        return [source.path for source in arguments["unlabelled"]]
+        source = arguments["unlabelled"] or params.data.tasks[arguments["name"]]
+        return [source.path]
     if group == "checks":
         return [source.path for sources in (arguments["corpora"], arguments["tasks"]) for source in sources.values()]
     corpora = {name: source.path for name, source in params.corpora.items()}

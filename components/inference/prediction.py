@@ -18,6 +18,7 @@ import pyarrow as pa
 from components.errors import ConfigError, DataError, nearest
 from components.formats.rows import READERS, Rejected, Row, Rows, open_rows
 from components.inference.writing import Rejects, open_output
+from components.settings.tasks import TaskSource
 from components.tasks.data import Answer, Fields
 from components.tasks.documents import stream_in_documents
 from components.tasks.kinds import find_kind
@@ -238,6 +239,23 @@ def named_columns(pairs: Sequence[str]) -> dict[str, str]:
     return columns
 
 
+def columns_of_data(path: Path, *, kind: str, source: TaskSource) -> dict[str, str]:
+    """The inputs that a table names as the labelled data do: input -> column.
+
+    Only inputs without a column of their own name are in it. The errors of a table that cannot be read are left to its
+    prediction.
+    """
+    if path.suffix not in READERS or not path.is_file():
+        return {}
+    with ExitStack() as stack:
+        try:
+            names = open_rows(path, stack, rejected=_ignore).names
+        except DataError:
+            return {}
+    own = {name: getattr(source, name, None) for name in find_kind(kind).io.inputs if name not in names}
+    return {name: column for name, column in own.items() if column in names}
+
+
 @dataclass(frozen=True)
 class _Inputs:
     """The inputs of a task in a file; `columns`: input -> column."""
@@ -271,14 +289,16 @@ class _Inputs:
             if len(part) > LONGEST:
                 raise DataError(f"{location}: {len(part):,} characters, more than {LONGEST:,}; cut the text")
 
-    def check_columns(self, where: str, names: Sequence[str]) -> None:
-        """Check the column names of a file or row.
+    def check_columns(self, where: str, names: Sequence[str], *, whole: bool = False) -> None:
+        """Check the column names of a row, or of a whole file.
 
         Raises:
             DataError: an input is missing, or a column of the predictions exists; the message begins with `where`.
         """
-        if missing := [column for column in self.columns.values() if column not in names]:
-            raise DataError(f"{where}: has no column {missing[0]!r}; found: {', '.join(names) or 'none'}")
+        if missing := [(name, column) for name, column in self.columns.items() if column not in names]:
+            name, column = missing[0]
+            hint = f"; name the column with --column {name}=COLUMN" if whole else ""
+            raise DataError(f"{where}: has no column {column!r}; found: {', '.join(names) or 'none'}{hint}")
         if existing := [name for name in self.task_io.columns if name in names]:
             raise DataError(f"{where}: already has a column {existing[0]!r}; rename it")
 
@@ -289,7 +309,7 @@ Parsed = tuple[Row, Fields | None]
 def _parsed(path: Path, table: Rows, inputs: _Inputs, *, rejected: Rejected | None) -> Iterator[Parsed]:
     """(row, input) of every row; the columns are checked first, in a file without fixed columns row by row."""
     if table.fixed:
-        inputs.check_columns(str(path), table.names)
+        inputs.check_columns(str(path), table.names, whole=True)
     if table.schema is not None:
         _check_types(path, table.schema, inputs)
     for where, row in table.rows:

@@ -32,6 +32,8 @@ KIND: Final = "encoder"
 CONFIG: Final = "config.json"
 WEIGHTS: Final = "model.safetensors"
 TOKENIZER: Final = "tokenizer"
+#: Values of a matrix from which it is too large to be trained for few labels.
+LARGE: Final = 40_000_000
 #: Columns of curve.csv.
 CURVE: Final = ("step", "tokens", "seconds", "loss", "heldout", "rate", "gradient_norm")
 
@@ -191,6 +193,12 @@ def architecture_of(directory: Path) -> LanguageModel:
     """
     family, sizes, _ = _read_config(Path(directory))
     return _empty_model(Path(directory), family, sizes)
+
+
+def has_large_table(model: LanguageModel) -> bool:
+    """Whether a model has a table of embeddings whose training would take most of the time, as multilingual ones have;
+    for few labels, only heads on its features are trained."""
+    return max(parameter.numel() for parameter in model.parameters()) > LARGE
 
 
 def _empty_model(directory: Path, family: str, sizes: Mapping[str, Any]) -> LanguageModel:

@@ -16,7 +16,7 @@ from components.ingestion.readers import raw_files, read_text, read_texts, reade
 from components.onboarding import columns, starts
 from components.onboarding.files import Rows, read_rows, split_files
 from components.onboarding.inspection import inspect
-from components.onboarding.project import PARAMS, make_project, take_files
+from components.onboarding.project import NEXT, PARAMS, holds_lines, make_project, take_files, take_lines
 from components.onboarding.proposal import Proposal, block_name, names_of, own_tokens
 from components.settings.data import CorpusSource
 from components.settings.loading import load_params
@@ -79,6 +79,7 @@ def init(options: Options, *, root: Path) -> list[str]:
         facts = replace(facts, language=options.language)
     free = [path.resolve() for path in options.unlabelled]
     texts = _texts_of(free, like=keys.get("text"), root=root)
+    own_lines = _names([path for path in free if holds_lines(path)])
     measured = _measured(options, source, name)
     start = starts.choose(measured) if measured else None
     if start is None and facts.kind not in WITH_WORDS:
@@ -95,7 +96,11 @@ def init(options: Options, *, root: Path) -> list[str]:
     if facts.empty:
         task["empty"] = "drop"
     proposal = Proposal(name, task, facts, start=start, minutes=options.minutes, others=further)
-    proposal.unlabelled = [source.path if source.text == "text" else _given(source) for source, _ in texts]
+    written = {file: take_lines(file, name=stem, root=root) for file, stem in own_lines.items()}
+    proposal.unlabelled = [
+        _relative(written[path], root) if path in written else source.path if source.text == "text" else _given(source)
+        for path, (source, _) in zip(free, texts, strict=True)
+    ]
     if start is None and texts:
         proposal.speed = starts.own_speed()
         proposal.own_tokens = own_tokens(
@@ -106,7 +111,11 @@ def init(options: Options, *, root: Path) -> list[str]:
     load_params(params)
     lines = [f"{options.labelled}: {line}" if not number else line for number, line in enumerate(facts.lines())]
     lines += _columns_in_words(keys, further)
-    lines += [f"{source.path}: {count:,} characters without labels" for source, count in texts]
+    lines += [
+        f"{source.path}: {count:,} characters without labels"
+        + (f"; one text a line, written to {_relative(written[path], root)}" if path in written else "")
+        for path, (source, count) in zip(free, texts, strict=True)
+    ]
     lines += [_in_words(one, chosen=one is start and len(measured) > 1) for one in measured]
     lines += [
         f"warning: {one.name} does not know {one.unknown:.0%} of the pieces of these texts, as of another language"
@@ -114,9 +123,9 @@ def init(options: Options, *, root: Path) -> list[str]:
         if one.unknown > UNKNOWN_SHARE
     ]
     lines += [f"made {', '.join(made)}"] if made else []
-    written = f"wrote {params.name} ({len(text.splitlines())} lines)"
-    lines.append(f"{written}; the first run takes about {proposal.expected_minutes:.0f} minutes")
-    return [*lines, "next: headstart check, headstart fit; change what was guessed wrongly in params.yaml"]
+    done = f"wrote {params.name} ({len(text.splitlines())} lines)"
+    lines.append(f"{done}; the first run takes about {proposal.expected_minutes:.0f} minutes")
+    return [*lines, f"{NEXT} headstart check, headstart fit; change what was guessed wrongly in params.yaml"]
 
 
 def _keys(rows: Rows, file: Path, options: Options) -> dict[str, Any]:
@@ -187,6 +196,17 @@ def _texts_of(paths: Sequence[Path], *, like: str | None, root: Path) -> list[tu
             column = columns.text_column(read_rows(files[0]), like=like)
         source = CorpusSource(path=_relative(path, root), text=column)
         found.append((source, sum(len(text) for file in files for _, text, _ in read_texts(file, source, Reading()))))
+    return found
+
+
+def _names(files: Sequence[Path]) -> dict[Path, str]:
+    """File -> its stem, different for different files."""
+    found: dict[Path, str] = {}
+    for file in files:
+        name = file.stem
+        while name in found.values():
+            name += "-2"
+        found[file] = name
     return found
 
 

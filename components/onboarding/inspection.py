@@ -10,6 +10,7 @@ import numpy as np
 
 from components.formats.textkey import text_key
 from components.onboarding.language import language_of
+from components.onboarding.lengths import WHOLE
 from components.settings.tasks import SPLITS, TaskSource
 from components.tasks.data import Examples, Split
 from components.tasks.kinds import find_kind
@@ -90,7 +91,7 @@ def inspect(name: str, source: TaskSource) -> Facts:
         held_out=found.counts.get("test_rows_held_out", 0),
         classes=_classes(found),
         median=int(np.median(lengths)),
-        long=int(np.quantile(lengths, 0.95)),
+        long=int(np.quantile(lengths, WHOLE)),
         duplicates=len(keys) - len(set(keys)),
         conflicts=_conflicts(found.train, keys) if found.labels and source.kind != "tagging" else 0,
         overlap={split: found.counts.get(f"{split}_rows_in_later_splits", 0) for split in SPLITS[:2]},

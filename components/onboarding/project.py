@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from components.artifacts import write_atomic
+from components.artifacts import partial_path, write_atomic
 from components.errors import ConfigError
+from components.formats.lines import Reading, lines
 from components.onboarding.files import split_files
 from components.resources import PIPELINE, pipeline_text
 from components.settings.loading import load_params
 from components.settings.registry import find_repository
 
 PARAMS: Final = "params.yaml"
+#: First word of the line of `init` that names the next commands.
+NEXT: Final = "next:"
 _DVC: Final = """\
 [core]
     analytics = false
@@ -42,8 +46,8 @@ def make_project(folder: Path) -> list[str]:
     write_atomic(folder / ".dvc" / "config", config)
     write_atomic(folder / ".dvc" / ".gitignore", "/config.local\n/tmp\n/cache\n")
     made.append("DVC's folder .dvc")
-    for name, lines in ((".gitignore", _GITIGNORE), (".dvcignore", _DVCIGNORE)):
-        _append(folder / name, lines)
+    for name, wanted in ((".gitignore", _GITIGNORE), (".dvcignore", _DVCIGNORE)):
+        _append(folder / name, wanted)
     if not (folder / PIPELINE).exists():
         write_atomic(folder / PIPELINE, pipeline_text())
         made.append(PIPELINE)
@@ -77,6 +81,36 @@ def take_files(files: Mapping[str, Path], *, name: str, root: Path) -> tuple[str
             copy.unlink(missing_ok=True)
             shutil.copyfile(file, copy)
     return target.relative_to(root).as_posix(), {split: file.name for split, file in files.items()}
+
+
+def holds_lines(path: Path) -> bool:
+    """Whether a file is a list of texts, one a line: a txt file of several lines, none of them empty.
+
+    A folder of txt files, and a file with paragraphs, hold documents.
+    """
+    if not path.is_file() or path.suffix.lower() != ".txt":
+        return False
+    count = 0
+    for _, line in lines(path, Reading()):
+        if not line.strip():
+            return False
+        count += 1
+    return count > 1
+
+
+def take_lines(file: Path, *, name: str, root: Path) -> Path:
+    """Write each line of a file as a row of data/unlabelled/NAME.jsonl, where DVC versions it; returns its path.
+
+    Readers of txt files take a file as one document (`components.ingestion.readers.read_text`).
+    """
+    target = root / "data" / "unlabelled" / f"{name}.jsonl"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with partial_path(target) as partial:
+        with partial.open("w", encoding="utf-8") as output:
+            for _, line in lines(file, Reading()):
+                output.write(json.dumps({"text": line}, ensure_ascii=False) + "\n")
+        partial.replace(target)
+    return target
 
 
 def renew(labelled: Path, *, root: Path) -> str:

@@ -10,16 +10,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from components.onboarding.inspection import Facts
+from components.onboarding.lengths import length_for
 from components.onboarding.starts import Measured
 from components.settings.unlabelled import OF_ONE_TEXT
-from components.words.systems import UNSPACED
 
 #: Column of the comments.
 _COLUMN: Final = 58
-#: Lengths in pieces, of which the least is used that fits 95% of the texts.
-_LENGTHS: Final = (32, 64, 128, 256)
-#: Characters of a piece, at least, and of a language without spaces.
-_CHARACTERS, _UNSPACED = 3.5, 1.2
 #: Words of text from which a language model is worth its training, and characters of a word.
 LEAST_WORDS: Final = 200_000
 #: Minutes of the stages of a run without training: reading, evaluation, report, registration.
@@ -55,9 +51,7 @@ class Proposal:
     @property
     def length(self) -> int:
         """Pieces of a text that are read."""
-        per_piece = _UNSPACED if self.facts.language in UNSPACED else _CHARACTERS
-        pieces = self.facts.long / per_piece + 4
-        return next((length for length in _LENGTHS if pieces <= length), _LENGTHS[-1])
+        return length_for(self.facts.long, language=self.facts.language)
 
     @property
     def folds(self) -> int:
@@ -80,6 +74,8 @@ class Proposal:
     def _learning(self) -> float:
         """Minutes of the ways to learn: contrastive training of some passes, in every fold and at the end."""
         assert self.start is not None
+        if self.start.large:
+            return 0.0
         train = min(self.facts.rows["train"], 2_000)
         steps = min(50_000 / 120, 32 * train / 16)
         cost = 3 * 16 * steps * (self.folds + 1) / self.start.texts_per_second / 60
@@ -110,6 +106,9 @@ class Proposal:
         if self.unlabelled:
             lines.append((f"  unlabelled: {_flow(self.unlabelled)}", "text without labels, beside that of train"))
         if self.start is not None:
+            ways, reason = "", "limit of all ways to learn that are tried"
+            if self.start.large:
+                ways, reason = ", ways: [features]", "only heads on frozen features: its embeddings are large"
             speed = f"{self.start.parameters / 1e6:.0f} M parameters, {self.start.texts_per_second:,.0f} texts/s here"
             lines += [
                 ("pretrain:", ""),
@@ -119,7 +118,7 @@ class Proposal:
                 ("finetune:", ""),
                 (f"  {self.start.name}:", "the recipe for imported encoders; `headstart params` shows all keys"),
                 (f"    max_length: {self.length}", "pieces of a text; 95% of the texts are shorter"),
-                (f"    auto: {{minutes: {self.minutes:g}}}", "limit of all ways to learn that are tried"),
+                (f"    auto: {{minutes: {self.minutes:g}{ways}}}", reason),
             ]
             if self.unlabelled and self.facts.kind in OF_ONE_TEXT:
                 lines.append(("    unlabelled: {source: both}", "kept where cross-validation shows a gain"))

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from components.interchange.importing import import_encoder, source_digest
-from components.models.encoder import load_encoder
+from components.models.encoder import has_large_table, load_encoder
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
 from components.starts.cache import folder_of
@@ -37,6 +37,7 @@ class Measured:
         parameters: number of them.
         texts_per_second, tokens_per_second: forward, with the cores of this process.
         unknown: share of the pieces that are unknown: a vocabulary of another language.
+        large: whether only heads on its features are trained (`has_large_table`).
         logme: evidence of the labels given the mean of the last layer (You et al. 2021); NaN without classes.
     """
 
@@ -47,6 +48,7 @@ class Measured:
     texts_per_second: float
     tokens_per_second: float
     unknown: float
+    large: bool
     logme: float
 
 
@@ -83,6 +85,7 @@ def measure(start: str, found: Examples, *, kind: str, name: str) -> Measured:
         texts_per_second=len(sample) / seconds,
         tokens_per_second=pieces / seconds,
         unknown=float((encoded == UNK).mean()) if pieces else 0.0,
+        large=has_large_table(encoder.model),
         logme=evidence,
     )
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from components.costs.history import History
+from components.costs.remaining import Remaining
 from components.errors import HeadstartError
 from components.pages.project import Project
 from components.progress import duration
@@ -86,6 +87,7 @@ class Run:
         summary: lines about its result.
         reason: why it ended, if it did not finish.
         stages: in their order; empty in a list.
+        expected: stages that were going to run at its start -> seconds by earlier runs, or None.
     """
 
     id: str
@@ -96,6 +98,18 @@ class Run:
     summary: Sequence[str] = ()
     reason: str = ""
     stages: Sequence[StageRun] = ()
+    expected: Mapping[str, float | None] = field(default_factory=dict)
+
+    @property
+    def left(self) -> str:
+        """The remaining stages and their time, in words; empty if the run has ended."""
+        if self.state != RUNNING:
+            return ""
+        rest = Remaining(self.expected)
+        for stage in self.stages:
+            if stage.state != RUNNING:
+                rest = rest.without(stage.name)
+        return str(rest.after({stage.name: stage.seconds for stage in self.stages}))
 
     @property
     def when(self) -> str:
@@ -160,6 +174,7 @@ def _of_spools(project: Project, *, full: bool) -> list[Run]:
                 summary=end.get("summary", ()),
                 reason=end.get("reason", ""),
                 stages=[_of_events(retraining, name, usual) for name in retraining.stages] if full else (),
+                expected=retraining.run.get("expected", {}),
             )
         )
     return found

@@ -17,6 +17,7 @@ import yaml
 from components.artifacts import write_atomic
 from components.pipeline import jobs
 from components.pipeline.jobs import out
+from components.settings.names import BASELINES
 from components.settings.params import Params
 
 FILE: Final = "resolved.yaml"
@@ -96,13 +97,21 @@ def variables(params: Params) -> dict[str, Any]:
             for name, settings in params.pretrain.items()
         },
         "free": {
-            f"{task}-{family}": {
+            f"{task}-{name}": {
                 "task": task,
-                "family": family,
-                "corpus": documents("unlabelled", f"{task}-{family}"),
+                "family": name,
+                "corpus": documents("unlabelled", f"{task}-{name}"),
             }
             for task in params.run.tasks
-            for family in params.run.families
+            for name in [*params.run.families, *([BASELINES] if params.words_read_documents(task) else [])]
+        },
+        "words": {
+            task: {
+                "unlabelled": path("unlabelled", task, BASELINES)
+                if params.words_read_documents(task)
+                else own("baseline", task)
+            }
+            for task in params.run.tasks
         },
         "teachers": teachers,
         "adapted_teachers": {name: teachers[name] for name in jobs.static(params, "adapted")},

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import socket
 import sys
 from dataclasses import replace
@@ -129,7 +131,10 @@ def _run(service: Service, listener: socket.socket, settings: ServeSettings, hos
     )
     service.follower.start()
     listener.listen()
-    say(f"http://{host}:{listener.getsockname()[1]}/invocations")
+    address = f"http://{host}:{listener.getsockname()[1]}/invocations"
+    say(address)
+    example = json.dumps({"inputs": [dict(service.follower.current.io.examples[0])]}, ensure_ascii=False)
+    say(f"  curl -s {address} -d {shlex.quote(example)}")
     try:
         _Server(config, service).run(sockets=[listener])
     finally:

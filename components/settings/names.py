@@ -21,6 +21,8 @@ FROM = "-from-"
 FROZEN = "-frozen"
 #: Family name of systems without a language model.
 BASELINE = "baseline"
+#: Folder of the results of systems without a language model, next to those of the families.
+BASELINES = "baselines"
 #: Systems without a language model whose answers can be part of an ensemble.
 WORDS_SYSTEMS = (
     "tfidf-words",

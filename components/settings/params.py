@@ -32,6 +32,7 @@ from components.settings.serve import ServeSettings
 from components.settings.telemetry import TelemetrySettings
 from components.settings.together import TogetherSettings
 from components.settings.tokenizer import TokenizerSettings
+from components.settings.unlabelled import OF_ONE_TEXT
 
 #: Family of the encoders of `static`.
 STATIC_FAMILY = "word2vec"
@@ -131,10 +132,16 @@ class Params(Section):
 
     @property
     def reads_documents(self) -> bool:
-        """Whether fine-tuning, or an encoder that is computed from others, reads the domain corpus."""
+        """Whether fine-tuning, words models, or an encoder that is computed from others read the domain corpus."""
         free = [self.finetune[name].unlabelled for name in self.run.families if name in self.finetune]
         sources = [one.source for one in free if one is not None] + [one.source for one in self.distil.values()]
-        return bool(self.static) or any(source != "task" for source in sources)
+        of_words = any(map(self.words_read_documents, self.run.tasks))
+        return bool(self.static) or of_words or any(source != "task" for source in sources)
+
+    def words_read_documents(self, task: str) -> bool:
+        """Whether the words models of a task read the domain corpus: text without labels is given for rows of one
+        text."""
+        return bool(self.data.unlabelled) and self.data.tasks[task].kind in OF_ONE_TEXT
 
     @property
     def collects_texts(self) -> bool:

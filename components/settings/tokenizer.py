@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from components.settings.names import TokenizerKind
 from components.settings.section import Fraction, Positive, Section
+
+#: Default numbers of pieces, and of words.
+PIECES: Final = 8000
+WORDS: Final = 12000
 
 
 class SubwordSettings(Section):
@@ -17,8 +21,13 @@ class SubwordSettings(Section):
     source: str | None = None
     #: SHA-256 of the published tokenizer's files, as `headstart check` prints it; null: not verified.
     digest: str | None = None
-    #: Number of pieces, special pieces included.
-    vocabulary: Positive = 8000
+    #: Number of pieces, special pieces included. Null: 8,000, or as many as the corpus yields if those are fewer.
+    vocabulary: Positive | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of pieces that are learned if the corpus yields them."""
+        return self.vocabulary or PIECES
 
 
 class BytePairSettings(SubwordSettings):
@@ -45,12 +54,17 @@ class UnigramSettings(SubwordSettings):
 class WordSettings(Section):
     """Kinds `word` and `open_word`; the latter also assigns ids to unseen words, for models that read characters."""
 
-    #: Number of words, special pieces included.
-    vocabulary: Positive = 12000
+    #: Number of words, special pieces included. Null: 12,000, or as many as the corpus yields if those are fewer.
+    vocabulary: Positive | None = None
     #: Whether text is lower-cased.
     lowercase: bool = True
     #: Minimum frequency of a word.
     min_frequency: Positive = 3
+
+    @property
+    def size(self) -> int:
+        """The number of words that are learned if the corpus yields them."""
+        return self.vocabulary or WORDS
 
 
 class CharSettings(Section):

@@ -7,7 +7,8 @@ next attempt continues their curves.
 
 | event   | keys                                                                                           |
 |---------|------------------------------------------------------------------------------------------------|
-| run     | id, name, pid, created (of the process), tags, registry and telemetry (sections of settings)   |
+| run     | id, name, pid, created (of the process), tags, registry and telemetry (sections of settings),  |
+|         | expected (stages that are going to run -> seconds by earlier runs, or null)                     |
 | stage   | stage, reasons, file, history (bytes of the file that belong to earlier attempts)              |
 | done    | stage, outcome (Completed, Cached, Skipped, Failed, Interrupted), error, outputs, metrics       |
 | file    | path, folder: a file for the run's artifacts                                                   |
@@ -61,7 +62,13 @@ class Spool:
             file.write(line.encode() + b"\n")
 
     def begin(
-        self, name: str, *, tags: Mapping[str, str], registry: Mapping[str, Any], telemetry: Mapping[str, Any]
+        self,
+        name: str,
+        *,
+        tags: Mapping[str, str],
+        registry: Mapping[str, Any],
+        telemetry: Mapping[str, Any],
+        expected: Mapping[str, float | None],
     ) -> None:
         """Record the start of the retraining by this process."""
         pid = os.getpid()
@@ -74,6 +81,7 @@ class Spool:
             tags=dict(tags),
             registry=dict(registry),
             telemetry=dict(telemetry),
+            expected=dict(expected),
         )
 
     def begin_stage(self, stage: str, *, pipeline: str, identity: str, reasons: list[str]) -> Path:

@@ -163,7 +163,7 @@ def train_bpe(texts: Sequence[str], *, settings: BytePairSettings, segmentation:
     learner.train_from_iterator(
         repeated(words),
         trainers.BpeTrainer(
-            vocab_size=settings.vocabulary,
+            vocab_size=settings.size,
             min_frequency=settings.min_frequency,
             special_tokens=list(SPECIAL_PIECES),
             initial_alphabet=list(_BYTE),
@@ -172,7 +172,7 @@ def train_bpe(texts: Sequence[str], *, settings: BytePairSettings, segmentation:
     )
     learned = json.loads(learner.to_str())["model"]
     pieces = sorted(learned["vocab"], key=learned["vocab"].__getitem__)
-    check_size(len(pieces), asked=settings.vocabulary, key="tokenizer.bpe.vocabulary")
+    check_size(len(pieces), asked=settings.size, is_default=settings.vocabulary is None, key="tokenizer.bpe.vocabulary")
     return BytePairTokenizer(pieces, merges=learned["merges"], segmentation=segmentation)
 
 

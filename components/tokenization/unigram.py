@@ -173,12 +173,18 @@ def train_unigram(texts: Sequence[str], *, settings: UnigramSettings, segmentati
         lambda part: [word for word, _ in cutter.pre_tokenizer.pre_tokenize_str(cutter.normalizer.normalize_str(part))],
         cut=cut_at_spaces,
     )
-    limit = max(LEAST_ALPHABET, int(settings.vocabulary * ALPHABET_SHARE))
+    limit = max(LEAST_ALPHABET, int(settings.size * ALPHABET_SHARE))
     alphabet = set(frequent_characters(words, limit=limit)[0])
     known = {word: count for word, count in words.items() if alphabet.issuperset(word)}
-    learned = learn_unigram(known, size=max(1, settings.vocabulary - FIRST_ORDINARY))
+    learned = learn_unigram(known, size=max(1, settings.size - FIRST_ORDINARY))
     given = FIRST_ORDINARY + len(learned)
-    check_size(given, asked=settings.vocabulary, key="tokenizer.unigram.vocabulary", remedy="or ")
+    check_size(
+        given,
+        asked=settings.size,
+        is_default=settings.vocabulary is None,
+        key="tokenizer.unigram.vocabulary",
+        remedy="or ",
+    )
     return UnigramTokenizer(
         [*SPECIAL_PIECES, *(piece for piece, _ in learned)],
         scores=[0.0] * FIRST_ORDINARY + [score for _, score in learned],

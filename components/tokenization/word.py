@@ -38,6 +38,8 @@ def train_word(texts: Sequence[str], *, settings: WordSettings, segmentation: Se
     words = count_words(texts, cutter)
     frequent = [word for word, count in words.items() if count >= settings.min_frequency]
     frequent.sort(key=lambda word: (-words[word], word))
-    pieces = [*SPECIAL_PIECES, *frequent[: max(0, settings.vocabulary - len(SPECIAL_PIECES))]]
-    check_size(len(pieces), asked=settings.vocabulary, key="tokenizer.word.vocabulary")
+    pieces = [*SPECIAL_PIECES, *frequent[: max(0, settings.size - len(SPECIAL_PIECES))]]
+    check_size(
+        len(pieces), asked=settings.size, is_default=settings.vocabulary is None, key="tokenizer.word.vocabulary"
+    )
     return WordTokenizer(pieces, segmentation=segmentation, lowercase=settings.lowercase, strip_accents=strip_accents)

@@ -62,15 +62,13 @@ def train_wordpiece(
     strip_accents = settings.lowercase and not marks_are_letters(texts)
     cutter = backend(models.WordPiece(unk_token="[UNK]"), lowercase=settings.lowercase, strip_accents=strip_accents)
     words = count_words(texts, cutter)
-    alphabet, continuing = frequent_characters(
-        words, limit=max(LEAST_ALPHABET, int(settings.vocabulary * ALPHABET_SHARE))
-    )
+    alphabet, continuing = frequent_characters(words, limit=max(LEAST_ALPHABET, int(settings.size * ALPHABET_SHARE)))
     learner = Backend(models.WordPiece(unk_token="[UNK]"))
     learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     learner.train_from_iterator(
         repeated(words),
         trainers.WordPieceTrainer(
-            vocab_size=settings.vocabulary,
+            vocab_size=settings.size,
             min_frequency=settings.min_frequency,
             special_tokens=[*SPECIAL_PIECES, *("##" + character for character in continuing)],
             initial_alphabet=alphabet,
@@ -81,7 +79,9 @@ def train_wordpiece(
     )
     vocabulary = learner.get_vocab()
     pieces = sorted(vocabulary, key=vocabulary.__getitem__)
-    check_size(len(pieces), asked=settings.vocabulary, key="tokenizer.wordpiece.vocabulary")
+    check_size(
+        len(pieces), asked=settings.size, is_default=settings.vocabulary is None, key="tokenizer.wordpiece.vocabulary"
+    )
     return WordPieceTokenizer(
         pieces, segmentation=segmentation, lowercase=settings.lowercase, strip_accents=strip_accents
     )
@@ -106,19 +106,22 @@ def frequent_characters(words: Counter[str], *, limit: int) -> tuple[list[str], 
     return alphabet, [character for character in alphabet if character in inside]
 
 
-def check_size(given: int, *, asked: int, key: str, remedy: str = "lower min_frequency, or ") -> None:
+def check_size(given: int, *, asked: int, is_default: bool, key: str, remedy: str = "lower min_frequency, or ") -> None:
     """Verify the size of a learned vocabulary.
 
     Args:
         given: number of pieces.
         asked: requested number.
+        is_default: whether the number was not set; a smaller vocabulary is then reported, and accepted.
         key: of the size in params.yaml.
         remedy: start of the advice if the vocabulary is too small.
 
     Raises:
         DataError: there are fewer pieces (too little text) or more (the alphabet is larger).
     """
-    if given < asked:
+    if given < asked and is_default:
+        print(f"{key}: {given:,} pieces, which is all that the corpus yields; the default is {asked:,}", flush=True)
+    elif given < asked:
         raise DataError(
             f"{key}: {asked} pieces requested, but the corpus yields {given}; set it to {given} or less, {remedy}"
             "add text"

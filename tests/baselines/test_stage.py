@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pyarrow.parquet as pq
 
 from components.baselines.stage import BaselineJob, baseline
 from components.settings.tasks import TaskSource
-from components.tasks.examples import ExamplesJob, examples
+from components.tasks.examples import ExamplesJob, examples, read_split
+from components.unlabelled.stage import write_texts
 
 
 def test_baselines_write_the_output_of_finetuning(task: Path, tmp_path: Path) -> None:
@@ -35,6 +37,19 @@ def test_word_features_solve_a_word_task_and_pairs_add_features(task: Path, tmp_
     assert words["curve"][0]["macro_f1"] > 0.8
     again = baseline(BaselineJob(examples=task, output=tmp_path / "again"))
     assert pq.read_table(again / "runs.parquet").equals(pq.read_table(output / "runs.parquet"))
+
+
+def test_texts_without_labels_change_latent_vectors_and_copies_of_train_do_not(task: Path, tmp_path: Path) -> None:
+    def scores(name: str, texts: list[str]) -> list[list[float]]:
+        free = write_texts(tmp_path / f"{name}-texts", [(text,) for text in texts], examples=task, most=100)
+        output = baseline(BaselineJob(examples=task, output=tmp_path / name, unlabelled=free))
+        table = pq.read_table(output / "runs.parquet", filters=[("system", "=", "latent-words")])
+        return list(table.column("answer").to_pylist())
+
+    train = [text for (text,) in read_split(task, "train").fields]
+    none, copies = scores("none", []), scores("copies", train)
+    assert copies == none
+    assert scores("others", [" ".join(pair) for pair in itertools.pairwise(train)]) != none
 
 
 def test_texts_without_words_are_classified_by_characters(tmp_path: Path) -> None:

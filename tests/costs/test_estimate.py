@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -134,3 +135,15 @@ def test_every_stage_has_an_amount_of_work(file: str, tmp_path: Path) -> None:
     for name, stage in STAGES.items():
         for item in stage.items(params):
             assert work_of(f"{name}@{item}" if item else name, params, root=tmp_path).amount >= 0
+
+
+def test_collected_texts_are_as_much_work_as_the_files_that_they_come_from(tmp_path: Path) -> None:
+    for folder, size in (("tasks/mood", 30), ("more", 7)):
+        (tmp_path / "data" / folder).mkdir(parents=True)
+        (tmp_path / "data" / folder / "train.csv").write_bytes(b"x" * size)
+    file = tmp_path / "params.yaml"
+    tasks = {"mood": {"path": "data/tasks/mood", "train": "train.csv"}}
+    file.write_text(json.dumps({"data": {"tasks": tasks, "unlabelled": ["data/more"]}}))
+    params = load_params(file)
+    found = {item: work_of(f"domain-texts@{item}", params, root=tmp_path) for item in ("mood", "unlabelled-0")}
+    assert found == {"mood": Work(30, "bytes"), "unlabelled-0": Work(7, "bytes")}

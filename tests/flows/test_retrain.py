@@ -75,7 +75,7 @@ def test_changed_stages_and_their_dependents_run(project: Path, run: Any, capsys
     assert done == dict.fromkeys(STAGES, "Completed") | {"ingest@general": "Skipped", "pretrain": "Skipped"}
     assert ran(project) == ["ingest domain", "evaluate scores", "register registry"]
     assert yaml.safe_load((project / "data.dvc").read_text())["outs"][0]["md5"] != version["md5"]
-    assert "ingest@domain | runs: data/domain modified\n" in capsys.readouterr().out
+    assert "ingest@domain | reason: data/domain modified\n" in capsys.readouterr().out
 
     # More general text that gives the same model: the stages below the model are skipped.
     (project / "data/general/b.txt").write_text("general too\n")
@@ -350,7 +350,7 @@ def test_a_run_after_a_killed_run_ends_its_processes_and_resumes(project: Path, 
     output, _ = last.communicate(timeout=120)
     assert last.returncode == 0, output
     assert ran(project) == ["pretrain model", "evaluate scores", "register registry"]
-    assert "MLflow:  headstart ui (or make ui) shows the runs" in output
+    assert "pages:   headstart ui" in output
     assert processes_of(project) == []
 
 

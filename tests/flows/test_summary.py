@@ -74,7 +74,7 @@ def test_scores_decision_report_and_registry(params: Path, monkeypatch: pytest.M
         "aws-type: promote (better by 0.05 (0.03 to 0.07)); champion: version 3",
         "aws-type: warning: a baseline does better: tfidf-words",
         f"report: {params.parent}/artifacts/report/report.html",
-        "MLflow: headstart ui (or make ui) shows the runs; headstart ui --servers serves MLflow's page too",
+        "pages: headstart ui; headstart ui --servers: MLflow's page too",
     ]
 
 
@@ -87,7 +87,9 @@ def test_a_summary_before_the_first_score(params: Path, monkeypatch: pytest.Monk
     for path in (params.parent / "artifacts").rglob("*.*"):
         path.unlink()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow.example:5000")
-    assert summary.lines(root=params.parent, params=params) == ["MLflow:  http://mlflow.example:5000"]
+    assert summary.lines(root=params.parent, params=params) == [
+        "pages:   headstart ui; MLflow: http://mlflow.example:5000"
+    ]
 
 
 class Screen(io.StringIO):
@@ -103,15 +105,15 @@ def play(terminal: Terminal) -> None:
     terminal.say(BAR, source="a")
     terminal.say("2 files", source="a")
     terminal.say("warning: an empty file", source="a")
-    terminal.done("a", "completed", 3.25)
+    terminal.done("a", "completed", 3.25, left="1 stage left, about 5 s")
     terminal.done("b", "up to date")
     terminal.say("")
     terminal.say("t: promote; champion: version 2", important=True)
 
 
 WHOLE = (
-    f"a | runs: new text\na | {BAR}\na | 2 files\na | warning: an empty file\n"
-    "a | completed in 3.2 s\nb | up to date\n\nt: promote; champion: version 2\n"
+    f"a | reason: new text\na | {BAR}\na | 2 files\na | warning: an empty file\n"
+    "a | completed in 3.2 s (1 stage left, about 5 s)\nb | up to date\n\nt: promote; champion: version 2\n"
 )
 
 
@@ -126,9 +128,9 @@ def test_a_terminal_shows_one_line_a_stage(monkeypatch: pytest.MonkeyPatch) -> N
     screen = Screen()
     play(Terminal(screen))
     shown = [line.rpartition("\r\x1b[K")[2] for line in screen.getvalue().split("\n")]
-    expected = ["a | warning: an empty file", "a | completed in 3.2 s", "b | up to date", ""]
+    expected = ["a | warning: an empty file", "a | completed in 3.2 s (1 stage left, about 5 s)", "b | up to date", ""]
     assert shown == [*expected, "t: promote; champion: version 2", ""]
-    assert screen.getvalue().startswith("a | runs: new text (the last time: 3 min)\r")
+    assert screen.getvalue().startswith("a | reason: new text (the last time: 3 min)\r")
     assert f"\r\x1b[Ka | {BAR}"[:53] in screen.getvalue(), "cut to the width, and overwritten"
 
 
@@ -161,8 +163,8 @@ def test_json_prints_an_object_a_line() -> None:
         {"event": "line", "stage": "a", "text": BAR},
         {"event": "line", "stage": "a", "text": "2 files"},
         {"event": "line", "stage": "a", "text": "warning: an empty file"},
-        {"event": "done", "stage": "a", "outcome": "completed", "seconds": 3.2},
-        {"event": "done", "stage": "b", "outcome": "up to date", "seconds": None},
+        {"event": "done", "stage": "a", "outcome": "completed", "seconds": 3.2, "left": "1 stage left, about 5 s"},
+        {"event": "done", "stage": "b", "outcome": "up to date", "seconds": None, "left": ""},
         {"event": "line", "stage": None, "text": "t: promote; champion: version 2"},
         {"event": "error", "message": "a: no text"},
     ]

@@ -83,7 +83,7 @@ def test_the_rejects_of_an_earlier_run_are_removed_and_a_file_of_bad_rows_is_an_
     ("name", "content", "message"),
     [
         ("in.csv", b"", r"in.csv: is empty$"),
-        ("in.csv", b"id,body\n1,a\n", r"in.csv: has no column 'text'; found: id, body$"),
+        ("in.csv", b"id,body\n1,a\n", r"in.csv: has no column 'text'; found: id, body; .* --column text=COLUMN$"),
         ("in.csv", b"text\na\n\xff\xfe\n", r"in.csv, line \d: not UTF-8; convert the file"),
         ("in.csv", b"text,id\na,1\nb,2,3\n", r"in.csv, line 3: has more fields than the header's 2$"),
         ("in.csv", b'text\n"abc\n', r"in.csv, line \d: cannot be read \(unexpected end of data\)$"),

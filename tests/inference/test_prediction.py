@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from components.errors import ConfigError, DataError
-from components.inference.prediction import Predicted, named_columns, predict_file, predict_rows
+from components.inference.prediction import Predicted, columns_of_data, named_columns, predict_file, predict_rows
+from components.settings.tasks import TaskSource
 from components.tasks.data import Fields
 from tests.inference.files import CONFIDENCES, PREDICTIONS, ROWS, TSV_ROWS, ByLength, read, write
 
@@ -173,3 +174,22 @@ def test_errors_of_writing_are_reported_as_errors_of_the_output(
     with pytest.raises(DataError, match=r"out.csv: cannot be written \(No space left on device\); free space"):
         predict_file(source, output=tmp_path / "out.csv", classifier=ByLength())
     assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns"),
+    [
+        ("in.csv", "id,review\n1,a\n", {"text": "review"}),
+        ("in.jsonl", '{"review": "a"}\n', {"text": "review"}),
+        ("both.csv", "text,review\na,b\n", {}),
+        ("other.csv", "body\na\n", {}),
+        ("damaged.csv", '"', {}),
+        ("in.txt", "review\n", {}),
+    ],
+)
+def test_inputs_may_have_the_names_of_the_labelled_data(
+    tmp_path: Path, name: str, content: str, columns: dict[str, str]
+) -> None:
+    (tmp_path / name).write_text(content)
+    source = TaskSource(path="data", text="review")
+    assert columns_of_data(tmp_path / name, kind="classification", source=source) == columns

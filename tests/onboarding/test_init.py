@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,14 @@ import pytest
 
 from components.errors import ConfigError
 from components.onboarding.command import Options, init
+from components.onboarding.inspection import inspect
 from components.onboarding.project import renew
+from components.onboarding.proposal import Proposal
+from components.onboarding.starts import Measured
 from components.pipeline.checks import check_params
 from components.settings.loading import load_params
 from components.settings.sources import sources
+from components.settings.tasks import TaskSource
 from components.tasks.kinds import find_kind
 from tests.example_task import ROWS, rows
 
@@ -93,6 +98,36 @@ def test_text_without_labels_is_read_by_a_language_model(root: Path, tmp_path: P
     assert (params.run.families, params.run.starts) == (["ulmfit"], ["scratch", "pretrained"])
     assert params.data.unlabelled[0].text == "body"
     assert len((root / "params.yaml").read_text().splitlines()) <= 25
+
+
+def test_a_list_of_texts_is_rows_and_other_text_files_are_documents(root: Path, tmp_path: Path) -> None:
+    file = write(tmp_path / "files", "classification")
+    listed, prose, folder = tmp_path / "more.txt", tmp_path / "prose.txt", tmp_path / "letters"
+    listed.write_text("first text\r\nsecond text\n")
+    prose.write_text("a paragraph\n\nanother one\n")
+    folder.mkdir()
+    (folder / "letter.txt").write_text("a line\nanother line\n")
+    (folder / "more.txt").write_text("one\ntwo\n")
+    lines = init(Options(file, unlabelled=[listed, prose, folder, folder / "more.txt"]), root=root)
+    rows = (root / "data/unlabelled/more.jsonl").read_text().splitlines()
+    assert list(map(json.loads, rows)) == [{"text": "first text"}, {"text": "second text"}]
+    assert len((root / "data/unlabelled/more-2.jsonl").read_text().splitlines()) == 2
+    paths = [source.path for source in load_params(root / "params.yaml").data.unlabelled]
+    assert paths == ["data/unlabelled/more.jsonl", str(prose), str(folder), "data/unlabelled/more-2.jsonl"]
+    assert f"{listed}: 22 characters without labels; one text a line, written to data/unlabelled/more.jsonl" in lines
+
+
+def test_only_heads_of_an_encoder_with_a_large_table_are_trained(tmp_path: Path) -> None:
+    file = write(tmp_path, "classification")
+    task = {"path": str(tmp_path), "train": file.name, "dev": None, "test": None}
+    facts = inspect("mood", TaskSource.model_validate(task))
+    measured = Measured("mini", tmp_path, "", 1, 100.0, 1000.0, 0.0, large=False, logme=0.0)
+    trained, frozen = (
+        Proposal("mood", task, facts, start=replace(measured, large=large), minutes=5) for large in (False, True)
+    )
+    assert "auto: {minutes: 5} " in trained.text()
+    assert "auto: {minutes: 5, ways: [features]} " in frozen.text()
+    assert frozen.expected_minutes < trained.expected_minutes
 
 
 def test_the_source_of_every_setting(root: Path, tmp_path: Path) -> None:

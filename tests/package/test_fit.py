@@ -336,5 +336,5 @@ def test_settings_of_an_encoder(make_encoder: Callable[..., Path], monkeypatch: 
     assert finetuning_of(encoder, long, kind="pair", language="th", minutes=None).max_length == 256
     tagging = finetuning_of(encoder, short, kind="tagging", language="en", minutes=2)
     assert (tagging.epochs, tagging.words, tagging.training.rate) == (12, "none", 4 * found.training.rate)
-    monkeypatch.setattr("headstart.recipes.LARGE", 1)
+    monkeypatch.setattr("components.models.encoder.LARGE", 1)
     assert finetuning_of(encoder, short, kind="pair", language="en", minutes=2).auto.ways == ["features"]

@@ -120,7 +120,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> 
 def running(finished: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The id of a retraining of which one stage is finished and one runs."""
     spool = Spool(finished, "aaaa-1111")
-    spool.begin("2026-11-24 03:00:00 retrain", tags={"params": "params.yaml"}, registry={}, telemetry={})
+    expected = {"ingest@domain": 60.0, "adapt@ulmfit": 36000.0, "finetune@things-ulmfit-adapted": None}
+    tags = {"params": "params.yaml"}
+    spool.begin("2026-11-24 03:00:00 retrain", tags=tags, registry={}, telemetry={}, expected=expected)
     spool.begin_stage("ingest@domain", pipeline="params.yaml", identity="1", reasons=["new text"])
     spool.end_stage("ingest@domain", outcome="Completed", pipeline="params.yaml", identity="1")
     file = spool.begin_stage("adapt@ulmfit", pipeline="params.yaml", identity="2", reasons=["ingest@domain"])

@@ -67,6 +67,7 @@ def test_a_live_run_shows_progress_and_curves(client: TestClient, running: str) 
     shown = text_of(page)
     assert "ingest@domain finished" in shown and "new text" in shown
     assert re.search(r"adapt@ulmfit \d+ s so far, about 10 h 0 min left\. 0% of the usual time loss 2\.25", shown)
+    assert "2 stages left, about 10 h 0 min and 1 of unknown time." in shown
     assert "data-live" in page and page.count("<svg") == 1
 
 

@@ -11,10 +11,12 @@ import yaml
 
 from components.errors import ConfigError
 from components.models import FAMILIES
+from components.pipeline.dvc_variables import variables
 from components.pipeline.jobs import PARALLEL
 from components.pipeline.stages import STAGES
 from components.settings.completion import MODEL_TYPES, TOKENIZERS
 from components.settings.loading import load_params, resolve
+from components.settings.tokenizer import PIECES, WORDS
 
 TASK = {"path": "data", "train": "train.csv", "text": "text", "label": "label"}
 
@@ -112,6 +114,24 @@ def test_text_without_labels_is_pretrained_on(write: Any) -> None:
     assert leakage["ulmfit-pretrained"] == ["corpus/domain", "train/mood"]
 
 
+def test_words_models_read_text_without_labels_where_rows_are_one_text(write: Any, encoder: str) -> None:
+    pairs = {key: value for key, value in TASK.items() if key != "text"} | {"kind": "pair"}
+    own = {"pretrain": {"mini": {"source": encoder}}}
+    params = load_params(write({"data": {"tasks": {"mood": TASK, "same": pairs}, "unlabelled": ["more.txt"]}} | own))
+    jobs = STAGES["baseline"].items(params)
+    texts = Path("artifacts/unlabelled/mood/baselines")
+    assert {task: job["unlabelled"] for task, job in jobs.items()} == {"mood": texts, "same": None}
+    collected = STAGES["unlabelled"].items(params)["mood-baselines"]
+    assert (collected["corpus"], collected["output"]) == (Path("artifacts/corpus/domain"), texts)
+    assert STAGES["leakage"].items(params)["mood"]["systems"]["baselines"] == ["corpus/domain", "train/mood"]
+    assert variables(params)["words"] == {
+        "mood": {"unlabelled": str(texts)},
+        "same": {"unlabelled": "artifacts/identity/baseline/same.json"},
+    }
+    without = load_params(write({"data": {"tasks": {"mood": TASK}}} | own))
+    assert STAGES["baseline"].items(without)["mood"]["unlabelled"] is None and without.corpora == {}
+
+
 def test_general_text_is_adapted_to_the_domain(write: Any) -> None:
     data = {"tasks": {"mood": TASK}, "general": {"path": "wiki"}, "unlabelled": ["reviews.txt"]}
     params = load_params(write({"data": data}))
@@ -151,7 +171,9 @@ EXPERIMENTS = json.loads((Path(__file__).parent / "left_out.json").read_text(enc
 
 @pytest.mark.parametrize("name", sorted(EXPERIMENTS))
 def test_experiments_have_the_settings_that_their_files_leave_out(name: str) -> None:
-    """The values that the files of the experiments named before every key had a default."""
+    """The values that the files of the experiments named before every key had a default; vocabularies without a size
+    have that of the default."""
+    assert (PIECES, WORDS) == (8000, 12000)
     found: Any = load_params(Path(__file__).parents[2] / "experiments" / name / "params.yaml").model_dump(mode="json")
     for key, expected in EXPERIMENTS[name].items():
         value = found

@@ -42,7 +42,8 @@ class Run:
     def begin(self, **settings: Any) -> None:
         registry = (self.settings.model_copy(update=settings)).model_dump()
         tags = {"params": "params.yaml", "user": "someone", "prefect_url": "http://prefect/run-1"}
-        self.spool.begin(f"2026-11-24 {self.id}", tags=tags, registry=registry, telemetry=self.telemetry.model_dump())
+        telemetry = self.telemetry.model_dump()
+        self.spool.begin(f"2026-11-24 {self.id}", tags=tags, registry=registry, telemetry=telemetry, expected={})
 
     def stage(self, name: str = "pretrain@ulmfit") -> Path:
         return self.spool.begin_stage(name, pipeline="params.yaml", identity="i" * 64, reasons=["data changed"])

@@ -124,9 +124,17 @@ def test_learned_pieces_wordpiece() -> None:
         ),
     ],
 )
-def test_more_pieces_than_the_corpus_yields(kind: str, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        fit(["one one one"], kind=kind, settings=TokenizerSettings(), segmentation=Segmentation("none"))
+def test_more_pieces_than_the_corpus_yields(kind: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A size that is set is an error; the default is an upper bound."""
+    size = 12000 if kind == "word" else 8000
+    settings = TokenizerSettings.model_validate({kind: {"vocabulary": size}})
+    with pytest.raises(DataError, match=message) as caught:
+        fit(["one one one"], kind=kind, settings=settings, segmentation=Segmentation("none"))
+    given = int(str(caught.value).split("set it to ")[1].split()[0])
+    found = fit(["one one one"], kind=kind, settings=TokenizerSettings(), segmentation=Segmentation("none"))
+    assert found.vocab_size == given
+    said = f"tokenizer.{kind}.vocabulary: {given} pieces, which is all that the corpus yields; the default is {size:,}"
+    assert said in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])

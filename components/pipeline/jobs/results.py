@@ -98,7 +98,9 @@ def _data(params: Params) -> dict[str, Path]:
         for corpus, source in params.corpora.items()
         if getattr(params.data, corpus) is not None
     }
-    corpora |= {f"domain-texts/{number}": source.path for number, source in enumerate(params.data.unlabelled)}
+    corpora |= {
+        f"domain-texts/unlabelled-{number}": source.path for number, source in enumerate(params.data.unlabelled)
+    }
     parallel = {f"corpus/{corpus}-{PARALLEL}": source.path for corpus, source in params.data.parallel.items()}
     tasks = {f"examples/{task}": params.data.tasks[task].path for task in params.run.tasks}
     return {name: Path(path) for name, path in (corpora | parallel | tasks).items()}

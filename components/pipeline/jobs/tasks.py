@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from typing import Any
+from typing import Any, Final
 
 from components.pipeline.jobs.common import PARALLEL, Arguments, out
-from components.settings.names import AFTER, FROM, TASK_ADAPTED, WITH
+from components.settings.names import AFTER, BASELINES, FROM, TASK_ADAPTED, WITH
 from components.settings.params import Params
 from components.settings.unlabelled import UnlabelledSettings
+
+#: Maximum number of texts without labels that words models are fitted on.
+FOR_WORDS: Final = 25_000
 
 
 def examples(params: Params) -> dict[str, Arguments]:
@@ -84,14 +87,16 @@ def finetune_after(params: Params) -> dict[str, Arguments]:
 
 
 def unlabelled(params: Params) -> dict[str, Arguments]:
-    """One job per task and family of the run."""
+    """One job per task and family of the run, and per task whose words models read the domain corpus."""
+    of_words = UnlabelledSettings(source="domain", rows=FOR_WORDS)
+    blocks = {family: params.finetune[family].unlabelled for family in params.run.families}
     return {
         f"{task}-{family}": {
-            **_collected(params, task, f"finetune.{family}.unlabelled", params.finetune[family].unlabelled),
+            **_collected(params, task, f"finetune.{family}.unlabelled", blocks.get(family, of_words)),
             "output": out(params, "unlabelled", task, family),
         }
         for task in params.run.tasks
-        for family in params.run.families
+        for family in [*blocks, *([BASELINES] if params.words_read_documents(task) else [])]
     }
 
 
@@ -229,7 +234,8 @@ def baseline(params: Params) -> dict[str, Arguments]:
     return {
         task: {
             "examples": out(params, "examples", task),
-            "output": out(params, "finetuned", task, "baselines"),
+            "output": out(params, "finetuned", task, BASELINES),
+            "unlabelled": out(params, "unlabelled", task, BASELINES) if params.words_read_documents(task) else None,
         }
         for task in params.run.tasks
     }
@@ -276,8 +282,8 @@ def _leakage(
     systems = {(family, start): f"{family}-{start}" for family in params.run.families for start in starts}
     if not group:
         systems |= {key: f"{key[0]}-{key[1]}" for key in students_of(params)}
-    # Systems without a language model have seen the train rows only.
-    baselines = {} if group else {"baselines": [f"train/{task}"]}
+    documents = ["corpus/domain"] if params.words_read_documents(task) else []
+    baselines = {} if group else {BASELINES: [*documents, f"train/{task}"]}
     return {
         "task": task,
         "examples": out(params, "examples", task),
