@@ -1,4 +1,4 @@
-"""Commands about labels: what to label next, which labels look wrong, how much more would help."""
+"""Commands about labels: what to label next, which labels look wrong, what more labels would bring."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def more_labels(
     ] = 0,
     params: ParamsFile = PARAMS,
 ) -> None:
-    """Estimate how much more labels would bring, from the label curve of the last run."""
+    """Estimate what more labels would bring, from the label curve of the last run."""
     from components.labelling import command
 
     print(command.more_labels(registry_of(params), task=task, system=system, labels=labels))

@@ -115,6 +115,11 @@ def read_pool(
     sketches = shingles.sketches([joined(fields) for fields in found])
     near = _near([row.fields for row in rows if row.digest in known], sketches)
     keep = [index for index in range(len(found)) if index not in near]
+    if not counts["read"]:
+        raise DataError(
+            f"{name}: there is no text without labels; name a file: headstart suggest FILE, or data.unlabelled: [FILE] "
+            "in params.yaml"
+        )
     if not keep:
         raise DataError(
             f"{name}: holds no text that could be labelled ({counts['read']} read; the others have labels, are in dev "

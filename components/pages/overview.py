@@ -14,6 +14,7 @@ from components.progress import duration
 from components.reporting import evaluations, findings
 from components.reporting.advice import Advice, advice
 from components.reporting.chapters import Chapter
+from components.settings.names import BASELINE
 from components.settings.params import Params
 
 #: Prefix of the findings of `headstart drift` (`components.monitoring.drift_check`).
@@ -63,6 +64,11 @@ class TaskView:
         """Why the served version was chosen; empty if the last decision, shown beside it, has the same reasons."""
         reasons = self.champion.reasons
         return () if list(reasons) == list(self.decision.get("reasons", ())) else reasons
+
+    @property
+    def transfers(self) -> bool:
+        """Whether a system of the run has a language model."""
+        return any(system["family"] != BASELINE for system in self.evaluation["systems"]) if self.evaluation else False
 
     @property
     def scores(self) -> list[tuple[str, Mapping[str, float]]]:

@@ -217,6 +217,8 @@ def _of_mlflow(run: Any, registry: Registry | None = None) -> Run:
     stages = []
     if registry is not None:
         children = _search_children(registry, info.run_id)
+        # The runs of registered models, which the stage `register` makes, are children too.
+        children = [child for child in children if f"{PREFIX}stage" in child.data.tags]
         stages = [_stage_of_mlflow(registry, child) for child in sorted(children, key=lambda one: one.info.start_time)]
     return Run(
         tags.get(f"{PREFIX}run", ""),
@@ -247,7 +249,7 @@ def _stage_of_mlflow(registry: Registry, run: Any) -> StageRun:
             values[key] = [(one.step, one.value) for one in registry.client.get_metric_history(info.run_id, key)]
     outcome = tags.get(f"{PREFIX}outcome", "")
     return StageRun(
-        tags.get(f"{PREFIX}stage", info.run_name),
+        tags[f"{PREFIX}stage"],
         OUTCOMES.get(outcome, STATUS.get(info.status, info.status.lower())),
         ((info.end_time or 1000 * time.time()) - info.start_time) / 1000,
         why=tags.get(f"{PREFIX}why", ""),

@@ -86,10 +86,14 @@ def _transfer(task: str, evaluation: Mapping[str, Any], flags: str) -> list[Advi
     system = next((one for one in evaluation["systems"] if one["system"] == best), None)
     if system is None or system.get("family") != BASELINE:
         return []
+    tried = any(one.get("family") != BASELINE for one in evaluation["systems"])
+    hint = "Another encoder, or more text of the domain, may help."
+    if not tried:
+        hint = "A published encoder may help: headstart init FILE --start NAME --force, then headstart fit."
     return [
         Advice(
-            f"The best system, {best}, has no language model: more text of the domain or a published encoder may help.",
-            f"headstart study which-source{flags}",
+            f"The best system, {best}, has no language model. {hint}",
+            f"headstart study which-source{flags}" if tried else "headstart starts",
         )
     ]
 

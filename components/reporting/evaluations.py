@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from components.reporting import figures
@@ -21,7 +21,7 @@ def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
     title = evaluation["titles"][main]
     selection = evaluation["selection"]
     chosen = "by cross-validation" if selection["by"] == "budget" else "on dev"
-    chapter = Chapter(f"{task}: scores by label budget")
+    chapter = Chapter(f"{task}: scores" + (" by label budget" if len(budgets) > 1 else ""))
     important = [found for found in evaluation["statements"] if found["kind"] != "adaptation"]
     chapter.lead = [found["text"] for found in important if found["budget"] == budgets[0]]
     chapter.text = [found["text"] for found in evaluation["statements"] if found["text"] not in chapter.lead]
@@ -54,10 +54,7 @@ def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
         )
         for system in evaluation["systems"]
     }
-    svg = figures.lines(curves, x_label=unit, y_label=title, logarithmic=True, ticks=True)
-    best = best_system(evaluation)
-    gain = in_words(of_system(evaluation, best), unit=unit, title=title, system=best)
-    chapter.figures.append(Drawing(svg, f"Score against number of labels; the bands are confidence intervals. {gain}"))
+    chapter.figures.append(_comparison(evaluation, curves))
     training = {
         system["system"]: Line(
             x=[point["epoch"] for point in system["training_curve"]],
@@ -104,6 +101,24 @@ def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
         columns = ["system", *(evaluation["titles"][name] for name in others)]
         chapter.tables.append(Table(columns, rows, f"Other metrics at {budget_name(budgets[-1])} {unit}"))
     return chapter
+
+
+def _comparison(evaluation: dict[str, Any], curves: Mapping[str, Line]) -> Drawing:
+    """The scores of the systems against the number of labels; of one label budget, side by side."""
+    unit, title = evaluation["unit"], evaluation["titles"][evaluation["main"]]
+    if len(evaluation["budgets"]) == 1:
+        entries = {
+            name: (line.y[0], line.low[0], line.high[0])
+            for name, line in curves.items()
+            if line.low is not None and line.high is not None
+        }
+        budget = budget_name(evaluation["budgets"][0])
+        svg = figures.ranges(entries, x_label=f"{title}, {budget} {unit}", reference=None)
+        return Drawing(svg, "Scores of the systems with confidence intervals.")
+    best = best_system(evaluation)
+    gain = in_words(of_system(evaluation, best), unit=unit, title=title, system=best)
+    svg = figures.lines(curves, x_label=unit, y_label=title, logarithmic=True, ticks=True)
+    return Drawing(svg, f"Score against number of labels; the bands are confidence intervals. {gain}")
 
 
 def _languages(evaluation: dict[str, Any]) -> Table | None:

@@ -192,16 +192,18 @@ def ranges(
     entries: Mapping[str, tuple[float, float, float | None]],
     *,
     x_label: str,
-    reference: float,
+    reference: float | None,
     logarithmic: bool = False,
 ) -> str:
     """Named estimates (mean, lower bound, upper bound) with a vertical line at `reference`, the first entry at the top.
     An upper bound of None is outside the measured range and drawn as an arrow."""
+    references = [] if reference is None else [reference]
     with matplotlib.rc_context(STYLE):
         figure, axes = _canvas(height=0.9 + 0.3 * len(entries), width=5.2)
-        axes.axvline(reference, color="0.6", linewidth=1)
+        for value in references:
+            axes.axvline(value, color="0.6", linewidth=1)
         known = [value for entry in entries.values() for value in entry if value is not None]
-        edge = max([*known, reference]) * (2 if logarithmic else 1.1)
+        edge = max([*known, *references]) * (2 if logarithmic else 1.1)
         names = list(entries)[::-1]
         for row, name in enumerate(names):
             mean, low, high = entries[name]
@@ -213,7 +215,7 @@ def ranges(
         axes.set_ylim(-0.6, len(entries) - 0.4)
         if logarithmic:
             axes.set_xscale("log")
-            least = min([*known, reference])
+            least = min([*known, *references])
             ticks = [digit * 10.0**power for power in range(-3, 7) for digit in (1, 2, 5)]
             ticks = [tick for tick in ticks if least / 2 <= tick <= 2 * edge]
             axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])

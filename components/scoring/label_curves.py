@@ -74,7 +74,7 @@ def expected_gain(
     most = float(sizes[-1]) if len(sizes) else 0.0
     counts = {len(row) for row in scores}
     if len(set(labels)) < BUDGETS:
-        return Gain(most, more, reason=f"the curve has {len(set(labels))} budget(s), and {BUDGETS} are needed")
+        return Gain(most, more, reason=f"label budgets measured: {len(set(labels))}, needed: {BUDGETS}")
     if len(counts) > 1 or min(counts) < SEEDS:
         return Gain(most, more, reason=f"every budget needs the same seeds, at least {SEEDS}")
     if most + more > FURTHEST * most:
@@ -140,7 +140,7 @@ def in_words(gain: Gain, *, unit: str, title: str, system: str) -> str:
         system: name of the system.
     """
     if gain.gain is None:
-        return f"{system}: how much more labels would bring cannot be said: {gain.reason}."
+        return f"{system}: what more labels would bring is unknown: {gain.reason}."
     return (
         f"{system}: {gain.more:g} more {unit} are expected to bring {gain.gain:+.3f} [{gain.low:+.3f}, "
         f"{gain.high:+.3f}] {title}."

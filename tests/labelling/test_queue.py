@@ -107,6 +107,9 @@ def test_labelled_held_out_and_near_copies_are_left_out(project: Project) -> Non
     write_jsonl(file.parent / "only.jsonl", [{"text": texts[0]}])
     with pytest.raises(DataError, match="only.jsonl: holds no text that could be labelled"):
         queue(params, file=file.parent / "only.jsonl")
+    (file.parent / "none.csv").write_text("text\n")
+    with pytest.raises(DataError, match=r"none.csv: there is no text without labels; name a file: headstart suggest"):
+        queue(params, file=file.parent / "none.csv")
 
 
 def test_rows_of_train_without_a_label_come_first(project: Project) -> None:

@@ -206,8 +206,20 @@ def test_the_headline_is_the_number_of_labels_that_transfer_saves(job: ReportJob
     assert (
         "Macro F1 by labels a class (95% intervals, 3 seeds, 20 test rows; choices by 5-fold cross-validation " in page
     )
-    assert "more labels would bring cannot be said: the curve has 2 budget(s), and 3 are needed" in page
+    assert "what more labels would bring is unknown: label budgets measured: 2, needed: 3" in page
     assert "Other metrics at 20 labels a class" in page and ">calibration error</th>" in page
+
+
+def test_systems_are_compared_side_by_side_where_there_is_one_label_budget(job: ReportJob) -> None:
+    path = job.out / "evaluation" / "demo" / "evaluation.json"
+    evaluation = json.loads(path.read_text())
+    evaluation |= {"budgets": evaluation["budgets"][-1:], "statements": []}
+    for system in evaluation["systems"]:
+        system["budgets"] = system["budgets"][-1:]
+    path.write_text(json.dumps(evaluation))
+    page = (report(job) / "report.html").read_text()
+    assert "demo: scores<" in page and "Scores of the systems with confidence intervals." in page
+    assert "what more labels would bring" not in page and "Score against number of labels" not in page
 
 
 def test_a_task_without_classes_has_no_class_tables(job: ReportJob) -> None:

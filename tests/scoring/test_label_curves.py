@@ -45,7 +45,7 @@ def test_the_gain_and_its_interval() -> None:
 @pytest.mark.parametrize(
     ("sizes", "scores", "more", "reason"),
     [
-        ([5, 20], curve([5, 20]), 20, "the curve has 2 budget"),
+        ([5, 20], curve([5, 20]), 20, "label budgets measured: 2, needed: 3"),
         ([5, 20, 80], curve([5, 20, 80], seeds=1), 20, "at least 2"),
         ([5, 20, 80], [[0.1, 0.2], [0.1], [0.2, 0.3]], 20, "the same seeds"),
         ([5, 20, 80], curve([5, 20, 80]), 300, "is extended by 240 at most"),
@@ -55,7 +55,7 @@ def test_the_gain_and_its_interval() -> None:
 def test_curves_that_support_no_answer(sizes, scores, more, reason) -> None:
     found = expected_gain(sizes, scores, more=more)
     assert found.gain is None and reason in found.reason
-    assert f"cannot be said: {found.reason}" in in_words(found, unit="labels", title="f1", system="x")
+    assert f"is unknown: {found.reason}" in in_words(found, unit="labels", title="f1", system="x")
 
 
 def test_the_curve_of_an_evaluation() -> None:
