@@ -39,6 +39,6 @@ class Remaining:
         unknown = len(self.seconds) - len(known)
         stages = f"{len(self.seconds)} stage{'s' * (len(self.seconds) > 1)} left"
         if not known:
-            return f"{stages}, time unknown: no earlier run"
+            return f"{stages}, time unknown"
         more = f" and {unknown} of unknown time" if unknown else ""
         return f"{stages}, about {duration(sum(known))}{more}"

@@ -16,7 +16,7 @@ from components.finetuning.frozen import compute_all
 from components.finetuning.memory import gpu_bytes
 from components.finetuning.packing import ON_FROZEN, unpack
 from components.finetuning.runs import GroupSpec, dev_scores, execute, finished, result
-from components.finetuning.ways import Attempt, affordable, has_few_rows, minutes
+from components.finetuning.ways import Attempt, affordable, has_few_rows, left_out, minutes
 from components.measurements import Curve
 from components.progress import Progress
 from components.settings.cluster import ClusterSettings
@@ -102,18 +102,24 @@ def train_all(
     attempts: list[list[Attempt]] = [[] for _ in range(count)]
     for way, of_way in specs.items():
         costs = [minutes(spec) if several else 0.0 for spec in of_way]
-        tried = [
+        fit = [
             run
             for run, spec in enumerate(of_way)
-            if (way == "distil" or affordable(attempts[run], costs[run], limit=spec.settings.auto.minutes))
-            and not (cheaper and way == "finetune" and has_few_rows(spec))
+            if way == "distil" or affordable(attempts[run], costs[run], limit=spec.settings.auto.minutes)
         ]
-        found = _candidates(
-            [of_way[run] for run in tried],
-            title=f"{title} {way}" if several else title,
-            names=names,
-            selection=selection,
-            cluster=cluster,
+        tried = [run for run in fit if not (cheaper and way == "finetune" and has_few_rows(of_way[run]))]
+        for line in left_out(of_way, costs, fit=fit, tried=tried):
+            print(f"{title} {way}: {line}", flush=True)
+        found = (
+            _candidates(
+                [of_way[run] for run in tried],
+                title=f"{title} {way}" if several else title,
+                names=names,
+                selection=selection,
+                cluster=cluster,
+            )
+            if tried
+            else []
         )
         done = dict(zip(tried, found, strict=True))
         for run, cost in enumerate(costs):

@@ -128,3 +128,28 @@ def affordable(attempts: Sequence[Attempt], cost: float, *, limit: float | None)
     """
     spent = sum(attempt.minutes for attempt in attempts if attempt.score is not None)
     return not attempts or limit is None or spent + cost <= limit
+
+
+def left_out(
+    specs: Sequence[GroupSpec], costs: Sequence[float], *, fit: Sequence[int], tried: Sequence[int]
+) -> list[str]:
+    """In how many runs a way to learn is not tried, and why.
+
+    Args:
+        specs: the runs.
+        costs: of the runs in minutes.
+        fit: indices of the runs in which the cost is within the limit.
+        tried: those of them that have enough rows.
+    """
+    lines = []
+    if costly := [run for run in range(len(specs)) if run not in fit]:
+        limit = specs[costly[0]].settings.auto.minutes
+        most = max(costs[run] for run in costly)
+        lines.append(
+            f"left out of {len(costly)} of {len(specs)} run(s): it costs {most:.1f} minutes at a nominal speed, more "
+            f"than auto.minutes ({limit:g}) leaves"
+        )
+    if few := [run for run in fit if run not in tried]:
+        rows = specs[few[0]].settings.auto.finetune_rows
+        lines.append(f"left out of {len(few)} of {len(specs)} run(s): fewer rows than auto.finetune_rows ({rows})")
+    return lines

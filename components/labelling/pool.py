@@ -32,7 +32,7 @@ from components.tasks.data import Fields
 from components.unlabelled.texts import digest_of
 
 #: Maximum number of texts that are compared.
-MOST: Final = 20_000
+MOST: Final = 10_000
 #: Signatures of texts: words of a shingle, permutations, values of a band, and similarity of near copies. The shingles
 #: are short, because texts of tasks are.
 NGRAM, PERMUTATIONS, BAND, SIMILAR = 2, 128, 4, 0.7

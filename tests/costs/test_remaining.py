@@ -14,7 +14,7 @@ from components.costs.remaining import Remaining
         ({"a": 30.0}, "1 stage left, about 30 s"),
         ({"a": 30.0, "b": 200.0}, "2 stages left, about 4 min"),
         ({"a": 30.0, "b": None}, "2 stages left, about 30 s and 1 of unknown time"),
-        ({"a": None, "b": None}, "2 stages left, time unknown: no earlier run"),
+        ({"a": None, "b": None}, "2 stages left, time unknown"),
     ],
 )
 def test_words(seconds: dict[str, float | None], words: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -79,16 +80,23 @@ def test_the_preferred_way_is_kept_unless_it_is_clearly_worse(
     assert record["way"] == kept
 
 
-def test_a_way_that_costs_too_much_is_left_out(make_job, in_process) -> None:
+def test_a_way_that_costs_too_much_is_left_out(make_job, in_process, capsys) -> None:
     auto = AutoSettings(ways=["features", "finetune"], minutes=1e-9, finetune_rows=0)
     output = finetune(make_job("bert", "classification", source=BUDGET, method="auto", auto=auto))
     (record,) = json.loads((output / "runs.json").read_text())
     first, second = record["ways"]
     assert record["way"] == "features" and first["score"] is not None
     assert second["score"] is None and second["minutes"] >= 0
+    shown = capsys.readouterr()
+    assert re.search(
+        r"finetune: left out of 1 of 1 run\(s\): it costs \d\.\d minutes at a nominal speed, more than auto.minutes "
+        r"\(1e-09\) leaves\n",
+        shown.out,
+    )
+    assert "finetune folds" not in shown.err
 
 
-def test_with_few_rows_contrastive_training_is_tried_instead_of_fine_tuning(make_job, in_process) -> None:
+def test_with_few_rows_contrastive_training_is_tried_instead_of_fine_tuning(make_job, in_process, capsys) -> None:
     auto = AutoSettings(finetune_rows=13)
     output = finetune(make_job("bert", "classification", source=BUDGET, method="auto", auto=auto))
     (record,) = json.loads((output / "runs.json").read_text())
@@ -97,6 +105,7 @@ def test_with_few_rows_contrastive_training_is_tried_instead_of_fine_tuning(make
         "contrastive": True,
         "finetune": False,
     }
+    assert "finetune: left out of 1 of 1 run(s): fewer rows than auto.finetune_rows (13)" in capsys.readouterr().out
 
 
 def test_the_first_way_is_always_tried_and_costs_add_up() -> None:
