@@ -3,9 +3,10 @@
     python benchmarks/tokenization.py data/general --megabytes 16 --repeats 5
 
 Reads the texts of a folder or of one file (.txt, .jsonl with a column `text`, also .zst), trains a vocabulary of 8,000
-tokens on them (or loads --tokenizer), and measures alternately `encode_batch`, `encode_batch_fast`, and Headstart's
-encoder with an empty and with a filled word cache. Prints medians in MB/s and their ratios. Each encoder may use all
-cores of this process.
+tokens on them (or loads --tokenizer), and measures alternately `encode_batch`, `encode_batch_fast`, Headstart's encoder
+(tokie, with the library for texts that tokie does not accept), and the encoder of distinct words, which is used without
+tokie, with an empty and with a filled word cache. `offsets` are ids and positions of the first LINE characters of each
+text, one text a call. Prints medians in MB/s and their ratios. Each encoder may use all cores of this process.
 """
 
 from __future__ import annotations
@@ -54,6 +55,12 @@ def _texts(path: Path) -> Iterator[str]:
                     yield line
 
 
+#: Measured beside each other.
+OFFSETS = ("offsets, tokenizers.encode", "offsets, Headstart")
+#: Characters of a text of which offsets are measured: a sentence of a tagging task.
+LINE = 200
+
+
 def seconds(run: Callable[[], object]) -> float:
     """Wall-clock seconds of one call."""
     start = time.perf_counter()
@@ -91,33 +98,46 @@ def main() -> None:
     )
     print(f"{len(texts):,} texts, {size:.1f} MB, {len(ids):,} tokens, ids identical; {cores()} cores")
 
+    assert np.array_equal(ids, tokenizer.encode_ragged(texts)[0]), "the encodings of tokie differ"
+    cached = DistinctWordEncoder(tokenizer._encode_words, lowercase=tokenizer.lowercase)
+    cached.encode(texts)
+    lines = [text[:LINE] for text in texts]
+    assert all(
+        tokenizer.encode_with_offsets(line)[1] == backend.encode(line, add_special_tokens=False).offsets
+        for line in lines
+    ), "the offsets differ"
     runs: dict[str, Callable[[], object]] = {
         "tokenizers.encode_batch": lambda: backend.encode_batch(texts, add_special_tokens=False),
         "tokenizers.encode_batch_fast": lambda: backend.encode_batch_fast(texts, add_special_tokens=False),
-        "word cache empty": lambda: DistinctWordEncoder(tokenizer._encode_words, lowercase=tokenizer.lowercase).encode(
-            texts
-        ),
-        "word cache filled": lambda: tokenizer.encode_ragged(texts),
+        "Headstart": lambda: tokenizer.encode_ragged(texts),
+        "distinct words, cache empty": lambda: DistinctWordEncoder(
+            tokenizer._encode_words, lowercase=tokenizer.lowercase
+        ).encode(texts),
+        "distinct words, cache filled": lambda: cached.encode(texts),
+        OFFSETS[0]: lambda: [backend.encode(line, add_special_tokens=False) for line in lines],
+        OFFSETS[1]: lambda: [tokenizer.encode_with_offsets(line) for line in lines],
     }
-    tokenizer.encode_ragged(texts)
+    sizes = dict.fromkeys(runs, size) | dict.fromkeys(OFFSETS, sum(len(line.encode()) for line in lines) / 1e6)
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(options.repeats):
         for name, run in runs.items():
             times[name].append(seconds(run))
     medians = {name: statistics.median(values) for name, values in times.items()}
-    base = medians["tokenizers.encode_batch"]
+    bases = dict.fromkeys(runs, medians["tokenizers.encode_batch"]) | dict.fromkeys(OFFSETS, medians[OFFSETS[0]])
     for name, median in medians.items():
         spread = f"{min(times[name]):.3f}-{max(times[name]):.3f}"
-        print(f"{name:30} {size / median:8.1f} MB/s  {median:.3f} s ({spread})  {base / median:5.1f} x")
+        print(f"{name:30} {sizes[name] / median:8.1f} MB/s  {median:.3f} s ({spread})  {bases[name] / median:5.1f} x")
     record(
         options.record,
         title=f"WordPiece encoding, {size:.1f} MB, identical ids, medians of {options.repeats} turns",
         row_title="encoder",
         columns=[
             Column(name="speed", title="speed", format=".1f", unit=" MB/s"),
-            Column(name="ratio", title="relative to encode_batch", format=".1f", unit=" x"),
+            Column(name="ratio", title="relative to tokenizers", format=".1f", unit=" x"),
         ],
-        values={name: {"speed": size / median, "ratio": base / median} for name, median in medians.items()},
+        values={
+            name: {"speed": sizes[name] / median, "ratio": bases[name] / median} for name, median in medians.items()
+        },
     )
 
 
