@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from components.errors import TrainingError
 from components.models.base import LanguageModel
 from components.models.encoder import build_model, load_encoder
 from components.models.static import StaticVectors
@@ -37,6 +36,8 @@ from components.training.loop import Accumulation, StepReport, TrainingState, tr
 from components.training.optim import non_monotone
 from components.training.precision import Precision, choose, product_size
 from components.training.rng import counter_seed
+from components.training.saving import Saver
+from components.training.sharding import shard
 
 #: Number of rows of the training curve, and of pieces over which each held-out loss is measured.
 CURVE_POINTS = 20
@@ -158,6 +159,7 @@ def work(run: LanguageModelRun, worker: Worker) -> None:
     )
     heldout = _Heldout(run, model, pieces, world)
     checkpoints = CheckpointStore(run.storage, key=run.key)
+    saver = Saver(checkpoints, world)
     checkpoint = checkpoints.latest_for_all(world)
     if checkpoint is None:
         if settings.vectors or run.vectors is not None:
@@ -165,17 +167,17 @@ def work(run: LanguageModelRun, worker: Worker) -> None:
         _set_static_vectors(run, model)
         size = product_size(model)
         precision = world.broadcast(choose(settings.precision, device=world.device, size=size))
-        state = TrainingState.fresh(model, parameter_groups(model, settings), settings=settings, precision=precision)
+        state = _fresh_state(model, settings, precision, world)
         steps = run.steps or world.broadcast(_steps_in_time(run, sampler, precision, world))
         history = TrainingHistory(steps=steps, before=heldout.measure(state, pieces=FINAL_PIECES))
         # Stores the precision and the number of steps, so that a resumed run keeps them, even on another machine.
-        _save(checkpoints, state, history, world)
+        saver.save(state, {"progressed": vars(history)})
     else:
-        state = TrainingState.fresh(model, parameter_groups(model, settings), settings=settings)
+        state = _fresh_state(model, settings, "float32", world)
         state.restore(checkpoint.tensors, checkpoint.numbers["state"], world=world)
         history = TrainingHistory(**checkpoint.numbers["progressed"])
     history.workers = world.size
-    _train(run, state, sampler, heldout, checkpoints, history, worker)
+    _train(run, state, sampler, heldout, saver, history, worker)
 
 
 def _train(
@@ -183,7 +185,7 @@ def _train(
     state: TrainingState,
     sampler: WindowSampler,
     heldout: _Heldout,
-    checkpoints: CheckpointStore,
+    saver: Saver,
     history: TrainingHistory,
     worker: Worker,
 ) -> None:
@@ -214,10 +216,11 @@ def _train(
             history.after = heldout.measure(state, pieces=FINAL_PIECES)
             history.language_measurements = heldout.measure_languages(state, pieces=FINAL_PIECES)
         if last or _due(report, now - saved > run.training.checkpoint_seconds, world):
-            _save(checkpoints, state, history, world)
+            saver.save(state, {"progressed": vars(history)})
             saved = time.perf_counter()
         worker.publish(_numbers(history, report))
         clock = time.perf_counter()
+    saver.wait()
 
 
 def _numbers(history: TrainingHistory, report: StepReport) -> dict[str, float]:
@@ -254,6 +257,14 @@ def parameter_groups(model: LanguageModel, settings: LanguageModelTraining) -> l
     return discriminative(layers, head=rest, factor=settings.discriminative, unfreezing="none")
 
 
+def _fresh_state(
+    model: LanguageModel, settings: LanguageModelTraining, precision: Precision, world: World
+) -> TrainingState:
+    """The state before the first step, divided among the workers if `world` asks for it."""
+    shard(model, world)
+    return TrainingState.fresh(model, parameter_groups(model, settings), settings=settings, precision=precision)
+
+
 def _steps_in_time(run: LanguageModelRun, sampler: WindowSampler, precision: Precision, world: World) -> int:
     """Number of steps of a budget in seconds, from the median time of some steps of a separate model.
 
@@ -262,7 +273,7 @@ def _steps_in_time(run: LanguageModelRun, sampler: WindowSampler, precision: Pre
     settings = run.training
     assert settings.seconds is not None
     model = initial_model(run).to(world.device)
-    state = TrainingState.fresh(model, parameter_groups(model, settings), settings=settings, precision=precision)
+    state = _fresh_state(model, settings, precision, world)
     times: list[float] = []
     clock = began = time.perf_counter()
     for _ in train(state, sampler, settings=settings, total_steps=MEASURED_STEPS, seed=run.seed, world=world):
@@ -369,19 +380,6 @@ def _due(report: StepReport, overdue: bool, world: World) -> bool:
     if world.size == 1:
         return overdue
     return report.step % AGREE_EVERY == 0 and world.broadcast(overdue)
-
-
-def _save(checkpoints: CheckpointStore, state: TrainingState, history: TrainingHistory, world: World) -> None:
-    """Rank 0 writes the checkpoint; if that fails, all workers raise the error."""
-    tensors = state.tensors(world)
-    failure: TrainingError | None = None
-    if world.is_main:
-        try:
-            checkpoints.save(state.step, tensors, {"state": state.numbers(), "progressed": vars(history)})
-        except TrainingError as error:
-            failure = error
-    if failure := world.broadcast(failure):
-        raise failure
 
 
 def _initialise_from_vectors(run: LanguageModelRun, model: LanguageModel) -> None:

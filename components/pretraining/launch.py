@@ -30,6 +30,7 @@ from components.training.checkpoint import CheckpointStore, fingerprint
 from components.training.distributed import World
 from components.training.loop import TrainingState
 from components.training.precision import Precision
+from components.training.sharding import refuse_sharding
 
 #: Fields of a run that are not part of the checkpoint key: they do not affect the result, or the key contains a digest
 #: of the content instead of the path.
@@ -61,7 +62,7 @@ def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Traine
         ConfigError: invalid sizes of the model, or a window longer than its number of positions.
         TrainingError: training cannot continue.
     """
-    _check(run)
+    _check(run, settings)
     checkpoints = CheckpointStore(settings.storage, key=f"{run.name.replace(' ', '-')}-{_key(run)}")
     run = run.model_copy(update={"storage": checkpoints.storage, "key": checkpoints.key})
     seconds = run.training.seconds
@@ -182,7 +183,7 @@ def write_encoder(
     }
 
 
-def _check(run: LanguageModelRun) -> None:
+def _check(run: LanguageModelRun, cluster_settings: ClusterSettings) -> None:
     """Find errors of the inputs before workers start."""
     store = TokenStore(run.tokens, "train")
     if store.tokenizer_fingerprint != load_tokenizer(run.tokenizer).fingerprint():
@@ -200,6 +201,8 @@ def _check(run: LanguageModelRun) -> None:
                 f"{run.parent}: is an encoder of {parent.family!r}; run the pretrain stage of {run.family} first"
             )
         model = parent.model
+    if cluster_settings.sharded:
+        refuse_sharding(model, run.training)
     if run.vectors is not None and model.piece_embedding() is None:
         raise ConfigError(
             f"{run.name}: {run.family} reads characters and has no table of pieces that could start from word vectors; "

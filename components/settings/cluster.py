@@ -18,6 +18,9 @@ class ClusterSettings(Section):
     launcher: Literal["ray", "local"] = "ray"
     #: Number of training workers; `auto`: one per GPU, or one CPU worker per node with all of its cores.
     workers: Positive | Literal["auto"] = "auto"
+    #: Whether each worker stores only its part of the weights and of the optimizer state, for models that do not fit on
+    #: one GPU. Pretraining and adaptation with several workers only.
+    sharded: bool = False
     #: `local`, or the address of a Ray cluster. The variable RAY_ADDRESS takes precedence.
     address: str = "local"
     #: Checkpoint storage: a folder or s3://bucket/prefix. The variable HEADSTART_STORAGE takes precedence.
