@@ -58,6 +58,8 @@ def guess(found: Rows, *, text: str | None = None, label: str | None = None, kin
         tags = label or next((columns[name] for name in TAGS if name in columns and columns[name] != words), None)
         if tags is not None:
             return {"kind": "tagging", "words": words, "tags": tags, "scheme": _scheme(found.rows, tags)}
+    if kind == "tagging":
+        return _tagging(found, text, label)
     if "choices" in columns and kind in (None, "choice"):
         return _choice(found, columns, text, label)
     named = next((columns[name] for name in LABELS if name in columns), None)
@@ -104,6 +106,25 @@ def others(found: Rows, keys: dict[str, Any]) -> list[str]:
     return [name for name, count in counts.items() if 2 <= count <= most]
 
 
+def _tagging(found: Rows, text: str | None, label: str | None) -> dict[str, Any]:
+    """Words and tags in texts, separated by spaces."""
+    columns = _by_column(found)
+    tags = label or next((name for name, values in columns.items() if _holds_tags(values)), None)
+    if tags is None:
+        raise DataError(
+            f"no column holds tags (columns: {', '.join(map(repr, found.columns))}); name the tags with --label"
+        )
+    words = text or _text_columns(found, tags)[0]
+    parts = [{tags: str(row.get(tags) or "").split()} for row in found.rows]
+    return {"kind": "tagging", "words": words, "tags": tags, "scheme": _scheme(parts, tags)}
+
+
+def _holds_tags(values: Sequence[Any]) -> bool:
+    """Whether texts are tags of words, such as `O B-artist I-artist`."""
+    parts = {part for value in values if isinstance(value, str) for part in value.split()}
+    return bool(parts - {"O"}) and all(re.fullmatch(r"O|[BIESLU]-\S+", part) for part in parts)
+
+
 def _choice(found: Rows, columns: dict[str, str], text: str | None, label: str | None) -> dict[str, Any]:
     first = text or next((columns[name] for name in ("question", "prompt", "text") if name in columns), None)
     answer = label or next((columns[name] for name in ("label", "answer") if name in columns), None)
@@ -134,7 +155,8 @@ def texts_of(columns: Mapping[str, Sequence[Any]], label: str | None) -> list[st
     lengths = {}
     for name in names.values():
         texts = [value for value in columns[name] if isinstance(value, str)]
-        if len(texts) > len(columns[name]) / 2 and not all(_number(text) is not None for text in texts):
+        named = all(_number(text) is not None for text in texts) or _holds_tags(texts)
+        if len(texts) > len(columns[name]) / 2 and not named:
             lengths[name] = sum(map(len, texts)) / len(texts)
     return [max(lengths, key=lengths.__getitem__)] if lengths else []
 

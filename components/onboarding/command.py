@@ -14,10 +14,11 @@ from components.errors import ConfigError, DataError
 from components.formats.lines import Reading
 from components.ingestion.readers import raw_files, read_text, read_texts, reader_for
 from components.onboarding import columns, starts
-from components.onboarding.files import Rows, read_rows, split_files
+from components.onboarding.files import Rows, read_rows
 from components.onboarding.inspection import inspect
 from components.onboarding.project import NEXT, PARAMS, holds_lines, make_project, take_files, take_lines
 from components.onboarding.proposal import Proposal, block_name, names_of, own_tokens
+from components.onboarding.splits import split_files
 from components.settings.data import CorpusSource
 from components.settings.loading import load_params
 from components.settings.names import WITH_WORDS

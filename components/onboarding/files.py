@@ -1,4 +1,4 @@
-"""Which files are the splits of a task, and the rows of a file whose format is guessed."""
+"""The rows of a labelled file whose format is guessed."""
 
 from __future__ import annotations
 
@@ -19,12 +19,6 @@ from components.formats.lines import Reading, lines
 
 #: Rows of a file that are looked at.
 ROWS: Final = 5_000
-#: Words in the name of a file -> split.
-SPLITS: Final = {
-    "train": ("train", "training"),
-    "dev": ("dev", "valid", "validation", "val", "trial", "development"),
-    "test": ("test", "testing", "eval"),
-}
 #: Formats of suffixes; others are recognised by their content.
 SUFFIXES: Final = {
     ".csv": "csv",
@@ -64,45 +58,19 @@ def suffix_of(path: Path) -> str:
     return Path(path.name.lower().removesuffix(".gz").removesuffix(".zst")).suffix
 
 
-def split_files(path: Path) -> dict[str, Path]:
-    """Split -> file, of a labelled file or a folder.
-
-    Raises:
-        DataError: there is no such file, or a folder has several files of which none is called train.
-    """
-    if path.is_file():
-        return {"train": path}
-    if not path.is_dir():
-        raise DataError(
-            f"{path}: does not exist; name a labelled file (csv, tsv, jsonl, json, parquet, conll) or a folder"
-        )
-    files = [file for file in sorted(path.iterdir()) if file.is_file() and not file.name.startswith(".")]
-    files = [file for file in files if not re.match(r"(?i)(license|readme|sources?)\b", file.name)]
-    found: dict[str, list[Path]] = {}
-    for file in files:
-        words = re.split(r"[^a-z]+", file.name.lower())
-        words += [word for name in words for group in SPLITS.values() for word in group[:1] if name.endswith(word)]
-        split = next((split for split, names in SPLITS.items() if {*names} & {*words}), None)
-        if split is not None:
-            found.setdefault(split, []).append(file)
-    if "train" not in found and len(files) == 1:
-        return {"train": files[0]}
-    if "train" not in found:
-        names = ", ".join(file.name for file in files[:5]) or "no files"
-        raise DataError(f"{path}: no file is called train ({names}); name the labelled file itself, or rename it")
-    twice = {split: names for split, names in found.items() if len(names) > 1}
-    for split, several in twice.items():
-        listed = ", ".join(file.name for file in several)
-        raise DataError(f"{path}: several files may be {split} ({listed}); name one file, or keep one of them")
-    return {split: found[split][0] for split in SPLITS if split in found}
-
-
 def read_rows(path: Path) -> Rows:
-    """The first rows of a file.
+    """The first rows of a file, of a member of a JSON document (FILE#MEMBER), or of a folder of parallel files.
 
     Raises:
         DataError: the format is not recognised, or the file is damaged or empty.
     """
+    if path.is_dir():
+        return _filled(path, _parallel(path))
+    name, _, member = str(path).partition("#")
+    if member:
+        rows = json_members(Path(name))[member][:ROWS]
+        columns = list(dict.fromkeys(column for row in rows for column in row))
+        return _filled(path, Rows("json", columns, rows, {}))
     suffix = suffix_of(path)
     form = SUFFIXES.get(suffix)
     if form == "parquet":
@@ -136,6 +104,43 @@ def read_rows(path: Path) -> Rows:
     if form == "conllu":
         rows = [{"words": [cells[1] for cells in one], "tags": [cells[3] for cells in one]} for one in tagged]
     return _filled(path, Rows(form, ["words", "tags"], rows, keys))
+
+
+def _parallel(folder: Path) -> Rows:
+    """Line n of every file is a value of row n."""
+    files = {file.name: file for file in sorted(folder.iterdir()) if file.is_file() and not file.name.startswith(".")}
+    texts = {name: _text(file) for name, file in files.items()}
+    counts = {name: len(found) for name, (found, _) in texts.items()}
+    if len(counts) < 2 or len(set(counts.values())) > 1:
+        listed = ", ".join(f"{name}: {count} lines" for name, count in counts.items()) or "no files"
+        raise DataError(
+            f"{folder}: is no folder of parallel files, which have one value a line and equally many lines ({listed}); "
+            "name a labelled file (csv, tsv, jsonl, json, parquet, conll)"
+        )
+    rows = [
+        dict(zip(texts, values, strict=True)) for values in zip(*(found for found, _ in texts.values()), strict=True)
+    ]
+    encodings = {encoding for _, encoding in texts.values()} - {"utf-8"}
+    return Rows("parallel", list(texts), rows, {"encoding": encodings.pop()} if encodings else {})
+
+
+def json_members(path: Path) -> dict[str, list[dict[str, Any]]]:
+    """The members of a JSON document that are lists of rows; a row that is a list has the columns "0", "1", ...
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: not JSON ({error}); JSON lines have the suffix .jsonl") from error
+    found = {}
+    for name, rows in content.items() if isinstance(content, dict) else ():
+        if isinstance(rows, list) and rows and all(isinstance(row, list) and len(row) > 1 for row in rows):
+            rows = [{str(column): value for column, value in enumerate(row)} for row in rows]
+        if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
+            found[name] = rows
+    return found
 
 
 def _filled(path: Path, found: Rows) -> Rows:
@@ -236,4 +241,9 @@ def _of_json(path: Path, text: str) -> Rows:
         return Rows("squad", ["question", "context", "answers"], [{"question": "", "context": "", "answers": []}], {})
     if isinstance(content, list) and content and all(isinstance(row, dict) for row in content):
         return Rows("json", list(dict.fromkeys(key for row in content for key in row)), content[:ROWS], {})
-    raise DataError(f"{path}: expected a list of objects, one per row; write it so, or as JSON lines")
+    members = ", ".join(list(content)[:9]) if isinstance(content, dict) else ""
+    raise DataError(
+        f"{path}: expected a list of objects, one per row, or lists of rows by split (train, dev, test)"
+        + (f"; found the members {members}" if members else "")
+        + "; write it so, or as JSON lines"
+    )

@@ -12,7 +12,7 @@ from typing import Final
 from components.artifacts import partial_path, write_atomic
 from components.errors import ConfigError
 from components.formats.lines import Reading, lines
-from components.onboarding.files import split_files
+from components.onboarding.splits import split_files
 from components.resources import PIPELINE, pipeline_text
 from components.settings.loading import load_params
 from components.settings.registry import find_repository
@@ -76,10 +76,14 @@ def take_files(files: Mapping[str, Path], *, name: str, root: Path) -> tuple[str
     target = root / "data" / "tasks" / name
     target.mkdir(parents=True, exist_ok=True)
     for file in files.values():
-        copy = target / file.name
-        if not copy.is_file() or copy.read_bytes() != file.read_bytes():
-            copy.unlink(missing_ok=True)
-            shutil.copyfile(file, copy)
+        # A member of a JSON document is in its file; a folder holds the parallel files of a split.
+        given = Path(str(file).partition("#")[0])
+        for one in [path for path in given.iterdir() if path.is_file()] if given.is_dir() else [given]:
+            copy = target / one.relative_to(given.parent)
+            if not copy.is_file() or copy.read_bytes() != one.read_bytes():
+                copy.parent.mkdir(exist_ok=True)
+                copy.unlink(missing_ok=True)
+                shutil.copyfile(one, copy)
     return target.relative_to(root).as_posix(), {split: file.name for split, file in files.items()}
 
 

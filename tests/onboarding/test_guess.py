@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 
 from components.errors import DataError
 from components.onboarding.columns import guess, is_measured, others
-from components.onboarding.files import Rows, read_rows, split_files
+from components.onboarding.files import Rows, read_rows
 from components.onboarding.inspection import inspect
 from components.onboarding.language import language_of
+from components.onboarding.splits import split_files
 from components.settings.tasks import TaskSource
 
 
@@ -182,3 +184,45 @@ def test_languages() -> None:
     assert language_of(["das ist nicht der Fall und ich"]) == "de"
     assert language_of(["私は行きます", "日本語です"]) == "ja"
     assert language_of(["xyzzy"]) == "en"
+
+
+def test_folders_of_parallel_files_are_splits(tmp_path: Path) -> None:
+    for split, count in (("train", 3), ("valid", 1), ("test", 1)):
+        (tmp_path / split).mkdir()
+        for name, line in (("seq.in", "play some jazz"), ("seq.out", "O O B-very-long-genre"), ("label", "PlayMusic")):
+            (tmp_path / split / name).write_text(f"{line}\n" * count)
+    files = split_files(tmp_path)
+    assert {split: file.name for split, file in files.items()} == {"train": "train", "dev": "valid", "test": "test"}
+    found = read_rows(files["train"])
+    assert (found.format, found.columns, len(found.rows)) == ("parallel", ["label", "seq.in", "seq.out"], 3)
+    assert guess(found) == {"kind": "classification", "text": "seq.in", "label": "label"}
+    tagged = {"kind": "tagging", "words": "seq.in", "tags": "seq.out", "scheme": "bio"}
+    assert guess(found, kind="tagging") == guess(found, kind="tagging", text="seq.in", label="seq.out") == tagged
+    with pytest.raises(DataError, match="no column holds tags .*; name the tags with --label"):
+        guess(rows({"text": "a b", "label": "x"}), kind="tagging")
+    (tmp_path / "train/label").write_text("PlayMusic\n")
+    with pytest.raises(DataError, match=r"is no folder of parallel files, .* \(label: 1 lines, seq.in: 3 lines"):
+        read_rows(files["train"])
+
+
+def test_members_of_a_json_document_are_splits(tmp_path: Path) -> None:
+    path = tmp_path / "data_full.json"
+    content = {
+        "oos_val": [["x", "oos"]],
+        "val": [["a", "b"]],
+        "train": [["hello there", "hi"]] * 2,
+        "test": [["c", "d"]],
+    }
+    path.write_text(json.dumps(content))
+    files = split_files(path)
+    assert {split: file.name for split, file in files.items()} == {
+        "train": "data_full.json#train",
+        "dev": "data_full.json#val",
+        "test": "data_full.json#test",
+    }
+    found = read_rows(files["train"])
+    assert (found.format, found.columns, len(found.rows)) == ("json", ["0", "1"], 2)
+    path.write_text(json.dumps({"banking": ["balance"], "rows": [["a", "b"]]}))
+    assert split_files(path) == {"train": path}
+    with pytest.raises(DataError, match=r"or lists of rows by split .*; found the members banking, rows; write it so"):
+        read_rows(path)
