@@ -6,8 +6,8 @@
 A case names a labelled file, its columns of the text and of the label (numbers without a header), and, unless words
 models alone are trained, an encoder of `headstart starts`. A random sample of the rows becomes data.csv, and further
 rows without their labels new.csv. `suggest` chooses from new.csv; the labels of the file are the answers that `label`
-merges. Every command is a process of its own, whose wall time is printed; the installation of an encoder includes its
-download.
+merges. Every command is a process of its own, whose wall time and processor time are printed; other work on the machine
+changes the latter less. The installation of an encoder includes its download.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import csv
 import json
 import os
 import random
+import resource
 import socket
 import subprocess
 import sys
@@ -53,20 +54,20 @@ class Project:
 
     def __init__(self, folder: Path, rows: Sequence[tuple[str, str]], further: Sequence[tuple[str, str]]) -> None:
         self.folder = folder
-        self.seconds: dict[str, float] = {}
+        self.seconds: dict[str, tuple[float, float]] = {}
         self._answers = dict(further)
         _write(folder / f"{TASK}.csv", [("text", "label"), *rows])
         _write(folder / "new.csv", [("text",), *((text,) for text, _ in further)])
 
     def run(self, step: str, *arguments: str) -> None:
-        """Run `headstart` with the arguments, and note its wall time."""
-        began = time.perf_counter()
+        """Run `headstart` with the arguments, and note its times."""
+        began, before = time.perf_counter(), _processor_time()
         done = subprocess.run(
             _command(*arguments), cwd=self.folder, env=_environment(), capture_output=True, text=True, timeout=LIMIT
         )
         if done.returncode:
             raise SystemExit(f"headstart {' '.join(arguments)}: {done.stderr or done.stdout}")
-        self._note(step, time.perf_counter() - began)
+        self._note(step, time.perf_counter() - began, _processor_time() - before)
 
     def answer(self, file: Path) -> None:
         """Fill in the labels of suggested texts."""
@@ -75,18 +76,25 @@ class Project:
         _write(file, [("text", "label"), *((row["text"], self._answers[row["text"]]) for row in rows)])
 
     def serve(self, step: str) -> None:
-        """Note the time from the start of `headstart serve` to the answer of a first request."""
+        """Note the wall time from the start of `headstart serve` to its first answer, and its processor time."""
         body = json.dumps({"inputs": {"text": [next(iter(self._answers))]}}).encode()
-        began = time.perf_counter()
+        began, before = time.perf_counter(), _processor_time()
         with _server(self.folder) as port:
             request = urllib.request.Request(f"http://127.0.0.1:{port}/invocations", data=body)
             with urllib.request.urlopen(request, timeout=LIMIT) as response:
                 assert len(json.load(response)["predictions"]) == 1
-            self._note(step, time.perf_counter() - began)
+            answered = time.perf_counter() - began
+        self._note(step, answered, _processor_time() - before)
 
-    def _note(self, step: str, seconds: float) -> None:
-        self.seconds[step] = seconds
-        print(f"  {step:48} {seconds:7.1f} s", flush=True)
+    def _note(self, step: str, wall: float, processor: float) -> None:
+        self.seconds[step] = wall, processor
+        print(f"  {step:48} {wall:7.1f} s, processor {processor:7.1f} s", flush=True)
+
+
+def _processor_time() -> float:
+    """Processor seconds of the processes that this one has started and waited for, and of those that they have."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _write(path: Path, rows: Sequence[Sequence[str]]) -> None:
@@ -126,8 +134,8 @@ def _server(folder: Path) -> Iterator[int]:
 
 def measure(
     file: Path, text: str, label: str, start: str | None, *, labelled: int, further: int, folder: Path
-) -> dict[str, float]:
-    """Seconds of every step.
+) -> dict[str, tuple[float, float]]:
+    """Wall and processor seconds of every step.
 
     Args:
         file: labelled rows.
@@ -154,8 +162,8 @@ def measure(
     project.run("fit, with the further labels", "fit")
     project.serve("serve, until the first answer")
     project.run(f"predict new.csv, {further:,} rows", "predict", "new.csv", "predictions.csv")
-    project.seconds["all commands"] = sum(project.seconds.values())
-    return project.seconds
+    wall, processor = zip(*project.seconds.values(), strict=True)
+    return project.seconds | {"all commands": (sum(wall), sum(processor))}
 
 
 def main() -> None:
@@ -185,13 +193,15 @@ def main() -> None:
                 further=arguments.further,
                 folder=Path(folder),
             )
-        columns.append(Column(name=str(number), title=title, format=",.0f", unit=" s"))
-        for step, value in seconds.items():
-            values.setdefault(step, {})[str(number)] = value
+        names = f"wall-{number}", f"processor-{number}"
+        for name, kind in zip(names, ("wall time", "processor time"), strict=True):
+            columns.append(Column(name=name, title=f"{title}: {kind}", format=",.0f", unit=" s"))
+        for step, times in seconds.items():
+            values.setdefault(step, {}).update(zip(names, times, strict=True))
     total = values.pop("all commands")
     record(
         arguments.record,
-        title=f"Wall time of the commands from {arguments.labelled} labelled rows to a served model",
+        title=f"Time of the commands from {arguments.labelled} labelled rows to a served model",
         row_title="headstart",
         columns=columns,
         values=values | {"all commands": total},

@@ -155,8 +155,8 @@ def texts_of(columns: Mapping[str, Sequence[Any]], label: str | None) -> list[st
     lengths = {}
     for name in names.values():
         texts = [value for value in columns[name] if isinstance(value, str)]
-        named = all(_number(text) is not None for text in texts) or _holds_tags(texts)
-        if len(texts) > len(columns[name]) / 2 and not named:
+        is_no_text = all(_number(text) is not None for text in texts) or _holds_tags(texts)
+        if len(texts) > len(columns[name]) / 2 and not is_no_text:
             lengths[name] = sum(map(len, texts)) / len(texts)
     return [max(lengths, key=lengths.__getitem__)] if lengths else []
 

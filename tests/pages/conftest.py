@@ -159,5 +159,5 @@ def new_client(tmp_path: Path) -> TestClient:
 
 def text_of(page: str) -> str:
     """What a person reads: without tags, white space as single spaces."""
-    body = re.sub(r"(?s)<(svg|script|style).*?</\1>", " ", page)
+    body = re.sub(r"(?s)<(svg|script|style).*?</\1>", " ", page).replace("<wbr>", "")
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())
