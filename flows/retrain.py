@@ -23,6 +23,7 @@ from components.errors import ConfigError
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.rebuild import request
 from components.settings.loading import load_params
+from components.settings.params import Params
 from flows import drift, registry, summary
 from flows.budget import Spending
 from flows.command import main
@@ -127,20 +128,51 @@ def retrain(params: str = "params.yaml", rebuild: bool = False) -> dict[str, lis
         if ahead:
             terminal.say(str(spending.remaining), source="run", stays=True)
         done = run_stages(plan, root=run.root, monitor=monitor, settled=settled, spending=spending)
-        decided = "promote" not in done["Skipped"]
-        decisions = summary.decisions(root=run.root, params=file, decided=decided)
-        monitor.summarise(decisions)
-        for report in summary.reports(root=run.root, params=file):
-            monitor.attach(report, folder="report")
-        # Before the state of the registry is recorded, which the monitor changes.
-        monitor.finish("FINISHED")
-        registry.record(file, root=run.root)
-        record_outcomes(spending.params, root=run.root)
-        terminal.say("")
-        for line in summary.lines(root=run.root, params=file, decided=decided):
-            terminal.say(line, important=line in decisions)
+        conclude(done, spending.params, monitor, file=file, root=run.root)
         terminal.say(f"run:     {monitor.name} ({monitor.id})")
         return done
+
+
+def conclude(done: dict[str, list[str]], params: Params, monitor: Monitor, *, file: Path, root: Path) -> None:
+    """Record the end of a run and print its summary.
+
+    Args:
+        done: what `run_stages` returns.
+        params: the settings.
+        monitor: of the run.
+        file: the settings file.
+        root: of the repository.
+    """
+    decided = "promote" not in done["Skipped"]
+    decisions = summary.decisions(root=root, params=file, decided=decided)
+    monitor.summarise(decisions)
+    for report in summary.reports(root=root, params=file):
+        monitor.attach(report, folder="report")
+    # Before the state of the registry is recorded, which the monitor changes.
+    monitor.finish("FINISHED")
+    registry.record(file, root=root)
+    record_outcomes(params, root=root)
+    terminal.say("")
+    for line in summary.lines(root=root, params=file, decided=decided):
+        terminal.say(line, important=line in decisions)
+
+
+def is_up_to_date(run: Begun, file: Path) -> bool:
+    """Whether a run would skip every stage, those included that run every time unless the registry is unchanged."""
+    plan = run.plan.result()
+    if plan.problem or plan.data == "changed" or any(stage.reasons for stage in wanted(plan)):
+        return False
+    return registry.is_unchanged(file, root=run.root)
+
+
+def skip_all(run: Begun, file: Path) -> None:
+    """Print and record that everything is up to date, without a flow run: Prefect's server takes seconds to start."""
+    with monitored(file, root=run.root) as monitor:
+        names = [stage.name for stage in wanted(run.plan.result())]
+        for name in names:
+            terminal.done(name, "up to date")
+        done = {"Completed": [], "Cached": [], "Skipped": names}
+        conclude(done, load_params(file), monitor, file=file, root=run.root)
 
 
 def upcoming(plan: Plan, *, settled: bool = False) -> dict[Stage, str]:
@@ -234,7 +266,10 @@ def command(
     terminal.style = "quiet" if quiet else "json" if as_json else "verbose" if verbose else "text"
     file = params.resolve()
     with begin(file, rebuild=rebuild) as begun:
-        # The plan is computed while Prefect starts its server, which takes seconds.
+        # A server that keeps the history of a team's runs gets this one too.
+        if not os.environ.get("PREFECT_API_URL") and is_up_to_date(begun, file):
+            skip_all(begun, file)
+            return
         _begun[file] = begun
         tie_server()
         retrain(str(params), rebuild)

@@ -112,6 +112,35 @@ def test_the_registry_stages_are_skipped_while_the_registry_is_unchanged(
     assert run()["register"] == "Completed"
 
 
+def test_a_run_in_which_everything_is_up_to_date_starts_no_prefect_server(
+    project: Path, run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///registry.db")
+    (project / "registry.db").write_text("a model")
+    run()
+    ran(project)
+    flows: list[str] = []
+    monkeypatch.setattr(retrain, "tie_server", lambda: flows.append("server"))
+    monkeypatch.setattr(retrain, "retrain", lambda *arguments: flows.append("flow"))
+    with monkeypatch.context() as own:
+        own.delenv("PREFECT_API_URL", raising=False)
+        capsys.readouterr()
+        retrain.command(params=project / "params.yaml")
+        assert flows == []
+        assert ran(project) == []
+        assert capsys.readouterr().out.count("| up to date\n") == len(STAGES)
+
+        (project / "data/domain/aws/b.txt").write_text("more")
+        retrain.command(params=project / "params.yaml")
+        assert flows == ["server", "flow"]
+    # A server of one's own has the history of all runs.
+    (project / "data/domain/aws/b.txt").unlink()
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
+    flows.clear()
+    retrain.command(params=project / "params.yaml")
+    assert flows == ["server", "flow"]
+
+
 def artifact(key: str) -> str:
     """The data of the latest Prefect artifact with this key."""
 
