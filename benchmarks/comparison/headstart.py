@@ -107,7 +107,7 @@ def settings_of(system: str, name: str, prepared: Prepared, *, data: Path, encod
             "tasks": {name: task},
         },
         "ingest": {"strip_markup": True, "near_duplicates": None, "heldout": 0.01},
-        "tokenizer": {"kinds": ["wordpiece"], "wordpiece": {"vocabulary": 8000}},
+        "tokenizer": {"kinds": ["wordpiece"]},
         "pretrain": {family: {"tokenizer": "wordpiece"} | pretrain},
         "adapt": {} if imported else {family: {"training": training | {"tokens": DOMAIN_TOKENS, "rate": 0.008}}},
         "finetune": {family: {"method": HEADSTART[system], "max_length": chosen.max_length} | finetune},
