@@ -179,8 +179,8 @@ def _too_slow(candidate: Scored, rule: PromotionRule) -> str:
     if candidate.latency.p50 > rule.latency_ms:
         conditions = f" ({candidate.latency.conditions})" if candidate.latency.conditions else ""
         return (
-            f"{candidate.name} takes {candidate.latency.p50:.1f} ms per text, more than {rule.latency_ms:g} ms"
-            f"{conditions}"
+            f"{candidate.name} takes {candidate.latency.p50:.1f} ms per text, more than promote.latency_ms: "
+            f"{rule.latency_ms:g}{conditions}; raise it if a better score is worth the time"
         )
     return ""
 

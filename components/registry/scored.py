@@ -22,8 +22,8 @@ class Latency:
     """Latency of one text, as measured once for an artifact.
 
     Attributes:
-        p50: median in milliseconds.
-        p99: 99th percentile in milliseconds.
+        p50: median of the fastest pass in milliseconds.
+        p99: 99th percentile over all passes in milliseconds.
         rounds: median of each pass over the same rows, in milliseconds.
         conditions: number of rows and threads, and the processor.
     """
