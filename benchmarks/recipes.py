@@ -23,6 +23,7 @@ With `--finetune`, the stage `finetune` follows; its score is that of its own se
 from __future__ import annotations
 
 import argparse
+import copy
 import csv
 import json
 import math
@@ -59,7 +60,7 @@ from components.pretraining.pretrain import PretrainJob, pretrain  # noqa: E402
 from components.reporting.recording import add_record_option, record  # noqa: E402
 from components.reporting.results import Column, Plot  # noqa: E402
 from components.settings.cluster import ClusterSettings  # noqa: E402
-from components.settings.loading import load_params  # noqa: E402
+from components.settings.loading import resolve  # noqa: E402
 from components.settings.params import Params  # noqa: E402
 from components.task_models.kinds import find_task  # noqa: E402
 from components.task_models.model import TaskModel  # noqa: E402
@@ -142,7 +143,7 @@ def read_recipe(words: Sequence[str], arguments: argparse.Namespace) -> Recipe:
         ConfigError: a word is no KEY=VALUE, or a setting does not exist or has an invalid value.
     """
     name, *changes = words
-    raw = yaml.safe_load(arguments.params.read_text(encoding="utf-8"))
+    raw = copy.deepcopy(resolve(arguments.params)[1].raw)
     plain = dict(change.partition("=")[::2] for change in changes)
     if wrong := [change for change in changes if "=" not in change]:
         raise ConfigError(f"--recipe {name}: {wrong[0]!r} is not KEY=VALUE")
@@ -278,7 +279,6 @@ def main() -> None:
     add_record_option(parser)
     arguments = parser.parse_args()
     threads.own(1)
-    load_params(arguments.params)
     recipes = [read_recipe(words, arguments) for words in arguments.recipe]
     values: dict[str, dict[str, float | tuple[float, float, float]]] = {}
     curves: dict[str, dict[str, float]] = {}
