@@ -41,7 +41,7 @@ class PromotionRule(Section):
     #: Minimum number of test rows of a slice for the check of `largest_slice_loss`.
     slice_rows: Positive = 50
     #: Maximum median latency of one text in milliseconds; null: no limit.
-    latency_ms: Annotated[float, Field(gt=0)] | None = 50
+    latency_ms: Annotated[float, Field(gt=0)] | None = None
 
     @model_validator(mode="after")
     def _keys_of_the_mode(self) -> PromotionRule:
