@@ -65,7 +65,7 @@ def test_padding_compares_both_kernels(kernels: list[str], monkeypatch: pytest.M
     assert kernels == ["by_steps", "by_steps", "by_library", "by_library"] * 2
 
 
-@pytest.mark.parametrize("name", ["contrastive_speed", "few_labels", "leakage", "sparse_rows"])
+@pytest.mark.parametrize("name", ["contrastive_speed", "few_labels", "leakage", "scale", "sparse_rows"])
 def test_benchmarks_that_share_code_start_from_the_command_line(name: str, tmp_path: Path) -> None:
     benchmarks = Path(__file__).parents[1] / "benchmarks"
     # `components` is installed, `benchmarks` is not; the working directory is not on the path of a script.
@@ -73,3 +73,14 @@ def test_benchmarks_that_share_code_start_from_the_command_line(name: str, tmp_p
     command = [sys.executable, str(benchmarks / f"{name}.py"), "--help"]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(tmp_path)})
     assert done.returncode == 0, done.stderr
+
+
+def test_the_plan_for_a_terabyte_multiplies_what_was_measured() -> None:
+    plan = importlib.import_module("benchmarks.scale_plan").plan
+    seconds = {"ingest_seconds": 36.0, "tokenize_seconds": 72.0, "epoch_seconds": 3.6}
+    rows = plan({**seconds, "corpus_bytes": 320.0, "token_bytes": 640.0})
+    assert rows == {
+        "documents (Parquet)": {"hours": 10, "hours_gpu": 10 / 64, "size": 320, "size_gpu": 5},
+        "token shards (Arrow)": {"hours": 20, "hours_gpu": 20 / 64, "size": 640, "size_gpu": 10},
+        "batches of one epoch": {"hours": 1, "hours_gpu": 1 / 64},
+    }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import sys
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from components import cluster, ray_cluster
 from components.placement import Node, RunPlan, plan_runs, plan_workers
 from components.processors import cores
 from components.settings.cluster import ClusterSettings
+from tests.ray_nodes import connected_nodes
 from tests.ray_tasks import call, look
 
 GB = 10**9
@@ -117,28 +117,8 @@ def test_each_process_on_this_machine_sees_one_gpu() -> None:
 @pytest.fixture
 def mixed_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A node with processors only, and one with 8 GPUs that do not exist; yields the id of the second."""
-    # Ray would start a process per processor that it is told of, many more than there are.
-    for name, value in (ray_cluster.RAY_ENVIRONMENT | {"RAY_prestart_worker_first_driver": "0"}).items():
-        monkeypatch.setenv(name, value)
-    if "RAY_AUTH_MODE" not in os.environ:
-        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
-    import ray
-    from ray.cluster_utils import Cluster
-
-    store = {"object_store_memory": ray_cluster.OBJECT_STORE_BYTES}
-    started = Cluster(initialize_head=True, head_node_args={"num_cpus": 8, "include_dashboard": False, **store})
-    try:
-        node = started.add_node(num_cpus=16, num_gpus=8, **store)
-        ray.init(
-            address=started.address,
-            runtime_env=ray_cluster._code(local=True),
-            logging_level="ERROR",
-            log_to_driver=False,
-        )
-        yield node.node_id
-    finally:
-        ray.shutdown()
-        started.shutdown()
+    with connected_nodes([{"num_cpus": 8}, {"num_cpus": 16, "num_gpus": 8}], monkeypatch=monkeypatch) as nodes:
+        yield nodes[1]
 
 
 @pytest.mark.slow

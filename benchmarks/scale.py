@@ -1,0 +1,185 @@
+"""Time and memory of the data path for growing corpora: ingest, tokenize, and one epoch of a pretraining sampler.
+
+    python benchmarks/scale.py data/general --gigabytes 0.5 1 10
+
+Writes corpora of the given sizes as `benchmarks/ingestion.py` does: the text of the given folders repeated, with the
+letters of the alphabet permuted in each pass. Each step runs in its own process on one core. Reported per size: seconds
+of processor time per gigabyte (10^9 bytes) of raw text, which should not grow with the size; the highest memory of each
+step without the file cache, which should not grow either; and tokens and bytes that are stored per gigabyte.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.ingestion import take_one_core, write_corpus  # noqa: E402
+from components.ingestion.stage import IngestJob, ingest  # noqa: E402
+from components.models import family  # noqa: E402
+from components.pretraining.samplers import sampler_for  # noqa: E402
+from components.reporting.recording import add_record_option, record  # noqa: E402
+from components.reporting.results import Column  # noqa: E402
+from components.settings.data import CorpusSource  # noqa: E402
+from components.settings.ingest import IngestSettings  # noqa: E402
+from components.settings.tokenizer import TokenizerSettings  # noqa: E402
+from components.tokenization import load_tokenizer  # noqa: E402
+from components.tokenization.store import TokenStore  # noqa: E402
+from components.tokenization.tokenize import TokenizeJob, tokenize  # noqa: E402
+from components.tokenization.train import TokenizerJob, train_tokenizer  # noqa: E402
+
+#: Sampler of the epoch, and the shape of its batches.
+FAMILY, ROWS, WINDOW = "roberta", 256, 512
+#: Seconds between two readings of the memory.
+INTERVAL = 0.02
+STEPS = ("ingest", "tokenize", "epoch")
+
+
+class Memory:
+    """Highest memory of this process in MB without the pages of files, which the kernel can drop, while it runs."""
+
+    def __init__(self) -> None:
+        self.peak, self._ended = 0.0, threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Memory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(INTERVAL):
+            status = Path("/proc/self/status").read_text().splitlines()
+            anonymous = next(int(line.split()[1]) for line in status if line.startswith("RssAnon"))
+            self.peak = max(self.peak, anonymous / 1e3)
+
+
+def ingest_step(folder: Path) -> dict[str, float]:
+    """Raw text to documents."""
+    job = IngestJob(
+        name="scale",
+        source=CorpusSource(path=str(folder / "raw")),
+        settings=IngestSettings(),
+        output=folder / "corpus",
+    )
+    ingest(job)
+    return {"corpus_bytes": size_of(folder / "corpus")}
+
+
+def tokenize_step(folder: Path) -> dict[str, float]:
+    """Documents to token ids."""
+    tokenize(TokenizeJob(corpus=folder / "corpus", tokenizer=folder / "tokenizer", output=folder / "tokens"))
+    return {
+        "token_bytes": size_of(folder / "tokens"),
+        "tokens": sum(TokenStore(folder / "tokens", split).tokens for split in ("train", "heldout")),
+    }
+
+
+def epoch_step(folder: Path) -> dict[str, float]:
+    """All batches of an epoch, without a model."""
+    store, tokenizer = TokenStore(folder / "tokens", "train"), load_tokenizer(folder / "tokenizer")
+    config = family(FAMILY).config(vocabulary=tokenizer.vocab_size)
+    options: dict[str, Any] = {"batch_size": ROWS, "window": WINDOW, "seed": 0}
+    sampler = sampler_for(FAMILY, store, config=config, pieces=tokenizer.pieces, **options)
+    step = 0
+    while sampler.tokens_before(step) < store.tokens:
+        sampler.batch(step)
+        step += 1
+    return {"epoch_tokens": float(sampler.tokens_before(step))}
+
+
+def measured(step: Callable[[Path], dict[str, float]], folder: Path, results: Any) -> None:
+    """Run a step in this process; puts processor seconds, memory in MB and the step's numbers on the queue."""
+    began = time.process_time()
+    with Memory() as memory:
+        numbers = step(folder)
+    results.put({"seconds": time.process_time() - began, "memory": memory.peak, **numbers})
+
+
+def in_process(step: Callable[[Path], dict[str, float]], folder: Path) -> dict[str, float]:
+    """The numbers of a step that runs in its own process."""
+    spawn = multiprocessing.get_context("spawn")
+    results = spawn.Queue()
+    process = spawn.Process(target=measured, args=(step, folder, results))
+    process.start()
+    found: dict[str, float] = results.get()
+    process.join()
+    return found
+
+
+def size_of(folder: Path) -> float:
+    """Bytes of all files of a folder."""
+    return float(sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()))
+
+
+def measure(sources: list[Path], folder: Path, *, gigabytes: float) -> dict[str, float]:
+    """The numbers of one size, per gigabyte of raw text, and the highest memory of each step."""
+    size = write_corpus(sources, folder / "raw", megabytes=1000 * gigabytes) / 1e3
+    numbers: dict[str, float] = {"gigabytes": size}
+    for name, step in zip(STEPS, (ingest_step, tokenize_step, epoch_step), strict=True):
+        if name == "tokenize":
+            # The vocabulary is not measured, so a small sample suffices.
+            settings = TokenizerSettings(sample_megabytes=8)
+            output = folder / "tokenizer"
+            train_tokenizer(TokenizerJob(corpus=folder / "corpus", output=output, kind="wordpiece", settings=settings))
+        found = in_process(step, folder)
+        numbers[f"{name}_memory"] = found.pop("memory")
+        numbers[f"{name}_seconds"] = found.pop("seconds") / size
+        numbers |= {key: value / size for key, value in found.items()}
+    return numbers
+
+
+def main() -> None:
+    """Measure every size; prints one line of JSON for each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sources", type=Path, nargs="+", help="folders of real text")
+    parser.add_argument("--gigabytes", type=float, nargs="+", default=[0.5, 1.0])
+    parser.add_argument("--work", type=Path, help="folder with space for three times the largest size")
+    add_record_option(parser)
+    arguments = parser.parse_args()
+    take_one_core()
+    values: dict[str, dict[str, float]] = {}
+    for gigabytes in arguments.gigabytes:
+        folder = Path(tempfile.mkdtemp(prefix="headstart-scale-", dir=arguments.work))
+        try:
+            numbers = measure(arguments.sources, folder, gigabytes=gigabytes)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        print(json.dumps({name: round(value, 3) for name, value in numbers.items()}), flush=True)
+        values[f"{gigabytes:g} GB"] = {
+            **{name: numbers[name] for step in STEPS for name in (f"{step}_seconds", f"{step}_memory")},
+            "tokens": numbers["tokens"] / 1e6,
+            "token_bytes": numbers["token_bytes"] / 1e6,
+            "corpus_bytes": numbers["corpus_bytes"] / 1e6,
+        }
+    record(
+        arguments.record,
+        title=f"Data path on one core by size of the corpus; epoch of the sampler of {FAMILY} ({ROWS} x {WINDOW})",
+        row_title="raw text",
+        columns=[
+            *(Column(name=f"{step}_seconds", title=f"{step}, s per GB", format=".1f") for step in STEPS),
+            *(Column(name=f"{step}_memory", title=f"{step}, memory", format=",.0f", unit=" MB") for step in STEPS),
+            Column(name="tokens", title="tokens per GB", format=",.0f", unit=" M"),
+            Column(name="corpus_bytes", title="documents per GB", format=",.0f", unit=" MB"),
+            Column(name="token_bytes", title="token shards per GB", format=",.0f", unit=" MB"),
+        ],
+        values=values,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""A Ray cluster of nodes on this machine, with processors and GPUs that need not exist."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from components import ray_cluster
+
+
+@contextmanager
+def connected_nodes(nodes: Sequence[Mapping[str, Any]], *, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """A block that is connected to a new cluster; its value are the ids of the nodes.
+
+    Args:
+        nodes: arguments of `ray.cluster_utils.Cluster.add_node`, such as `num_cpus`. The head of the cluster has no
+            processors and is not among them.
+        monkeypatch: of the test.
+    """
+    # Ray would start a process per processor that it is told of, many more than there are.
+    for name, value in (ray_cluster.RAY_ENVIRONMENT | {"RAY_prestart_worker_first_driver": "0"}).items():
+        monkeypatch.setenv(name, value)
+    if "RAY_AUTH_MODE" not in os.environ:
+        # For the rest of the process: Ray reads the mode once.
+        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+    import ray
+    from ray.cluster_utils import Cluster
+
+    store = {"object_store_memory": ray_cluster.OBJECT_STORE_BYTES}
+    started = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **store})
+    try:
+        found = [started.add_node(**node, **store).node_id for node in nodes]
+        ray.init(
+            address=started.address,
+            runtime_env=ray_cluster._code(local=True),
+            logging_level="ERROR",
+            log_to_driver=False,
+        )
+        yield found
+    finally:
+        ray.shutdown()
+        started.shutdown()

@@ -1,0 +1,165 @@
+"""Two and four workers on one node and on two: the same batches and losses as one worker; and a training that goes on
+with another number of workers, from parts of its state that four have stored."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from components import cluster
+from components.models.base import LanguageModel
+from components.pretraining import language_model
+from components.pretraining.language_model import LanguageModelRun, work
+from components.pretraining.pretrain import PretrainJob
+from components.settings.cluster import ClusterSettings
+from components.tokenization import load_tokenizer
+from components.training.checkpoint import CheckpointStore
+from components.training.distributed import Worker, World
+from tests.ray_nodes import connected_nodes
+from tests.test_cluster import finish, runs_of
+from tests.training.helpers import lm_settings, make_inputs, pretrain_job
+
+#: Several workers store a checkpoint after every tenth step only.
+STEPS, STOP = 12, 10
+TRAINING = lm_settings(tokens=4 * 8 * STEPS, window_jitter=0)
+#: Without dropout, whose masks depend on the rank.
+MODEL = {"width": 16, "layers": 2, "positions": 32, "dropout": 0.0, "dropout_attention": 0.0}
+
+
+class StoppedError(Exception):
+    """Ends a training before its last step."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A training that `train_parts` runs, or a part of it.
+
+    Attributes:
+        run: the training.
+        stop: whether it ends after the checkpoint of step STOP.
+        notes: file for the digests of the global batches of all steps.
+    """
+
+    run: LanguageModelRun
+    stop: bool
+    notes: Path
+
+
+def train_parts(parts: Sequence[Part], worker: Worker) -> None:
+    """One after the other, because the start of Ray's processes takes longer than the trainings."""
+    world = worker.world
+    for part in parts:
+        digests = global_batches(part.run, world)
+        if world.is_main:
+            part.notes.write_text(json.dumps({"digests": digests, "workers": world.size}))
+        (Path(tempfile.gettempdir()) / f"rank-{world.rank}-of-{world.size}").touch()
+        if not part.stop:
+            work(part.run, worker)
+            continue
+        try:
+            work(part.run, Worker(world, stop_after_the_checkpoint))
+        except StoppedError:
+            store = CheckpointStore(part.run.storage, key=part.run.key)
+            while STOP not in store.steps():
+                time.sleep(0.05)
+            world.broadcast(None)
+
+
+def stop_after_the_checkpoint(numbers: Mapping[str, float]) -> None:
+    if numbers["step"] == STOP + 1:
+        raise StoppedError
+
+
+def global_batches(run: LanguageModelRun, world: World) -> list[str]:
+    """Digests of the rows of all workers, of every step."""
+    settings = run.training
+    model = language_model.initial_model(run)
+    assert isinstance(model, LanguageModel)
+    sampler = language_model.sampler_for(
+        run.family,
+        run.sampled_text(),
+        config=model.config,
+        pieces=load_tokenizer(run.tokenizer).pieces,
+        batch_size=settings.batch_size,
+        window=settings.window,
+        seed=run.seed,
+        jitter=settings.window_jitter,
+    )
+    digests = []
+    for step in range(STEPS):
+        batch = sampler.batch(step, world.rank, world.size)
+        rows = [world.gather_rows(batch[name]).numpy().tobytes() for name in sorted(batch)]
+        digests.append(hashlib.sha256(b"".join(rows)).hexdigest())
+    return digests
+
+
+@pytest.fixture(params=[1, 2], ids=["one node", "two nodes"])
+def nodes(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
+    """A cluster of four pretended processors on one node, or on two; yields their working folders."""
+    folders = [tmp_path / f"node-{number}" for number in range(request.param)]
+    for folder in folders:
+        folder.mkdir()
+    described = [{"num_cpus": 4 // len(folders), "env_vars": {"TMPDIR": str(folder)}} for folder in folders]
+    with connected_nodes(described, monkeypatch=monkeypatch):
+        yield folders
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_inputs(tmp_path_factory.mktemp("inputs"))
+
+
+def first_loss(job: PretrainJob) -> float:
+    with (job.output / "curve.csv").open(encoding="utf-8") as file:
+        return float(next(iter(csv.DictReader(file)))["loss"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_number_of_workers_changes_neither_batches_nor_losses(
+    nodes: list[Path], inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.set_num_threads(1)
+    jobs = {
+        name: pretrain_job(inputs, "gpt", tmp_path / name, training=TRAINING, model=MODEL)
+        for name in ("four", "elastic", "two", "alone")
+    }
+    runs = dict(zip(jobs, runs_of(list(jobs.values()), monkeypatch), strict=True))
+
+    def parts(*names: str, stop: str = "") -> list[Part]:
+        notes = {name: tmp_path / (f"{name}-begun.json" if name == stop else f"{name}.json") for name in names}
+        return [Part(runs[name], name == stop, notes[name]) for name in names]
+
+    away = ClusterSettings(launcher="ray", storage=str(tmp_path), workers=4, sharded=True)
+    rows = TRAINING.batch_size
+    # Four workers with a part of the state each; then two with the whole state take over one of the trainings.
+    cluster.launch(train_parts, parts("four", "elastic", stop="elastic"), settings=away, rows=rows)
+    stored = Path(runs["elastic"].storage) / runs["elastic"].key / f"step-{STOP:09d}"
+    assert len(list(stored.glob("shard-*"))) == 4
+    fewer = away.model_copy(update={"workers": 2, "sharded": False})
+    cluster.launch(train_parts, parts("two", "elastic"), settings=fewer, rows=rows)
+    cluster.launch(train_parts, parts("alone"), settings=ClusterSettings(launcher="local"))
+    finish(list(jobs.values()), monkeypatch)
+
+    notes = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
+    workers = {name: note["workers"] for name, note in notes.items()}
+    assert workers == {"four": 4, "elastic-begun": 4, "two": 2, "elastic": 2, "alone": 1}
+    for number in (4, 2):
+        ranks = [len(list(folder.glob(f"rank-*-of-{number}"))) for folder in nodes]
+        assert ranks == [number // len(nodes)] * len(nodes)
+    assert len({json.dumps(note["digests"]) for note in notes.values()}) == 1
+    expected = first_loss(jobs["alone"])
+    last = {name: json.loads((job.output / "metrics.json").read_text()) for name, job in jobs.items()}
+    for name, job in jobs.items():
+        assert first_loss(job) == pytest.approx(expected, rel=1e-6), name
+        for number in ("loss", "training_loss", "gradient_norm"):
+            assert last[name][number] == pytest.approx(last["alone"][number], rel=1e-4), (name, number)
