@@ -112,8 +112,9 @@ def _comparison(evaluation: dict[str, Any], curves: Mapping[str, Line]) -> Drawi
             for name, line in curves.items()
             if line.low is not None and line.high is not None
         }
-        budget = budget_name(evaluation["budgets"][0])
-        svg = figures.ranges(entries, x_label=f"{title}, {budget} {unit}", reference=None)
+        budget = evaluation["budgets"][0]
+        labels = "all labels" if budget < 0 else f"{budget} {unit}"
+        svg = figures.ranges(entries, x_label=f"{title}, {labels}", reference=None)
         return Drawing(svg, "Scores of the systems with confidence intervals.")
     best = best_system(evaluation)
     gain = in_words(of_system(evaluation, best), unit=unit, title=title, system=best)
