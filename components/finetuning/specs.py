@@ -23,6 +23,7 @@ from components.tasks.data import Fields, Split
 from components.tasks.examples import TaskFacts, read_facts, read_split, strata_of
 from components.tasks.folds import folds_of
 from components.tokenization import Tokenizer
+from components.training.devices import first_device
 from components.training.precision import Precision
 from components.training.rng import counter_seed
 
@@ -108,7 +109,7 @@ class RunSpec:
 
 def device() -> torch.device:
     """The first GPU if there is one."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return first_device()
 
 
 def build(spec: RunSpec) -> tuple[TaskModel, Tokenizer]:

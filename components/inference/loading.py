@@ -8,7 +8,8 @@ from components.inference.prediction import Classifier
 
 
 def load_model(directory: Path) -> Classifier:
-    """The classifier in a directory: a words model, without importing torch, or a model with an encoder.
+    """The classifier in a directory: a words model, without importing torch, or a model with an encoder, on the first
+    GPU if there is one.
 
     Raises:
         ArtifactError: the directory is incomplete or altered.
@@ -18,5 +19,6 @@ def load_model(directory: Path) -> Classifier:
     if form_of(directory) == FORM:
         return load_words(directory)
     from components.task_models.classifier import load_classifier  # imports torch
+    from components.training.devices import first_device
 
-    return load_classifier(directory)
+    return load_classifier(directory).on(first_device())

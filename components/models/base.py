@@ -65,7 +65,13 @@ class Losses:
 
 def counted(total: Tensor, *targets: Tensor) -> Sum:
     """A summed loss and the total number of its `targets`, (N,) each."""
-    return total, torch.tensor(sum(len(part) for part in targets), device=total.device)
+    return total, count_tensor(sum(len(part) for part in targets), total)
+
+
+def count_tensor(count: int, like: Tensor) -> Tensor:
+    """A number as an int64 scalar on the device of `like`. On a GPU, `torch.tensor` would copy it from the host and
+    wait for the device."""
+    return torch.full((), count, dtype=torch.int64, device=like.device)
 
 
 class LanguageModel(nn.Module, ABC):
@@ -83,6 +89,8 @@ class LanguageModel(nn.Module, ABC):
     #: Names of the parameters that have one row per piece, which `remap_vocabulary` moves; those whose last part is
     #: `bias` are output biases.
     piece_parameters: ClassVar[tuple[str, ...]] = ()
+    #: Whether long pretraining runs on a GPU are compiled (`components.training.compilation`).
+    compiles: ClassVar[bool] = False
     _chunking: Chunking | None = None
 
     @abstractmethod

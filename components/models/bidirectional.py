@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from components.models.base import Carry, LanguageModel, Losses, at_columns
+from components.models.base import Carry, LanguageModel, Losses, at_columns, count_tensor
 from components.models.layers.targets import following, preceding
 from components.tokenization.special import END
 
@@ -26,7 +26,7 @@ class BidirectionalModel(LanguageModel):
     def joint_losses(self, forward: tuple[Tensor, Carry], backward: tuple[Tensor, Carry], targets_BT: Tensor) -> Losses:
         """Combine the directions' (summed loss in nats, state after the window) into the losses of one batch."""
         (loss_forward, carry_forward), (loss_backward, carry_backward) = forward, backward
-        count = torch.tensor(targets_BT.numel(), device=loss_forward.device)
+        count = count_tensor(targets_BT.numel(), loss_forward)
         return Losses(
             loss=(loss_forward + loss_backward) / count,
             sums={

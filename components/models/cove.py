@@ -18,8 +18,20 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from components.models.base import Batch, Carry, LanguageModel, Losses, ModelConfig, ModelFamily, Rate, Size, at_columns
+from components.models.base import (
+    Batch,
+    Carry,
+    LanguageModel,
+    Losses,
+    ModelConfig,
+    ModelFamily,
+    Rate,
+    Size,
+    at_columns,
+    count_tensor,
+)
 from components.models.layers.chunks import Texts
 from components.models.layers.directions import joined, turned
 from components.models.layers.dropout import Dropout
@@ -106,7 +118,7 @@ class Decoder(nn.Module):
 
     def gates(self, tokens: Tensor) -> Tensor:
         """The words' part of the first layer's pre-activation gates, (..., G)."""
-        gates: Tensor = self.word(self.drop(self.embedding[tokens]))
+        gates: Tensor = self.word(self.drop(F.embedding(tokens, self.embedding)))
         return gates
 
     def step(
@@ -182,7 +194,7 @@ class CoVe(LanguageModel):
         targets, rows = batch["whole"][0]
         return Losses(
             loss=total * (rows / len(batch["tokens"])) / targets,
-            sums={"tokens": (total.detach(), torch.tensor(len(indices_N), device=total.device))},
+            sums={"tokens": (total.detach(), count_tensor(len(indices_N), total))},
         )
 
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
@@ -244,7 +256,7 @@ class CoVe(LanguageModel):
     def _encode(self, tokens: Tensor, lengths: Tensor, *, fixed_words: bool = False) -> list[Tensor]:
         """Word vectors (B, T, D) and the states (B, T, H) of every layer."""
         turned_BT = turned(lengths, tokens.shape[1])
-        x_BTD = (self.embedding.detach() if fixed_words else self.embedding)[tokens]
+        x_BTD = F.embedding(tokens, self.embedding.detach() if fixed_words else self.embedding)
         outputs = [self.drop(x_BTD.to(compute_dtype(x_BTD)))]
         for layer in self.layers:
             outputs.append(self.drop(layer(outputs[-1], turned_BT, self.texts(lengths))))

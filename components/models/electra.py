@@ -25,6 +25,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from components.models.base import Batch, Carry, Losses, ModelFamily, Size, Sum, counted
+from components.models.layers.attention import Mask
+from components.models.layers.host import on_host, places
 from components.models.layers.linear import Linear
 from components.models.layers.masked import MaskedConfig, MaskedModel, encoder_block, last_norm, rotation_of, through
 from components.models.layers.softmax import sampled_cross_entropy
@@ -100,7 +102,7 @@ class ELECTRA(MaskedModel):
     def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
         """The discriminator's loss, its number of targets that of all pieces. The generator is not trained."""
         tokens_BT, lengths, segments = batch["tokens"], batch["lengths"], batch.get("segments")
-        rows_N, columns_N = (batch["masked_targets"] >= 0).nonzero(as_tuple=True)
+        rows_N, columns_N = places(on_host(batch["masked_targets"]) >= 0, tokens_BT.device)
         positions_N = batch["masked_positions"][rows_N, columns_N]
         with torch.no_grad():
             top_BTG = self.over_texts(self.generate, batch["masked_tokens"], lengths, segments)[-1]
@@ -108,8 +110,9 @@ class ELECTRA(MaskedModel):
             _, sampled_N = self._sampled(top_BTG[rows_N, positions_N], targets_N, noise_N)
         corrupted_BT = tokens_BT.index_put((rows_N, positions_N), sampled_N)
         top_BTD = self.hidden_states(corrupted_BT, lengths, segments)[-1]
-        inside_BT = torch.arange(tokens_BT.shape[1], device=lengths.device) < lengths.unsqueeze(1)
-        return self._detection(top_BTD[inside_BT], (corrupted_BT != tokens_BT)[inside_BT])
+        inside_BT = torch.arange(tokens_BT.shape[1]) < on_host(lengths).unsqueeze(1)
+        inside = places(inside_BT, tokens_BT.device)
+        return self._detection(top_BTD[inside], (corrupted_BT != tokens_BT)[inside])
 
     def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
         top_BTG = self.generate(tokens, None, None)[-1]
@@ -120,7 +123,7 @@ class ELECTRA(MaskedModel):
         return self._detected(self.hidden_states(tokens, lengths, segments)[-1])
 
     def generate(
-        self, tokens_BT: Tensor, segments_BT: Tensor | None, mask: Tensor | None, positions_BT: Tensor | None = None
+        self, tokens_BT: Tensor, segments_BT: Tensor | None, mask: Mask | None, positions_BT: Tensor | None = None
     ) -> list[Tensor]:
         """Outputs (B, T, G) of the generator's embeddings and blocks; arguments as for `run`."""
         x_BTG: Tensor = self.generator_project(self.embed(tokens_BT, segments_BT, positions_BT))

@@ -28,6 +28,7 @@ from components.models.layers.characters import WORD_CHARACTERS, CharacterCNN, s
 from components.models.layers.chunks import Texts
 from components.models.layers.directions import joined, turn, turned
 from components.models.layers.dropout import Dropout
+from components.models.layers.host import move, on_host
 from components.models.layers.projected_lstm import ProjectedLSTM
 from components.models.layers.softmax import linear_cross_entropy
 from components.tokenization import Tokenizer
@@ -171,21 +172,21 @@ class ELMo(BidirectionalModel):
 
     def _vectors(self, tokens_BT: Tensor, *, unseen: bool = False) -> Tensor:
         """(B, T, P) word vectors without context; `unseen`: whether ids of words outside the vocabulary may occur."""
-        if tokens_BT.is_cuda and not (unseen and int(tokens_BT.max()) >= len(self.spelling)):
+        if tokens_BT.is_cuda and not (unseen and int(on_host(tokens_BT).max()) >= len(self.spelling)):
             return self.words(self.spelling[tokens_BT.flatten()]).unflatten(0, tokens_BT.shape)
         # A batch repeats few distinct words; on the CPU each is encoded once.
-        distinct_N, indices_BT = tokens_BT.unique(return_inverse=True)
-        return F.embedding(indices_BT, self.words(self._characters(distinct_N)))
+        distinct_N, indices_BT = on_host(tokens_BT).unique(return_inverse=True)
+        return F.embedding(move(indices_BT, tokens_BT.device), self.words(self._characters(distinct_N)))
 
     def _characters(self, ids_N: Tensor) -> Tensor:
-        """(N, C) characters of words; the ids are sorted. The spelling of unseen words is not kept, so concurrent calls
-        share no state."""
-        known = int((ids_N < len(self.spelling)).sum())
+        """(N, C) characters of words; the ids are sorted, and on the host. The spelling of unseen words is not kept, so
+        concurrent calls share no state."""
+        known, device = int((ids_N < len(self.spelling)).sum()), self.spelling.device
         if known == len(ids_N):
-            return self.spelling[ids_N]
+            return self.spelling[move(ids_N, device)]
         assert self._tokenizer is not None, "ids of unseen words need a tokenizer: call bind()"
         unseen = spell(self._tokenizer.spelling(id_) for id_ in ids_N[known:].tolist())
-        return torch.cat([self.spelling[ids_N[:known]], unseen.to(ids_N.device)])
+        return torch.cat([self.spelling[move(ids_N[:known], device)], move(unseen, device)])
 
 
 FAMILY = ModelFamily(

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from components.models.base import Batch, Carry, Losses, ModelFamily, Size
+from components.models.layers.host import both, move, on_host
 from components.models.layers.negative_sampling import skip_gram
 from components.models.static import NegativeSamplingConfig, StaticVectors
 from components.tokenization.special import FIRST_ORDINARY, UNK
@@ -103,6 +104,8 @@ class FastText(StaticVectors):
             nn.init.uniform_(table, -1 / config.width, 1 / config.width)
         self.register_buffer("grams", torch.empty(0, dtype=torch.int64), persistent=False)
         self.register_buffer("begins", torch.empty(0, dtype=torch.int64), persistent=False)
+        #: `begins` on the host.
+        self._known_begins = self.begins
         self._spelt: list[str] = []
         self._spelling: Callable[[int], str] | None = None
         self._foreign: dict[int, list[int]] = {}
@@ -110,9 +113,8 @@ class FastText(StaticVectors):
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
         tokens_BT = batch["tokens"]
         # On a GPU, `unique` in `embed` would synchronise with the device.
-        in_BTD = (
-            self._known(tokens_BT.flatten()).view(*tokens_BT.shape, -1) if tokens_BT.is_cuda else self.embed(tokens_BT)
-        )
+        flat = both(torch.flatten, tokens_BT)
+        in_BTD = self._known(flat).view(*tokens_BT.shape, -1) if tokens_BT.is_cuda else self.embed(tokens_BT)
         out_BUD = F.embedding(torch.cat([tokens_BT, batch["noise"]], 1), self.output)
         total = skip_gram(in_BTD, out_BUD, batch["left"], batch["right"], negatives=self.config.negatives)
         pairs = batch["pairs"].sum()
@@ -120,14 +122,14 @@ class FastText(StaticVectors):
 
     def embed(self, tokens: Tensor) -> Tensor:
         # Each distinct word is composed once.
-        distinct_W, indices = tokens.unique(return_inverse=True)
+        distinct_W, indices = on_host(tokens).unique(return_inverse=True)
         known = int((distinct_W < self.config.vocabulary).sum())
-        vectors_WD = self._known(distinct_W[:known])
+        vectors_WD = self._known(move(distinct_W[:known], tokens.device))
         if known < len(distinct_W):
             vectors_WD = torch.cat(
                 [vectors_WD, self._unseen([self._buckets(id_) for id_ in distinct_W[known:].tolist()])]
             )
-        return F.embedding(indices, vectors_WD)
+        return F.embedding(move(indices, tokens.device), vectors_WD)
 
     def vector(self, word: str) -> Tensor:
         """(D,) float32, on the CPU, of any word; UNK's vector if the word is too short for an n-gram."""
@@ -158,6 +160,7 @@ class FastText(StaticVectors):
         self._spelt = list(pieces)
         buckets = [ngram_buckets(piece, self.config) if piece else [] for piece in pieces]
         self.grams, self.begins = _ragged(buckets, self.word.device)
+        self._known_begins = on_host(self.begins)
 
     def _known(self, tokens_N: Tensor) -> Tensor:
         """(N, D) vectors of pieces of the vocabulary."""
@@ -168,7 +171,9 @@ class FastText(StaticVectors):
         many_N = self.begins[tokens_N + 1] - first_N
         begins_N = many_N.cumsum(0) - many_N
         # Gather each word's n-grams from `grams`, word after word.
-        moved_G = (first_N - begins_N).repeat_interleave(many_N)
+        known_N = on_host(tokens_N)
+        total = int((self._known_begins[known_N + 1] - self._known_begins[known_N]).sum())
+        moved_G = (first_N - begins_N).repeat_interleave(many_N, output_size=total)
         grams_G = self.grams[moved_G + torch.arange(len(moved_G), device=moved_G.device)]
         summed_ND = F.embedding_bag(grams_G, self.gram, begins_N, mode="sum", sparse=self.config.sparse)
         return (words_ND + summed_ND) / (many_N + 1).unsqueeze(1).to(words_ND.dtype)
@@ -190,7 +195,8 @@ class FastText(StaticVectors):
 def _ragged(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
     """The concatenated lists (G,), and their offsets (len(rows) + 1,)."""
     begins = torch.tensor([0, *(len(row) for row in rows)]).cumsum(0)
-    return torch.tensor([number for row in rows for number in row], dtype=torch.int64, device=device), begins.to(device)
+    grams = torch.tensor([number for row in rows for number in row], dtype=torch.int64)
+    return move(grams, device), move(begins, device)
 
 
 FAMILY = ModelFamily(

@@ -26,6 +26,7 @@ from components.models.layers.dropout import Dropout
 from components.models.layers.lstm import LSTM
 from components.models.layers.parallel import losses_in_parallel
 from components.models.layers.softmax import linear_cross_entropy
+from components.models.layers.vocabulary import looked_up
 
 
 class FLAIRConfig(ModelConfig):
@@ -62,7 +63,7 @@ class Direction(nn.Module):
 
     def forward(self, tokens_TB: Tensor, carry: Carry, texts: Texts | None = None) -> tuple[list[Tensor], Carry]:
         """Outputs (T, B, .) of the embedding and of every LSTM, and the state after the window."""
-        x_TBD = self.drop(self.embedding[tokens_TB])
+        x_TBD = self.drop(looked_up(tokens_TB, self.embedding))
         outputs, states = [x_TBD], []
         for index, lstm in enumerate(self.lstms):
             x_TBD, state = lstm(x_TBD, carry[2 * index : 2 * index + 2], texts=texts)

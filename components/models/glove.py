@@ -20,7 +20,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.base import Batch, Carry, Losses, ModelConfig, ModelFamily, Size
+from components.models.base import Batch, Carry, Losses, ModelConfig, ModelFamily, Size, count_tensor
 from components.models.static import StaticVectors
 
 
@@ -70,7 +70,7 @@ class GloVe(StaticVectors):
             # Held-out text is smaller, which lowers all log X by about a constant: subtracting the mean removes it.
             errors_BT = errors_BT - errors_BT.mean()
         total = errors_BT.square().sum()
-        cells = torch.tensor(tokens_BT.numel(), device=total.device)
+        cells = count_tensor(tokens_BT.numel(), total)
         return Losses(total / cells, {"tokens": (total.detach(), cells)})
 
     def embed(self, tokens: Tensor) -> Tensor:

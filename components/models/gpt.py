@@ -36,9 +36,11 @@ from components.models.base import (
     counted,
     last_states,
 )
+from components.models.layers.attention import Mask
 from components.models.layers.bigrams import Bigrams
 from components.models.layers.dropout import Dropout
-from components.models.layers.packing import packing
+from components.models.layers.norm import LayerNorm
+from components.models.layers.packing import packing_for
 from components.models.layers.precision import compute_dtype
 from components.models.layers.softmax import linear_cross_entropy
 from components.models.layers.targets import following
@@ -86,6 +88,7 @@ class GPT(ValueModel):
 
     config: GPTConfig
     attention = "before"
+    compiles = True
     piece_parameters = ("token", "bias")
     bias: nn.Parameter | None
     task: nn.Parameter | None
@@ -103,7 +106,7 @@ class GPT(ValueModel):
             Block(config, norm_first=norm_first, causal=True, band=config.band if layer % 2 else 0)
             for layer in range(config.layers)
         )
-        self.final_norm = nn.LayerNorm(config.width, eps=config.norm_eps) if norm_first else nn.Identity()
+        self.final_norm = LayerNorm(config.width, eps=config.norm_eps) if norm_first else nn.Identity()
         self.register_parameter("bias", nn.Parameter(torch.zeros(config.vocabulary)) if config.output_bias else None)
         #: (3, D) rows of TASK_TOKENS.
         self.task = self._task_rows() if config.task_tokens else None
@@ -138,7 +141,7 @@ class GPT(ValueModel):
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
         # Padding is at the end and attention is causal, so it needs no mask.
         check_length(tokens.shape[1], self.config.positions)
-        packed = None if self.config.band else packing(lengths, tokens.shape[1])
+        packed = None if self.config.band else packing_for(self.token, lengths, tokens.shape[1])
         if packed is None:
             return self._run(tokens)
         states = self._run(packed.pack(tokens), packed.mask, packed.positions)
@@ -221,18 +224,18 @@ class GPT(ValueModel):
 
     def _rows(self, tokens_BT: Tensor) -> Tensor:
         if self.task is None:
-            return self.token[tokens_BT]
+            return F.embedding(tokens_BT, self.token)
         own_BT = tokens_BT - self.config.vocabulary
-        known_BTD = self.token[tokens_BT.clamp(max=self.config.vocabulary - 1)]
-        return torch.where((own_BT >= 0).unsqueeze(-1), self.task[own_BT.clamp(min=0)], known_BTD)
+        known_BTD = F.embedding(tokens_BT.clamp(max=self.config.vocabulary - 1), self.token)
+        return torch.where((own_BT >= 0).unsqueeze(-1), F.embedding(own_BT.clamp(min=0), self.task), known_BTD)
 
-    def _run(self, tokens_BT: Tensor, mask: Tensor | None = None, positions_BT: Tensor | None = None) -> list[Tensor]:
+    def _run(self, tokens_BT: Tensor, mask: Mask | None = None, positions_BT: Tensor | None = None) -> list[Tensor]:
         """Outputs (B, T, D) of the embeddings and of every block, the last one after the final norm. Without positions,
         they are 0 .. T - 1."""
         if positions_BT is None:
             positions_BTD = position_rows(self.position, tokens_BT.shape[1])
         else:
-            positions_BTD = self.position[positions_BT]
+            positions_BTD = F.embedding(positions_BT, self.position)
         pairs_BTD = None if self.bigrams is None else self.bigrams(tokens_BT, positions_BT=positions_BT)
         outputs = [self._embed(tokens_BT, positions_BTD, pairs_BTD)]
         for block, values in zip(self.blocks, self.block_values(tokens_BT, self.config.layers), strict=True):

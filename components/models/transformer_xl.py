@@ -31,12 +31,16 @@ from components.models.base import (
     Size,
     Sum,
     at_columns,
+    count_tensor,
     counted,
     last_states,
 )
 from components.models.layers.adaptive import TiedVocabulary
+from components.models.layers.attention import Mask
 from components.models.layers.chunks import for_learners
 from components.models.layers.dropout import Dropout
+from components.models.layers.host import both
+from components.models.layers.norm import LayerNorm
 from components.models.layers.packing import packing
 from components.models.layers.precision import compute_dtype
 from components.models.layers.relative import Count, RelativeBlock, RelativeConfig, Scope, distances, sinusoids
@@ -103,7 +107,7 @@ class TransformerXL(LanguageModel):
         self.content_bias = nn.Parameter(torch.zeros(size)) if config.tied_biases else None
         self.position_bias = nn.Parameter(torch.zeros(size)) if config.tied_biases else None
         # Not in the published code; without it the softmax's input would not be normalised.
-        self.norm = nn.LayerNorm(config.width) if config.norm_first else None
+        self.norm = LayerNorm(config.width) if config.norm_first else None
         self.drop = Dropout(config.dropout)
         self.apply(self._initialise)
 
@@ -128,10 +132,10 @@ class TransformerXL(LanguageModel):
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
         outputs = self._run(batch["tokens"], carry)
-        total = self.pieces.loss_sum(self.drop(outputs[-1]).flatten(0, 1), batch["targets"].reshape(-1))
+        total = self.pieces.loss_sum(self.drop(outputs[-1]).flatten(0, 1), both(torch.flatten, batch["targets"]))
         count = batch["targets"].numel()
         carried = self._remembered(carry, outputs[:-1])
-        return Losses(total / count, {"tokens": (total.detach(), torch.tensor(count, device=total.device))}, carried)
+        return Losses(total / count, {"tokens": (total.detach(), count_tensor(count, total))}, carried)
 
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
         # Padding is at the end and attention is causal, so it needs no mask.
@@ -188,7 +192,7 @@ class TransformerXL(LanguageModel):
         return [END, *pieces]
 
     def _run(
-        self, tokens_BT: Tensor, carry: Carry, keys: list[Tensor] | None = None, *, mask: Tensor | None = None
+        self, tokens_BT: Tensor, carry: Carry, keys: list[Tensor] | None = None, *, mask: Mask | None = None
     ) -> list[Tensor]:
         """Outputs (B, T, D) of the embedding and of every block.
 

@@ -33,6 +33,7 @@ from components.models.base import (
     Size,
     Sum,
     at_columns,
+    count_tensor,
     counted,
     last_states,
 )
@@ -43,7 +44,7 @@ from components.models.layers.dropout import LockedDropout, RowDropout
 from components.models.layers.lstm import LSTM
 from components.models.layers.softmax import linear_cross_entropy
 from components.models.layers.targets import following, preceding
-from components.models.layers.vocabulary import remapped
+from components.models.layers.vocabulary import looked_up, remapped
 from components.tokenization.special import END
 
 Weight = Annotated[float, Field(ge=0)]
@@ -134,7 +135,7 @@ class AWDLSTM(BigramModel):
             loss = loss + self.config.activation * dropped_TBD.float().square().mean()
         if self.training and self.config.slowness and len(raw_TBD) > 1:
             loss = loss + self.config.slowness * raw_TBD.float().diff(dim=0).square().mean()
-        return Losses(loss, {"tokens": (total.detach(), torch.tensor(count, device=total.device))}, carry)
+        return Losses(loss, {"tokens": (total.detach(), count_tensor(count, total))}, carry)
 
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
         # Padding follows the last piece in reading direction, so it needs no mask.
@@ -189,7 +190,7 @@ class AWDLSTM(BigramModel):
 
     def _run(self, tokens_TB: Tensor, carry: Carry, texts: Texts | None = None) -> tuple[list[Tensor], Carry]:
         """Outputs (T, B, .) of the embedding and of every layer, the last one before dropout; and the state after."""
-        x_TBD = self.embedding[tokens_TB]
+        x_TBD = looked_up(tokens_TB, self.embedding)
         x_TBD = self.drop_rows(tokens_TB, self.embedding, x_TBD)
         if self.bigrams is not None:
             x_TBD = x_TBD + self.bigrams(tokens_TB.t(), before_B=carry[-1] if carry else None).transpose(0, 1)

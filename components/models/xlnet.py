@@ -22,9 +22,21 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from components.models.base import Batch, Carry, LanguageModel, Losses, ModelFamily, Sum, counted, last_states
+from components.models.base import (
+    Batch,
+    Carry,
+    LanguageModel,
+    Losses,
+    ModelFamily,
+    Sum,
+    count_tensor,
+    counted,
+    last_states,
+)
 from components.models.layers.adaptive import TiedVocabulary
+from components.models.layers.attention import Mask
 from components.models.layers.dropout import Dropout
+from components.models.layers.host import on_host, places
 from components.models.layers.packing import packing
 from components.models.layers.precision import compute_dtype
 from components.models.layers.relative import RelativeBlock, RelativeConfig, Scope, distances, sinusoids
@@ -57,6 +69,7 @@ class XLNet(LanguageModel):
 
     config: XLNetConfig
     attention = "around"
+    compiles = True
     masks_texts = True
 
     def __init__(self, config: XLNetConfig) -> None:
@@ -82,7 +95,7 @@ class XLNet(LanguageModel):
         count = batch["targets"].numel()
         return Losses(
             loss=total / count,
-            sums={"tokens": (total.detach(), torch.tensor(count, device=total.device))},
+            sums={"tokens": (total.detach(), count_tensor(count, total))},
             carry=self._remembered(carry, states, remembered(segments_BT.shape[1])),
         )
 
@@ -108,8 +121,9 @@ class XLNet(LanguageModel):
         # Padding columns repeat a predicted position, with rank 0; the maximum is the position's real rank.
         order_BT = order_BT.scatter_reduce(1, positions_BM, ranks_BM * real_BM, "amax")
         _, top_BMD = self._run(tokens, _segments(tokens), order_BT, (), positions_BM=positions_BM)
-        targets_N = targets_BM[real_BM]
-        return counted(self.pieces.loss_sum(self.drop(top_BMD)[real_BM], targets_N), targets_N)
+        real = places(on_host(targets_BM) >= 0, tokens.device)
+        targets_N = targets_BM[real]
+        return counted(self.pieces.loss_sum(self.drop(top_BMD)[real], targets_N), targets_N)
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         return last_states(hidden, lengths)
@@ -147,7 +161,7 @@ class XLNet(LanguageModel):
         *,
         positions_BM: Tensor | None = None,
         backward: Tensor | None = None,
-        mask: Tensor | None = None,
+        mask: Mask | None = None,
     ) -> tuple[list[Tensor], Tensor]:
         """Both streams; `mask` (B, 1, T, T) is True where attention is allowed, combined with the order.
 

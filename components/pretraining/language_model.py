@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic import Field
+from torch import nn
 
 from components.models.base import LanguageModel
 from components.models.encoder import build_model, load_encoder
@@ -30,6 +31,7 @@ from components.tokenization import load_tokenizer, overlap
 from components.tokenization.selection import Selection
 from components.tokenization.store import TokenStore
 from components.training.checkpoint import CheckpointStore
+from components.training.compilation import is_compiled
 from components.training.distributed import Worker, World
 from components.training.groups import ParameterGroup, decayed, discriminative
 from components.training.loop import Accumulation, StepReport, TrainingState, train
@@ -120,6 +122,8 @@ class TrainingHistory:
         seconds: training time, without measurements and checkpoints.
         tokens: input tokens so far.
         workers: number of workers since the last start.
+        compilation: seconds of the first step of every start of a compiled run, which is mostly compilation; they are
+            not part of `seconds`.
         gradient_norm: the last one that was read, before clipping.
         losses: training losses that were read since the last row of the curve.
         curve: rows of curve.csv.
@@ -132,6 +136,7 @@ class TrainingHistory:
     seconds: float = 0.0
     tokens: int = 0
     workers: int = 1
+    compilation: float = 0.0
     gradient_norm: float = 0.0
     losses: list[float] = field(default_factory=list)
     curve: list[dict[str, float]] = field(default_factory=list)
@@ -190,6 +195,8 @@ def _train(
     worker: Worker,
 ) -> None:
     world, total = worker.world, history.steps
+    compiled = _is_compiled(run, state.model, sampler, world)
+    first = state.step + 1
     saved = clock = time.perf_counter()
     accumulation = Accumulation(run.training.late_batches, run.training.late_from)
     for report in train(
@@ -200,9 +207,13 @@ def _train(
         seed=run.seed,
         world=world,
         accumulation=accumulation,
+        compiled=compiled,
     ):
         now = time.perf_counter()
-        history.seconds += now - clock
+        if compiled and report.step == first:
+            history.compilation += now - clock
+        else:
+            history.seconds += now - clock
         _note(history, report)
         _note_languages(history, sampler, report.step - 1)
         last = report.step == total
@@ -221,6 +232,12 @@ def _train(
         worker.publish(_numbers(history, report))
         clock = time.perf_counter()
     saver.wait()
+
+
+def _is_compiled(run: LanguageModelRun, model: nn.Module, sampler: WindowSampler, world: World) -> bool:
+    # Hooks that gather a block's parameters would divide the graph at every block.
+    compiled = is_compiled(model, sampler, settings=run.training, steps=run.steps, device=world.device)
+    return compiled and not world.sharded
 
 
 def _numbers(history: TrainingHistory, report: StepReport) -> dict[str, float]:
@@ -276,12 +293,23 @@ def _steps_in_time(run: LanguageModelRun, sampler: WindowSampler, precision: Pre
     state = _fresh_state(model, settings, precision, world)
     times: list[float] = []
     clock = began = time.perf_counter()
-    for _ in train(state, sampler, settings=settings, total_steps=MEASURED_STEPS, seed=run.seed, world=world):
+    for report in train(
+        state,
+        sampler,
+        settings=settings,
+        total_steps=MEASURED_STEPS,
+        seed=run.seed,
+        world=world,
+        compiled=_is_compiled(run, model, sampler, world),
+    ):
         if world.device.type == "cuda":
             torch.cuda.synchronize()
         now = time.perf_counter()
         times.append(now - clock)
         clock = now
+        if report.step == WARM_UP_STEPS:
+            # Compilation may take longer than the whole measurement.
+            began = now
         # Workers exchange gradients in every step, so all must take the same number of steps.
         if world.broadcast(len(times) > WARM_UP_STEPS and now - began > MEASURED_SHARE * settings.seconds):
             break
@@ -397,7 +425,7 @@ def _initialise_from_vectors(run: LanguageModelRun, model: LanguageModel) -> Non
     if run.parent is not None:
         known = overlap(load_encoder(run.parent).tokenizer.pieces, load_tokenizer(run.tokenizer).pieces) >= 0
     vectors = cooccurrence_vectors(run.sampled_text(), vocabulary=table.shape[0], width=table.shape[1])
-    initialise_embeddings(table, vectors.to(table.device), known=known)
+    initialise_embeddings(table, vectors, known=known)
 
 
 def _set_static_vectors(run: LanguageModelRun, model: LanguageModel) -> None:

@@ -155,6 +155,8 @@ def write_encoder(
         **{f"before_{name}": value for name, value in history.before.items()},
         **(metrics or {}),
     }
+    if history.compilation:
+        numbers["compilation_seconds"] = round(history.compilation, 2)
     if history.languages:
         read = sum(history.languages.values())
         numbers["languages"] = {

@@ -63,6 +63,10 @@ class PermutationSampler(StreamSampler):
         predicted = max(2, round(window / ONE_IN))
         self.predicted = (predicted // 2, predicted - predicted // 2)
 
+    @property
+    def has_constant_shapes(self) -> bool:
+        return True
+
     def position(self, step: int) -> tuple[int, int]:
         """Position of a step's text in its stream, and its length."""
         return step * self.text, self.text

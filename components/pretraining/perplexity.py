@@ -12,6 +12,7 @@ import torch
 from components.errors import DataError
 from components.models import family as family_named
 from components.models.base import Carry, LanguageModel, ModelConfig
+from components.models.layers.host import to_device
 from components.pretraining.samplers import Tokens, WindowSampler, sampler_for
 from components.tokenization.selection import Selection
 from components.tokenization.store import TokenStore
@@ -104,7 +105,7 @@ def measure(
     sums: dict[str, torch.Tensor] = {}
     carry: Carry = ()
     for step in range(measured_steps(sampler, min(pieces, store.tokens))):
-        batch = {name: tensor.to(world.device) for name, tensor in sampler.batch(step, world.rank, world.size).items()}
+        batch = to_device(sampler.batch(step, world.rank, world.size), world.device)
         with computing(precision, world.device):
             losses = model.losses(batch, carry)
         for name, (total, targets) in losses.sums.items():

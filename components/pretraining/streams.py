@@ -40,6 +40,10 @@ class StreamSampler(WindowSampler):
         self._orders: dict[int, tuple[Ids, Ids]] = {}
         self._buffers: dict[tuple[int, bool], tuple[int, Ids]] = {}
 
+    @property
+    def has_constant_shapes(self) -> bool:
+        return not self.jitter
+
     def position(self, step: int) -> tuple[int, int]:
         """Position of a step's window in its stream, and its length T."""
         if not self.jitter:

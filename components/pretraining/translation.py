@@ -66,6 +66,10 @@ class TranslationSampler(WindowSampler):
         self.epoch_tokens = int(lengths[self.members, 0].sum())
         self._plans: dict[int, tuple[Ids, Ids, Ids]] = {}
 
+    @property
+    def has_constant_shapes(self) -> bool:
+        return False
+
     def tokens_before(self, step: int) -> int:
         epoch, index = divmod(step, len(self.cuts) - 1)
         read = int(self._plan(epoch)[2][index - 1]) if index else 0

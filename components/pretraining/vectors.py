@@ -76,14 +76,18 @@ def cooccurrence_vectors(store: Tokens, *, vocabulary: int, width: int) -> Tenso
 def initialise_embeddings(table: nn.Parameter, vectors: Tensor, *, known: NDArray[np.bool_] | None = None) -> None:
     """Initialise an embedding table (V, D) with vectors (V, D). The scale of the table does not change.
 
+    Computed on the CPU, so that the result does not depend on the device of the table.
+
     Args:
+        table: on any device.
+        vectors: on the CPU.
         known: (V,) bool, rows that are trained already and remain unchanged. The vectors of the other rows are mapped
             to the table's space by a linear map, fitted to the known rows by ridge regression (after Mikolov, Le and
             Sutskever 2013). None: no row is trained.
     """
     with torch.no_grad():
         if known is None:
-            table.copy_(vectors * (table.std() / vectors.std()))
+            table.copy_(vectors * (table.cpu().std() / vectors.std()))
             return
         anchors = torch.from_numpy(known).clone()
         anchors[:FIRST_ORDINARY] = False
@@ -91,11 +95,13 @@ def initialise_embeddings(table: nn.Parameter, vectors: Tensor, *, known: NDArra
         if int(anchors.sum()) < 2 or not bool(new.any()):
             return
         inputs = torch.cat([vectors / vectors.std(), torch.ones(len(vectors), 1)], dim=1).double()
-        learned = table[anchors].double()
+        rows = table.cpu()
+        learned = rows[anchors].double()
         square = inputs[anchors].t() @ inputs[anchors] + RIDGE * torch.eye(inputs.shape[1], dtype=torch.float64)
         mapped = inputs[new] @ torch.linalg.solve(square, inputs[anchors].t() @ learned)
         # Regression shrinks the predictions, so they are rescaled to the std of the known rows.
-        table[new] = (mapped * (learned.std() / mapped.std().clamp_min(1e-6))).float()
+        rows[new] = (mapped * (learned.std() / mapped.std().clamp_min(1e-6))).float()
+        table.copy_(rows)
 
 
 def _counts(store: Tokens, vocabulary: int) -> Tensor:

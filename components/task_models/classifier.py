@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -73,6 +74,11 @@ class TextClassifier:
     def kind(self) -> str:
         """Name of the task's kind."""
         return self.task.kind
+
+    def on(self, device: torch.device) -> TextClassifier:
+        """This classifier after its model has been moved to a device. To be called before the first answer."""
+        self.model.to(device)
+        return self
 
     def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> list[Answer]:
         """The answers to N rows; `batch_size` rows are tokenized and sorted by length together. The answer to a row

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from components.models.base import Batch, Carry, LanguageModel, Losses
+from components.models.base import Batch, Carry, LanguageModel, Losses, count_tensor
 from components.settings.unlabelled import UnlabelledSettings
 from components.task_models.base import Encoded
 from components.task_models.heads import LabelHead
@@ -150,7 +150,7 @@ class ConsistentModel(nn.Module):
         targets = self._targets(_view(batch, WHOLE))
         outputs = self.model(_view(batch, PARTIAL))
         loss = self.loss(outputs, targets)
-        count = torch.tensor(len(targets), device=loss.device)
+        count = count_tensor(len(targets), loss)
         return Losses(
             found.loss + self.settings.consistency * loss, found.sums | {"unlabelled": (loss.detach() * count, count)}
         )

@@ -9,10 +9,9 @@ Shapes: U unlabelled rows of a batch.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
-from components.models.base import Batch, Carry, Losses
+from components.models.base import Batch, Carry, Losses, count_tensor
 from components.settings.distil import DistilSettings
 from components.task_models.heads import ImitatingHead
 from components.task_models.model import TaskModel
@@ -65,7 +64,7 @@ class DistilledModel(nn.Module):
         labelled = {name: value for name, value in batch.items() if not name.startswith(TAUGHT)}
         found, weight = self.model.losses(labelled), self.settings.label_weight
         loss = self.imitation(self.model(taught), taught)
-        count = torch.tensor(len(taught["targets"]), device=loss.device)
+        count = count_tensor(len(taught["targets"]), loss)
         return Losses(
             weight * found.loss + (1 - weight) * loss, found.sums | {"unlabelled": (loss.detach() * count, count)}
         )

@@ -32,6 +32,7 @@ from torch import Tensor
 
 from components.models.base import Batch, LanguageModel
 from components.models.layers.fixed_shapes import fixed_shapes
+from components.models.layers.host import move, to_device
 from components.models.static import StaticVectors
 from components.task_models import bags
 from components.task_models.base import Encoded
@@ -240,16 +241,16 @@ class FixedBatches:
         for row, one in enumerate(sequences):
             tokens[row, : len(one.pieces)] = one.pieces
             segments[row, : len(one.segments)] = one.segments
-        lengths = torch.tensor([len(one.pieces) for one in sequences], device=device)
+        lengths = move(torch.tensor([len(one.pieces) for one in sequences]), device)
         with self._computing(self.precision):
             hidden = model.encoder.hidden_states(
-                torch.from_numpy(tokens).to(device),
+                move(torch.from_numpy(tokens), device),
                 lengths,
-                torch.from_numpy(segments).to(device) if segments.any() else None,
+                move(torch.from_numpy(segments), device) if segments.any() else None,
             )
             if model.of_units:
                 units, counts = pad([one.units for one in sequences], value=-1)
-                found = model.features.of_units(hidden, units.to(device)).float().cpu()
+                found = model.features.of_units(hidden, move(units, device)).float().cpu()
                 return [row[:count] for row, count in zip(found, counts.tolist(), strict=True)]
             return list(model.features.pooled(hidden, lengths).float().cpu())
 
@@ -287,7 +288,7 @@ class FixedBatches:
                 batch["offsets"] = torch.from_numpy(padded)
         else:
             kept = torch.stack(vectors)
-        return kept.to(device), {name: tensor.to(device) for name, tensor in batch.items()}
+        return move(kept, device), to_device(batch, device)
 
     def _head_vectors(self, kept: Tensor, batch: Batch) -> Tensor:
         return kept if self.model.keeps_rows else self.model.above(kept, batch["rows"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import TypeVar
 
 import numpy as np
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.errors import ConfigError
-from components.models.base import Batch, Carry, LanguageModel, Losses
+from components.models.base import Batch, Carry, LanguageModel, Losses, count_tensor
+from components.models.layers.host import both, on_host, to_device
 from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Encoded, Task, refuse_settings
 from components.task_models.contrast import contrast
@@ -124,8 +126,11 @@ class TaskModel(nn.Module):
             return self._kept(self._states(batch), batch)
         # The windows of one row may exceed the size of a batch.
         names: list[str] = [name for name in ("tokens", "lengths", "segments", "units", "rows") if name in batch]
-        parts = ({name: batch[name][start : start + size] for name in names} for start in range(0, count, size))
-        return torch.cat([self._kept(self._states(part), part) for part in parts])
+        found = []
+        for start in range(0, count, size):
+            part = {name: both(itemgetter(slice(start, start + size)), batch[name]) for name in names}
+            found.append(self._kept(self._states(part), part))
+        return torch.cat(found)
 
     def above(self, kept: Tensor, rows: Tensor) -> Tensor:
         """Inputs of the head from `kept` of a batch and its `rows`: layers are mixed and a row's sequences combined."""
@@ -167,7 +172,7 @@ class TaskModel(nn.Module):
         """`losses` with the current weights."""
         hidden = self._states(batch)
         loss = self._task_loss(self._inputs_of_head(hidden, batch), batch)
-        count = torch.tensor(len(batch["targets"]), device=loss.device)
+        count = count_tensor(len(batch["targets"]), loss)
         sums = {"rows": (loss.detach() * count, count)}
         if self.lm_weight:
             total, pieces = self.encoder.text_loss(batch, hidden)
@@ -243,7 +248,7 @@ def states_by_length(encoder: LanguageModel, batch: Batch) -> list[Tensor]:
     sequences of similar length, whose activations fit the cache."""
     tokens, lengths, segments = batch["tokens"], batch["lengths"], batch.get("segments")
     # In prediction, batches with one sequence per row already have similar lengths.
-    grouped = not torch.is_grad_enabled() and bool((batch["rows"].diff() > 0).all())
+    grouped = not torch.is_grad_enabled() and bool((on_host(batch["rows"]).diff() > 0).all())
     if grouped or tokens.is_cuda or encoder.attention == "none":
         return encoder.hidden_states(tokens, lengths, segments)
     numbers = lengths.numpy()
@@ -279,7 +284,7 @@ def run_over(
     with predicting(model, precision=precision):
         for rows in batches_by_length(longest(encoded), sequences(encoded)):
             batch = collate([encoded[row] for row in rows])
-            found = function({name: tensor.to(device) for name, tensor in batch.items()})
+            found = function(to_device(batch, device))
             results |= zip(rows.tolist(), found, strict=True)
     return [results[row] for row in range(len(encoded))]
 

@@ -6,12 +6,14 @@ Shapes: S sequences, T pieces (padding included), U units, D width of a layer, F
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from components.errors import ConfigError
+from components.models.layers.host import on_host, places
 from components.settings.names import LayerChoice
 
 Pooling = Literal["concat", "summary", "mean", "lead", "max"]
@@ -20,6 +22,34 @@ Pooling = Literal["concat", "summary", "mean", "lead", "max"]
 def mask(lengths: Tensor, columns: int) -> Tensor:
     """(S,) lengths -> (S, columns) bool: true at pieces, false at padding."""
     return torch.arange(columns, device=lengths.device) < lengths[:, None]
+
+
+@dataclass(frozen=True)
+class Inside:
+    """The pieces or units of padded sequences, one after the other.
+
+    Attributes:
+        indices: row and column of each of N.
+        shape: S and U of the sequences.
+    """
+
+    indices: tuple[Tensor, ...]
+    shape: tuple[int, int]
+
+    @classmethod
+    def of(cls, lengths: Tensor, columns: int) -> Inside:
+        """Those of sequences of (S,) lengths, padded to U = `columns`."""
+        return cls(places(mask(on_host(lengths), columns), lengths.device), (len(lengths), columns))
+
+    def take(self, padded: Tensor) -> Tensor:
+        """(S, U, ...) -> (N, ...)."""
+        return padded[self.indices]
+
+    def put(self, vectors_NX: Tensor) -> Tensor:
+        """(N, X) -> (S, U, X), 0 at padding."""
+        padded = vectors_NX.new_zeros(*self.shape, vectors_NX.shape[-1])
+        padded[self.indices] = vectors_NX
+        return padded
 
 
 def masked_mean(hidden: Tensor, lengths: Tensor) -> Tensor:

@@ -20,9 +20,10 @@ from torch import Tensor, nn
 
 from components.models.base import Batch
 from components.models.layers.fixed_shapes import is_fixed
+from components.models.layers.host import on_host
 from components.settings.finetune import FinetuneSettings
 from components.task_models.heads import CalibratedHead
-from components.task_models.pooling import mask
+from components.task_models.pooling import Inside, mask
 
 if TYPE_CHECKING:
     # Imported for type checkers only.
@@ -58,14 +59,12 @@ class Answering(CalibratedHead):
     def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
         """(S, U, F) and (S,) numbers of units -> scores of starts and ends (S, U, 2), 0 at padding."""
         assert lengths is not None, "this head reads units"
-        inside_SU = mask(lengths, features.shape[1])
         if is_fixed():
+            inside_SU = mask(lengths, features.shape[1])
             found_SU2: Tensor = super().forward(features.flatten(0, 1)).unflatten(0, inside_SU.shape)
             return found_SU2.masked_fill(~inside_SU[..., None], 0)
-        found_N2 = self.output(self.hidden(self.dropout(self.norm(features[inside_SU]))))
-        outputs = found_N2.new_zeros(*inside_SU.shape, 2)
-        outputs[inside_SU] = found_N2
-        return outputs
+        units = Inside.of(lengths, features.shape[1])
+        return units.put(self.output(self.hidden(self.dropout(self.norm(units.take(features))))))
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Cross entropy of start and end for the first reference of each row, averaged over sequences."""
@@ -79,7 +78,7 @@ class Answering(CalibratedHead):
         """[start, end, score, score of no answer] of each row; start == end if the latter is higher."""
         spans_S3 = best_spans(outputs.float(), batch["offsets"], batch["unit_lengths"], longest=self.longest)
         none_S = outputs[:, 0].float().sum(-1)
-        rows = batch["rows"].cpu().numpy()
+        rows = on_host(batch["rows"]).numpy()
         spans, none = spans_S3.double().cpu().numpy(), none_S.double().cpu().numpy()
         # Over the windows of a row: the best span, and the lowest score of no answer.
         order = np.lexsort((-spans[:, 2], rows))
@@ -144,7 +143,8 @@ def best_spans(outputs: Tensor, offsets: Tensor, lengths: Tensor, *, longest: in
     first_S, last_S = index_S // most, index_S // most + index_S % most
     rows = torch.arange(count, device=outputs.device)
     found_S3 = torch.stack([begin_SU[rows, first_S], end_SU[rows, last_S], best_S], -1).double()
-    none_3 = torch.tensor([0.0, 0.0, NEVER], dtype=torch.float64, device=outputs.device)
+    none_3 = found_S3.new_zeros(3)
+    none_3[2] = NEVER
     return torch.where((lengths > 1).unsqueeze(-1), found_S3, none_3)
 
 

@@ -16,10 +16,11 @@ from components.models.layers.chunks import Texts
 from components.models.layers.crf import LinearChainCRF, illegal_scores, viterbi
 from components.models.layers.directions import joined, turn, turned
 from components.models.layers.fixed_shapes import is_fixed
+from components.models.layers.host import move, on_host
 from components.models.layers.lstm import LSTM
 from components.settings.finetune import FinetuneSettings
 from components.task_models.heads import ImitatingHead, divergence_at
-from components.task_models.pooling import mask
+from components.task_models.pooling import Inside, mask
 from components.task_models.tag_constraints import legal_transitions
 
 
@@ -102,55 +103,54 @@ class Tagger(ImitatingHead):
             rows: (S,) row of each sequence, ascending; None: each sequence is a row.
         """
         assert lengths is not None, "a tagger reads units"
-        inside_SU = mask(lengths, features.shape[1])
         if is_fixed():
+            inside_SU = mask(lengths, features.shape[1])
             x_NF = self.norm(features.flatten(0, 1))
             if self.lstm is not None:
                 x_NF = self._recurrent(x_NF.view_as(features), lengths, rows).flatten(0, 1)
             outputs_SUC: Tensor = self.output(self.hidden(x_NF)).unflatten(0, inside_SU.shape)
             return outputs_SUC.masked_fill(~inside_SU[..., None], 0)
-        x_NF = self.dropout(self.norm(features[inside_SU]))
+        units = Inside.of(lengths, features.shape[1])
+        x_NF = self.dropout(self.norm(units.take(features)))
         if self.lstm is not None:
-            x_SUH = self._recurrent(_scatter(x_NF, inside_SU), lengths, rows)
-            x_NF = self.dropout(x_SUH[inside_SU])
-        return _scatter(self.output(self.hidden(x_NF)), inside_SU)
+            x_SUH = self._recurrent(units.put(x_NF), lengths, rows)
+            x_NF = self.dropout(units.take(x_SUH))
+        return units.put(self.output(self.hidden(x_NF)))
 
     def _recurrent(self, x_SUF: Tensor, lengths: Tensor, rows: Tensor | None) -> Tensor:
         """(S, U, F) -> (S, U, 2 * hidden): the LSTM's states, over all windows of a row."""
         assert self.lstm is not None
         sequences, units = x_SUF.shape[:2]
-        # `rows` is ascending and every row has a sequence, so the last entry gives the number of rows.
-        if rows is None or (count := int(rows[-1]) + 1) == sequences:
+        if rows is None or len(lengths_B := _units_of_rows(lengths, rows)) == sequences:
             found: Tensor = self.lstm(x_SUF, lengths)
             return found
-        lengths_B = lengths.new_zeros(count).index_add(0, rows, lengths)
         # In fixed shapes all rows have the same number of windows, and the width must not depend on their lengths.
-        columns = sequences // count * units if is_fixed() else int(lengths_B.max())
-        inside_SU, inside_BW = mask(lengths, units), mask(lengths_B, columns)
-        states_BWH = self.lstm(_scatter(x_SUF[inside_SU], inside_BW), lengths_B)
-        return _scatter(states_BWH[inside_BW], inside_SU)
+        columns = sequences // len(lengths_B) * units if is_fixed() else int(on_host(lengths_B).max())
+        of_windows, of_rows = Inside.of(lengths, units), Inside.of(lengths_B, columns)
+        states_BWH = self.lstm(of_rows.put(of_windows.take(x_SUF)), lengths_B)
+        return of_windows.put(of_rows.take(states_BWH))
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Mean negative log-likelihood per unit: of the tags, or of the rows' sequences by the CRF."""
         scores_BWC, lengths_B = _of_rows(outputs.float(), batch)
-        inside_BW = mask(lengths_B, scores_BWC.shape[1])
         tags_BW = batch["targets"].nan_to_num().long()
         if self.crf is None:
-            return nn.functional.cross_entropy(scores_BWC[inside_BW], tags_BW[inside_BW])
+            units = Inside.of(lengths_B, scores_BWC.shape[1])
+            return nn.functional.cross_entropy(units.take(scores_BWC), units.take(tags_BW))
         return -self.crf.log_likelihood(scores_BWC, tags_BW, lengths_B).sum().float() / lengths_B.sum()
 
     def taught(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
         """Probabilities (W * C,) of the tags at each unit of each row; not of a CRF."""
         scores_BWC, lengths_B = _of_rows(outputs.float(), batch)
         found = scores_BWC.softmax(-1).cpu().numpy()
-        return [row[:length].ravel() for row, length in zip(found, lengths_B.tolist(), strict=True)]
+        return [row[:length].ravel() for row, length in zip(found, on_host(lengths_B).tolist(), strict=True)]
 
     def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float) -> Tensor:
         """`divergence_at` of the tags, averaged over the units of all rows; not of a CRF."""
         scores_BWC, lengths_B = _of_rows(outputs.float(), batch)
-        inside_BW = mask(lengths_B, scores_BWC.shape[1])
+        units = Inside.of(lengths_B, scores_BWC.shape[1])
         taught_BWC = batch["targets"].view(scores_BWC.shape).to(scores_BWC.dtype)
-        return divergence_at(scores_BWC[inside_BW], taught_BWC[inside_BW], temperature).mean()
+        return divergence_at(units.take(scores_BWC), units.take(taught_BWC), temperature).mean()
 
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
         """Tag indices (W,) of each row: the best legal sequence."""
@@ -161,20 +161,20 @@ class Tagger(ImitatingHead):
         else:
             found_BW = self.crf.decode(scores_BWC, lengths_B)
         tags = found_BW.cpu().numpy().astype(np.float32)
-        return [row[:length] for row, length in zip(tags, lengths_B.tolist(), strict=True)]
+        return [row[:length] for row, length in zip(tags, on_host(lengths_B).tolist(), strict=True)]
 
 
-def _scatter(vectors_NX: Tensor, inside: Tensor) -> Tensor:
-    """(N, X) -> (S, U, X): the vectors in order where `inside` (S, U) is true, 0 elsewhere."""
-    padded = vectors_NX.new_zeros(*inside.shape, vectors_NX.shape[-1])
-    padded[inside] = vectors_NX
-    return padded
+def _units_of_rows(lengths_S: Tensor, rows_S: Tensor) -> Tensor:
+    """(B,) numbers of units of the rows, from those of their sequences."""
+    rows, lengths = on_host(rows_S), on_host(lengths_S)
+    # `rows` is ascending and every row has a sequence, so the last entry gives B.
+    return move(lengths.new_zeros(int(rows[-1]) + 1).index_add(0, rows, lengths), lengths_S.device)
 
 
 def _of_rows(outputs_SUC: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     """The outputs of each row, its sequences concatenated (B, W, C), and (B,) numbers of units."""
     units_S = batch["unit_lengths"]
-    # `rows` is ascending and every row has a sequence, so the last entry gives B.
-    lengths_B = units_S.new_zeros(int(batch["rows"][-1]) + 1).index_add(0, batch["rows"], units_S)
-    flat_NC = outputs_SUC[mask(units_S, outputs_SUC.shape[1])]
-    return _scatter(flat_NC, mask(lengths_B, int(lengths_B.max()))), lengths_B
+    lengths_B = _units_of_rows(units_S, batch["rows"])
+    of_windows = Inside.of(units_S, outputs_SUC.shape[1])
+    of_rows = Inside.of(lengths_B, int(on_host(lengths_B).max()))
+    return of_rows.put(of_windows.take(outputs_SUC)), lengths_B

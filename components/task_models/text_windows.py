@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from components.models.base import Batch, LanguageModel
+from components.models.layers.host import move, on_host, places
 from components.settings.finetune import FinetuneSettings
 
 
@@ -51,7 +52,7 @@ class WindowPooling:
 
     def __call__(self, features: Tensor, rows: Tensor) -> Tensor:
         """(S, F) vectors of windows and (S,) indices of their rows, ascending -> (B, F)."""
-        count = int(rows[-1]) + 1
+        count = int(on_host(rows)[-1]) + 1
         index = rows[:, None].expand_as(features)
         zeros = features.new_zeros(count, features.shape[1])
         mean = zeros.scatter_reduce(0, index, features, "mean", include_self=False)
@@ -77,18 +78,20 @@ def pooling_of_windows(settings: FinetuneSettings, encoder: LanguageModel) -> Wi
 def states_of_windows(encoder: LanguageModel, batch: Batch, *, learned: int) -> list[Tensor]:
     """`hidden_states` of a batch; only the last `learned` sequences of each row receive gradients, so that memory does
     not depend on the number of windows."""
-    rows = batch["rows"]
-    behind = rows.bincount().cumsum(0)[rows] - torch.arange(len(rows), device=rows.device)
+    rows, device = on_host(batch["rows"]), batch["tokens"].device
+    behind = rows.bincount().cumsum(0)[rows] - torch.arange(len(rows))
     learns = behind <= learned
 
     def read(chosen: Tensor) -> list[Tensor]:
-        segments = batch["segments"][chosen] if "segments" in batch else None
-        return encoder.hidden_states(batch["tokens"][chosen], batch["lengths"][chosen], segments)
+        index = places(chosen, device)
+        segments = batch["segments"][index] if "segments" in batch else None
+        lengths = move(on_host(batch["lengths"])[chosen], device)
+        return encoder.hidden_states(batch["tokens"][index], lengths, segments)
 
     if not torch.is_grad_enabled() or bool(learns.all()):
         return read(torch.ones_like(learns))
     with torch.no_grad():
         before = read(~learns)
     after = read(learns)
-    order = torch.cat([(~learns).nonzero(), learns.nonzero()]).flatten().argsort()
+    order = move(torch.cat([(~learns).nonzero(), learns.nonzero()]).flatten().argsort(), device)
     return [torch.cat(parts)[order] for parts in zip(before, after, strict=True)]

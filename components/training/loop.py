@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from components.errors import TrainingError
 from components.models.base import Batch, Carry, Losses
+from components.models.layers.host import to_device
 from components.settings.training import Training
 from components.training.distributed import World
 from components.training.gradients import GradientAverage
@@ -178,6 +180,7 @@ def train(
     seed: int,
     world: World | None = None,
     accumulation: Accumulation | None = None,
+    compiled: bool = False,
 ) -> Iterator[StepReport]:
     """Take the steps from `state.step` to `total_steps`; each item of the iterator is one step.
 
@@ -192,6 +195,7 @@ def train(
         accumulation: batches per update; None: one. A state between the batches of an update lacks their gradients, so
             it may be stored only after steps with a loss.
         world: rank and number of workers; a single worker by default.
+        compiled: whether the loss is compiled (`components.training.compilation.is_compiled`).
 
     Raises:
         TrainingError: the loss or the gradient is no longer finite.
@@ -201,9 +205,10 @@ def train(
     device = world.device
     model = state.model
     losses_of = cast(Trainable, model).losses
-    if device.type == "cuda" and not world.sharded:
+    if compiled:
         losses_of = torch.compile(losses_of)
-    _be_deterministic()
+    be_deterministic(device)
+    allow_tf32(device, settings.tf32)
     schedule = SCHEDULES[settings.schedule]
     read_every = 1 if device.type == "cpu" else READ_EVERY
     learning: list[bool] = []
@@ -243,11 +248,11 @@ def train(
         trained = [parameter for group in state.groups for parameter in group.parameters if parameter.grad is not None]
         gradients = [_values(cast(Tensor, parameter.grad)) for parameter in trained]
         norm = whole(torch.nn.utils.get_total_norm(gradients))
-        read = (step + 1) % read_every == 0 or step + 1 == total_steps
+        read = _read(loss, norm) if (step + 1) % read_every == 0 or step + 1 == total_steps else None
         if read:
-            _check_finite(loss, norm, step=step, rate=rate)
+            _check_finite(*read, step=step, rate=rate)
         # If the norm has been read and is below the limit, clipping would not change the gradients.
-        if gradients and settings.clip > 0 and not (read and norm <= settings.clip):
+        if gradients and settings.clip > 0 and not (read and read[1] <= settings.clip):
             _clip(trained, settings.clip, norm)
         state.optimizer.step()
         if state.average is not None:
@@ -255,11 +260,19 @@ def train(
         state.step = step + 1
         yield StepReport(
             step=state.step,
-            loss=float(loss) if read else None,
+            loss=float(read[0]) if read else None,
             rate=rate,
-            gradient_norm=float(norm) if read else None,
+            gradient_norm=float(read[1]) if read else None,
             tokens=tokens,
         )
+
+
+def _read(loss: Tensor, norm: Tensor) -> tuple[Tensor, Tensor]:
+    """Loss and gradient norm on the CPU, in one copy: each copy waits for all queued kernels."""
+    if loss.device.type == "cpu":
+        return loss, norm
+    values = torch.stack([loss.float(), norm.float().to(loss.device)]).cpu()
+    return values[0], values[1]
 
 
 def _values(gradient: Tensor) -> Tensor:
@@ -294,7 +307,7 @@ def _batches(sampler: Sampler, step: int, total_steps: int, world: World) -> Ite
             assert ahead is not None
             batch = ahead.result()
             ahead = pool.submit(make, now + 1) if now + 1 < total_steps else None
-            yield now, {name: tensor.to(world.device, non_blocking=True) for name, tensor in batch.items()}
+            yield now, to_device(batch, world.device)
 
 
 def _reseed(seed: int, device: torch.device) -> None:
@@ -319,8 +332,22 @@ def _named(model: nn.Module) -> dict[str, Tensor]:
     return dict(model.named_parameters()) | dict(model.named_buffers())
 
 
-def _be_deterministic() -> None:
-    """Use deterministic algorithms wherever torch has them, so that repetitions are bit-identical."""
-    torch.use_deterministic_algorithms(True, warn_only=True)
+def allow_tf32(device: torch.device, allowed: bool) -> None:
+    """Set TF32 for matrix products and for cuDNN, which have different defaults in torch."""
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = allowed
+        torch.backends.cudnn.allow_tf32 = allowed
+
+
+def be_deterministic(device: torch.device) -> None:
+    """Use deterministic algorithms, so that repetitions are bit-identical.
+
+    On a GPU, operators without one raise an error (tests/gpu_simulation lists the operators of all families). With
+    warnings instead, torch would also use the non-deterministic backward pass of fused attention.
+    """
+    if device.type == "cuda":
+        # torch requires this setting of cuBLAS's work space; it must be set before the first matrix product.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True, warn_only=device.type == "cpu")
     # Filling would only help to detect reads of uninitialised memory, and costs a pass over every new tensor.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

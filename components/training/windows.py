@@ -59,6 +59,11 @@ class Sampler(ABC):
         """Factor of the learning rate in this step."""
         return 1.0
 
+    @property
+    def has_constant_shapes(self) -> bool:
+        """Whether all batches of a worker have the same shapes."""
+        return False
+
 
 class WindowSampler(Sampler):
     """Base of the samplers over a token store.
@@ -97,6 +102,11 @@ class WindowSampler(Sampler):
         self.store, self.batch_size, self.window, self.seed = store, batch_size, window, seed
         self.vocabulary, self.jitter = vocabulary, jitter
         self.config, self.pieces = config, pieces
+
+    @property
+    def has_constant_shapes(self) -> bool:
+        # Samplers of windows of different lengths override this.
+        return True
 
     def reads(self, step: int) -> Iterable[tuple[int, int]]:
         """(position, length) in the stream of the text that the rows of a global batch read: of all text if a batch has

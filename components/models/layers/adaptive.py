@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from components.models.layers.host import move, on_host
 from components.models.layers.softmax import linear_cross_entropy
 from components.models.layers.vocabulary import remapped
 
@@ -83,23 +84,26 @@ class TiedVocabulary(nn.Module):
         return result
 
     def loss_sum(self, x_ND: Tensor, targets_N: Tensor) -> Tensor:
-        """Sum of -log p(target), in nats. With clusters, one synchronisation with the device per call."""
+        """Sum of -log p(target), in nats.
+
+        With clusters, the sizes of the matrix products depend on the targets: on a GPU the host waits for the device
+        unless it knows the targets (`layers.host`).
+        """
         if self.clusters == 1:
             return linear_cross_entropy(x_ND, self.tables[0], self.bias, targets_N)
         first = self.bounds[1]
-        targets_N = targets_N.contiguous()
-        cuts = torch.tensor(self.bounds[1:-1], device=targets_N.device)
-        cluster_N = torch.bucketize(targets_N, cuts, right=True)
-        head_N = torch.where(cluster_N == 0, targets_N, first - 1 + cluster_N)
+        known_N, device = on_host(targets_N).contiguous(), targets_N.device
+        cluster_N = torch.bucketize(known_N, torch.tensor(self.bounds[1:-1]), right=True)
+        head_N = move(torch.where(cluster_N == 0, known_N, first - 1 + cluster_N), device)
         total = linear_cross_entropy(self._narrowed(x_ND, 0), *self._head(), head_N)
-        rows = cluster_N.argsort(stable=True).split(cluster_N.bincount(minlength=self.clusters).tolist())
+        order_N, counts = cluster_N.argsort(stable=True), cluster_N.bincount(minlength=self.clusters).tolist()
+        rows = move(order_N, device).split(counts)
+        inside = move(known_N[order_N], device).split(counts)
         for index in range(1, self.clusters):
             # A cluster without targets adds 0, so that its gradients exist and can be averaged with other workers'.
             low, high = self.bounds[index : index + 2]
             x_RW = self._narrowed(x_ND.index_select(0, rows[index]), index)
-            total = total + linear_cross_entropy(
-                x_RW, self.tables[index], self.bias[low:high], targets_N[rows[index]] - low
-            )
+            total = total + linear_cross_entropy(x_RW, self.tables[index], self.bias[low:high], inside[index] - low)
         return total
 
     def logits(self, x: Tensor) -> Tensor:

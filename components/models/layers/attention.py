@@ -23,6 +23,23 @@ from components.models.layers.rotary import Rotation, rotated
 #: Maximum number of keys for which separate operators are faster than the fused attention kernel: on the CPU in
 #: bfloat16, forward and backward pass together.
 SHORT: Final = 256
+
+
+class Borders(NamedTuple):
+    """Borders of texts that follow each other in a single row: attention stays within a text.
+
+    Attributes:
+        offsets: (B + 1,) int64, position of each text, and the end.
+        shortest, longest: minimum and maximum length of a text.
+    """
+
+    offsets: Tensor
+    shortest: int
+    longest: int
+
+
+#: True where attention is allowed: (B, 1, 1, T), (B, 1, T, T) or (T, T); or the borders of texts.
+Mask = Tensor | Borders
 #: Keys and values (B, N, S, K) of earlier positions; () for none.
 Past = tuple[Tensor, ...]
 
@@ -62,15 +79,15 @@ class SelfAttention(nn.Module):
     def forward(
         self,
         x_BTD: Tensor,
-        mask: Tensor | None = None,
+        mask: Mask | None = None,
         rotation: Rotation | None = None,
         values: Values | None = None,
     ) -> Tensor:
         """(B, T, D) -> (B, T, D).
 
         Args:
-            mask: (B, 1, 1, T), (B, 1, T, T) or (T, T), True where attention is allowed; None: everywhere. Combined with
-                the causal mask. Must be None if there is a band and T > w.
+            mask: where attention is allowed; None: everywhere. Combined with the causal mask. Must be None if there is
+                a band and T > w.
             rotation: of the queries and keys by their positions; None: not rotated.
             values: are mixed into the values; None: nothing is.
         """
@@ -108,8 +125,10 @@ class SelfAttention(nn.Module):
         output: Tensor = self.output(mixed_BNTK.transpose(1, 2).flatten(2))
         return output
 
-    def _attend(self, q_BNTK: Tensor, k_BNTK: Tensor, v_BNTK: Tensor, mask: Tensor | None) -> Tensor:
+    def _attend(self, q_BNTK: Tensor, k_BNTK: Tensor, v_BNTK: Tensor, mask: Mask | None) -> Tensor:
         length = q_BNTK.shape[2]
+        if isinstance(mask, Borders):
+            return attend_within_texts(q_BNTK, k_BNTK, v_BNTK, mask, dropout=self.dropout.rate, causal=self.causal)
         if self.band and length > self.band:
             assert mask is None
             return self._attend_within_band(q_BNTK, k_BNTK, v_BNTK)
@@ -152,6 +171,25 @@ class SelfAttention(nn.Module):
         if mask is not None:
             scores_BNTS = scores_BNTS.masked_fill(~mask, torch.finfo(scores_BNTS.dtype).min)
         return self.dropout(scores_BNTS.softmax(-1)) @ v_BNSK
+
+
+def attend_within_texts(
+    q_1NTK: Tensor, k_1NTK: Tensor, v_1NTK: Tensor, borders: Borders, *, dropout: float, causal: bool
+) -> Tensor:
+    """softmax(Q K^T / sqrt(K)) V (1, N, T, K) of texts in one row, each within itself, by flash attention with texts of
+    different lengths. On the CPU torch has only a slow form, and none that is causal."""
+    q, k, v = (
+        torch.nested.nested_tensor_from_jagged(
+            x_1NTK[0].transpose(0, 1).contiguous(),
+            borders.offsets,
+            min_seqlen=borders.shortest,
+            max_seqlen=borders.longest,
+        ).transpose(1, 2)
+        for x_1NTK in (q_1NTK, k_1NTK, v_1NTK)
+    )
+    mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
+    mixed_TNK: Tensor = mixed.transpose(1, 2).values()
+    return mixed_TNK.transpose(0, 1).unsqueeze(0)
 
 
 def causal_mask(length: int, keys: int, *, band: int = 0, device: torch.device | None = None) -> Tensor:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from components.models.layers.host import both, move, on_host
+
 State = tuple[Tensor, ...]
 
 
@@ -43,12 +45,12 @@ class Texts:
     chunking: Chunking | None = None
 
     def chunks(self, columns: int) -> Iterator[tuple[slice, Tensor]] | None:
-        """For each chunk of a window of `columns`: its columns, and (B,) whether the row has gradients in it. None if
-        the window is a single chunk."""
+        """For each chunk of a window of `columns`: its columns, and (B,) whether the row has gradients in it, on the
+        host. None if the window is a single chunk."""
         if self.chunking is None or columns <= self.chunking.length:
             return None
         length, learned = self.chunking.length, self.chunking.learned
-        counts_B = -(-self.lengths // length)
+        counts_B = -(-on_host(self.lengths) // length)
         return (
             (slice(start, start + length), (index >= counts_B - learned) & (index < counts_B))
             for index, start in enumerate(range(0, columns, length))
@@ -56,7 +58,7 @@ class Texts:
 
     def within(self, columns: slice) -> Texts:
         """The parts of the texts in a chunk."""
-        return Texts((self.lengths - columns.start).clamp(0, columns.stop - columns.start))
+        return Texts(both(lambda one: (one - columns.start).clamp(0, columns.stop - columns.start), self.lengths))
 
 
 #: A recurrent layer over a window: inputs (T, B, I), state, texts -> outputs (T, B, H), state after it, detached.
@@ -80,5 +82,7 @@ def run_in_chunks(window: Window, x_TBI: Tensor, state: State, texts: Texts | No
 
 
 def for_learners(x: Tensor, learns: Tensor) -> Tensor:
-    """The same values, with gradients only where `learns` (broadcast) is True."""
-    return torch.where(learns, x, x.detach()) if x.requires_grad and not bool(learns.all()) else x
+    """The same values, with gradients only where `learns` (broadcast), a mask of the host, is True."""
+    if not x.requires_grad or bool(learns.all()):
+        return x
+    return torch.where(move(learns, x.device), x, x.detach())

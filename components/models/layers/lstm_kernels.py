@@ -50,7 +50,8 @@ def run_lstm(x_TBI: Tensor, h_BH: Tensor, c_BH: Tensor, weights: Weights, texts:
         texts: lengths of the rows; None: no padding.
     """
     learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x_TBI, *weights))
-    run = by_steps if learns and suits_steps(x_TBI, weights, texts) else by_library
+    library = by_cudnn if x_TBI.is_cuda else by_library
+    run = by_steps if learns and suits_steps(x_TBI, weights, texts) else library
     return run(x_TBI, h_BH, c_BH, weights, texts)
 
 
@@ -67,7 +68,7 @@ def suits_steps(x_TBI: Tensor, weights: Weights, texts: Texts | None) -> bool:
 
 
 def by_library(x_TBI: Tensor, h_BH: Tensor, c_BH: Tensor, weights: Weights, texts: Texts | None) -> Window:
-    """Compute the window with oneDNN or cuDNN, which fuse all steps and also compute padding."""
+    """Compute the window with the library of the device, which fuses all steps and also computes padding."""
     w_GI, w_GH, bias_G = weights
     # The libraries take two biases.
     out_TBH, h_1BH, c_1BH = torch._VF.lstm(
@@ -82,6 +83,13 @@ def by_library(x_TBI: Tensor, h_BH: Tensor, c_BH: Tensor, weights: Weights, text
         False,
     )
     return out_TBH, h_1BH[0], c_1BH[0]
+
+
+def by_cudnn(x_TBI: Tensor, h_BH: Tensor, c_BH: Tensor, weights: Weights, texts: Texts | None) -> Window:
+    """Compute the window with cuDNN in the type of the inputs. Autocast would convert them to float16, whatever its own
+    type is (torch: aten/src/ATen/cudnn/AutocastRNN.cpp)."""
+    with torch.autocast("cuda", enabled=False):
+        return by_library(x_TBI, h_BH, c_BH, weights, texts)
 
 
 def by_steps(x_TBI: Tensor, h_BH: Tensor, c_BH: Tensor, weights: Weights, texts: Texts | None) -> Window:

@@ -23,12 +23,14 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.base import Batch, Carry, Losses, Sum, counted
-from components.models.layers.attention import Values
+from components.models.base import Batch, Carry, Losses, Sum, count_tensor, counted
+from components.models.layers.attention import Mask, Values
 from components.models.layers.bigrams import Bigrams
 from components.models.layers.dropout import Dropout
+from components.models.layers.host import on_host, places
 from components.models.layers.linear import Linear
-from components.models.layers.packing import packing
+from components.models.layers.norm import LayerNorm
+from components.models.layers.packing import packing_for
 from components.models.layers.precision import compute_dtype
 from components.models.layers.rotary import Rotation, rotation
 from components.models.layers.softmax import linear_cross_entropy
@@ -79,7 +81,7 @@ class MaskedConfig(TransformerConfig):
 
 
 #: Outputs of a network for tokens, segments, mask and positions, as `MaskedModel.run` returns them.
-Network = Callable[[Tensor, "Tensor | None", "Tensor | None", "Tensor | None"], list[Tensor]]
+Network = Callable[[Tensor, "Tensor | None", "Mask | None", "Tensor | None"], list[Tensor]]
 
 
 class MaskedModel(ValueModel):
@@ -95,6 +97,7 @@ class MaskedModel(ValueModel):
     position: nn.Parameter | None
     segment: nn.Parameter | None
     attention = "around"
+    compiles = True
     masks_texts = True
     piece_parameters = ("token", "bias")
 
@@ -109,10 +112,10 @@ class MaskedModel(ValueModel):
         self.register_parameter("segment", nn.Parameter(torch.empty(segments, embedding)) if segments else None)
         self.bigrams = Bigrams(config.bigrams, embedding, vocabulary=config.vocabulary) if config.bigrams else None
         self.values = ValueEmbeddings.of(config)
-        self.embedding_norm = nn.LayerNorm(embedding, eps=config.norm_eps)
+        self.embedding_norm = LayerNorm(embedding, eps=config.norm_eps)
         self.drop = Dropout(config.dropout)
         self.transform = Linear(predictor or config.width, embedding)
-        self.transform_norm = nn.LayerNorm(embedding, eps=config.norm_eps)
+        self.transform_norm = LayerNorm(embedding, eps=config.norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocabulary))
         self.final_norm = last_norm(config)
 
@@ -150,7 +153,7 @@ class MaskedModel(ValueModel):
         masked_BMD = self._predicting(top_BTD, batch["positions"])
         targets_N = batch["targets"].reshape(-1)
         total = linear_cross_entropy(self._transformed(masked_BMD).flatten(0, 1), self.token, self.bias, targets_N)
-        return total, torch.tensor(len(targets_N), device=total.device)
+        return total, count_tensor(len(targets_N), total)
 
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
         return self.over_texts(self.run, tokens, lengths, segments)
@@ -160,7 +163,7 @@ class MaskedModel(ValueModel):
     ) -> list[Tensor]:
         """Outputs of a network for padded texts, packed where that saves time; arguments as for `hidden_states`."""
         check_length(tokens.shape[1], self.config.positions)
-        packed = packing(lengths, tokens.shape[1])
+        packed = packing_for(self.token, lengths, tokens.shape[1])
         if packed is None:
             mask_BT = torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(1)
             return network(tokens, segments, mask_BT[:, None, None, :], None)
@@ -170,11 +173,10 @@ class MaskedModel(ValueModel):
 
     def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
         # A second forward pass over the masked texts, because `hidden` is that of the unmasked ones.
-        targets_BM = batch["masked_targets"]
+        real = places(on_host(batch["masked_targets"]) >= 0, batch["tokens"].device)
         top_BTD = self.hidden_states(batch["masked_tokens"], batch["lengths"], batch.get("segments"))[-1]
         masked_BMD = self._predicting(top_BTD, batch["masked_positions"])
-        real_BM = targets_BM >= 0
-        states_ND, targets_N = self._transformed(masked_BMD[real_BM]), targets_BM[real_BM]
+        states_ND, targets_N = self._transformed(masked_BMD[real]), batch["masked_targets"][real]
         return counted(linear_cross_entropy(states_ND, self.token, self.bias, targets_N), targets_N)
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
@@ -210,7 +212,7 @@ class MaskedModel(ValueModel):
         return self.config.positions
 
     def run(
-        self, tokens_BT: Tensor, segments_BT: Tensor | None, mask: Tensor | None, positions_BT: Tensor | None = None
+        self, tokens_BT: Tensor, segments_BT: Tensor | None, mask: Mask | None, positions_BT: Tensor | None = None
     ) -> list[Tensor]:
         """Outputs (B, T, D) of the embeddings and of every block. Without segments all are 0; without positions, they
         are 0 .. T - 1. The mask is that of `SelfAttention`."""
@@ -221,14 +223,14 @@ class MaskedModel(ValueModel):
 
     def embed(self, tokens_BT: Tensor, segments_BT: Tensor | None, positions_BT: Tensor | None) -> Tensor:
         """The normalised sum (B, T, E) of the embeddings, with dropout; arguments as for `run`."""
-        x_BTE = self.token[tokens_BT]
+        x_BTE = F.embedding(tokens_BT, self.token)
         if self.bigrams is not None:
             x_BTE = x_BTE + self.bigrams(tokens_BT, positions_BT=positions_BT)
         if self.position is not None:
             table = position_rows(self.position, tokens_BT.shape[1]) if positions_BT is None else self.position
-            x_BTE = x_BTE + (table if positions_BT is None else table[positions_BT])
+            x_BTE = x_BTE + (table if positions_BT is None else F.embedding(positions_BT, table))
         if self.segment is not None:
-            x_BTE = x_BTE + (self.segment[0] if segments_BT is None else self.segment[segments_BT])
+            x_BTE = x_BTE + (self.segment[0] if segments_BT is None else F.embedding(segments_BT, self.segment))
         # From here on in the dtype of the matrix products: every block ends in a norm, which bounds rounding errors. A
         # pre-norm residual stream keeps the type of the weights, because its sums are not normalised.
         x_BTE = x_BTE if self.config.norm == "pre" else x_BTE.to(compute_dtype(x_BTE))
@@ -252,9 +254,7 @@ def encoder_block(config: MaskedConfig) -> Block:
 
 def last_norm(config: MaskedConfig) -> nn.Module:
     """The norm above pre-norm blocks; post-norm blocks end in one of their own."""
-    return (
-        nn.LayerNorm(config.width, eps=config.norm_eps, bias=config.biases) if config.norm == "pre" else nn.Identity()
-    )
+    return LayerNorm(config.width, eps=config.norm_eps, bias=config.biases) if config.norm == "pre" else nn.Identity()
 
 
 def rotation_of(config: MaskedConfig, tokens_BT: Tensor, positions_BT: Tensor | None) -> Rotation | None:
@@ -270,7 +270,7 @@ def rotation_of(config: MaskedConfig, tokens_BT: Tensor, positions_BT: Tensor | 
 def through(
     blocks: Iterable[Block],
     x_BTD: Tensor,
-    mask: Tensor | None,
+    mask: Mask | None,
     turns: Rotation | None,
     final_norm: nn.Module,
     values: Iterable[Values | None],
@@ -290,7 +290,7 @@ def pair_loss(top_BTD: Tensor, pooler: nn.Linear, output: nn.Linear, labels_B: T
     """
     first_BD = torch.tanh(pooler(top_BTD[:, 0]))
     total = F.cross_entropy(output(first_BD).float(), labels_B, reduction="sum")
-    return total, torch.tensor(len(labels_B), device=total.device)
+    return total, count_tensor(len(labels_B), total)
 
 
 def total_loss(**sums: Sum) -> Losses:

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from components.models.layers.chunks import Texts
+from components.models.layers.host import move
 from components.models.layers.packing import worth_leaving_out
 
 
@@ -73,4 +74,4 @@ def previous_step(first_BD: Tensor, x_ND: Tensor, counts: list[int]) -> Tensor:
     """(N, D): for each position, the value of the same row at the previous step; `first_BD` at the first step."""
     counts_T = torch.tensor(counts)
     earlier = torch.arange(counts[0], len(x_ND)) - counts_T[:-1].repeat_interleave(counts_T[1:])
-    return torch.cat([first_BD, x_ND[earlier.to(x_ND.device)]])
+    return torch.cat([first_BD, x_ND[move(earlier, x_ND.device)]])

@@ -27,8 +27,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from components.models.base import ModelConfig, Rate, Size
+from components.models.layers.attention import Mask
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import Linear
+from components.models.layers.norm import LayerNorm
 
 Count = Annotated[int, Field(ge=0)]
 
@@ -130,10 +132,11 @@ class Scope:
         hidden, differs = (None if mask is None else mask[:, self.length :] for mask in (self.hidden, self.differs))
         return replace(self, hidden=hidden, differs=differs)
 
-    def within(self, mask: Tensor | None) -> Scope:
+    def within(self, mask: Mask | None) -> Scope:
         """The same scope, with the keys additionally masked for which `mask` (B, 1, Q, S) is False."""
         if mask is None:
             return self
+        assert isinstance(mask, Tensor), "scores of distances rule out kernels for texts in one row"
         hidden = ~mask[:, 0]
         return replace(self, hidden=hidden if self.hidden is None else hidden | self.hidden)
 
@@ -310,10 +313,10 @@ class RelativeBlock(nn.Module):
         self.attention = RelativeAttention(
             width, config.head_count, dropout=config.dropout_attention, biased=biased, segments=segments
         )
-        self.attention_norm = nn.LayerNorm(width, eps=eps)
+        self.attention_norm = LayerNorm(width, eps=eps)
         self.expand = Linear(width, config.inner)
         self.contract = Linear(config.inner, width)
-        self.norm = nn.LayerNorm(width, eps=eps)
+        self.norm = LayerNorm(width, eps=eps)
         self.activation = F.relu if activation == "relu" else F.gelu
         self.norm_first = norm_first
         self.drop = Dropout(config.dropout)

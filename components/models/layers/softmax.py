@@ -95,8 +95,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 
 def _sample(p_CV: Tensor, noise_C: Tensor) -> Tensor:
-    """(C,) the first index at which the cumulated probabilities exceed the noise. They are added in float32 and need
-    not add up to 1."""
+    """(C,) the first index at which the cumulated probabilities exceed the noise. They are added in float32, on a GPU
+    as integers, and need not add up to 1."""
+    if p_CV.is_cuda:
+        # torch's cumulative sum of floats is not deterministic on a GPU.
+        counts_CV = (p_CV.float() * 2**30).long().cumsum(-1)
+        count_C1 = (noise_C.double() * counts_CV[:, -1]).long().unsqueeze(1)
+        return torch.searchsorted(counts_CV, count_C1, right=True).squeeze(1).clamp_max(p_CV.shape[1] - 1)
     cumulated_CV = p_CV.float().cumsum(-1)
     threshold_C1 = (noise_C * cumulated_CV[:, -1]).unsqueeze(1)
     return torch.searchsorted(cumulated_CV, threshold_C1, right=True).squeeze(1).clamp_max(p_CV.shape[1] - 1)

@@ -13,9 +13,10 @@ from torch.nn import functional as F
 
 from components.errors import ConfigError
 from components.models.base import ModelConfig, Rate, Size
-from components.models.layers.attention import Past, SelfAttention, Values
+from components.models.layers.attention import Mask, Past, SelfAttention, Values
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import Linear
+from components.models.layers.norm import LayerNorm
 from components.models.layers.rotary import Rotation
 
 #: Exact GELU, or its approximation by tanh (Hendrycks and Gimpel 2016), as in OpenAI's and ALBERT's code.
@@ -96,21 +97,21 @@ class Block(nn.Module):
         self.attention = SelfAttention(
             width, config.head_count, dropout=config.dropout_attention, causal=causal, band=band, biases=biases
         )
-        self.attention_norm = nn.LayerNorm(width, eps=config.norm_eps, bias=biases)
+        self.attention_norm = LayerNorm(width, eps=config.norm_eps, bias=biases)
         inner = gated_width(width) if glu else 4 * width
         # W_1, and V below it.
         self.expand = Linear(width, 2 * inner if glu else inner, bias=biases)
         #: As for `SelfAttention`.
         self.stacked = {"expand.weight": 2} if glu else {}
         self.contract = Linear(inner, width, bias=biases)
-        self.norm = nn.LayerNorm(width, eps=config.norm_eps, bias=biases)
+        self.norm = LayerNorm(width, eps=config.norm_eps, bias=biases)
         self.drop = Dropout(config.dropout)
         self.activation = config.activation
 
     def forward(
         self,
         x_BTD: Tensor,
-        mask: Tensor | None = None,
+        mask: Mask | None = None,
         rotation: Rotation | None = None,
         values: Values | None = None,
     ) -> Tensor:

@@ -1,4 +1,4 @@
-"""Re-mapping of parameters with one row per piece to another vocabulary.
+"""Lookup in tables with one row per piece, and re-mapping of such parameters to another vocabulary.
 
 Shape suffixes: V vocabulary, D width.
 """
@@ -7,6 +7,13 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+def looked_up(tokens: Tensor, table_VD: Tensor) -> Tensor:
+    """(...) ids -> (..., D). On the CPU the result has the memory layout of the ids; on a GPU the backward pass of an
+    index adds up the rows one after the other."""
+    return F.embedding(tokens, table_VD) if tokens.is_cuda else table_VD[tokens]
 
 
 def remapped(table: Tensor, rows: Tensor) -> nn.Parameter:

@@ -1,0 +1,91 @@
+"""The cases of the simulation; no torch, so that tests are collected without the guard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+#: Steps between two reads of the loss, in place of the loop's 20.
+READ_EVERY = 3
+FAMILIES = (
+    "albert", "bert", "cove", "electra", "elmo", "fasttext", "flair", "glove", "gpt", "roberta", "transformer-xl",
+    "ulmfit", "word2vec", "xlnet",
+)  # fmt: skip
+KINDS = ("choice", "classification", "multilabel", "pair", "questions", "regression", "similarity", "tagging")
+#: Families and kinds in float32, whose answers are compared with those on the CPU.
+ANSWERED = (("bert", "questions"), ("bert", "tagging"), ("ulmfit", "classification"))
+#: Families without a table of pieces that could start from word vectors, or that are word vectors.
+WITHOUT_VECTORS = ("elmo", "flair", "glove")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run on the simulated device.
+
+    Attributes:
+        family: of the model.
+        precision: of training; pretraining has `bf16` and adaptation `float32`.
+        kind: of the task; empty for pretraining with adaptation.
+        model: sizes and options of the model, besides the family's test sizes.
+        settings: of fine-tuning, besides those of `tests.example_task`.
+        answers: whether the answers of the model before fine-tuning are compared with those on the CPU.
+    """
+
+    family: str
+    precision: str = ""
+    kind: str = ""
+    model: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    answers: bool = False
+
+    @property
+    def name(self) -> str:
+        """Unique among all cases."""
+        options = [f"{key}={value}" for key, value in {**self.model, **self.settings}.items()]
+        return " ".join(filter(None, [self.family, self.kind, *options, self.precision]))
+
+
+def pretraining() -> list[Case]:
+    """Every family, and options with code of their own."""
+    options: list[tuple[str, dict[str, Any]]] = [(family, {}) for family in FAMILIES]
+    options += [
+        ("gpt", {"band": 4}),
+        ("transformer-xl", {"cutoffs": (8, 16), "divide": 2}),
+        ("fasttext", {"sparse": True}),
+        ("bert", {"rotary": True, "norm": "pre", "glu": True}),
+    ]
+    return [Case(family, model=model) for family, model in options]
+
+
+def finetuning() -> list[Case]:
+    """In bf16, every kind with a Transformer, some with an LSTM, every family with a kind of texts or of units, and the
+    options of heads, windows and losses with code of their own; some kinds in float32."""
+    found = [
+        *(Case("bert", "bf16", kind) for kind in KINDS),
+        *(Case("ulmfit", "bf16", kind) for kind in ("choice", "classification", "pair", "questions", "tagging")),
+        *(Case(family, "float32", kind, answers=True) for family, kind in ANSWERED),
+    ]
+    others = [family for family in FAMILIES if family not in ("bert", "ulmfit")]
+    kinds = ("classification", "tagging")
+    found += [Case(family, "bf16", kinds[number % 2]) for number, family in enumerate(others)]
+    options: list[tuple[str, str, dict[str, Any]]] = [
+        ("bert", "tagging", {"tagger": "bilstm_crf", "tagger_hidden": 4}),
+        ("ulmfit", "tagging", {"tagger": "bilstm_crf", "tagger_hidden": 4}),
+        ("bert", "tagging", {"tagger": "crf", "max_length": 10}),
+        ("bert", "classification", {"lm_weight": 0.5}),
+        ("gpt", "classification", {"lm_weight": 0.5}),
+        ("xlnet", "classification", {"lm_weight": 0.5}),
+        ("elmo", "classification", {"lm_weight": 0.5}),
+        ("bert", "classification", {"chunk": 8, "chunks_learned": 1, "max_length": 60}),
+        ("ulmfit", "classification", {"chunk": 8, "chunks_learned": 1, "max_length": 60}),
+        ("transformer-xl", "classification", {"chunk": 8, "chunks_learned": 1, "max_length": 60}),
+        ("bert", "questions", {"max_length": 14}),
+        ("bert", "classification", {"layers": "mix"}),
+        ("bert", "classification", {"method": "features", "head_hidden": 8}),
+        ("bert", "classification", {"head_norm": "batch"}),
+        ("bert", "classification", {"unfreezing": "chain_thaw", "unfreeze_epochs": 0.2}),
+        ("bert", "classification", {"pooling": "concat", "layers": "all"}),
+        ("word2vec", "classification", {"reader": "bilstm", "reader_hidden": 3}),
+        ("word2vec", "questions", {"answering": "bidaf", "answering_hidden": 3}),
+    ]
+    return found + [Case(family, "bf16", kind, settings=changes) for family, kind, changes in options]

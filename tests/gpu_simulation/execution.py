@@ -1,0 +1,195 @@
+"""Execution of the cases on the simulated device, in the process of `process`."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from components import cluster
+from components.finetuning import runs
+from components.finetuning.specs import RunSpec, load_initial_encoder
+from components.finetuning.stage import FinetuneJob, specs_of
+from components.models import FAMILIES
+from components.models.encoder import build_model
+from components.models.layers.host import move
+from components.pretraining import language_model
+from components.pretraining.adapt import adapt
+from components.pretraining.pretrain import pretrain
+from components.settings.cluster import ClusterSettings
+from components.settings.finetune import FinetuneSettings
+from components.settings.training import Training
+from components.task_models.classifier import TextClassifier
+from components.task_models.kinds import find_task
+from components.task_models.model import TaskModel
+from components.tasks.examples import read_facts, read_split
+from components.training import loop
+from components.training.distributed import Worker, World
+from components.training.precision import computing
+from tests import example_task
+from tests.gpu_simulation.cases import READ_EVERY, WITHOUT_VECTORS, Case, finetuning, pretraining
+from tests.gpu_simulation.device import RECORD, pretend_cuda, simulating
+from tests.training import helpers
+
+CUDA = torch.device("cuda", 0)
+GROUPS = {"pretraining": pretraining, "finetuning": finetuning}
+#: Losses, and the events of each step, of all calls of `train` in a case.
+LOSSES: list[float | None] = []
+STEPS: list[list[str]] = []
+#: Types of hidden states on the CPU and on the device, of families that read pieces.
+TYPES: list[list[str]] = []
+#: Answers on the device and on the CPU, of cases with answers.
+ANSWERS: list[list[list[float]]] = []
+
+
+def observed(train: Callable[..., Iterator[loop.StepReport]]) -> Callable[..., Iterator[loop.StepReport]]:
+    """`train`, with the events of each step noted."""
+
+    def observe(*arguments: Any, **options: Any) -> Iterator[loop.StepReport]:
+        reports = train(*arguments, **options)
+        while True:
+            before = len(RECORD.events)
+            report = next(reports, None)
+            if report is None:
+                return
+            STEPS.append([f"{one.kind} {one.operator} {one.place}" for one in RECORD.events[before:]])
+            LOSSES.append(report.loss)
+            yield report
+
+    return observe
+
+
+def launch(function: Any, job: Any, *, settings: Any, rows: int = 0, progress: Any = lambda numbers: None) -> None:
+    """`cluster.launch` with one worker on the simulated device."""
+    with simulating():
+        function(job, Worker(World(device=CUDA), progress))
+
+
+def types_of_states(case: Case) -> list[list[str]]:
+    """The types of all hidden states under autocast in bf16, on the CPU and on the device."""
+    found = []
+    tokens, lengths = torch.tensor([[7, 8, 9, 6], [8, 9, 0, 0]]), torch.tensor([4, 2])
+    for device in (torch.device("cpu"), CUDA):
+        with simulating(), computing("bf16", device):
+            model = build_model(case.family, vocabulary=20, settings={**FAMILIES[case.family].tiny, **case.model})
+            states = model.to(device).eval().hidden_states(move(tokens, device), move(lengths, device))
+            found.append([str(state.dtype) for state in states])
+    return found
+
+
+def pretrain_and_adapt(case: Case, inputs: Path, folder: Path) -> None:
+    """Pretrain the family's test model in bf16, and adapt it in float32 to a corpus with another vocabulary."""
+    vectors = case.family not in WITHOUT_VECTORS
+    model = {**FAMILIES[case.family].tiny, **case.model}
+    training = helpers.lm_settings(precision="bf16", vectors=vectors)
+    pretrained = pretrain(helpers.pretrain_job(inputs, case.family, folder, model=model, training=training))
+    training = helpers.lm_settings(precision="float32", vectors=vectors)
+    adapt(helpers.adapt_job(inputs, case.family, pretrained, folder, training=training))
+    if FAMILIES[case.family].objective in ("masked", "permuted", "causal") and case.family not in ("elmo", "flair"):
+        TYPES.extend(types_of_states(case))
+
+
+def finetune(case: Case, examples: Path, encoder: Path, folder: Path) -> None:
+    """Execute the run of one label budget and seed."""
+    training = Training(rate=0.01, batch_size=4, precision=case.precision, schedule="slanted_triangular")
+    small = {
+        "epochs": 1, "evaluations": 1, "head_steps": 2, "head_penalties": [10.0], "max_length": 24, "pooling": "mean",
+        "layers": "last", "unfreeze_epochs": 0,
+    }  # fmt: skip
+    job = FinetuneJob(
+        task="things",
+        family=case.family,
+        start="adapted",
+        examples=examples,
+        encoder=encoder,
+        output=folder / "out",
+        settings=FinetuneSettings(training=training, **{**small, **case.settings}),
+        cluster=ClusterSettings(launcher="local", storage=str(folder / "store"), features=str(folder / "features")),
+    )
+    (spec,) = specs_of(job, job.settings)
+    with simulating():
+        runs.execute(runs.GroupSpec((spec,), spec.key))
+    if case.answers:
+        ANSWERS.append(answers(spec, CUDA))
+        ANSWERS.append(answers(spec, torch.device("cpu")))
+
+
+def answers(spec: RunSpec, device: torch.device) -> list[list[float]]:
+    """The answers of the model before training to the test rows, on a device."""
+    facts = read_facts(spec.examples)
+    encoder, tokenizer = load_initial_encoder(spec)
+    torch.manual_seed(0)
+    task = find_task(facts.kind)
+    model = TaskModel(encoder, task=task, settings=spec.settings, labels=facts.labels).eval()
+    classifier = TextClassifier(facts.labels, model, tokenizer, task, spec.settings)
+    rows = read_split(spec.examples, "test").fields
+    if device.type == "cpu":
+        return [answer.tolist() for answer in classifier.answer(rows)]
+    with simulating():
+        return [answer.tolist() for answer in classifier.on(device).answer(rows)]
+
+
+def made(fixture: Any, root: Path) -> Callable[..., Path]:
+    """The function that a fixture of `tests.example_task` gives."""
+    function: Callable[..., Path] = fixture.__wrapped__(root)
+    return function
+
+
+def results(group: str, chosen: Sequence[str], root: Path) -> dict[str, Any]:
+    """Name of a case -> its results, for the chosen cases of a group, `pretraining` or `finetuning`; all if none is
+    chosen."""
+    cases = [case for case in GROUPS[group]() if not chosen or case.name in chosen]
+    if group == "pretraining":
+        inputs = helpers.make_inputs(root / "inputs")
+        runs_of = [partial(pretrain_and_adapt, case, inputs) for case in cases]
+    else:
+        make_encoder, make_task = made(example_task.make_encoder, root), made(example_task.make_task, root)
+        encoders = {family: make_encoder(family) for family in dict.fromkeys(case.family for case in cases)}
+        tasks = {kind: make_task(kind) for kind in dict.fromkeys(case.kind for case in cases)}
+        runs_of = [partial(finetune, case, tasks[case.kind], encoders[case.family]) for case in cases]
+    return {case.name: outcome(run, root / case.name) for case, run in zip(cases, runs_of, strict=True)}
+
+
+def outcome(run: Callable[[Path], None], folder: Path) -> dict[str, Any]:
+    """What a case did."""
+    LOSSES.clear()
+    STEPS.clear()
+    ANSWERS.clear()
+    TYPES.clear()
+    RECORD.events.clear()
+    RECORD.operators.clear()
+    error = None
+    folder.mkdir()
+    try:
+        run(folder)
+    except Exception:
+        error = traceback.format_exc(limit=-8)
+    return {
+        "error": error,
+        "losses": LOSSES[:],
+        "steps": STEPS[:],
+        "operators": dict(RECORD.operators),
+        "answers": ANSWERS[:],
+        "types": TYPES[:],
+    }
+
+
+def write_results(group: str, chosen: Sequence[str], output: Path) -> None:
+    """Execute cases and write their results as JSON."""
+    pretend_cuda()
+    torch.set_num_threads(1)
+    loop.READ_EVERY = READ_EVERY
+    # Measurements on held-out text are of one or two batches.
+    language_model.CURVE_PIECES = language_model.FINAL_PIECES = 64
+    language_model.CURVE_POINTS = 1
+    cluster.launch = launch
+    language_model.train = observed(loop.train)
+    runs.train = observed(loop.train)
+    with tempfile.TemporaryDirectory() as root:
+        output.write_text(json.dumps(results(group, chosen, Path(root))), encoding="utf-8")

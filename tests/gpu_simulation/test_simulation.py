@@ -1,0 +1,138 @@
+"""Training and prediction on a simulated GPU: devices are not mixed, the host rarely waits, kernels are deterministic.
+
+What a simulation cannot show, `benchmarks/gpu.py` measures on a card.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from components.models import FAMILIES as TABLE
+from components.task_models.kinds import TASKS
+from tests.gpu_simulation.cases import FAMILIES, KINDS, READ_EVERY, Case, finetuning, pretraining
+from tests.gpu_simulation.conftest import Outcomes
+
+# The first test of a group waits for its process.
+pytestmark = pytest.mark.timeout(900)
+
+#: Events of READ_EVERY steps of pretraining, and of a step of fine-tuning.
+PRETRAINING_EVENTS, FINETUNING_EVENTS = 2, 2
+#: Events of a step with a table of sparse gradients: the numbers of rows that were read, and of new ones.
+SPARSE_EVENTS = 2
+
+#: What torch documents as raising an error with deterministic algorithms -> names of the operators that do.
+RAISING = {
+    "nn.AvgPool3d": ["avg_pool3d_backward"],
+    "nn.AdaptiveAvgPool2d": ["_adaptive_avg_pool2d_backward"],
+    "nn.AdaptiveAvgPool3d": ["_adaptive_avg_pool3d_backward"],
+    "nn.AdaptiveMaxPool2d": ["adaptive_max_pool2d_backward"],
+    "nn.FractionalMaxPool2d": ["fractional_max_pool2d_backward"],
+    "nn.FractionalMaxPool3d": ["fractional_max_pool3d_backward"],
+    "nn.MaxUnpool1d": ["max_unpool2d"],
+    "nn.MaxUnpool2d": ["max_unpool2d"],
+    "nn.MaxUnpool3d": ["max_unpool3d"],
+    "nn.functional.interpolate": [
+        "upsample_linear1d_backward", "upsample_bilinear2d_backward", "upsample_bicubic2d_backward",
+        "upsample_trilinear3d_backward",
+    ],
+    "nn.ReflectionPad1d": ["reflection_pad1d_backward"],
+    "nn.ReflectionPad2d": ["reflection_pad2d_backward"],
+    "nn.ReflectionPad3d": ["reflection_pad3d_backward"],
+    # Only the two-dimensional loss does: aten/src/ATen/native/cuda/NLLLoss2d.cu.
+    "nn.NLLLoss": ["nll_loss2d_forward", "nll_loss2d_backward"],
+    "nn.CTCLoss": ["_ctc_loss_backward", "_cudnn_ctc_loss"],
+    "nn.EmbeddingBag": ["embedding_bag with max"],
+    "Tensor.put_": ["put_"],
+    "histc": ["histc"],
+    "bincount": ["bincount with weights"],
+    "median": ["median.dim"],
+    "nn.functional.grid_sample": ["grid_sampler_2d_backward", "grid_sampler_3d_backward"],
+    "cumsum": ["cumsum of floats"],
+    "Tensor.scatter_reduce": ["scatter_reduce with prod"],
+    "Tensor.resize_": ["resize_ quantized"],
+}  # fmt: skip
+
+
+def test_all_families_and_kinds_are_simulated() -> None:
+    assert sorted(TABLE) == [*FAMILIES]
+    assert sorted(TASKS) == [*KINDS]
+    assert {case.family for case in pretraining()} == {case.family for case in finetuning()} == {*FAMILIES}
+
+
+@pytest.mark.parametrize("case", pretraining(), ids=lambda case: case.name)
+def test_pretraining_waits_twice_per_logging_interval(case: Case, outcomes: Callable[[str], Outcomes]) -> None:
+    outcome = outcomes("pretraining")[case.name]
+    assert outcome["error"] is None, outcome["error"]
+    # Pretraining and adaptation of six steps each.
+    assert len(outcome["steps"]) == 12
+    read = [loss for loss in outcome["losses"] if loss is not None]
+    assert len(read) == 12 // READ_EVERY and all(map(math.isfinite, read))
+    limit = PRETRAINING_EVENTS + (SPARSE_EVENTS * READ_EVERY if case.model.get("sparse") else 0)
+    for first in range(0, 12, READ_EVERY):
+        events = [event for step in outcome["steps"][first : first + READ_EVERY] for event in step]
+        assert len(events) <= limit, events
+
+
+@pytest.mark.parametrize("case", finetuning(), ids=lambda case: case.name)
+def test_finetuning_waits_twice_per_step(case: Case, outcomes: Callable[[str], Outcomes]) -> None:
+    outcome = outcomes("finetuning")[case.name]
+    assert outcome["error"] is None, outcome["error"]
+    for events in outcome["steps"]:
+        assert len(events) <= FINETUNING_EVENTS, events
+
+
+def test_hidden_states_have_the_types_of_the_cpu(outcomes: Callable[[str], Outcomes]) -> None:
+    """Autocast has other rules on CUDA, by which layer norm would return float32."""
+    compared = {name: outcome["types"] for name, outcome in outcomes("pretraining").items() if outcome["types"]}
+    assert {"bert", "gpt", "xlnet", "transformer-xl", "ulmfit"} <= compared.keys()
+    for name, (on_cpu, on_card) in compared.items():
+        assert on_card == on_cpu, name
+
+
+@pytest.mark.parametrize("group", ["pretraining", "finetuning"])
+def test_no_operator_raises_with_deterministic_algorithms(group: str, outcomes: Callable[[str], Outcomes]) -> None:
+    raising = {name for names in RAISING.values() for name in names}
+    for case, outcome in outcomes(group).items():
+        used = {name for full in outcome["operators"] for name in (full, full.partition(".")[0])}
+        assert used & raising == set(), case
+
+
+def test_the_operators_that_raise_are_those_that_torch_documents() -> None:
+    text = (torch.use_deterministic_algorithms.__doc__ or "").partition("throw a")[2].partition("In addition")[0]
+    documented = set(re.findall(r"\* :(?:class|func):`torch\.([\w.]+)`", text))
+    assert documented == RAISING.keys()
+
+
+@pytest.mark.parametrize(("case", "dtype"), [("ulmfit", "bfloat16"), ("flair", "bfloat16"), ("cove", "bfloat16")])
+def test_lstms_use_cudnn_in_the_type_of_training(case: str, dtype: str, outcomes: Callable[[str], Outcomes]) -> None:
+    operators = outcomes("pretraining")[case]["operators"]
+    assert operators[f"cudnn_lstm.{dtype}"] > 0 and operators["cudnn_lstm.float32"] > 0
+    # Inside autocast torch would compute in float16.
+    assert operators["cudnn_lstm.autocast"] == 0 and "cudnn_lstm.float16" not in operators
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "electra", "albert"])
+def test_attention_without_padding_has_no_mask(family: str, outcomes: Callable[[str], Outcomes]) -> None:
+    """Flash attention supports no mask: pretraining has none, and labelled texts are in one row with their borders."""
+    pretrained = outcomes("pretraining")[family]["operators"]
+    assert pretrained["attention.bfloat16.none"] > 0
+    masks = {name.rpartition(".")[2] for name in pretrained if name.startswith("attention.")}
+    assert masks <= {"none", "texts"}
+    kind = next(case.name for case in finetuning() if case.family == family and case.precision == "bf16")
+    tuned = outcomes("finetuning")[kind]["operators"]
+    assert tuned["attention.bfloat16.texts"] > 0
+
+
+def test_answers_on_a_card_are_those_of_the_cpu(outcomes: Callable[[str], Outcomes]) -> None:
+    compared = {name: outcome for name, outcome in outcomes("finetuning").items() if outcome["answers"]}
+    assert len(compared) == 3
+    for name, outcome in compared.items():
+        on_card, on_cpu = outcome["answers"]
+        assert len(on_card) == len(on_cpu) > 0
+        for found, expected in zip(on_card, on_cpu, strict=True):
+            assert found == pytest.approx(expected, abs=1e-5), name
