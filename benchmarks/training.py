@@ -97,6 +97,9 @@ def bert(size: str, device: torch.device) -> Pair:
         "small": (32, 128, 256, 4, PIECES),
         "base-128": (128, 128, 768, 12, 30_522),
         "base-512": (32, 512, 768, 12, 30_522),
+        "32x128": (32, 128, 768, 12, 30_522),
+        "32x512": (32, 512, 768, 12, 30_522),
+        "128x512": (128, 512, 768, 12, 30_522),
     }[size]
     masked = round(0.15 * length)
     own = build_model("bert", vocabulary=pieces, preset=f"{layers}x{width}").to(device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -84,3 +85,42 @@ def test_the_plan_for_a_terabyte_multiplies_what_was_measured() -> None:
         "token shards (Arrow)": {"hours": 20, "hours_gpu": 20 / 64, "size": 640, "size_gpu": 10},
         "batches of one epoch": {"hours": 1, "hours_gpu": 1 / 64},
     }
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module `benchmarks.gpu`. The environment and the algorithms of the test process stay unchanged."""
+    monkeypatch.setattr(threads, "prepare", lambda: None)
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
+    yield importlib.import_module("benchmarks.gpu")
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["smoke", "parity", "resume", "throughput", "profile", "attention", "lstm", "waits"])
+def test_every_step_of_the_gpu_benchmark_runs(step: str, gpu: Any) -> None:
+    line = gpu.run_step(step, cpu=True)
+    assert "error" not in line, line["traceback"]
+    assert line["step"] == step and line["card"] == "cpu" and line["result"]["ok"], line
+    assert json.loads(json.dumps(line)) == line
+
+
+def test_the_gpu_benchmark_has_a_limit_for_every_step(gpu: Any) -> None:
+    assert sum(gpu.LIMITS.values()) <= 600
+
+
+def test_the_gpu_benchmark_needs_a_gpu(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit, match="finds no CUDA device; run this on a machine with one .* or with --cpu"):
+        gpu.run_step("smoke", cpu=False)
+
+
+def test_the_gpu_benchmark_imports_no_library_of_the_pipeline() -> None:
+    """On a machine with a card only torch, transformers and a few more have to be installed."""
+    block = "import sys; sys.modules |= dict.fromkeys(('ray', 'prefect', 'dvc', 'mlflow', 'boto3'))"
+    code = f"{block}\nimport benchmarks.gpu_steps.correctness, benchmarks.gpu_steps.speed"
+    root = str(Path(__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=root, env=os.environ | {"PYTHONPATH": root}
+    )
+    assert done.returncode == 0, done.stderr

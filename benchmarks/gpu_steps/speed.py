@@ -1,0 +1,182 @@
+"""Steps that measure: throughput beside transformers, a profile, attention kernels, LSTM kernels."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.profiler import ProfilerActivity
+from torch.profiler import profile as profiler
+
+from benchmarks import training
+from components.models.layers.attention import attend_within_texts
+from components.models.layers.lstm import LSTM
+from components.models.layers.packing import in_one_row
+
+#: Workload, its size, and whether it is compiled; the goals are those that are compiled.
+SIZES = (
+    ("bert", "32x512", True),
+    ("bert", "128x512", True),
+    ("bert", "32x128", False),
+    ("gpt", "gpt2-1024", True),
+    ("awd-lstm", "wikitext-103", False),
+)
+#: Turns of each side, and steps per turn.
+TURNS, STEPS = 3, 4
+#: Operators in the profile.
+TOP = 15
+
+
+def throughput(device: torch.device) -> dict[str, Any]:
+    """Tokens per second, model FLOPs utilisation and ratio to transformers."""
+    peak = training.peak(device, torch.bfloat16)
+    sizes = [("bert", "small", False), ("gpt", "small", False)] if device.type == "cpu" else SIZES
+    models = {
+        f"{workload} {size}": _compare(workload, size, device, compiled, peak) for workload, size, compiled in sizes
+    }
+    return {"ok": True, "peak_tflops": round(peak / 1e12, 1), "models": models}
+
+
+def _compare(workload: str, size: str, device: torch.device, compiled: bool, peak: float) -> dict[str, float]:
+    torch.manual_seed(0)
+    torch.compiler.reset()
+    pair = training.PAIRS[workload][0](size, device)
+    seconds = {}
+    for name, loss, model in (("headstart", pair.own_loss, pair.own), ("peer", pair.peer_loss, pair.peer)):
+        if loss is None or model is None:
+            continue
+        model.train()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+        # With deterministic algorithms as in training, which the peer does not use.
+        torch.use_deterministic_algorithms(name == "headstart", warn_only=device.type == "cpu")
+        function = torch.compile(loss) if compiled else loss
+
+        def step(function=function, model=model, optimizer=optimizer) -> None:  # type: ignore[no-untyped-def]
+            training.step(function, model, optimizer, torch.autocast(device.type, torch.bfloat16))
+
+        seconds[name] = _timed(step, device)
+    torch.use_deterministic_algorithms(False)
+    found = {
+        "headstart": pair.tokens / seconds["headstart"],
+        "utilisation": 3 * pair.flops / seconds["headstart"] / peak,
+    }
+    if "peer" in seconds:
+        found |= {"peer": pair.tokens / seconds["peer"], "ratio": seconds["peer"] / seconds["headstart"]}
+    return {"compiled": float(compiled), **found}
+
+
+def _timed(step: Callable[[], object], device: torch.device) -> float:
+    """Median seconds of a step over some turns, after a warm-up."""
+    turns, steps = (1, 1) if device.type == "cpu" else (TURNS, STEPS)
+    times = []
+    for turn in range(turns + 1):
+        training.synchronise(device)
+        began = time.perf_counter()
+        for _ in range(steps):
+            step()
+        training.synchronise(device)
+        if turn:
+            times.append((time.perf_counter() - began) / steps)
+    return statistics.median(times)
+
+
+def profile(device: torch.device) -> dict[str, Any]:
+    """The operators of a BERT-base step, 32 x 512, that take most of the device's time: milliseconds and share."""
+    pair = training.bert("small" if device.type == "cpu" else "32x512", device)
+    optimizer = torch.optim.AdamW(pair.own.train().parameters(), lr=1e-4, fused=True)
+
+    def step() -> None:
+        training.step(pair.own_loss, pair.own, optimizer, torch.autocast(device.type, torch.bfloat16))
+
+    step()
+    rows = _profiled(step, device)
+    total = sum(milliseconds for _, milliseconds in rows)
+    top = [{"name": name, "ms": round(ms, 3), "share": round(ms / total, 4)} for name, ms in rows[:TOP]]
+    return {"ok": bool(top), "total_ms": round(total, 2), "operators": top}
+
+
+def _profiled(step: Callable[[], object], device: torch.device) -> list[tuple[str, float]]:
+    """Name and milliseconds of the kernels of a step, on the CPU of its operators; the longest first."""
+    activity = ProfilerActivity.CUDA if device.type == "cuda" else ProfilerActivity.CPU
+    with profiler(activities=[activity]) as recorded:
+        step()
+        training.synchronise(device)
+    kind = "self_device_time_total" if device.type == "cuda" else "self_cpu_time_total"
+    found = [(entry.key, getattr(entry, kind) / 1000) for entry in recorded.key_averages()]
+    return sorted(((name, ms) for name, ms in found if ms > 0), key=lambda entry: -entry[1])
+
+
+def attention(device: torch.device) -> dict[str, Any]:
+    """For each kind of mask: the kernel with the largest share, milliseconds of both passes, and whether outputs and
+    gradients are finite. Rows with all keys masked have given NaN in some versions (pytorch#196678)."""
+    rows, heads, length, width = (2, 2, 16, 8) if device.type == "cpu" else (32, 12, 512, 64)
+    lengths = torch.linspace(length // 4, length, rows).long()
+    inside = (torch.arange(length) < lengths[:, None]).to(device)
+    padding = inside[:, None, None, :]
+    bias = torch.zeros(rows, heads, length, length, device=device, dtype=torch.bfloat16)
+    packed = in_one_row(lengths, length)
+    ways: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+        "none": F.scaled_dot_product_attention,
+        "causal": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+        "padding": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=padding),
+        "all keys masked": lambda q, k, v: F.scaled_dot_product_attention(
+            q, k, v, attn_mask=padding & inside[:, None, :, None]
+        ),
+        "scores": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=bias.masked_fill(~padding, -1e30)),
+    }
+    shape = dict.fromkeys(ways, (rows, heads, length, width))
+    if device.type == "cuda":
+        borders = packed.mask._replace(offsets=packed.mask.offsets.to(device))  # type: ignore[union-attr]
+        ways["texts in one row"] = lambda q, k, v: attend_within_texts(q, k, v, borders, dropout=0.0, causal=False)
+        shape["texts in one row"] = (1, heads, int(lengths.sum()), width)
+    torch.use_deterministic_algorithms(True, warn_only=device.type == "cpu")
+    masks = {name: _attention(way, shape[name], device) for name, way in ways.items()}
+    return {"ok": all(one["finite"] for name, one in masks.items() if name != "all keys masked"), "masks": masks}
+
+
+def _attention(
+    way: Callable[[Tensor, Tensor, Tensor], Tensor], shape: tuple[int, ...], device: torch.device
+) -> dict[str, Any]:
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(shape, device=device, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+
+    def step() -> list[Tensor]:
+        out = way(q, k, v)
+        return [out, *torch.autograd.grad(out.float().square().sum(), (q, k, v))]
+
+    finite = all(bool(part.isfinite().all()) for part in step())
+    kernels = _profiled(step, device)
+    return {"kernel": kernels[0][0][:80], "ms": round(1000 * _timed(step, device), 3), "finite": finite}
+
+
+def lstm(device: torch.device) -> dict[str, Any]:
+    """An AWD-LSTM layer, 128 x 70 x 1152: kernels, milliseconds of both passes, and in bf16 the largest difference to
+    float32."""
+    steps, rows, width = (5, 2, 8) if device.type == "cpu" else (70, 128, 1152)
+    torch.manual_seed(0)
+    layer = LSTM(width, width).to(device)
+    x_TBI = torch.randn(steps, rows, width, device=device, requires_grad=True)
+    found: dict[str, Any] = {}
+    outputs = {}
+    for name, enabled in (("float32", False), ("bf16", True)):
+
+        def step(enabled: bool = enabled) -> Tensor:
+            with torch.autocast(device.type, torch.bfloat16, enabled=enabled):
+                out, _ = layer(x_TBI)
+            torch.autograd.grad(out.float().square().sum(), [x_TBI, *layer.parameters()])
+            return out
+
+        outputs[name] = step()
+        kernels = [kernel[:80] for kernel, _ in _profiled(step, device)[:3]]
+        found[name] = {
+            "ms": round(1000 * _timed(step, device), 3),
+            "kernels": kernels,
+            "dtype": str(outputs[name].dtype),
+        }
+    found["difference"] = float((outputs["bf16"].float() - outputs["float32"]).detach().abs().max())
+    return {"ok": found["difference"] < 0.05 and "bfloat16" in found["bf16"]["dtype"], **found}
