@@ -12,6 +12,9 @@ import pytest
 
 from components import ray_cluster
 
+#: On a busy machine a node may not start within the 30 seconds that Ray allows.
+ATTEMPTS = 3
+
 
 @contextmanager
 def connected_nodes(nodes: Sequence[Mapping[str, Any]], *, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
@@ -32,9 +35,17 @@ def connected_nodes(nodes: Sequence[Mapping[str, Any]], *, monkeypatch: pytest.M
     from ray.cluster_utils import Cluster
 
     store = {"object_store_memory": ray_cluster.OBJECT_STORE_BYTES}
-    started = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **store})
+    for attempt in range(1, ATTEMPTS + 1):
+        started = Cluster()
+        try:
+            started.add_node(num_cpus=0, include_dashboard=False, **store)
+            found = [started.add_node(**node, **store).node_id for node in nodes]
+            break
+        except Exception:
+            started.shutdown()
+            if attempt == ATTEMPTS:
+                raise
     try:
-        found = [started.add_node(**node, **store).node_id for node in nodes]
         ray.init(
             address=started.address,
             runtime_env=ray_cluster._code(local=True),
