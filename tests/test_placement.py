@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -88,8 +89,19 @@ def test_the_nodes_of_a_ray_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ray_cluster.nodes() == [Node(16, 4, 80 * GB), Node(8, 1, 16 * GB), Node(4)]
 
 
-def visible(_: int) -> tuple[str, int]:
-    time.sleep(0.5)
+@dataclass(frozen=True)
+class Item:
+    """Ends when `processes` processes have begun one in the folder, so that each of them has one."""
+
+    folder: Path
+    processes: int
+
+
+def visible(item: Item) -> tuple[str, int]:
+    (item.folder / str(os.getpid())).touch()
+    until = time.monotonic() + 120
+    while len(list(item.folder.iterdir())) < item.processes and time.monotonic() < until:
+        time.sleep(0.05)
     return os.environ["CUDA_VISIBLE_DEVICES"], os.getpid()
 
 
@@ -103,14 +115,15 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("two_gpus")
-def test_each_process_on_this_machine_sees_one_gpu() -> None:
+def test_each_process_on_this_machine_sees_one_gpu(tmp_path: Path) -> None:
     local = ClusterSettings(launcher="local")
     with cluster.kept_processes():
-        seen = dict(cluster.map_parallel(visible, range(3), settings=local, gpu_bytes=GB)).values()
+        items = [Item(tmp_path, processes=2)] * 3
+        seen = dict(cluster.map_parallel(visible, items, settings=local, gpu_bytes=GB)).values()
         gpus = {process: gpu for gpu, process in seen}
         assert sorted(gpus.values()) == ["2", "3"]
         # Items without a GPU have other processes.
-        ((gpu, process),) = dict(cluster.map_parallel(visible, range(1), settings=local)).values()
+        ((gpu, process),) = dict(cluster.map_parallel(visible, items[:1], settings=local)).values()
     assert gpu == "" and process not in gpus
 
 
