@@ -18,8 +18,8 @@ _COPY = "_copy_on_host"
 
 def move(x: Tensor, device: torch.device) -> Tensor:
     """A tensor of the host on a device; the host does not wait for the copy."""
-    if device.type == "cpu":
-        return x
+    if device.type != "cuda":
+        return x.to(device)
     moved = x.pin_memory().to(device, non_blocking=True)
     setattr(moved, _COPY, x)
     return moved
@@ -32,7 +32,7 @@ def to_device(batch: Mapping[str, Tensor], device: torch.device) -> dict[str, Te
 
 def on_host(x: Tensor) -> Tensor:
     """The value on the CPU: the copy of `to_device` if there is one. Otherwise it is copied, and the host waits."""
-    if x.device.type == "cpu":
+    if x.device.type in ("cpu", "meta"):
         return x
     copy: Tensor | None = getattr(x, _COPY, None)
     return x.cpu() if copy is None else copy
