@@ -97,8 +97,9 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["smoke", "parity", "resume", "throughput", "profile", "attention", "lstm", "waits"])
-def test_every_step_of_the_gpu_benchmark_runs(step: str, gpu: Any) -> None:
+# Not throughput and profile: in bf16 they take minutes on a processor.
+@pytest.mark.parametrize("step", ["smoke", "parity", "resume", "attention", "lstm", "waits"])
+def test_a_step_of_the_gpu_benchmark_runs(step: str, gpu: Any) -> None:
     line = gpu.run_step(step, cpu=True)
     assert "error" not in line, line["traceback"]
     assert line["step"] == step and line["card"] == "cpu" and line["result"]["ok"], line

@@ -21,13 +21,12 @@ from components.errors import (
     TransientError,
     missing_module,
 )
-from components.pretraining import language_model
-from components.pretraining.language_model import TrainingHistory
 from components.settings.registry import RegistrySettings
 from components.storage import ensure_bucket
 from components.tracking import connect
 from components.training.checkpoint import CheckpointStore
 from components.training.distributed import World
+from components.training.saving import Saver
 from flows.dvc_tasks import failure
 
 ROOT = Path(__file__).parents[1]
@@ -120,8 +119,10 @@ def test_a_transient_error_of_a_checkpoint_stays_one_in_training() -> None:
             raise CheckpointUnavailableError("no answer")
 
     state = SimpleNamespace(step=1, tensors=lambda world: {}, numbers=dict)
+    saver = Saver(Away(), World())  # type: ignore[arg-type]
+    saver.save(state, {})  # type: ignore[arg-type]
     with pytest.raises(CheckpointUnavailableError, match="no answer"):
-        language_model._save(Away(), state, TrainingHistory(), World())  # type: ignore[arg-type]
+        saver.wait()
     with pytest.raises(CheckpointUnavailableError, match="no answer"):
         CheckpointStore.latest_for_all(Away(), World())  # type: ignore[arg-type]
 

@@ -34,7 +34,8 @@ TOP = 15
 
 def throughput(device: torch.device) -> dict[str, Any]:
     """Tokens per second, model FLOPs utilisation and ratio to transformers."""
-    peak = training.peak(device, torch.bfloat16)
+    # Without a card only the step itself is tried; many processors compute bf16 slowly.
+    peak = training.peak(device, torch.float32 if device.type == "cpu" else torch.bfloat16)
     sizes = [("bert", "small", False), ("gpt", "small", False)] if device.type == "cpu" else SIZES
     models = {
         f"{workload} {size}": _compare(workload, size, device, compiled, peak) for workload, size, compiled in sizes
