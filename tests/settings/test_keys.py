@@ -22,7 +22,7 @@ OTHERWISE = {
     ("NotifySettings", "email"): ("../flows/notify.py", "settings.email_address"),
     ("NotifySettings", "sender"): ("../flows/notify.py", "settings.email_address"),
     ("TelemetrySettings", "pushgateway"): ("telemetry/gauges.py", "self._settings.gateway"),
-    ("RegistrySettings", "tracking"): ("tracking.py", "settings.address"),
+    ("RegistrySettings", "tracking"): ("tracking/registry.py", "settings.address"),
     ("DriftSettings", "false_alarms"): ("drift/comparison.py", "settings.error"),
     ("DriftSettings", "checks_per_year"): ("drift/comparison.py", "settings.error"),
     ("RegistrySettings", "production"): ("registry/champion.py", "settings.alias"),

@@ -9,7 +9,7 @@ import pandas
 import pytest
 
 from components.tasks.kinds import KINDS, find_kind
-from components.tracking import _signature
+from components.tracking.logged_models import signature
 
 LABELS = ["B-X", "I-X", "O"]
 ANSWERS = {
@@ -40,9 +40,9 @@ def test_the_signature_takes_the_examples(kind: str) -> None:
     from mlflow.models.utils import _enforce_schema
 
     task_io = find_kind(kind).io
-    signature = _signature(task_io)
-    assert signature.inputs.input_names() == [*task_io.inputs, *task_io.context]
-    assert signature.inputs.required_input_names() == list(task_io.inputs)
-    assert signature.outputs.input_names() == list(task_io.outputs)
-    rows = _enforce_schema(pandas.DataFrame(list(task_io.examples)), signature.inputs)
+    found = signature(task_io)
+    assert found.inputs.input_names() == [*task_io.inputs, *task_io.context]
+    assert found.inputs.required_input_names() == list(task_io.inputs)
+    assert found.outputs.input_names() == list(task_io.outputs)
+    rows = _enforce_schema(pandas.DataFrame(list(task_io.examples)), found.inputs)
     assert [task_io.parse(row) for row in rows.to_dict("records")] == [task_io.parse(row) for row in task_io.examples]

@@ -1,0 +1,126 @@
+"""Whether an MLflow server or database can be reached, and its errors as errors of Headstart."""
+
+from __future__ import annotations
+
+import os
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from mlflow.exceptions import MlflowException
+
+from components.errors import RegistryError, RegistryUnavailableError
+from components.settings.registry import find_repository
+
+SQLITE: Final = "sqlite:///"
+#: Timeout in seconds of the health check.
+PROBE_SECONDS: Final = 5.0
+#: Maximum characters of an MLflow message in an error; some messages end with the server's traceback.
+MESSAGE_LENGTH: Final = 400
+
+
+def located(uri: str) -> str:
+    """The URI with an absolute path if it is that of a SQLite file: a path relative to the repository is the same
+    database in all of its folders."""
+    path = uri.removeprefix(SQLITE)
+    if path == uri or Path(path).is_absolute():
+        return uri
+    return f"{SQLITE}{(find_repository(Path()) or Path()).resolve() / path}"
+
+
+def probe(uri: str) -> None:
+    """Check within seconds that there is an MLflow server or a database at the URI.
+
+    Raises:
+        RegistryError: there is something else.
+        RegistryUnavailableError: there is no answer.
+    """
+    where = "MLFLOW_TRACKING_URI" if os.environ.get("MLFLOW_TRACKING_URI") else "registry.tracking"
+    where = f"{where} is {without_password(uri)}"
+    start = "start it with `mlflow server`, or unset the address to use a local database file"
+    parts = urlsplit(uri)
+    if parts.scheme in ("http", "https"):
+        try:
+            health = parts._replace(netloc=parts.netloc.rpartition("@")[2], path=parts.path.rstrip("/") + "/health")
+            urllib.request.urlopen(health.geturl(), timeout=PROBE_SECONDS).close()
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code not in (401, 403):
+                raise RegistryError(
+                    f"{where}: the server at this address is not MLflow (HTTP {error.code} on /health)"
+                ) from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            raise RegistryUnavailableError(f"{where}: no MLflow server at this address ({reason}); {start}") from None
+        except Exception as error:  # http.client raises errors of its own for responses that are not HTTP
+            raise RegistryError(f"{where}: the server at this address does not speak HTTP ({error!r})") from None
+    elif parts.scheme == "sqlite":
+        path = Path(uri.removeprefix(SQLITE))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("ab+") as file:
+                file.seek(0)
+                head = file.read(16)
+        except OSError as error:
+            raise RegistryError(f"{where}: {path} cannot be used ({error.strerror})") from None
+        if head not in (b"", b"SQLite format 3\0"):
+            raise RegistryError(f"{where}: {path} is not a SQLite database; move it, or set another file")
+    elif parts.hostname is not None and parts.scheme.split("+")[0] in ("postgresql", "mysql", "mssql"):
+        port = parts.port or {"postgresql": 5432, "mysql": 3306, "mssql": 1433}[parts.scheme.split("+")[0]]
+        try:
+            socket.create_connection((parts.hostname, port), timeout=PROBE_SECONDS).close()
+        except OSError as error:
+            raise RegistryUnavailableError(
+                f"{where}: no database server at this address ({error}); start it, or correct the address"
+            ) from None
+    elif parts.scheme in ("", "file"):
+        raise RegistryError(
+            f"{where}: MLflow no longer stores models in a folder; use sqlite:///{uri.rstrip('/')}/mlflow.db"
+        )
+
+
+def without_password(uri: str) -> str:
+    """The URI with *** instead of its password."""
+    password = urlsplit(uri).password
+    return uri.replace(f":{password}@", ":***@") if password else uri
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Raise errors of MLflow and of its HTTP client as `RegistryError` with a message of one line; as its subclass
+    `RegistryUnavailableError` if the server gives no answer."""
+    try:
+        yield
+    except MlflowException as error:
+        text = " ".join(str(error.message).split())
+        # MLflow reports a failed connection as an exception of its own with this text.
+        unanswered = "failed with exception" in text and "API request to" in text
+        kind = RegistryUnavailableError if unanswered else RegistryError
+        raise kind(f"MLflow, {what}: {text[:MESSAGE_LENGTH] or type(error).__name__}") from error
+    except OSError as error:  # includes the errors of requests
+        raise RegistryUnavailableError(f"MLflow, {what}: {error}") from error
+
+
+@contextmanager
+def as_default(uri: str) -> Iterator[None]:
+    """Set the address for MLflow's module-level functions, and restore it on exit. MLflow stores it in the environment,
+    where it would take precedence over the settings of later connections."""
+    import mlflow
+
+    name = "MLFLOW_TRACKING_URI"
+    before = os.environ.get(name)
+    mlflow.set_tracking_uri(uri)
+    mlflow.set_registry_uri(uri)
+    try:
+        yield
+    finally:
+        mlflow.set_tracking_uri(None)
+        mlflow.set_registry_uri(None)
+        os.environ.pop(name, None)
+        if before is not None:
+            os.environ[name] = before

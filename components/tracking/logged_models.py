@@ -1,0 +1,84 @@
+"""Models as MLflow stores them: bundle, code, requirements, signature."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from mlflow.models import ModelSignature
+
+    from components.tasks.task_io import TaskIO
+
+#: Input examples of an encoder.
+EXAMPLES: Final = ({"text": "The name of the bucket."}, {"text": "Whether versioning is on."})
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """The parts of a logged model.
+
+    Attributes:
+        bundle: directory with weights, tokenizer and configuration.
+        script: the models-from-code file that serves it.
+        code: directory that holds the part of the `components` package that the script imports.
+        requirements: pinned, `name==version`.
+        form: columns of inputs and outputs of the task; None for an encoder, which returns one vector per text.
+    """
+
+    bundle: Path
+    script: Path
+    code: Path
+    requirements: Sequence[str]
+    form: TaskIO | None
+
+
+def log_model(files: ModelFiles, *, model_id: str, run: str) -> Any:
+    """Store a model in MLflow, as an artifact of a run; the stored model."""
+    import mlflow.pyfunc
+    import pandas
+    from mlflow.models import Model
+
+    # `mlflow.pyfunc.log_model` would need an active run, and end it at the present time.
+    return Model.log(
+        artifact_path=None,
+        model_id=model_id,
+        flavor=mlflow.pyfunc,
+        flavor_name="pyfunc.ModelFromCode",
+        run_id=run,
+        python_model=str(files.script),
+        artifacts={"bundle": str(files.bundle)},
+        code_paths=[str(files.code)],
+        signature=signature(files.form),
+        input_example=pandas.DataFrame(list(files.form.examples if files.form else EXAMPLES)),
+        pip_requirements=list(files.requirements),
+    )
+
+
+def signature(form: TaskIO | None) -> ModelSignature:
+    """The columns of a model's inputs and outputs; None: those of an encoder."""
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, DataType, Schema
+    from mlflow.types.schema import Array, Map, Object, Property
+
+    span = [Property(name, DataType.long) for name in ("start", "end")]
+    span += [Property(name, DataType.string) for name in ("type", "text")]
+    types = {
+        "text": DataType.string,
+        "texts": Array(DataType.string),
+        "number": DataType.double,
+        "integer": DataType.long,
+        "shares": Map(DataType.double),
+        "spans": Array(Object(span)),
+        "vector": Array(DataType.double),
+    }
+
+    def schema(columns: Mapping[str, str], optional: Mapping[str, str] | None = None) -> Schema:
+        further = [ColSpec(types[value], name, required=False) for name, value in (optional or {}).items()]
+        return Schema([*(ColSpec(types[value], name) for name, value in columns.items()), *further])
+
+    if form is None:
+        return ModelSignature(inputs=schema({"text": "text"}), outputs=schema({"embedding": "vector"}))
+    return ModelSignature(inputs=schema(form.inputs, form.context), outputs=schema(form.outputs))
