@@ -23,13 +23,19 @@ WINDOW = 16
 ROWS = 8
 
 
-class Text:
+class CountingStore:
     """Documents that count upwards through the vocabulary from a random piece, so that the next piece is predictable.
-    The translation of a document is its first pieces."""
+    The translation of a document is its first 3 to 6 pieces. The interface is that of `TokenStore`.
 
-    def __init__(self, documents: int = 200, length: int = 60) -> None:
+    Args:
+        vocabulary: number of pieces.
+        documents: number of documents.
+        length: pieces of a document, without END.
+    """
+
+    def __init__(self, vocabulary: int, documents: int = 200, length: int = 60) -> None:
         rng = np.random.default_rng(0)
-        kinds = len(PIECES) - FIRST_ORDINARY
+        kinds = vocabulary - FIRST_ORDINARY
         self.texts = [
             np.append(FIRST_ORDINARY + (rng.integers(kinds) + np.arange(length)) % kinds, END) for _ in range(documents)
         ]
@@ -71,9 +77,16 @@ def model_of(family: str, *, dropout: float = 1.0) -> LanguageModel:
 
 
 def sampler_of(family: str, model: LanguageModel) -> WindowSampler:
-    """Batches of `Text` for a family."""
+    """Batches of `CountingStore` for a family."""
     return sampler_for(
-        family, Text(), config=model.config, pieces=PIECES, batch_size=ROWS, window=WINDOW, seed=0, jitter=0
+        family,
+        CountingStore(len(PIECES)),
+        config=model.config,
+        pieces=PIECES,
+        batch_size=ROWS,
+        window=WINDOW,
+        seed=0,
+        jitter=0,
     )
 
 

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,15 @@ MARKS_SHARE: Final = 0.01
 # slash or underscore.
 _NO_SPACE_BEFORE = frozenset(".,;:!?%)]}'-/_\u2019\u2026\u201d\u3002\uff0c")
 _NO_SPACE_AFTER = frozenset("([{'-/_\u2019\u201c#@$")
+
+
+class BertWords(TypedDict):
+    """Keyword arguments of `BertWordsTokenizer`."""
+
+    segmentation: Segmentation
+    lowercase: bool
+    strip_accents: bool
+    frequencies: NotRequired[NDArray[np.int64] | None]
 
 
 class BertWordsTokenizer(LibraryTokenizer):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Final, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
 from components.settings.tokenizer import WordSettings
 from components.tokenization.base import PROBES, Ids, well_formed
+from components.tokenization.bert import BertWords
 from components.tokenization.distinct import DistinctWordEncoder
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import UNK
@@ -33,27 +33,13 @@ class OpenWordTokenizer(WordTokenizer):
 
     kind = "open_word"
 
-    def __init__(
-        self,
-        pieces: Sequence[str],
-        *,
-        segmentation: Segmentation,
-        lowercase: bool,
-        strip_accents: bool,
-        frequencies: NDArray[np.int64] | None = None,
-    ) -> None:
-        super().__init__(
-            pieces,
-            segmentation=segmentation,
-            lowercase=lowercase,
-            strip_accents=strip_accents,
-            frequencies=frequencies,
-        )
+    def __init__(self, pieces: Sequence[str], **others: Unpack[BertWords]) -> None:
+        super().__init__(pieces, **others)
         self._known = {piece: index for index, piece in enumerate(self.pieces)}
         self._unseen: dict[str, int] = {}
         self._spellings: list[str] = []
         self._lock = threading.Lock()
-        self._open = DistinctWordEncoder(self._open_ids, lowercase=lowercase)
+        self._open = DistinctWordEncoder(self._open_ids, lowercase=self.lowercase)
 
     def spelling(self, id_: int) -> str:
         return self.pieces[id_] if id_ < self.vocab_size else self._spellings[id_ - self.vocab_size]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from tokenizers import models, pre_tokenizers, trainers
 from components.errors import DataError
 from components.settings.tokenizer import WordPieceSettings
 from components.tokenization.base import Ids
-from components.tokenization.bert import BertWordsTokenizer, backend, count_words, marks_are_letters
+from components.tokenization.bert import BertWords, BertWordsTokenizer, backend, count_words, marks_are_letters
 from components.tokenization.fast_wordpiece import PRINTABLE, FastWordPiece, spans_of
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES, UNK
@@ -43,27 +43,13 @@ class WordPieceTokenizer(BertWordsTokenizer):
 
     kind = "wordpiece"
 
-    def __init__(
-        self,
-        pieces: Sequence[str],
-        *,
-        segmentation: Segmentation,
-        lowercase: bool,
-        strip_accents: bool,
-        fast: bool = True,
-        frequencies: NDArray[np.int64] | None = None,
-    ) -> None:
-        super().__init__(
-            pieces,
-            segmentation=segmentation,
-            lowercase=lowercase,
-            strip_accents=strip_accents,
-            frequencies=frequencies,
-        )
+    def __init__(self, pieces: Sequence[str], *, fast: bool = True, **others: Unpack[BertWords]) -> None:
+        super().__init__(pieces, **others)
         self.fast = fast
         self._fast: FastWordPiece | None = None
-        if fast and FastWordPiece.suits(lowercase=lowercase, strip_accents=strip_accents):
-            self._fast = FastWordPiece(self.backend, lowercase=lowercase, strip_accents=strip_accents)
+        normaliser = {"lowercase": self.lowercase, "strip_accents": self.strip_accents}
+        if fast and FastWordPiece.suits(**normaliser):
+            self._fast = FastWordPiece(self.backend, **normaliser)
         self._lengths = np.array([len(self.surface(id_)) for id_ in range(self.vocab_size)], dtype=np.int64)
 
     def encode_ragged(self, texts: Sequence[str]) -> tuple[Ids, NDArray[np.int64]]:

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
+from benchmarks.gpu_steps.inputs import CountingStore
 from components.models import FAMILIES
 from components.models.base import Batch, LanguageModel
 from components.models.encoder import build_model
@@ -20,7 +19,7 @@ from components.tokenization.bpe import BytePairTokenizer
 from components.tokenization.char import CharTokenizer
 from components.tokenization.open_word import OpenWordTokenizer
 from components.tokenization.segmenters import Segmentation
-from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES
+from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
 from components.tokenization.unigram import WORDS, UnigramTokenizer, normalization
 from components.tokenization.word import WordTokenizer
 from components.tokenization.wordpiece import WordPieceTokenizer
@@ -34,36 +33,11 @@ ROWS = 8
 BatchOf = Callable[..., Batch]
 
 
-class TinyStore:
-    """Documents that count upwards through the vocabulary from a random piece, so the next piece is predictable."""
+class TinyStore(CountingStore):
+    """A `CountingStore` of the small vocabulary."""
 
     def __init__(self, documents: int = 40, length: int = 30) -> None:
-        rng = np.random.default_rng(0)
-        kinds = VOCABULARY - FIRST_ORDINARY
-        texts = [[*(FIRST_ORDINARY + (rng.integers(kinds) + np.arange(length)) % kinds), END] for _ in range(documents)]
-        self.stream = np.concatenate([np.asarray(text, dtype=np.int64) for text in texts])
-        self.offsets = np.arange(documents + 1) * (length + 1)
-        self.documents = documents
-        self.tokens = len(self.stream)
-
-    def span(self, start: int, length: int) -> NDArray[np.int64]:
-        return self.stream[np.arange(start, start + length) % self.tokens]
-
-    def another(self, document: int, chance: float) -> int:
-        return (document + 1 + int(chance * (self.documents - 1))) % self.documents
-
-    def sentence_starts(self, document: int) -> NDArray[np.int64]:
-        return np.arange(0, self.offsets[1] - 1, 5)
-
-    def document(self, index: int) -> NDArray[np.int64]:
-        return self.stream[self.offsets[index] : self.offsets[index + 1]]
-
-    def target(self, index: int) -> NDArray[np.int64]:
-        """The translation of a document: its first 3 to 6 pieces."""
-        return np.append(self.document(index)[: 3 + index % 4], END)
-
-    def pair_lengths(self) -> NDArray[np.int64]:
-        return np.array([[len(self.document(n)), len(self.target(n))] for n in range(self.documents)])
+        super().__init__(VOCABULARY, documents, length)
 
 
 @pytest.fixture(autouse=True)

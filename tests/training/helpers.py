@@ -30,11 +30,42 @@ from components.settings.training import LanguageModelTraining
 from components.tokenization.special import END
 from components.tokenization.tokenize import TokenizeJob, tokenize
 from components.tokenization.train import TokenizerJob, train_tokenizer
-from components.training.distributed import Worker
+from components.training.distributed import Worker, World
+from components.training.loop import TrainingState, train
+from components.training.windows import Sampler
 
 VOCABULARY = 32
 #: Kinds of tokenizers that `make_inputs` trains.
 TOKENIZERS = ("char", "open_word", "parallel", "word", "wordpiece")
+
+
+def fork(function: Callable[..., None], *arguments: Any, workers: int = 2) -> list[Any]:
+    """Start `function(rank, *arguments)` in a forked process for each worker."""
+    forking = multiprocessing.get_context("fork")
+    processes = [forking.Process(target=function, args=(rank, *arguments)) for rank in range(workers)]
+    for process in processes:
+        process.start()
+    return processes
+
+
+def run_forked(function: Callable[..., None], *arguments: Any, workers: int = 2) -> None:
+    """`fork`, and wait until all workers have succeeded."""
+    processes = fork(function, *arguments, workers=workers)
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * workers
+
+
+def losses_until(
+    state: TrainingState, sampler: Sampler, settings: LanguageModelTraining, *, steps: int, until: int, world: World
+) -> list[float]:
+    """The losses up to step `until` of a run of `steps`."""
+    losses = []
+    for report in train(state, sampler, settings=settings, total_steps=steps, seed=5, world=world):
+        losses.append(float(report.loss or 0))
+        if report.step == until:
+            break
+    return losses
 
 
 class MemoryStore:

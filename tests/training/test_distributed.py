@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from pathlib import Path
 
 import pytest
@@ -16,8 +15,15 @@ from components.training import gradients
 from components.training.distributed import World
 from components.training.gradients import GradientAverage
 from components.training.groups import decayed
-from components.training.loop import TrainingState, train
-from tests.training.helpers import lm_settings, numbered_store, same_bits, tiny_model
+from components.training.loop import TrainingState
+from tests.training.helpers import (
+    lm_settings,
+    losses_until,
+    numbered_store,
+    run_forked,
+    same_bits,
+    tiny_model,
+)
 
 SETTINGS = lm_settings()
 STEPS = 6
@@ -31,12 +37,7 @@ def fresh_state() -> TrainingState:
 
 def steps(state: TrainingState, world: World, until: int) -> list[float]:
     sampler = StreamSampler(numbered_store(), batch_size=4, window=8, seed=1, vocabulary=32, jitter=1)
-    losses = []
-    for report in train(state, sampler, settings=SETTINGS, total_steps=STEPS, seed=5, world=world):
-        losses.append(float(report.loss or 0))
-        if report.step == until:
-            break
-    return losses
+    return losses_until(state, sampler, SETTINGS, steps=STEPS, until=until, world=world)
 
 
 def one_of_two(rank: int, folder: Path) -> None:
@@ -60,13 +61,7 @@ def one_of_two(rank: int, folder: Path) -> None:
 def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, torch.Tensor]]:
     """The states of two workers after three steps."""
     folder = tmp_path_factory.mktemp("two")
-    forking = multiprocessing.get_context("fork")
-    processes = [forking.Process(target=one_of_two, args=(rank, folder)) for rank in range(2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    assert [process.exitcode for process in processes] == [0, 0]
+    run_forked(one_of_two, folder)
     return [load_file(folder / f"{rank}.safetensors") for rank in range(2)]
 
 
@@ -142,13 +137,7 @@ def exchanging(rank: int, folder: Path) -> None:
 
 
 def test_gradients_are_exchanged_during_the_backward_pass(tmp_path: Path) -> None:
-    forking = multiprocessing.get_context("fork")
-    processes = [forking.Process(target=exchanging, args=(rank, tmp_path)) for rank in range(2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    assert [process.exitcode for process in processes] == [0, 0]
+    run_forked(exchanging, tmp_path)
     found = [load_file(tmp_path / f"{rank}.safetensors") for rank in range(2)]
     assert same_bits(found[0], found[1])
     model = Branches()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ from components.training.groups import ParameterGroup, decayed
 from components.training.loop import TrainingState, train
 from components.training.optim import make_optimizer
 from components.training.rows import RowOptimizer
-from tests.training.helpers import lm_settings, numbered_store
+from tests.training.helpers import lm_settings, numbered_store, run_forked
 
 ROWS, WIDTH = 12, 3
 PIECES = [*SPECIAL_PIECES, *(f"word{number}" for number in range(400))]
@@ -187,12 +186,6 @@ def one_of_two(rank: int, folder: Path) -> None:
 
 
 def test_two_workers_have_bit_identical_states(tmp_path: Path) -> None:
-    forking = multiprocessing.get_context("fork")
-    processes = [forking.Process(target=one_of_two, args=(rank, tmp_path)) for rank in range(2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    assert [process.exitcode for process in processes] == [0, 0]
+    run_forked(one_of_two, tmp_path)
     first, second = (load_file(tmp_path / f"{rank}.safetensors") for rank in range(2))
     assert first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +23,11 @@ from components.training import checkpoint, shards
 from components.training.checkpoint import CheckpointStore
 from components.training.distributed import World
 from components.training.groups import decayed
-from components.training.loop import TrainingState, train
+from components.training.loop import TrainingState
 from components.training.saving import Saver
 from components.training.sharding import refuse_sharding, shard, whole
 from tests.models.conftest import PIECES, ROWS, VOCABULARY, WINDOW, TinyStore
-from tests.training.helpers import lm_settings, same_bits
+from tests.training.helpers import fork, lm_settings, losses_until, run_forked, same_bits
 
 #: A Transformer in blocks, one with shared blocks, a recurrent model with a carry, a model of two tables.
 FAMILIES_TESTED = ("gpt", "albert", "ulmfit", "glove")
@@ -56,20 +54,7 @@ def losses_of(family: str, state: TrainingState, world: World, until: int = STEP
     sampler = sampler_for(
         family, TinyStore(), config=model.config, pieces=PIECES, batch_size=ROWS, window=WINDOW, seed=0
     )
-    losses = []
-    for report in train(state, sampler, settings=SETTINGS, total_steps=STEPS, seed=5, world=world):
-        losses.append(float(report.loss or 0))
-        if report.step == until:
-            break
-    return losses
-
-
-def fork(function: Callable[..., None], *arguments: Any, workers: int = 2) -> list[Any]:
-    forking = multiprocessing.get_context("fork")
-    processes = [forking.Process(target=function, args=(rank, *arguments)) for rank in range(workers)]
-    for process in processes:
-        process.start()
-    return processes
+    return losses_until(state, sampler, SETTINGS, steps=STEPS, until=until, world=world)
 
 
 def join(folder: Path, rank: int) -> World:
@@ -104,10 +89,7 @@ def divided(rank: int, folder: Path) -> None:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("divided")
-    processes = fork(divided, folder)
-    for process in processes:
-        process.join()
-    assert [process.exitcode for process in processes] == [0, 0]
+    run_forked(divided, folder)
     return folder
 
 
@@ -256,9 +238,6 @@ def test_a_killed_save_of_one_worker_leaves_the_previous_checkpoint(tmp_path: Pa
     assert store.steps() == [1]
     assert list((tmp_path / "run" / "step-000000002").glob("shard-*"))
     (tmp_path / "again").mkdir()
-    processes = fork(resumed, tmp_path / "again")
-    for process in processes:
-        process.join()
-    assert [process.exitcode for process in processes] == [0, 0]
+    run_forked(resumed, tmp_path / "again")
     stored = store.latest()
     assert stored is not None and stored.step == 2
