@@ -16,8 +16,8 @@ from components.errors import ConfigError
 UNKNOWN_GPU: Final = 16 * 10**9
 #: Part of a GPU's memory that runs may fill; the rest is for kernels and fragmentation.
 FILLED: Final = 0.9
-#: Maximum number of runs on a GPU. Their kernels take turns, so a further run only fills the gaps in which the others
-#: compute on the CPU.
+#: Maximum number of runs on a GPU. A GPU executes the kernels of several processes in turn, so that more runs help only
+#: while the others compute on the CPU.
 RUNS_PER_GPU: Final = 4
 #: Variable with the GPUs that a process sees; and the environment of a process that computes on the CPU, also on a
 #: machine with GPUs.

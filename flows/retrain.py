@@ -266,7 +266,7 @@ def command(
     terminal.style = "quiet" if quiet else "json" if as_json else "verbose" if verbose else "text"
     file = params.resolve()
     with begin(file, rebuild=rebuild) as begun:
-        # A server that keeps the history of a team's runs gets this one too.
+        # With PREFECT_API_URL, the server records this run too.
         if not os.environ.get("PREFECT_API_URL") and is_up_to_date(begun, file):
             skip_all(begun, file)
             return

@@ -196,8 +196,8 @@ def architecture_of(directory: Path) -> LanguageModel:
 
 
 def has_large_table(model: LanguageModel) -> bool:
-    """Whether a model has a table of embeddings whose training would take most of the time, as multilingual ones have;
-    for few labels, only heads on its features are trained."""
+    """Whether a model has an embedding table so large that its training would take most of the time, as multilingual
+    models have. For few labels, only heads on the features of such a model are trained."""
     return max(parameter.numel() for parameter in model.parameters()) > LARGE
 
 

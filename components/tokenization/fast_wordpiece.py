@@ -1,9 +1,9 @@
 """WordPiece by tokie, with the ids of the `tokenizers` library.
 
-tokie is several times as fast as the library (docs/performance.md), but its tables of Unicode are newer, and it strips
-accents exactly when it lower-cases. It therefore encodes only texts of the characters in `AGREED`, for which
-tests/tokenization/test_fast_wordpiece.py compares every character. Lower-case text whose marks are letters (Thai) is
-lower-cased before. Other texts are left to the library.
+tokie is faster than the library (docs/performance.md). Its Unicode tables are newer, and it strips accents if and only if
+it lower-cases. So it encodes only texts that consist of the characters in `AGREED`, each of which
+tests/tokenization/test_fast_wordpiece.py compares. If accents are kept but letters are lower-cased, as for Thai, Python
+lower-cases the text first. The library encodes all other texts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ AGREED: Final = (
     "\U0001f300-\U0001f6d7\U0001f900-\U0001fa53\U00020000-\U0002a6df"
 )
 _OTHER: Final = re.compile(f"[^{AGREED}]")
-#: Its lower-case form depends on the neighbours in Python, not in the library.
+#: Python lower-cases a capital sigma by its neighbours; the library does not.
 _SIGMA: Final = "\u03a3"
 #: ASCII text without the control characters that BERT's normaliser removes.
 PRINTABLE: Final = re.compile(r"[\t\n\r -~]*")
@@ -59,7 +59,7 @@ def spans_of(text: str, lengths: NDArray[np.int64]) -> list[tuple[int, int]]:
 
 
 class _Threads:
-    """tokie encodes on threads of its own, which a forked process does not have: there, the library encodes."""
+    """tokie encodes on its own threads. A forked process does not have them, so the library encodes there."""
 
     lost = False
 

@@ -176,8 +176,8 @@ class SelfAttention(nn.Module):
 def attend_within_texts(
     q_1NTK: Tensor, k_1NTK: Tensor, v_1NTK: Tensor, borders: Borders, *, dropout: float, causal: bool
 ) -> Tensor:
-    """softmax(Q K^T / sqrt(K)) V (1, N, T, K) of texts in one row, each within itself, by flash attention with texts of
-    different lengths. On the CPU torch has only a slow form, and none that is causal."""
+    """softmax(Q K^T / sqrt(K)) V (1, N, T, K) of texts in one row, each within itself, by flash attention for texts
+    of different lengths. On the CPU, torch computes this slowly, and not with a causal mask."""
     q, k, v = (
         torch.nested.nested_tensor_from_jagged(
             x_1NTK[0].transpose(0, 1).contiguous(),

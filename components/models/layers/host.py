@@ -47,6 +47,6 @@ def both(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 
 def places(mask: Tensor, device: torch.device) -> tuple[Tensor, ...]:
-    """The indices, on a device, at which a mask of the host is true; `x[places(mask, x.device)]` is `x[mask]`. On a
-    device, a mask as index would make the host wait for the number of its entries."""
+    """Indices of the true entries of a mask on the host, moved to a device. `x[places(mask, x.device)]` is `x[mask]`,
+    but with a mask on the device the host would have to wait for the number of true entries."""
     return tuple(move(index, device) for index in mask.nonzero(as_tuple=True))

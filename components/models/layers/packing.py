@@ -61,8 +61,12 @@ def worth_leaving_out(lengths: Tensor, columns: int) -> bool:
 
 
 def packing_for(table: Tensor, lengths: Tensor, columns: int) -> Packing | None:
-    """The packing of texts for `SelfAttention` on the device and in the computing type of an embedding table; None if
-    padded texts are faster. Other arguments as for `packing`."""
+    """How texts are packed for `SelfAttention`; None if padded texts are faster.
+
+    Args:
+        table: embeddings, by whose device and computing type the form is chosen.
+        lengths, columns: as for `packing`.
+    """
     if table.is_cuda and compute_dtype(table) != torch.float32 and not is_fixed():
         return in_one_row(lengths, columns)
     return packing(lengths, columns)

@@ -136,7 +136,7 @@ class Scope:
         """The same scope, with the keys additionally masked for which `mask` (B, 1, Q, S) is False."""
         if mask is None:
             return self
-        assert isinstance(mask, Tensor), "scores of distances rule out kernels for texts in one row"
+        assert isinstance(mask, Tensor), "relative attention does not support several texts in one row"
         hidden = ~mask[:, 0]
         return replace(self, hidden=hidden if self.hidden is None else hidden | self.hidden)
 
