@@ -106,8 +106,8 @@ def _confusion(task: str, evaluation: Mapping[str, Any], flags: str) -> list[Adv
     true, predicted, count, rows = found
     return [
         Advice(
-            f"Look at {true}: {count} of {rows} predictions for its rows are {predicted}. More labels of both classes, or "
-            "a clearer definition, may help.",
+            f"Look at {true}: {count} of {rows} predictions for its rows are {predicted}. More labels of both "
+            "classes, or a clearer definition, may help.",
             f"headstart ui{flags}",
             f"/errors?{urlencode({'task': task, 'true': true, 'predicted': predicted})}#rows",
         )

@@ -1,7 +1,7 @@
 """WordPiece by tokie, with the ids of the `tokenizers` library.
 
-tokie is faster than the library (docs/performance.md). Its Unicode tables are newer, and it strips accents if and only if
-it lower-cases. So it encodes only texts that consist of the characters in `AGREED`, each of which
+tokie is faster than the library (docs/performance.md). Its Unicode tables are newer, and it strips accents if and only
+if it lower-cases. So it encodes only texts that consist of the characters in `AGREED`, each of which
 tests/tokenization/test_fast_wordpiece.py compares. If accents are kept but letters are lower-cased, as for Thai, Python
 lower-cases the text first. The library encodes all other texts.
 """

@@ -159,7 +159,7 @@ class CheckpointStore:
                     shutil.rmtree(folder, ignore_errors=True)
 
     def _begin_shards(self, step: int) -> bool | OSError:
-        """Remove what an interrupted call has left. Whether the checkpoint exists already, or the error of the storage."""
+        """Remove what an interrupted call has left. Whether the checkpoint exists, or the error of the storage."""
         try:
             if step in self.steps():
                 return True
