@@ -205,7 +205,7 @@ def test_the_sample_is_evenly_spaced_and_deterministic(tmp_path: Path, write_cor
 def test_the_error_of_a_small_corpus_names_the_possible_size(tmp_path: Path, write_corpus: WriteCorpus) -> None:
     write_corpus(tmp_path / "corpus", train=[["one line"]])
     with pytest.raises(DataError, match="8000 pieces requested, but the corpus yields"):
-        learn(tmp_path, "wordpiece")
+        learn(tmp_path, "wordpiece", wordpiece={"vocabulary": 8000})
     assert not (tmp_path / "learned").exists()
 
 
