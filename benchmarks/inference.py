@@ -10,9 +10,9 @@ on the first token. The probabilities of all systems are compared before anythin
 `--max-length` tokens of a text, start from strings, so that tokenization is included, and use all cores.
 
 Throughput is texts per second over all texts. Headstart predicts as `headstart predict` does (batches by length, the
-stored precision). The pipeline uses batches of `--batch` texts, in the given order and sorted by length, in float32
-(its default) and in bfloat16 if the processor supports it. Latency is the time for one text, as 50th and 99th
-percentile. The systems are measured alternately, and medians over `--repeats` are printed.
+stored precision), and as with `--int8`. The pipeline uses batches of `--batch` texts, in the given order and sorted by
+length, in float32 (its default) and in bfloat16 if the processor supports it. Latency is the time for one text, as 50th
+and 99th percentile. The systems are measured alternately, and medians over `--repeats` are printed.
 
 The machine should be otherwise idle. `--rows 25000 --sides ours --repeats 1` measures the whole test set of IMDb.
 """
@@ -89,6 +89,9 @@ def main() -> None:
         if arguments.sides == "both":
             sides |= _pipelines(classifier, encoder, Path(folder) / "export", arguments)
         _compare(sides, texts[:64])
+        # Quantised products differ; `benchmarks/int8_loss.py` measures what that costs.
+        quantised = classifier.quantised()
+        sides["headstart, int8"] = lambda part: quantised.predict(list(part))
         print(f"{len(texts)} texts, precision {classifier.precision}, {torch.get_num_threads()} threads")
         found = _throughput(sides, texts, arguments.repeats)
         single = {name: label for name, label in sides.items() if not name.endswith(SORTED)}

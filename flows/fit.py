@@ -14,6 +14,7 @@ from components.artifacts import read_json
 from components.commands.common import Kind, LabelColumn, Minutes, Starts, TextColumn, Unlabelled
 from components.errors import ConfigError
 from components.onboarding.project import NEXT, PARAMS, renew
+from components.settings.finetune import FIRST_MINUTES
 from components.settings.loading import load_params
 from flows import retrain
 from flows.command import main
@@ -31,7 +32,7 @@ def command(
     text: TextColumn = "",
     label: LabelColumn = "",
     kind: Kind = "",
-    minutes: Minutes = 5.0,
+    minutes: Minutes = FIRST_MINUTES,
 ) -> None:
     """Train, score, register and promote; then print what is served and the next commands."""
     root = Path.cwd()

@@ -7,7 +7,7 @@ from pathlib import Path
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
-from components.commands.common import PARAMS, Columns, Form, Overwrite, ParamsFile, Strict, Task, Workers
+from components.commands.common import PARAMS, Columns, Form, Int8, Overwrite, ParamsFile, Strict, Task, Workers
 from flows.command import main
 from flows.dvc_tasks import RETRY_DELAYS_S, is_retriable, run_headstart
 from flows.embedded import tie_server
@@ -43,6 +43,7 @@ def predict(
     strict: bool = False,
     workers: int = 0,
     form: str = "",
+    int8: bool = False,
     params: str = "params.yaml",
 ) -> str:
     """Predict every row of `source` (csv, tsv, jsonl, parquet) with a task's champion and write the rows to `output`.
@@ -57,6 +58,7 @@ def predict(
         strict: whether the first bad row ends the run; otherwise bad rows are written to OUTPUT.rejected.jsonl.
         workers: number of processes; 0: one per core.
         form: an annotation tool: label-studio, doccano, prodigy, spacy or datasets; empty: rows with added columns.
+        int8: whether a Transformer's matrices are computed with 8-bit integers.
         params: the settings file; it names the registry.
 
     Raises:
@@ -66,7 +68,7 @@ def predict(
     flags = [flag for column in columns or [] for flag in ("--column", column)]
     flags += ["--params", str(file), *(["--task", task] if task else []), *(["--overwrite"] if overwrite else [])]
     flags += [*(["--strict"] if strict else []), *(["--workers", str(workers)] if workers else [])]
-    flags += ["--format", form] if form else []
+    flags += [*(["--format", form] if form else []), *(["--int8"] if int8 else [])]
     return label(str(Path(source).resolve()), str(Path(output).resolve()), flags=flags, root=find_root(file.parent))
 
 
@@ -80,6 +82,7 @@ def command(
     strict: Strict = False,
     workers: Workers = 0,
     form: Form = "",
+    int8: Int8 = False,
     params: ParamsFile = PARAMS,
 ) -> None:
     """Predict every row of a file (csv, tsv, jsonl, parquet) with the champion.
@@ -97,6 +100,7 @@ def command(
         strict=strict,
         workers=workers,
         form=form,
+        int8=int8,
         params=str(params),
     )
 

@@ -18,6 +18,7 @@ from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from components.settings.finetune import FIRST_MINUTES
 from headstart.fitting import Kind, fit
 from headstart.model import Model
 from headstart.report import Report
@@ -43,7 +44,7 @@ class _Estimator(BaseEstimator):
         start: str | Path | None = None,
         unlabelled: Data = None,
         text: str | Sequence[str] | None = None,
-        minutes: float | None = 10.0,
+        minutes: float | None = FIRST_MINUTES,
         folds: int = 5,
         language: str | None = None,
         random_state: int | None = 0,

@@ -22,6 +22,7 @@ from components.baselines.stage import BaselineJob, baseline
 from components.scoring.base import Vectors
 from components.scoring.paired import choose
 from components.settings.cluster import ClusterSettings
+from components.settings.finetune import FIRST_MINUTES
 from components.settings.names import FROZEN, WITH_WORDS
 from components.settings.tasks import TaskSource
 from components.settings.unlabelled import OF_ONE_TEXT, UnlabelledSettings
@@ -54,7 +55,7 @@ def fit(
     kind: Kind | None = None,
     start: str | Path | None = None,
     unlabelled: Data = None,
-    minutes: float | None = 10.0,
+    minutes: float | None = FIRST_MINUTES,
     folds: int = 5,
     language: str | None = None,
     seed: int = 0,

@@ -70,6 +70,7 @@ def test_generated_settings_are_valid(name: str, tmp_path: Path) -> None:
         params = load_params(path)
         assert params.data.tasks[name].budgets == list(sets.SETS[name].budgets)
         assert params.data.tasks[name].selection == "budget"
+        assert (params.data.tasks[name].dev is None) == (sets.SETS[name].source["dev"] is None), "the file is empty"
 
 
 def test_a_killed_run_goes_on(tmp_path: Path) -> None:

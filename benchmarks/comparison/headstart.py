@@ -43,7 +43,7 @@ def settings_of(system: str, name: str, prepared: Prepared, *, data: Path, encod
         "path": str(prepared.folder.absolute()),
         "kind": kind,
         "train": "train.jsonl",
-        "dev": "dev.jsonl",
+        "dev": "dev.jsonl" if chosen.source["dev"] else None,
         "test": "test.jsonl",
         "label": "label",
         "language": chosen.source.get("language", "en"),

@@ -3,7 +3,8 @@
 A set is prepared once into a folder: train.jsonl, dev.jsonl and test.jsonl, from which Headstart reads; peers.json,
 from which the other systems read the same rows, without the labels of test; and unlabelled.jsonl, the texts of train
 (IMDb: its unlabelled reviews) without labels. Rows of train that are also in dev or test are dropped. The labels of
-dev are shuffled: a system that chose by them would lose. Test is a fixed sample of at most `test_rows` rows.
+dev are shuffled: a system that chose by them would lose. Sets without dev have an empty file. Test is a fixed sample of
+at most `test_rows` rows.
 """
 
 from __future__ import annotations

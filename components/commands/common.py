@@ -30,11 +30,12 @@ LabelColumn = Annotated[str, typer.Option(help="Column of the label.")]
 Kind = Annotated[str, typer.Option(help="Kind of task, such as classification or regression.")]
 Minutes = Annotated[float, typer.Option(help="Limit of training in minutes.")]
 
-# Of `predict` and `predict-file`; columns also of `drift`.
+# Of `predict` and `predict-file`; columns also of `drift`, int8 also of `serve`.
 Columns = Annotated[list[str], typer.Option(help="Column of a task input, such as `text=body`; may be repeated.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace SOURCE if OUTPUT is the same file.")]
 Strict = Annotated[bool, typer.Option("--strict", help="End at the first bad row.")]
 Workers = Annotated[int, typer.Option(help="Number of processes; by default one per core.")]
+Int8 = Annotated[bool, typer.Option("--int8", help="Compute a Transformer's matrices with 8-bit integers.")]
 Form = Annotated[str, typer.Option("--format", help="Write for label-studio, doccano, prodigy, spacy or datasets.")]
 
 

@@ -19,6 +19,7 @@ from components.commands.common import (
     PARAMS,
     Columns,
     Form,
+    Int8,
     Overwrite,
     ParamsFile,
     Strict,
@@ -48,6 +49,7 @@ def predict_file(
     strict: Strict = False,
     workers: Workers = 0,
     form: Form = "",
+    int8: Int8 = False,
     params: ParamsFile = PARAMS,
 ) -> None:
     """Predict every row of a file with the champion; `predict` does it as a Prefect flow.
@@ -77,7 +79,7 @@ def predict_file(
             # Next to the output, where a node of a cluster finds it and the next run removes it after a kill.
             folder = stack.enter_context(partial_path(output.with_name(f"{output.name}.model"), folder=True))
         files = stack.enter_context(fetched(registry, version, directory=folder))
-        load = Loader(files, version, partial(logged, task=name, settings=settings.drift))
+        load = Loader(files, version, partial(logged, task=name, settings=settings.drift), int8)
         if not form and (data := settings.data.tasks.get(name)) is not None:
             columns = columns_of_data(source, kind=load.kind, source=data) | columns
 
@@ -117,6 +119,7 @@ def serve(
     model: Annotated[
         Path | None, typer.Option(help="Directory of a model to serve instead of the champion; needs no registry.")
     ] = None,
+    int8: Int8 = False,
     params: ParamsFile = PARAMS,
 ) -> None:
     """Serve the champion over HTTP until stopped; it follows the alias `champion`."""
@@ -126,7 +129,7 @@ def serve(
 
     if model is not None:
         own = load_params(params).serve if params.is_file() else ServeSettings()
-        serve_directory(model, settings=own, host=host, port=port)
+        serve_directory(model, settings=own, host=host, port=port, int8=int8)
         return
     settings = load_params(params)
     serve_champion(
@@ -139,6 +142,7 @@ def serve(
         challenger=challenger,
         mode="canary" if canary else "shadow",
         share=share,
+        int8=int8,
     )
 
 

@@ -20,6 +20,7 @@ from components.commands.common import (
     registry_of,
 )
 from components.processors import cores
+from components.settings.finetune import FIRST_MINUTES
 from components.training import threads
 
 app = typer.Typer()
@@ -36,7 +37,7 @@ def init(
     kind: Kind = "",
     name: Annotated[str, typer.Option(help="Name of the task; that of the file by default.")] = "",
     language: Annotated[str, typer.Option(help="Language code of the texts.")] = "",
-    minutes: Minutes = 5.0,
+    minutes: Minutes = FIRST_MINUTES,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing params.yaml.")] = False,
 ) -> None:
     """Look at labelled data and write params.yaml, in the folder of the command; nothing is asked.

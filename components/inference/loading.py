@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
+from components.errors import ConfigError
 from components.inference.prediction import Classifier
 
 
-def load_model(directory: Path) -> Classifier:
+def load_model(directory: Path, *, int8: bool = False, what: str = "") -> Classifier:
     """The classifier in a directory: a words model, without importing torch, or a model with an encoder, on the first
     GPU if there is one.
+
+    Args:
+        directory: of the classifier.
+        int8: quantise the matrices of a Transformer; it is computed on the processor. Other models are loaded as they
+            are stored, and a message says so.
+        what: name of the model for the message; empty: the directory.
 
     Raises:
         ArtifactError: the directory is incomplete or altered.
@@ -17,8 +25,21 @@ def load_model(directory: Path) -> Classifier:
     from components.words.classifier import FORM, form_of, load_words  # imports scikit-learn
 
     if form_of(directory) == FORM:
+        if int8:
+            say_not_quantised(what or str(directory), "is a words model")
         return load_words(directory)
     from components.task_models.classifier import load_classifier  # imports torch
     from components.training.devices import first_device
 
-    return load_classifier(directory).on(first_device())
+    classifier = load_classifier(directory)
+    if int8:
+        try:
+            return classifier.quantised()
+        except ConfigError:
+            say_not_quantised(what or str(directory), "is not a Transformer")
+    return classifier.on(first_device())
+
+
+def say_not_quantised(what: str, reason: str) -> None:
+    """Print that `--int8` has no effect on a model."""
+    print(f"{what}: {reason}; --int8 has no effect on it", file=sys.stderr, flush=True)

@@ -20,6 +20,7 @@ from components.onboarding.project import NEXT, PARAMS, holds_lines, make_projec
 from components.onboarding.proposal import Proposal, block_name, names_of, own_tokens
 from components.onboarding.splits import split_files
 from components.settings.data import CorpusSource
+from components.settings.finetune import FIRST_MINUTES
 from components.settings.loading import load_params
 from components.settings.names import WITH_WORDS
 from components.settings.tasks import TaskSource
@@ -50,7 +51,7 @@ class Options:
     text: str | None = None
     label: str | None = None
     language: str | None = None
-    minutes: float = 5.0
+    minutes: float = FIRST_MINUTES
     force: bool = False
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from components.onboarding.inspection import Facts
 from components.onboarding.lengths import length_for
 from components.onboarding.starts import Measured
+from components.settings.finetune import FIRST_MINUTES
 from components.settings.unlabelled import OF_ONE_TEXT
 
 #: Column of the comments.
@@ -45,7 +46,7 @@ class Proposal:
     own_tokens: int = 0
     speed: float = 0.0
     unlabelled: list[str | dict[str, str]] = field(default_factory=list)
-    minutes: float = 5.0
+    minutes: float = FIRST_MINUTES
     others: list[str] = field(default_factory=list)
 
     @property

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from components.errors import RegistryError
-from components.inference.loading import load_model
+from components.inference.loading import load_model, say_not_quantised
 from components.inference.prediction import Classifier
 from components.registry.alias_changes import missing_champion
 from components.registry.bundle_code import CODE_DIGEST, check_code, differing_file
@@ -88,8 +88,13 @@ def fetched(
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def load_version(registry: Registry, version: Version) -> Classifier:
+def load_version(registry: Registry, version: Version, *, int8: bool = False) -> Classifier:
     """Load a registered classifier: in this process if its code is the present code, else in a process of its own.
+
+    Args:
+        registry: of the version.
+        version: to load.
+        int8: as of `load_model`; a version in a process of its own is not quantised.
 
     Raises:
         ArtifactError: the files differ from the registered ones, or the code of the version cannot be run.
@@ -98,22 +103,26 @@ def load_version(registry: Registry, version: Version) -> Classifier:
     with ExitStack() as stack:
         files = stack.enter_context(fetched(registry, version))
         if files.code is None:
-            return load_bundle(files)
+            return load_bundle(files, what=version.label, int8=int8)
         kept = ExitStack()
-        classifier = load_bundle(files, what=version.label, on_close=kept.close)
+        classifier = load_bundle(files, what=version.label, int8=int8, on_close=kept.close)
         kept.push(stack.pop_all())  # the files are needed until the process ends
         print(f"{version.label}: runs with its own code, in a separate process", file=sys.stderr, flush=True)
         return classifier
 
 
-def load_bundle(files: Files, *, what: str = "", on_close: Callable[[], object] = lambda: None) -> Classifier:
+def load_bundle(
+    files: Files, *, what: str = "", int8: bool = False, on_close: Callable[[], object] = lambda: None
+) -> Classifier:
     """Load verified files; `on_close` is called when a separate process has ended.
 
     Raises:
         ArtifactError: the code of the version cannot be run.
     """
     if files.code is None:
-        return load_model(files.bundle)
+        return load_model(files.bundle, int8=int8, what=what)
+    if int8:
+        say_not_quantised(what, "runs with its own code")
     return IsolatedClassifier(files.bundle, code=files.code, what=what, on_close=on_close)
 
 
@@ -125,11 +134,13 @@ class Loader:
         files: what `fetched` has returned.
         version: their version.
         wrapped: applied to the classifier, such as a log of its rows.
+        int8: as of `load_model`.
     """
 
     files: Files
     version: Version
     wrapped: Callable[[Classifier, Version], Classifier]
+    int8: bool = False
 
     def __call__(self) -> Classifier:
         """The classifier.
@@ -137,7 +148,7 @@ class Loader:
         Raises:
             ArtifactError: the code of the version cannot be run.
         """
-        return self.wrapped(load_bundle(self.files, what=self.version.label), self.version)
+        return self.wrapped(load_bundle(self.files, what=self.version.label, int8=self.int8), self.version)
 
     @property
     def kind(self) -> str:
@@ -146,8 +157,8 @@ class Loader:
 
     @property
     def identity(self) -> str:
-        """Identity of weights and code."""
-        return f"{self.version.digest} {self.version.tags.get(CODE_DIGEST, '')}"
+        """Identity of weights, code and arithmetic."""
+        return f"{self.version.digest} {self.version.tags.get(CODE_DIGEST, '')}{' int8' if self.int8 else ''}"
 
 
 def load_champion(

@@ -35,14 +35,15 @@ class Served:
         return {"name": self.version.name, "version": self.version.number, "digest": self.version.digest}
 
 
-def load(registry: Registry, version: Version) -> Served:
-    """Load a version, verify its files, and predict its example inputs once, so that no request pays for that.
+def load(registry: Registry, version: Version, *, int8: bool = False) -> Served:
+    """Load a version (int8: as of `load_version`), verify its files, and predict its example inputs once, so that no
+    request pays for that.
 
     Raises:
         ArtifactError: the files differ from the registered ones.
         RegistryError: the files cannot be downloaded.
     """
-    return warmed(Served(version, load_version(registry, version)))
+    return warmed(Served(version, load_version(registry, version, int8=int8)))
 
 
 def warmed(served: Served) -> Served:
@@ -59,15 +60,16 @@ class FixedModel:
 
     Args:
         directory: of a classifier.
+        int8: as of `load_model`.
 
     Raises:
         ArtifactError: the directory is incomplete or altered.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, int8: bool = False) -> None:
         digest = read_manifest(directory, kind="classifier").digest
         version = Version(name=directory.resolve().name, number="", source="", run_id="", tags={"digest": digest})
-        self.current = warmed(Served(version, load_model(directory)))
+        self.current = warmed(Served(version, load_model(directory, int8=int8)))
 
     def start(self) -> None:
         """Nothing: there is no alias to follow."""
@@ -89,6 +91,7 @@ class ChampionFollower:
         on_change: called with each version that is served from now on.
         on_failure: called with the message of each failed check.
         observed: wraps each version before it is served.
+        int8: as of `load_version`.
 
     Raises:
         RegistryError: there is no champion, or it cannot be downloaded.
@@ -104,13 +107,14 @@ class ChampionFollower:
         on_change: Callable[[Served], None] = lambda served: None,
         on_failure: Callable[[str], None] = lambda message: None,
         observed: Callable[[Served], Served] = lambda served: served,
+        int8: bool = False,
     ) -> None:
         self._registry, self._task = registry, task
         self._poll_seconds, self._on_change, self._on_failure = poll_seconds, on_change, on_failure
-        self._observed = observed
+        self._observed, self._int8 = observed, int8
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="follow-champion", daemon=True)
-        self.current = observed(load(registry, find_champion(registry, task)))
+        self.current = observed(load(registry, find_champion(registry, task), int8=int8))
         on_change(self.current)
 
     def start(self) -> None:
@@ -131,7 +135,7 @@ class ChampionFollower:
                 raise HeadstartError(f"{self._task}: the alias {settings.alias} is gone; {label} stays")
             if (version.number, version.digest) == (self.current.version.number, self.current.version.digest):
                 return False
-            served = self._observed(load(self._registry, version))
+            served = self._observed(load(self._registry, version, int8=self._int8))
         except HeadstartError as error:
             self._on_failure(str(error))
             return False

@@ -42,6 +42,7 @@ def serve(
     challenger: str = "",
     mode: Literal["shadow", "canary"] = "shadow",
     share: float = 0.1,
+    int8: bool = False,
 ) -> None:
     """Serve a task's champion until SIGTERM or Ctrl-C.
 
@@ -57,6 +58,7 @@ def serve(
         challenger: version number of a second model; empty: none.
         mode: what the challenger does (`components.serving.challenger`).
         share: fraction of the requests for the challenger.
+        int8: whether Transformers are quantised, as of `load_version`.
 
     Raises:
         RegistryError: no registry, no champion or challenger, or the port is in use.
@@ -86,16 +88,21 @@ def serve(
         on_change=changed,
         on_failure=failed,
         observed=lambda served: replace(served, classifier=logged(served.classifier, served.version, task, drift)),
+        int8=int8,
     )
     second = None
     if challenger:
         version = registry.get(registry_settings.model_name(task), challenger)
-        second = Challenger(load(registry, version), mode=mode, share=share, registry=registry, metrics=metrics)
+        second = Challenger(
+            load(registry, version, int8=int8), mode=mode, share=share, registry=registry, metrics=metrics
+        )
         say(f"{mode} of {version.label} on {share:.0%} of the requests")
     _run(Service(follower, settings, metrics=metrics, challenger=second, token=token), listener, settings, host)
 
 
-def serve_directory(directory: Path, *, settings: ServeSettings, host: str = "127.0.0.1", port: int = 5001) -> None:
+def serve_directory(
+    directory: Path, *, settings: ServeSettings, host: str = "127.0.0.1", port: int = 5001, int8: bool = False
+) -> None:
     """Serve the model of a directory, without registry, until SIGTERM or Ctrl-C. Rows are not logged.
 
     Args:
@@ -103,6 +110,7 @@ def serve_directory(directory: Path, *, settings: ServeSettings, host: str = "12
         settings: `params.serve`.
         host: address to listen on.
         port: port to listen on.
+        int8: as of `load_model`.
 
     Raises:
         RegistryError: the port is in use.
@@ -112,7 +120,7 @@ def serve_directory(directory: Path, *, settings: ServeSettings, host: str = "12
     listener = listen(host, port)
     threads.own(cores())
     metrics = Metrics()
-    follower = FixedModel(directory)
+    follower = FixedModel(directory, int8=int8)
     metrics.serve(follower.current)
     say(f"serving {directory}, digest {follower.current.version.digest[:12]}")
     _run(Service(follower, settings, metrics=metrics, token=token), listener, settings, host)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
@@ -36,6 +36,10 @@ class ScratchSettings(Section):
     discriminative: Annotated[float, Field(ge=1)] = 1.0
     #: As `finetune.<name>.unfreeze_epochs`.
     unfreeze_epochs: Annotated[float, Field(ge=0)] = 0.0
+
+
+#: Limit of `auto.minutes` in the settings that `headstart init` and `headstart.fit` write.
+FIRST_MINUTES: Final = 5.0
 
 
 class AutoSettings(Section):

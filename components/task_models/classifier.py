@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,6 +29,7 @@ from components.models.encoder import load_encoder, load_weights, save_encoder, 
 from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Encoded, Task, most_pieces
 from components.task_models.fixed_batches import FixedBatches
+from components.task_models.inference_weights import can_quantise
 from components.task_models.inputs import plain_pieces
 from components.task_models.kinds import find_task
 from components.task_models.model import TaskModel
@@ -59,6 +60,7 @@ class TextClassifier:
         head_precision: of the head; None: `precision`. A head that was fitted on features of the frozen encoder is
             computed in float32.
         words: a words model that is combined with the encoder; None: there is none.
+        int8: whether the encoder's matrices are quantised for prediction.
     """
 
     labels: Sequence[str]
@@ -69,6 +71,7 @@ class TextClassifier:
     precision: Precision = "float32"
     head_precision: Precision | None = None
     words: WordsPart | None = None
+    int8: bool = False
 
     @property
     def kind(self) -> str:
@@ -79,6 +82,16 @@ class TextClassifier:
         """This classifier after its model has been moved to a device. To be called before the first answer."""
         self.model.to(device)
         return self
+
+    def quantised(self) -> TextClassifier:
+        """This classifier with the encoder's matrices in 8-bit integers; it predicts on a processor.
+
+        Raises:
+            ConfigError: the encoder is not a Transformer.
+        """
+        if not can_quantise(self.model.encoder):
+            raise ConfigError("only Transformers are quantised")
+        return replace(self, int8=True)
 
     def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> list[Answer]:
         """The answers to N rows; `batch_size` rows are tokenized and sorted by length together. The answer to a row
@@ -139,7 +152,7 @@ class TextClassifier:
 
     @cached_property
     def _batches(self) -> FixedBatches:
-        return FixedBatches(self.model, precision=self.precision, head_precision=self.head_precision)
+        return FixedBatches(self.model, precision=self.precision, head_precision=self.head_precision, int8=self.int8)
 
     def predict(self, texts: Sequence[str], batch_size: int = ROWS) -> NDArray[np.float32]:
         """Probabilities (N, C), for kinds that read one text and predict a probability per label."""

@@ -37,7 +37,7 @@ from components.models.static import StaticVectors
 from components.task_models import bags
 from components.task_models.base import Encoded
 from components.task_models.batch_sizes import Known, Sizes, Workers, split, whole_vectors
-from components.task_models.bf16_inference import cast
+from components.task_models.inference_weights import converted
 from components.task_models.model import TaskModel, computing, evaluating
 from components.task_models.sampler import pad
 from components.tasks.data import Answer
@@ -99,10 +99,16 @@ class FixedBatches:
         model: encoder and head; in evaluation mode.
         precision: of the encoder.
         head_precision: of the head; None: that of the encoder.
+        int8: whether the encoder's matrices are quantised (`inference_weights.converted`).
     """
 
     def __init__(
-        self, model: TaskModel, *, precision: Precision = "float32", head_precision: Precision | None = None
+        self,
+        model: TaskModel,
+        *,
+        precision: Precision = "float32",
+        head_precision: Precision | None = None,
+        int8: bool = False,
     ) -> None:
         self.precision: Precision = precision if has_bf16(model.device) else "float32"
         self.head_precision: Precision = self.precision if head_precision is None else head_precision
@@ -111,8 +117,8 @@ class FixedBatches:
         # A divisor of the widths of all layers.
         widths = [size for layer in model.encoder.layer_groups()[1:] for part in layer for size in part.shape]
         self._width = math.gcd(model.width, *widths)
-        # Cast once: casting the weights for every batch takes longer than the products of a small one.
-        self.model = cast(model) if self.precision == "bf16" else model
+        bf16 = self.precision == "bf16"
+        self.model = converted(model, bf16=bf16, int8=int8) if bf16 or int8 else model
         encoder, head = _KNOWN.setdefault(self._shapes(), ({}, {}))
         self._encoder_sizes: Sizes[OneSequence, Any] = Sizes(
             lambda key, items: [vector.numpy() for vector in self._encode(int(str(key)), items)],

@@ -32,10 +32,11 @@ def test_predict_runs_headstart_label(project: Path, prefect_server: None, monke
     monkeypatch.setattr(predict, "run_headstart", lambda *arguments, **keywords: calls.append((arguments, keywords)))
     source, output = project / "texts.csv", project / "labelled.jsonl"
     params = str(project / "params.yaml")
-    assert predict.predict(str(source), str(output), task="aws-type", columns=["text=body"], params=params) == str(
-        output
+    written = predict.predict(
+        str(source), str(output), task="aws-type", columns=["text=body"], int8=True, params=params
     )
-    flags = ("--column", "text=body", "--params", params, "--task", "aws-type")
+    assert written == str(output)
+    flags = ("--column", "text=body", "--params", params, "--task", "aws-type", "--int8")
     assert calls == [(("predict-file", str(source), str(output), *flags), {"source": "predict", "root": project})]
 
 

@@ -80,7 +80,7 @@ def version(number: str) -> Version:
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> FakeRegistry:
     fake = FakeRegistry({"1": Letters(), "2": Letters(flipped=True)})
-    monkeypatch.setattr("components.serving.models.load_version", lambda registry, of: registry.models[of.number])
+    monkeypatch.setattr("components.serving.models.load_version", lambda registry, of, int8: registry.models[of.number])
     return fake
 
 
@@ -298,7 +298,7 @@ from components.settings.registry import RegistrySettings
 from components.settings.serve import ServeSettings
 from tests.serving.test_server import FakeRegistry, Letters
 server.connect = lambda settings: FakeRegistry({"1": Letters()})
-models.load_version = lambda registry, of: registry.models[of.number]
+models.load_version = lambda registry, of, int8: registry.models[of.number]
 server.serve(RegistrySettings(), "t", settings=ServeSettings(), drift=DriftSettings(), port=0)
 """
 

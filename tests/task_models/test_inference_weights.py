@@ -1,0 +1,183 @@
+"""Inference with converted weights: their answers, all other weights shared, the original model unchanged."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from components.inference.loading import load_model
+from components.models import FAMILIES
+from components.models.encoder import load_encoder
+from components.models.layers.linear import Linear
+from components.models.layers.lstm import LSTM
+from components.models.layers.projected_lstm import ProjectedLSTM
+from components.registry.champion import Files, Loader
+from components.serving.models import FixedModel
+from components.settings.finetune import FinetuneSettings
+from components.task_models import fixed_batches as module
+from components.task_models.classifier import TextClassifier, save_classifier
+from components.task_models.inference_weights import CastLinear, Int8Linear, can_quantise, converted
+from components.task_models.kinds import find_task
+from components.task_models.model import TaskModel, answers
+from components.tracking import Version
+
+CAST = [name for name, family in FAMILIES.items() if family.objective != "static"]
+ROWS = [("the old apple",), ("a very small horse is here",), ("zinc",)]
+
+
+@pytest.fixture
+def classifier(make_encoder, settings: FinetuneSettings, request: pytest.FixtureRequest) -> TextClassifier:
+    encoder = load_encoder(make_encoder(getattr(request, "param", "bert")))
+    torch.manual_seed(2)
+    task = find_task("classification")
+    model = TaskModel(encoder.model, task=task, settings=settings, labels=["no", "yes"]).eval()
+    return TextClassifier(["no", "yes"], model, encoder.tokenizer, task, settings, "bf16")
+
+
+@pytest.mark.parametrize("classifier", CAST, indirect=True)
+def test_a_cast_model_gives_the_answers_of_autocast(classifier: TextClassifier) -> None:
+    model = classifier.model
+    before = copy.deepcopy(model.state_dict())
+    encoded = classifier.task.encode(ROWS, classifier.tokenizer, model.encoder, classifier.settings)
+    ready = converted(model, bf16=True)
+    np.testing.assert_array_equal(answers(ready, encoded, precision="bf16"), answers(model, encoded, precision="bf16"))
+    linear = [part for part in ready.modules() if isinstance(part, CastLinear)]
+    assert len(linear) == sum(isinstance(part, Linear) for part in model.modules())
+    assert all(part.weight.dtype == torch.bfloat16 for part in linear)
+    recurrent = [part for part in ready.modules() if isinstance(part, LSTM | ProjectedLSTM)]
+    assert all(weight.dtype == torch.bfloat16 for part in recurrent for weight in part.parameters())
+    assert linear or recurrent
+    assert not any(isinstance(part, Linear) for part in ready.modules())
+    for name, value in model.state_dict().items():
+        assert value.dtype == before[name].dtype and torch.equal(value, before[name])
+
+
+def test_other_weights_are_shared(classifier: TextClassifier) -> None:
+    ready = converted(classifier.model, bf16=True)
+    assert ready.encoder.piece_embedding() is classifier.model.encoder.piece_embedding()
+    assert ready.head.output.weight is classifier.model.head.output.weight
+    # The pooling calls methods of the copied encoder.
+    assert ready.features._summary.__self__ is ready.encoder
+
+
+@pytest.mark.parametrize(
+    ("known", "precision", "cast_once"), [(True, "bf16", 1), (False, "bf16", 0), (True, "float32", 0)]
+)
+def test_a_classifier_is_cast_once_if_the_processor_supports_bfloat16(
+    classifier: TextClassifier, known: bool, precision: str, cast_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[TaskModel] = []
+    monkeypatch.setattr(module, "has_bf16", lambda device: known)
+    monkeypatch.setattr(module, "converted", lambda model, **how: made.append(model) or converted(model, **how))
+    subject = TextClassifier(
+        classifier.labels, classifier.model, classifier.tokenizer, classifier.task, classifier.settings, precision
+    )
+    encoded = classifier.task.encode(ROWS, classifier.tokenizer, classifier.model.encoder, classifier.settings)
+    found = [subject.answer(ROWS) for _ in range(2)]
+    assert len(made) == cast_once
+    expected = answers(classifier.model, encoded, precision="bf16" if cast_once else "float32")
+    np.testing.assert_allclose(found[0], expected, atol=2e-2 if cast_once else 1e-6)
+    np.testing.assert_array_equal(found[1], found[0])
+
+
+def quantised(values: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Integers and the scale of each row, in float64."""
+    scales = np.abs(values).max(1, keepdims=True).astype(np.float64) / most
+    return np.floor(values / scales + 0.5), scales
+
+
+def test_integer_products_are_exact() -> None:
+    generator = torch.Generator().manual_seed(0)
+    weight, bias = torch.randn(24, 96, generator=generator), torch.randn(24, generator=generator)
+    x = torch.randn(7, 96, generator=generator)
+    # The largest sums of products: processors without VNNI add two products in 16 bits.
+    x[5], weight[3] = 2.0, 0.5
+    rows, row_scales = quantised(x.numpy(), 63)
+    columns, column_scales = quantised(weight.numpy(), 127)
+    expected = rows @ columns.T * row_scales * column_scales.T + bias.numpy()
+    found = Int8Linear(weight, bias)(x)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    assert found[5, 3] == pytest.approx(96 * 2.0 * 0.5 + float(bias[3]), rel=1e-6)
+    np.testing.assert_allclose(found, torch.nn.functional.linear(x, weight, bias), atol=0.6)
+
+
+def test_a_quantised_row_does_not_depend_on_the_others() -> None:
+    generator = torch.Generator().manual_seed(1)
+    layer = Int8Linear(torch.randn(32, 64, generator=generator), None)
+    x = torch.randn(3, 33, 64, generator=generator) * torch.rand(3, 33, 1, generator=generator) * 100
+    whole = layer(x)
+    assert whole.shape == (3, 33, 32)
+    for row in range(33):
+        assert torch.equal(layer(x[1, row : row + 1]), whole[1, row : row + 1])
+
+
+def test_rows_and_channels_of_zeros_are_zero() -> None:
+    weight = torch.zeros(4, 8)
+    weight[0] = 1
+    found = Int8Linear(weight, None)(torch.tensor([[0.0] * 8, [1.0] * 8]))
+    assert found.tolist() == [[0, 0, 0, 0], [8, 0, 0, 0]]
+    assert Int8Linear(weight, None)(torch.zeros(2, 8, dtype=torch.bfloat16)).dtype == torch.bfloat16
+
+
+TRANSFORMERS = ["bert", "roberta", "albert", "electra", "gpt", "transformer-xl", "xlnet"]
+
+
+@pytest.mark.parametrize("classifier", TRANSFORMERS, indirect=True)
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_quantised_transformers(classifier: TextClassifier, precision: str) -> None:
+    before = copy.deepcopy(classifier.model.state_dict())
+    stored = dataclasses.replace(classifier, precision=precision)
+    subject = stored.quantised()
+    found = np.asarray(subject.answer(ROWS))
+    np.testing.assert_allclose(found, stored.answer(ROWS), atol=0.02)
+    assert not np.array_equal(found, stored.answer(ROWS))
+    np.testing.assert_array_equal(np.concatenate([subject.answer([row]) for row in ROWS]), found)
+    assert any(isinstance(part, Int8Linear) for part in subject._batches.model.modules())
+    assert not any(isinstance(part, Linear) for part in subject._batches.model.encoder.modules())
+    for name, value in classifier.model.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_only_transformers_are_quantised(make_encoder) -> None:
+    encoders = {name: load_encoder(make_encoder(name)).model for name in FAMILIES}
+    assert sorted(name for name, model in encoders.items() if can_quantise(model)) == sorted(TRANSFORMERS)
+
+
+@pytest.fixture
+def saved(classifier: TextClassifier, make_encoder, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    family = "ulmfit" if "ulmfit" in request.node.name else "bert"
+    save_classifier(
+        tmp_path / "model",
+        classifier=classifier.model,
+        family=family,
+        settings=classifier.settings,
+        kind="classification",
+        labels=["no", "yes"],
+        tokenizer=make_encoder(family) / "tokenizer",
+        facts={},
+    )
+    return tmp_path / "model"
+
+
+def test_predicted_files_and_served_models_are_quantised(classifier: TextClassifier, saved: Path) -> None:
+    expected = classifier.quantised().answer(ROWS)
+    version = Version("reviews", "3", "", "", {})
+    stored, loader = (Loader(Files(saved, None), version, lambda found, _: found, int8) for int8 in (False, True))
+    np.testing.assert_array_equal(loader().answer(ROWS), expected)
+    assert not np.array_equal(stored().answer(ROWS), expected)
+    assert loader.identity != stored.identity, "parts of one file must not be predicted in different ways"
+    np.testing.assert_array_equal(FixedModel(saved, int8=True).current.classifier.answer(ROWS), expected)
+
+
+@pytest.mark.parametrize("classifier", ["ulmfit"], indirect=True)
+def test_other_models_are_loaded_as_they_are(
+    classifier: TextClassifier, saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = load_model(saved, int8=True, what="reviews version 3").answer(ROWS)
+    assert capsys.readouterr().err == "reviews version 3: is not a Transformer; --int8 has no effect on it\n"
+    np.testing.assert_array_equal(found, classifier.answer(ROWS))
