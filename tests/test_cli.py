@@ -55,6 +55,20 @@ def test_every_handed_over_verb_has_its_program(verb: str) -> None:
     assert '__name__ == "__main__"' in source
 
 
+@pytest.mark.parametrize(
+    ("address", "program"),
+    [("", ["-m", "components.cli", "predict-file"]), ("http://127.0.0.1:4200/api", ["-m", "flows.predict"])],
+)
+def test_predict_is_a_flow_if_a_server_records_it(
+    address: str, program: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executed: list[list[str]] = []
+    monkeypatch.setattr(os, "execv", lambda path, arguments: executed.append(arguments))
+    monkeypatch.setenv("PREFECT_API_URL", address)
+    CliRunner().invoke(cli.app, ["predict", "new.csv", "out.csv", "--workers", "1"])
+    assert executed[0] == [sys.executable, *program, "new.csv", "out.csv", "--workers", "1"]
+
+
 def test_serve_needs_a_champion(tmp_path: Path) -> None:
     raw = yaml.safe_load((ROOT / "params.yaml").read_text())
     raw["registry"]["tracking"] = f"sqlite:///{tmp_path / 'empty.db'}"

@@ -64,8 +64,8 @@ class Cell:
         return mean_of([best_score(run.record) for run in self.runs])
 
     def _ways(self) -> dict[str, Any]:
-        """`ways`: each way to learn that was tried, with its mean score of selection over the seeds that tried it, and
-        how many seeds have tried and kept it; empty if there was only one way."""
+        """`ways`: each way to learn that was tried, with its mean score of selection over the seeds that tried it, the
+        mean share of its steps, and how many seeds have tried and kept it; empty if there was only one way."""
         records = [run.record for run in self.runs if "ways" in run.record]
         found = []
         for way in dict.fromkeys(attempt["way"] for record in records for attempt in record["ways"]):
@@ -76,6 +76,7 @@ class Cell:
                     "way": way,
                     "score": mean_of(scores) if scores else None,
                     "tried": len(scores),
+                    "share": mean_of([attempt["share"] for attempt in attempts]),
                     "kept": sum(record["way"] == way for record in records),
                     "seconds": mean_of([attempt["seconds"] for attempt in attempts]),
                 }

@@ -24,7 +24,8 @@ evaluation.json
                    confusion: [[...]] (sum over seeds; rows are true labels), calibration: [{low, high, rows, ...}],
                    training: {seconds, tokens_per_second, best_epoch, selection_<main>,
                    left_out (number of seeds whose encoder stays as it was, because training it did not help)},
-                   ways (with method auto): [{way, score (of selection), tried, kept (numbers of seeds), seconds}]}],
+                   ways (with method auto): [{way, score (of selection), tried, kept (numbers of seeds), share (of its
+                   steps), seconds}]}],
         training_curve: [{epoch, <main>}]}]; per_class, confusion and calibration are empty if the kind has none
     best: {budget: system}, by the mean of the primary metric
     comparisons: [{better, worse, budget, difference: {mean, low, high}, apart}] (`compare.comparisons`)

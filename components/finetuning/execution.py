@@ -16,7 +16,7 @@ from components.finetuning.frozen import compute_all
 from components.finetuning.memory import gpu_bytes
 from components.finetuning.packing import ON_FROZEN, unpack
 from components.finetuning.runs import GroupSpec, dev_scores, execute, finished, result
-from components.finetuning.ways import Attempt, affordable, has_few_rows, left_out, minutes
+from components.finetuning.ways import Attempt, Cost, cost_of, has_few_rows, left_of, notes, share_within, shortened
 from components.measurements import Curve
 from components.progress import Progress
 from components.settings.cluster import ClusterSettings
@@ -100,19 +100,24 @@ def train_all(
     count = len(next(iter(specs.values())))
     candidates: list[list[_Candidate]] = [[] for _ in range(count)]
     attempts: list[list[Attempt]] = [[] for _ in range(count)]
+    few = [run for run in range(count) if cheaper and "finetune" in specs and has_few_rows(specs["finetune"][run])]
+    ways = list(specs)
     for way, of_way in specs.items():
-        costs = [minutes(spec) if several else 0.0 for spec in of_way]
-        fit = [
-            run
-            for run, spec in enumerate(of_way)
-            if way == "distil" or affordable(attempts[run], costs[run], limit=spec.settings.auto.minutes)
-        ]
-        tried = [run for run in fit if not (cheaper and way == "finetune" and has_few_rows(of_way[run]))]
-        for line in left_out(of_way, costs, fit=fit, tried=tried):
+        costs = [cost_of(spec) if several else Cost(0.0) for spec in of_way]
+        without = few if way == "finetune" else []
+        later = ways[ways.index(way) + 1 :]
+        shares = [0.0 if run in without else 1.0 for run in range(count)]
+        for run in range(count):
+            if way != "distil" and run not in without:
+                further = len(later) - ("finetune" in later and run in few)
+                left = left_of(attempts[run], of_way[run].settings.auto.minutes, further=further)
+                shares[run] = share_within(costs[run], left)
+        for line in notes(of_way, costs, shares=shares, few=without):
             print(f"{title} {way}: {line}", flush=True)
+        tried = [run for run in range(count) if shares[run]]
         found = (
             _candidates(
-                [of_way[run] for run in tried],
+                [shortened(of_way[run], costs[run], shares[run]) for run in tried],
                 title=f"{title} {way}" if several else title,
                 names=names,
                 selection=selection,
@@ -125,7 +130,9 @@ def train_all(
         for run, cost in enumerate(costs):
             if run in done:
                 candidates[run].append(done[run])
-            attempts[run].append(done[run].attempt(way, cost) if run in done else Attempt(way, cost))
+                attempts[run].append(done[run].attempt(way, cost, shares[run]))
+            else:
+                attempts[run].append(Attempt(way, cost.minutes))
     chosen = list(map(_best, candidates))
     last = [final(one.spec, one.selections) if one.selections else one.spec for one in chosen]
     if selection == "budget":
@@ -162,10 +169,11 @@ class _Candidate:
         """Score of selection, mean over the members."""
         return sum(map(best_score, self.records)) / len(self.records)
 
-    def attempt(self, way: Way, cost: float) -> Attempt:
+    def attempt(self, way: Way, cost: Cost, share: float) -> Attempt:
         """The entry of the run's record. The members of a run are trained together."""
         seconds = max(record["seconds"] for record in self.records)
-        return Attempt(way, cost, self.score, self.records[0]["tokens"], seconds)
+        minutes = cost.fixed + share * cost.steps * cost.step
+        return Attempt(way, minutes, self.score, self.records[0]["tokens"], seconds, share)
 
 
 def _best(candidates: Sequence[_Candidate]) -> _Candidate:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from components.errors import ConfigError
@@ -17,6 +18,8 @@ from components.tasks.examples import read_facts, read_split
 
 #: Nominal speed in floating-point operations a minute: a cost in minutes must not depend on the machine or its load.
 OPERATIONS = 50e9 * 60
+#: Least share of a way's steps that is trained; a way for which `auto.minutes` leaves less is left out.
+LEAST_SHARE = 0.125
 
 
 def ways_of(settings: FinetuneSettings, task: Task) -> dict[Way, FinetuneSettings]:
@@ -61,9 +64,10 @@ class Attempt:
 
     Attributes:
         way: the way.
-        minutes: estimated cost (`minutes`).
+        minutes: estimated cost (`Cost`); of the whole way if it was left out.
         score: of selection, mean over the members; None if the way was left out (`auto.minutes`, `auto.finetune_rows`).
         tokens, seconds: of training, before the final run of the way that is kept.
+        share: of the steps of the settings; below 1 where `auto.minutes` has shortened the training.
     """
 
     way: Way
@@ -71,19 +75,41 @@ class Attempt:
     score: float | None = None
     tokens: int = 0
     seconds: float = 0.0
+    share: float = 1.0
 
     def as_dict(self) -> dict[str, Any]:
         """The entry of a run's record."""
-        return asdict(self) | {"minutes": round(self.minutes, 3)}
+        return asdict(self) | {"minutes": round(self.minutes, 3), "share": round(self.share, 3)}
 
 
-def minutes(spec: GroupSpec) -> float:
+@dataclass(frozen=True)
+class Cost:
     """Estimated cost of a run with its cross-validation, in minutes at `OPERATIONS`.
+
+    Attributes:
+        fixed: what does not depend on the number of steps: features of all rows, evaluations.
+        step: of a step of the final run, and of as many steps of the folds.
+        steps: of the final run.
+    """
+
+    fixed: float
+    step: float = 0.0
+    steps: int = 0
+
+    @property
+    def minutes(self) -> float:
+        """Of everything."""
+        return self.fixed + self.step * self.steps
+
+
+def cost_of(spec: GroupSpec) -> Cost:
+    """Estimated cost of a run.
 
     A forward pass takes 2 operations per parameter and piece, a training step 6 (Kaplan et al. 2020, section 2.1);
     parameters of the embeddings are not counted.
     """
-    total = 0.0
+    fixed = step = 0.0
+    steps = 0
     for member in spec.members:
         facts, whole = read_facts(member.examples), read_split(member.examples, "train")
         rows = whole.take(rows_of(member, whole).learned)
@@ -91,20 +117,60 @@ def minutes(spec: GroupSpec) -> float:
         pieces = sum(len(pieces) for row in encode(member, model, tokenizer, rows.fields) for pieces in row.pieces)
         layers = model.encoder.layer_groups()[1:]
         parameters = sum(parameter.numel() for group in layers for parameter in group)
+        # Of one operation per parameter and piece of all rows.
+        unit = parameters * pieces / OPERATIONS
+        fixed += 2 * unit
+        if spec.settings.method == "features":
+            continue
+        epoch = epoch_of(spec)
+        steps, evaluations = schedule_of(spec, epoch=epoch)
+        # Each unlabelled text is read by the teacher too.
+        free = spec.settings.unlabelled.ratio if spec.settings.unlabelled is not None else 0
+        operations: float = 6 + 8 * free * (spec.settings.method == "consistency")
+        if member.distillation is not None:
+            operations = 6 + 6 * member.distillation.settings.batch_size / spec.settings.step_rows
+        # The steps of all folds together are those of `folds - 1` final runs; each row is in one fold.
         folds = number_of_folds(member) if facts.selection == "budget" else 0
-        passes = 2.0
-        if spec.settings.method != "features":
-            # The steps of all folds together are those of `folds - 1` final runs; each row is in one fold.
-            epoch = epoch_of(spec)
-            steps, evaluations = schedule_of(spec, epoch=epoch)
-            # Each unlabelled text is read by the teacher too.
-            free = spec.settings.unlabelled.ratio if spec.settings.unlabelled is not None else 0
-            step: float = 6 + 8 * free * (spec.settings.method == "consistency")
-            if member.distillation is not None:
-                step = 6 + 6 * member.distillation.settings.batch_size / spec.settings.step_rows
-            passes += step * steps / epoch * max(1, folds) + 2 * evaluations
-        total += passes * parameters * pieces
-    return total / OPERATIONS
+        fixed += 2 * unit * evaluations
+        step += unit * operations / epoch * max(1, folds)
+    return Cost(fixed, step, steps)
+
+
+def share_within(cost: Cost, minutes: float) -> float:
+    """The share of a way's steps whose cost is within `minutes`; 0 if that is less than `LEAST_SHARE`."""
+    if cost.minutes <= minutes:
+        return 1.0
+    if not cost.steps or minutes <= cost.fixed:
+        return 0.0
+    share = math.floor((minutes - cost.fixed) / cost.step) / cost.steps
+    return share if share >= LEAST_SHARE else 0.0
+
+
+def shortened(spec: GroupSpec, cost: Cost, share: float) -> GroupSpec:
+    """A run with a share of its steps."""
+    if share == 1.0:
+        return spec
+    settings, epochs = spec.settings, share * cost.steps / epoch_of(spec)
+    if settings.method == "contrastive":
+        changed: dict[str, Any] = {"contrastive": settings.contrastive.model_copy(update={"epochs": epochs})}
+    else:
+        changed = {"epochs": epochs, "min_steps": 0}
+    short = settings.model_copy(update=changed)
+    return replace(spec, members=tuple(replace(member, settings=short) for member in spec.members))
+
+
+def left_of(attempts: Sequence[Attempt], limit: float | None, *, further: int) -> float:
+    """Minutes that a way may cost after these attempts; the first way may cost any.
+
+    Args:
+        attempts: so far.
+        limit: `auto.minutes`.
+        further: number of later ways that are trained; each is left an equal part.
+    """
+    if limit is None or not attempts:
+        return math.inf
+    spent = sum(attempt.minutes for attempt in attempts if attempt.score is not None)
+    return max(0.0, limit - spent) / (1 + further)
 
 
 def has_few_rows(spec: GroupSpec) -> bool:
@@ -118,38 +184,32 @@ def rows_in(spec: GroupSpec) -> int:
     return sum(len(rows_of(member, read_split(member.examples, "train")).learned) for member in spec.members)
 
 
-def affordable(attempts: Sequence[Attempt], cost: float, *, limit: float | None) -> bool:
-    """Whether a further way of this cost may be tried after these attempts; the first always is.
-
-    Args:
-        attempts: so far.
-        cost: in minutes.
-        limit: `auto.minutes`.
-    """
-    spent = sum(attempt.minutes for attempt in attempts if attempt.score is not None)
-    return not attempts or limit is None or spent + cost <= limit
-
-
-def left_out(
-    specs: Sequence[GroupSpec], costs: Sequence[float], *, fit: Sequence[int], tried: Sequence[int]
+def notes(
+    specs: Sequence[GroupSpec], costs: Sequence[Cost], *, shares: Sequence[float], few: Sequence[int]
 ) -> list[str]:
-    """In how many runs a way to learn is not tried, and why.
+    """In how many runs a way to learn is shortened or not tried, and why.
 
     Args:
         specs: the runs.
-        costs: of the runs in minutes.
-        fit: indices of the runs in which the cost is within the limit.
-        tried: those of them that have enough rows.
+        costs: of the runs.
+        shares: of their steps that are trained; 0: the way is left out.
+        few: indices of runs in which it is left out because they have too few rows.
     """
     lines = []
-    if costly := [run for run in range(len(specs)) if run not in fit]:
-        limit = specs[costly[0]].settings.auto.minutes
-        most = max(costs[run] for run in costly)
+    runs = [run for run in range(len(specs)) if run not in few]
+    count, auto = len(specs), specs[0].settings.auto
+
+    def costly(chosen: Sequence[int]) -> str:
+        most = max(costs[run].minutes for run in chosen)
+        return f"{most:.1f} minutes at a nominal speed, more than auto.minutes ({auto.minutes:g}) leaves"
+
+    if out := [run for run in runs if not shares[run]]:
+        lines.append(f"left out of {len(out)} of {count} run(s): it costs {costly(out)}")
+    if short := [run for run in runs if 0 < shares[run] < 1]:
+        least = min(shares[run] for run in short)
+        lines.append(f"{least:.0%} of its steps or more in {len(short)} of {count} run(s): all cost {costly(short)}")
+    if few:
         lines.append(
-            f"left out of {len(costly)} of {len(specs)} run(s): it costs {most:.1f} minutes at a nominal speed, more "
-            f"than auto.minutes ({limit:g}) leaves"
+            f"left out of {len(few)} of {count} run(s): fewer rows than auto.finetune_rows ({auto.finetune_rows})"
         )
-    if few := [run for run in fit if run not in tried]:
-        rows = specs[few[0]].settings.auto.finetune_rows
-        lines.append(f"left out of {len(few)} of {len(specs)} run(s): fewer rows than auto.finetune_rows ({rows})")
     return lines

@@ -23,7 +23,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.artifacts import partial_path, write_atomic
-from components.cluster import map_parallel
 from components.errors import DataError
 from components.formats.rows import Span, open_rows
 from components.formats.spans import spans
@@ -186,6 +185,8 @@ def _compute(
         for part in parts:
             predict_part(part, progress=advance)
     elif parts:
+        from components.cluster import map_parallel  # imports torch, which words models do not need
+
         for index, _ in map_parallel(predict_part, parts, settings=cluster, most=workers):
             advance(parts[index].span.rows)
 

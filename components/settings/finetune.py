@@ -55,9 +55,10 @@ class AutoSettings(Section):
     #: labels, differences between ways are mostly chance; contrastive fine-tuning of MiniLM was better than its frozen
     #: features and than fine-tuning on TREC and SST-2. null: always the best score.
     prefer: OwnWay | None = "contrastive"
-    #: Maximum cost of a label budget and seed in minutes, over all folds of all ways. A way is left out if its cost
-    #: would exceed what is left. Estimated from the number of pieces and parameters at 50 GFLOP/s, so that the choice
-    #: does not depend on the machine's load; null: no limit.
+    #: Maximum cost of a label budget and seed in minutes, over all folds of all ways. A way that costs more than is
+    #: left is trained with fewer steps, or left out if these are less than an eighth. Each later way is left an equal
+    #: part. Estimated from the number of pieces and parameters at 50 GFLOP/s, so that the choice does not depend on the
+    #: machine's load; null: no limit.
     minutes: Annotated[float, Field(gt=0)] | None = None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from components.errors import ConfigError
 from components.finetuning import execution
 from components.finetuning.runs import GroupSpec
 from components.finetuning.stage import FinetuneJob, finetune
-from components.finetuning.ways import Attempt, affordable, minutes, ways_of
+from components.finetuning.ways import LEAST_SHARE, Attempt, Cost, cost_of, left_of, share_within, ways_of
+from components.settings.contrastive import ContrastiveSettings
 from components.settings.finetune import AutoSettings, FinetuneSettings
 from components.task_models.classifier import load_classifier
 from components.task_models.kinds import TASKS
@@ -109,10 +111,60 @@ def test_with_few_rows_contrastive_training_is_tried_instead_of_fine_tuning(make
 
 
 def test_the_first_way_is_always_tried_and_costs_add_up() -> None:
-    assert affordable([], 10.0, limit=1.0)
+    assert left_of([], 1.0, further=2) == math.inf
     tried = [Attempt("features", 0.4, score=0.5), Attempt("contrastive", 9.0)]
-    assert affordable(tried, 0.6, limit=1.0) and not affordable(tried, 0.61, limit=1.0)
-    assert affordable(tried, 1e9, limit=None)
+    assert left_of(tried, 1.0, further=0) == pytest.approx(0.6), "a way that was left out has cost nothing"
+    assert left_of(tried, 1.0, further=1) == pytest.approx(0.3)
+    assert left_of(tried, 0.1, further=0) == 0
+    assert left_of(tried, None, further=0) == math.inf
+
+
+def test_the_share_of_the_steps_within_a_limit() -> None:
+    cost = Cost(fixed=1.0, step=0.1, steps=40)
+    assert cost.minutes == pytest.approx(5)
+    assert share_within(cost, 5.01) == 1
+    assert share_within(cost, 3.05) == 20 / 40
+    assert share_within(cost, 1.501) == 5 / 40 == LEAST_SHARE
+    assert share_within(cost, 1.49) == share_within(cost, 0.5) == 0
+    assert share_within(Cost(fixed=1.0), 1.0) == 1 and share_within(Cost(fixed=1.0), 0.9) == 0
+
+
+@pytest.mark.parametrize("way", ["contrastive", "finetune"])
+def test_a_way_that_costs_more_than_is_left_is_shortened(way, make_job, in_process, monkeypatch, capsys) -> None:
+    costs: dict[str, Cost] = {}
+
+    def noted(spec: GroupSpec) -> Cost:
+        costs[spec.settings.method] = cost_of(spec)
+        return costs[spec.settings.method]
+
+    monkeypatch.setattr(execution, "cost_of", noted)
+    job = {"source": BUDGET, "method": "auto", "epochs": 8, "contrastive": ContrastiveSettings(rows=4, epochs=8)}
+    whole = AutoSettings(ways=["features", way], finetune_rows=0, prefer=way)
+    (full,) = json.loads((finetune(make_job("bert", "classification", auto=whole, **job)) / "runs.json").read_text())
+    half = costs["features"].minutes + costs[way].fixed + costs[way].step * (costs[way].steps // 2 + 0.5)
+    limited = whole.model_copy(update={"minutes": half})
+    output = finetune(make_job("bert", "classification", auto=limited, **job))
+    (record,) = json.loads((output / "runs.json").read_text())
+    share = (costs[way].steps // 2) / costs[way].steps
+    assert [found["share"] for found in record["ways"]] == [1, round(share, 3)]
+    assert [found["share"] for found in full["ways"]] == [1, 1]
+    assert 0.35 * full["ways"][1]["tokens"] < record["ways"][1]["tokens"] < 0.65 * full["ways"][1]["tokens"]
+    assert sum(found["minutes"] for found in record["ways"]) <= half + 1e-3
+    assert f"{way}: {share:.0%} of its steps or more in 1 of 1 run(s): all cost " in capsys.readouterr().out
+
+
+def test_ways_that_are_still_to_come_are_left_an_equal_part(make_job, in_process, monkeypatch) -> None:
+    monkeypatch.setattr(
+        execution, "cost_of", lambda spec: Cost(1.0) if spec.settings.method == "features" else Cost(0.0, 0.1, 40)
+    )
+    auto = AutoSettings(minutes=5.0, finetune_rows=0)
+    output = finetune(make_job("bert", "classification", source=BUDGET, method="auto", auto=auto))
+    (record,) = json.loads((output / "runs.json").read_text())
+    assert {found["way"]: found["share"] for found in record["ways"]} == {
+        "features": 1,
+        "contrastive": 0.5,
+        "finetune": 0.5,
+    }
 
 
 @pytest.mark.parametrize("kind", sorted(TASKS))
@@ -129,11 +181,11 @@ def test_ways_that_do_not_suit_the_kind_are_left_out(kind: str, settings: Finetu
 def test_the_cost_of_a_way(make_job, in_process, monkeypatch) -> None:
     found: dict[str, float] = {}
 
-    def noted(spec: GroupSpec) -> float:
-        found[spec.settings.method] = minutes(spec)
-        return found[spec.settings.method]
+    def noted(spec: GroupSpec) -> Cost:
+        found[spec.settings.method] = cost_of(spec).minutes
+        return cost_of(spec)
 
-    monkeypatch.setattr(execution, "minutes", noted)
+    monkeypatch.setattr(execution, "cost_of", noted)
     auto = AutoSettings(ways=["features", "finetune"], finetune_rows=0)
     finetune(make_job("bert", "classification", source=BUDGET, method="auto", auto=auto, epochs=4, evaluations=3))
     # A forward pass costs 2 operations; 4 epochs of 2 folds and the final run cost 6 * 4 * 2, evaluations 2 * 3.
