@@ -196,18 +196,20 @@ def notes(
         few: indices of runs in which it is left out because they have too few rows.
     """
     lines = []
-    runs = [run for run in range(len(specs)) if run not in few]
     count, auto = len(specs), specs[0].settings.auto
-
-    def costly(chosen: Sequence[int]) -> str:
-        most = max(costs[run].minutes for run in chosen)
-        return f"{most:.1f} minutes at a nominal speed, more than auto.minutes ({auto.minutes:g}) leaves"
-
+    runs = [run for run in range(count) if run not in few]
+    leaves = f"more than auto.minutes ({auto.minutes}) leaves"
     if out := [run for run in runs if not shares[run]]:
-        lines.append(f"left out of {len(out)} of {count} run(s): it costs {costly(out)}")
+        most = max(costs[run].minutes for run in out)
+        lines.append(
+            f"left out of {len(out)} of {count} run(s): it costs {most:.1f} minutes at a nominal speed, {leaves}"
+        )
     if short := [run for run in runs if 0 < shares[run] < 1]:
-        least = min(shares[run] for run in short)
-        lines.append(f"{least:.0%} of its steps or more in {len(short)} of {count} run(s): all cost {costly(short)}")
+        least, most = min(shares[run] for run in short), max(costs[run].minutes for run in short)
+        lines.append(
+            f"{least:.0%} of its steps or more in {len(short)} of {count} run(s): all cost {most:.1f} minutes at a "
+            f"nominal speed, {leaves}"
+        )
     if few:
         lines.append(
             f"left out of {len(few)} of {count} run(s): fewer rows than auto.finetune_rows ({auto.finetune_rows})"
