@@ -26,7 +26,7 @@ class ContrastiveSettings(Section):
     #: Passes over the training rows.
     epochs: Annotated[float, Field(gt=0)] = 32
     #: Maximum number of pairs in all steps together; with more, training ends before `epochs`.
-    pairs: Positive = 50_000
+    pairs: Positive = 12_500
     #: Peak learning rate.
     rate: Annotated[float, Field(gt=0)] = 1e-4
     #: Whether the name of each label is a further text of its class (Yehudai and Bandel 2024, FastFit), for kinds that
