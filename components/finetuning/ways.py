@@ -129,10 +129,12 @@ def cost_of(spec: GroupSpec) -> Cost:
         operations: float = 6 + 8 * free * (spec.settings.method == "consistency")
         if member.distillation is not None:
             operations = 6 + 6 * member.distillation.settings.batch_size / spec.settings.step_rows
-        # The steps of all folds together are those of `folds - 1` final runs; each row is in one fold.
         folds = number_of_folds(member) if facts.selection == "budget" else 0
+        # Each row is in one fold: all folds together have the steps of `folds - 1` final runs, unless the number of
+        # steps does not depend on that of rows (`min_steps`, `contrastive.pairs`).
+        constant = schedule_of(spec, epoch=2 * epoch)[0] == steps
         fixed += 2 * unit * evaluations
-        step += unit * operations / epoch * max(1, folds)
+        step += unit * operations / epoch * (1 + folds if constant else max(1, folds))
     return Cost(fixed, step, steps)
 
 

@@ -187,6 +187,10 @@ def test_the_cost_of_a_way(make_job, in_process, monkeypatch) -> None:
 
     monkeypatch.setattr(execution, "cost_of", noted)
     auto = AutoSettings(ways=["features", "finetune"], finetune_rows=0)
-    finetune(make_job("bert", "classification", source=BUDGET, method="auto", auto=auto, epochs=4, evaluations=3))
+    job = {"source": BUDGET, "method": "auto", "auto": auto, "evaluations": 3}
+    finetune(make_job("bert", "classification", epochs=4, **job))
     # A forward pass costs 2 operations; 4 epochs of 2 folds and the final run cost 6 * 4 * 2, evaluations 2 * 3.
     assert found["finetune"] / found["features"] == pytest.approx((2 + 6 * 4 * 2 + 2 * 3) / 2)
+    finetune(make_job("bert", "classification", epochs=1, min_steps=12, **job))
+    # An epoch has 3 steps. Each fold and the final run have 12.
+    assert found["finetune"] / found["features"] == pytest.approx((2 + 6 * 12 / 3 * 3 + 2 * 3) / 2)
