@@ -52,7 +52,7 @@ def predict_file(
     int8: Int8 = False,
     params: ParamsFile = PARAMS,
 ) -> None:
-    """Predict every row of a file with the champion; `predict` does it as a Prefect flow.
+    """Predict every row of a file with the champion; `predict` is the same, as a Prefect flow if a server is named.
 
     The input has the columns of the labelled data, or `text`; --column names others. OUTPUT without a suffix is a
     folder of parts. Bad rows are written to OUTPUT.rejected.jsonl with the reason. After a kill the same command

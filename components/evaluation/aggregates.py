@@ -70,13 +70,13 @@ class Cell:
         found = []
         for way in dict.fromkeys(attempt["way"] for record in records for attempt in record["ways"]):
             attempts = [attempt for record in records for attempt in record["ways"] if attempt["way"] == way]
-            scores = [attempt["score"] for attempt in attempts if attempt["score"] is not None]
+            tried = [attempt for attempt in attempts if attempt["score"] is not None]
             found.append(
                 {
                     "way": way,
-                    "score": mean_of(scores) if scores else None,
-                    "tried": len(scores),
-                    "share": mean_of([attempt["share"] for attempt in attempts]),
+                    "score": mean_of([attempt["score"] for attempt in tried]) if tried else None,
+                    "tried": len(tried),
+                    "share": mean_of([attempt["share"] for attempt in tried]) if tried else 0.0,
                     "kept": sum(record["way"] == way for record in records),
                     "seconds": mean_of([attempt["seconds"] for attempt in attempts]),
                 }

@@ -159,7 +159,7 @@ def _ways(evaluation: dict[str, Any]) -> list[Sequence[str]]:
         [
             system["system"],
             budget_name(cell["budget"]),
-            found["way"] + (f" ({found['share']:.0%} of the steps)" if found["share"] < 1 else ""),
+            found["way"] + (f" ({found['share']:.0%} of the steps)" if 0 < found["share"] < 1 else ""),
             "left out" if found["score"] is None else f"{found['score']:.3f}",
             str(found["tried"]),
             str(found["kept"]),
