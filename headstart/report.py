@@ -32,6 +32,7 @@ class Tried:
         score: cross-validated; None: left out, because it would take too long for this number of labels.
         low, high: confidence interval of the score over the rows; None where the rows were not kept.
         seconds: of the cross-validation and of training.
+        share: of the steps of training; below 1 where the limit of minutes has shortened it.
     """
 
     system: str
@@ -40,6 +41,7 @@ class Tried:
     low: float | None = None
     high: float | None = None
     seconds: float = 0.0
+    share: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,11 @@ class Report:
             f"{self.folds}-fold cross-validation within {self.labels} labels",
             self.table.to_string(index=False, float_format=lambda value: f"{value:.3f}", na_rep=""),
         ]
+        lines += [
+            f"{one.system} {one.way}: {one.share:.0%} of the steps; a higher limit of minutes allows all"
+            for one in self.tried
+            if one.share < 1
+        ]
         return "\n".join([*lines, *self.notes])
 
     def _repr_html_(self) -> str:
@@ -133,11 +140,12 @@ def tried_of(
         score = best_score(record)
         bounds = interval(np.array([score]), scoring.scores(sums)[scoring.main], confidence=CONFIDENCE)
         bounds = bounds.within(*scoring.ranges[scoring.main])
-        ways = record.get("ways", [])
-        found.append(Tried(record["system"], record.get("way", ""), score, bounds.low, bounds.high, record["seconds"]))
+        kept, ways = record.get("way", ""), record.get("ways", [])
+        share = next((way["share"] for way in ways if way["way"] == kept), 1.0)
+        found.append(Tried(record["system"], kept, score, bounds.low, bounds.high, record["seconds"], share))
         found += [
-            Tried(record["system"], way["way"], way["score"], seconds=way["seconds"])
+            Tried(record["system"], way["way"], way["score"], seconds=way["seconds"], share=way["share"])
             for way in ways
-            if way["way"] != record.get("way")
+            if way["way"] != kept
         ]
     return found

@@ -23,6 +23,7 @@ from components.onboarding.columns import guess
 from components.onboarding.files import read_rows
 from headstart import Model, fit, load
 from headstart.recipes import finetuning_of
+from headstart.report import Report, Tried
 from headstart.tables import InputError
 from headstart.tasks import language_of, read_task
 from tests.example_task import ROWS, rows
@@ -143,6 +144,18 @@ def test_start_with_an_encoder(
     # A repeated call continues an interrupted one, and ends with the same model.
     again = fit(frame, start=make_encoder("bert"), minutes=1, folds=2, folder=tmp_path / "work", verbose=False)
     pd.testing.assert_frame_equal(again.predict(later), model.predict(later), check_exact=True)
+
+
+def test_the_report_names_shortened_training() -> None:
+    tried = [
+        Tried("bert", "contrastive", 0.8, 0.7, 0.9, share=0.4),
+        Tried("bert", "features", 0.7),
+        Tried("bert", "finetune"),
+    ]
+    report = Report("classification", "macro_f1", 20, 5, "bert", "contrastive", tried)
+    notes = [line for line in str(report).splitlines() if "steps" in line]
+    assert notes == ["bert contrastive: 40% of the steps; a higher limit of minutes allows all"]
+    assert Report.of(report.as_dict()) == report
 
 
 @pytest.mark.parametrize("kind", ["classification", "multilabel", "regression", "pair"])
