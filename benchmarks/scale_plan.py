@@ -24,8 +24,8 @@ def plan(sizes_measured: Sequence[tuple[float, Mapping[str, float]]]) -> dict[st
     """Rows of the plan.
 
     Args:
-        sizes_measured: at least two sizes in gigabytes, ascending, each with the numbers of `benchmarks/scale.py`, which
-            are per gigabyte of raw text but for the memory in MB.
+        sizes_measured: at least two sizes in gigabytes, ascending, each with the numbers of `benchmarks/scale.py`,
+            which are per gigabyte of raw text except the memory in MB.
     """
     (before, smaller), (largest, measured) = sizes_measured[-2:]
     hours = {step: GIGABYTES * measured[f"{step}_seconds"] / 3600 for step in ("ingest", "tokenize", "epoch")}
