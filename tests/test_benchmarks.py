@@ -66,7 +66,7 @@ def test_padding_compares_both_kernels(kernels: list[str], monkeypatch: pytest.M
     assert kernels == ["by_steps", "by_steps", "by_library", "by_library"] * 2
 
 
-@pytest.mark.parametrize("name", ["contrastive_speed", "few_labels", "leakage", "scale", "sparse_rows"])
+@pytest.mark.parametrize("name", ["contrastive_speed", "few_labels", "int8_loss", "leakage", "scale", "sparse_rows"])
 def test_benchmarks_that_share_code_start_from_the_command_line(name: str, tmp_path: Path) -> None:
     benchmarks = Path(__file__).parents[1] / "benchmarks"
     # `components` is installed, `benchmarks` is not; the working directory is not on the path of a script.
