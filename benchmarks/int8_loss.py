@@ -31,6 +31,7 @@ from benchmarks.comparison.sets import SETS, prepare  # noqa: E402
 from components.inference.loading import load_model  # noqa: E402
 from components.reporting.recording import add_record_option, record  # noqa: E402
 from components.reporting.results import Column  # noqa: E402
+from components.settings.finetune import FIRST_MINUTES  # noqa: E402
 from components.task_models.classifier import TextClassifier  # noqa: E402
 from components.tasks.data import Fields  # noqa: E402
 from headstart import fit  # noqa: E402
@@ -47,7 +48,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--encoder", type=Path, required=True)
     parser.add_argument("--sets", nargs="+", choices=TASKS, default=list(TASKS))
-    parser.add_argument("--minutes", type=float, default=5.0, help="limit of training")
+    parser.add_argument("--minutes", type=float, default=FIRST_MINUTES, help="limit of training")
     add_record_option(parser)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -88,11 +89,10 @@ def measure(name: str, budget: int, arguments: argparse.Namespace, *, folder: Pa
     seconds: dict[str, list[float]] = {}
     for classifier in both.values():
         classifier.prepare()
-    for side, classifier in both.items():
-        predicted[side], _ = _predict(classifier, texts, prepared.names)
     for turn in range(TURNS):
         for side, classifier in list(both.items())[:: 1 if turn % 2 else -1]:
-            seconds.setdefault(side, []).append(_predict(classifier, texts, prepared.names)[1])
+            predicted[side], spent = _predict(classifier, texts, prepared.names)
+            seconds.setdefault(side, []).append(spent)
     found = {side: score(labels, prepared.truth, prepared.names)["macro_f1"] for side, labels in predicted.items()}
     medians = {side: statistics.median(times) for side, times in seconds.items()}
     return found | {

@@ -98,7 +98,7 @@ class Report:
             self.table.to_string(index=False, float_format=lambda value: f"{value:.3f}", na_rep=""),
         ]
         lines += [
-            f"{one.system} {one.way}: {one.share:.0%} of the steps; a higher limit of minutes allows all"
+            f"{one.system} {one.way}: trained for {one.share:.0%} of its steps; raise `minutes` to train for all"
             for one in self.tried
             if one.share < 1
         ]

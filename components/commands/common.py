@@ -35,7 +35,7 @@ Columns = Annotated[list[str], typer.Option(help="Column of a task input, such a
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace SOURCE if OUTPUT is the same file.")]
 Strict = Annotated[bool, typer.Option("--strict", help="End at the first bad row.")]
 Workers = Annotated[int, typer.Option(help="Number of processes; by default one per core.")]
-Int8 = Annotated[bool, typer.Option("--int8", help="Compute a Transformer's matrices with 8-bit integers.")]
+Int8 = Annotated[bool, typer.Option("--int8", help="Quantise the matrices of a Transformer to 8-bit integers.")]
 Form = Annotated[str, typer.Option("--format", help="Write for label-studio, doccano, prodigy, spacy or datasets.")]
 
 

@@ -39,7 +39,7 @@ def _hand_over(verb: str, help_text: str) -> None:
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     )
     def run(context: typer.Context) -> None:
-        # Without a server that records the run, a flow of one step would only take the time of starting one.
+        # Without a Prefect server nothing records the run, and the start of a temporary one takes seconds.
         if verb == "predict" and not os.environ.get("PREFECT_API_URL") and "--help" not in context.args:
             os.execv(sys.executable, [sys.executable, "-m", "components.cli", "predict-file", *context.args])
         run_flow(verb, context.args)

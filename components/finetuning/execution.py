@@ -101,17 +101,15 @@ def train_all(
     candidates: list[list[_Candidate]] = [[] for _ in range(count)]
     attempts: list[list[Attempt]] = [[] for _ in range(count)]
     few = [run for run in range(count) if cheaper and "finetune" in specs and has_few_rows(specs["finetune"][run])]
-    ways = list(specs)
+    # Each run's ways in order, without those that its number of rows rules out.
+    suited = [[way for way in specs if way != "finetune" or run not in few] for run in range(count)]
     for way, of_way in specs.items():
         costs = [cost_of(spec) if several else Cost(0.0) for spec in of_way]
-        without = few if way == "finetune" else []
-        later = ways[ways.index(way) + 1 :]
-        shares = [0.0 if run in without else 1.0 for run in range(count)]
-        for run in range(count):
-            if way != "distil" and run not in without:
-                further = len(later) - ("finetune" in later and run in few)
-                left = left_of(attempts[run], of_way[run].settings.auto.minutes, further=further)
-                shares[run] = share_within(costs[run], left)
+        without = [run for run in range(count) if way not in suited[run]]
+        shares = [
+            0.0 if run in without else _share(spec, costs[run], attempts[run], ways=suited[run])
+            for run, spec in enumerate(of_way)
+        ]
         for line in notes(of_way, costs, shares=shares, few=without):
             print(f"{title} {way}: {line}", flush=True)
         tried = [run for run in range(count) if shares[run]]
@@ -146,6 +144,15 @@ def train_all(
         )
         for run, (spec, one) in enumerate(zip(last, chosen, strict=True))
     ]
+
+
+def _share(spec: GroupSpec, cost: Cost, attempts: Sequence[Attempt], *, ways: Sequence[Way]) -> float:
+    """The share of its steps that a run is trained for, after attempts with earlier ones of its `ways`."""
+    settings = spec.settings
+    if settings.method == "distil":
+        return 1.0
+    further = len(ways) - 1 - ways.index(settings.method)
+    return share_within(cost, left_of(attempts, settings.auto.minutes, further=further))
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ class Cost:
 
     Attributes:
         fixed: what does not depend on the number of steps: features of all rows, evaluations.
-        step: of a step of the final run, and of as many steps of the folds.
+        step: of one step of the final run and the corresponding steps in the folds' runs.
         steps: of the final run.
     """
 
@@ -162,12 +162,12 @@ def shortened(spec: GroupSpec, cost: Cost, share: float) -> GroupSpec:
 
 
 def left_of(attempts: Sequence[Attempt], limit: float | None, *, further: int) -> float:
-    """Minutes that a way may cost after these attempts; the first way may cost any.
+    """Minutes that remain for the next way to learn. The first way has no limit.
 
     Args:
         attempts: so far.
         limit: `auto.minutes`.
-        further: number of later ways that are trained; each is left an equal part.
+        further: number of ways after the next one; the remaining time is divided equally among all of them.
     """
     if limit is None or not attempts:
         return math.inf
@@ -189,7 +189,7 @@ def rows_in(spec: GroupSpec) -> int:
 def notes(
     specs: Sequence[GroupSpec], costs: Sequence[Cost], *, shares: Sequence[float], few: Sequence[int]
 ) -> list[str]:
-    """In how many runs a way to learn is shortened or not tried, and why.
+    """Messages about the runs in which a way to learn is shortened or not tried, and the reason.
 
     Args:
         specs: the runs.
@@ -209,8 +209,8 @@ def notes(
     if short := [run for run in runs if 0 < shares[run] < 1]:
         least, most = min(shares[run] for run in short), max(costs[run].minutes for run in short)
         lines.append(
-            f"{least:.0%} of its steps or more in {len(short)} of {count} run(s): all cost {most:.1f} minutes at a "
-            f"nominal speed, {leaves}"
+            f"shortened in {len(short)} of {count} run(s), to {least:.0%} of its steps or more: the whole way costs "
+            f"{most:.1f} minutes at a nominal speed, {leaves}"
         )
     if few:
         lines.append(

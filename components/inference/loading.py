@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from components.errors import ConfigError
 from components.inference.prediction import Classifier
 
 
@@ -29,14 +28,14 @@ def load_model(directory: Path, *, int8: bool = False, what: str = "") -> Classi
             say_not_quantised(what or str(directory), "is a words model")
         return load_words(directory)
     from components.task_models.classifier import load_classifier  # imports torch
+    from components.task_models.inference_weights import why_not_quantised
     from components.training.devices import first_device
 
     classifier = load_classifier(directory)
     if int8:
-        try:
+        if not (reason := why_not_quantised(classifier.model.encoder)):
             return classifier.quantised()
-        except ConfigError:
-            say_not_quantised(what or str(directory), "is not a Transformer")
+        say_not_quantised(what or str(directory), reason)
     return classifier.on(first_device())
 
 

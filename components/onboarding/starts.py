@@ -99,8 +99,8 @@ def choose(found: Sequence[Measured]) -> Measured:
 def own_speed() -> float:
     """Tokens per second at which the default own language model is trained, from its matrix products.
 
-    A token costs 6 operations per parameter in training; the speed of products of its size is measured, in processor
-    time: a machine that is busy now is not slow for good.
+    A token costs 6 operations per parameter in training. The speed of products of this size is measured in processor
+    time, so that other processes do not affect it.
     """
     parameters = 6_000_000
     first, second = torch.ones(512, 640), torch.ones(640, 2560)

@@ -56,9 +56,9 @@ class AutoSettings(Section):
     #: features and than fine-tuning on TREC and SST-2. null: always the best score.
     prefer: OwnWay | None = "contrastive"
     #: Maximum cost of a label budget and seed in minutes, over all folds of all ways. A way that costs more than is
-    #: left is trained with fewer steps, or left out if these are less than an eighth. Each later way is left an equal
-    #: part. Estimated from the number of pieces and parameters at 50 GFLOP/s, so that the choice does not depend on the
-    #: machine's load; null: no limit.
+    #: left is trained with fewer steps, or left out if these are less than an eighth. What is left is divided equally
+    #: among the ways still to be tried. Estimated from the number of pieces and parameters at 50 GFLOP/s, so that the
+    #: choice does not depend on the machine's load; null: no limit.
     minutes: Annotated[float, Field(gt=0)] | None = None
 
 

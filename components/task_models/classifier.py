@@ -29,7 +29,7 @@ from components.models.encoder import load_encoder, load_weights, save_encoder, 
 from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Encoded, Task, most_pieces
 from components.task_models.fixed_batches import FixedBatches
-from components.task_models.inference_weights import can_quantise
+from components.task_models.inference_weights import why_not_quantised
 from components.task_models.inputs import plain_pieces
 from components.task_models.kinds import find_task
 from components.task_models.model import TaskModel
@@ -87,10 +87,10 @@ class TextClassifier:
         """This classifier with the encoder's matrices in 8-bit integers; it predicts on a processor.
 
         Raises:
-            ConfigError: the encoder is not a Transformer.
+            ConfigError: the encoder is not a Transformer, or torch has no oneDNN.
         """
-        if not can_quantise(self.model.encoder):
-            raise ConfigError("only Transformers are quantised")
+        if reason := why_not_quantised(self.model.encoder):
+            raise ConfigError(f"the model {reason}")
         return replace(self, int8=True)
 
     def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> list[Answer]:

@@ -52,8 +52,8 @@ class Int8Linear(nn.Module):
     """Linear layer for inference on a processor: y = x W^T + b with products of 8-bit integers.
 
     Each output channel of W has a scale, and each row of x has one that is computed from this row, so that an output
-    does not depend on the other rows of a batch. Sums of products are exact (Dettmers et al. 2022, LLM.int8(), section
-    2.1, without its outlier columns).
+    does not depend on the other rows of a batch. Sums of products are exact. This is the vector-wise quantisation of
+    Dettmers et al. 2022 (LLM.int8(), section 3.1) without outlier columns in higher precision.
 
     Args:
         weight: (O, I) in float32.
@@ -95,9 +95,13 @@ class Int8Linear(nn.Module):
             return outputs.to(x.dtype).view(*x.shape[:-1], self.outputs)
 
 
-def can_quantise(encoder: LanguageModel) -> bool:
-    """Whether `converted` has layers to quantise: Transformers have, recurrent models and word vectors do not."""
-    return encoder.attention != "none"
+def why_not_quantised(encoder: LanguageModel) -> str:
+    """Why `converted` cannot quantise an encoder, as the end of a sentence about it; empty if it can."""
+    if encoder.attention == "none":
+        return "is not a Transformer"
+    if not torch.backends.mkldnn.is_available():
+        return "cannot be quantised, because this build of torch has no oneDNN"
+    return ""
 
 
 def converted(model: TaskModel, *, bf16: bool = False, int8: bool = False) -> TaskModel:

@@ -154,7 +154,7 @@ def test_the_report_names_shortened_training() -> None:
     ]
     report = Report("classification", "macro_f1", 20, 5, "bert", "contrastive", tried)
     notes = [line for line in str(report).splitlines() if "steps" in line]
-    assert notes == ["bert contrastive: 40% of the steps; a higher limit of minutes allows all"]
+    assert notes == ["bert contrastive: trained for 40% of its steps; raise `minutes` to train for all"]
     assert Report.of(report.as_dict()) == report
 
 

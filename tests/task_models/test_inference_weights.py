@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from components.errors import ConfigError
 from components.inference.loading import load_model
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
@@ -21,7 +22,7 @@ from components.serving.models import FixedModel
 from components.settings.finetune import FinetuneSettings
 from components.task_models import fixed_batches as module
 from components.task_models.classifier import TextClassifier, save_classifier
-from components.task_models.inference_weights import CastLinear, Int8Linear, can_quantise, converted
+from components.task_models.inference_weights import CastLinear, Int8Linear, converted, why_not_quantised
 from components.task_models.kinds import find_task
 from components.task_models.model import TaskModel, answers
 from components.tracking import Version
@@ -145,7 +146,19 @@ def test_quantised_transformers(classifier: TextClassifier, precision: str) -> N
 
 def test_only_transformers_are_quantised(make_encoder) -> None:
     encoders = {name: load_encoder(make_encoder(name)).model for name in FAMILIES}
-    assert sorted(name for name, model in encoders.items() if can_quantise(model)) == sorted(TRANSFORMERS)
+    reasons = {name: why_not_quantised(model) for name, model in encoders.items()}
+    assert sorted(name for name, reason in reasons.items() if not reason) == sorted(TRANSFORMERS)
+    assert set(reasons.values()) == {"", "is not a Transformer"}
+
+
+def test_without_onednn_models_are_loaded_as_they_are(
+    classifier: TextClassifier, saved: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match="the model cannot be quantised, because this build of torch has no oneDNN"):
+        classifier.quantised()
+    assert not load_model(saved, int8=True, what="reviews version 3").int8
+    assert "because this build of torch has no oneDNN; --int8 has no effect on it" in capsys.readouterr().err
 
 
 @pytest.fixture
