@@ -48,8 +48,8 @@ def worth(
 def headline(
     cells: Mapping[tuple[str, int], Cell], found: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]
 ) -> str:
-    """One sentence: what transfer was worth at the smallest budget, for the system that is best on dev. Empty if no
-    family has both a transferred system and one trained from scratch."""
+    """One sentence: what transfer was worth at the smallest budget, for the system that is best in selection. Empty
+    if no family has both a transferred system and one trained from scratch."""
     entries = [
         (family, start, entry) for family, starts in found.items() for start, of in starts.items() for entry in of
     ]
@@ -61,13 +61,13 @@ def headline(
         key=lambda found: cells[f"{found[0]}-{found[1]}", found[2]["budget"]].selection,
     )
     scoring = next(iter(cells.values())).scoring
-    needed, ratio = entry["needed"], entry["ratio"]
+    needed, ratio, label_unit = entry["needed"], entry["ratio"], unit(scoring)
     reached = (
-        f"With {rounded(entry['labels'])} {unit(scoring)}, {family} ({start}) reaches {title(scoring.main)} "
-        f"{entry['score']:.3f}; from scratch that takes"
+        f"With {rounded(entry['labels'])} {label_unit}, {family} ({start}) reaches {title(scoring.main)} "
+        f"{entry['score']:.3f}; training from scratch needs"
     )
     if needed["labels"] is None:
-        beyond = f"{reached} more than {rounded(entry['most'])}"
+        beyond = f"{reached} more than {rounded(entry['most'])} {label_unit}"
         if entry["most"] == entry["labels"]:
             return f"{beyond}; an estimate needs larger budgets."
         return f"{beyond}: transfer was worth over {rounded(entry['most'] / entry['labels'])} times the labels."
@@ -77,8 +77,8 @@ def headline(
     fewer, most = (" or fewer", "no more than ") if first.main.mean >= entry["score"] else ("", "")
     high = f"more than {rounded(entry['most'])}" if needed["high"] is None else rounded(needed["high"])
     return (
-        f"{reached} {rounded(needed['labels'])}{fewer} [{rounded(needed['low'])}, {high}]: transfer was worth {most}"
-        f"{rounded(ratio['mean'])} times the labels."
+        f"{reached} {rounded(needed['labels'])}{fewer} {label_unit} [{rounded(needed['low'])}, {high}]: transfer was "
+        f"worth {most}{rounded(ratio['mean'])} times the labels."
     )
 
 

@@ -93,8 +93,8 @@ def test_what_transfer_was_worth(run: Any) -> None:
     assert some["ratio"]["mean"] == pytest.approx(2, rel=0.01)
     labels, low, high = (f"{few['needed'][bound]:.3g}" for bound in ("labels", "low", "high"))
     assert content["headline"] == (
-        f"With 4 labels a class, ulmfit (adapted) reaches macro F1 0.750; from scratch that takes {labels} [{low}, "
-        f"{high}]: transfer was worth {few['ratio']['mean']:.3g} times the labels."
+        f"With 4 labels a class, ulmfit (adapted) reaches macro F1 0.750; training from scratch needs {labels} labels "
+        f"a class [{low}, {high}]: transfer was worth {few['ratio']['mean']:.3g} times the labels."
     )
 
 
@@ -107,7 +107,9 @@ def test_scores_that_scratch_does_not_reach(run: Any) -> None:
     )
     few = content["worth"]["ulmfit"]["adapted"][0]
     assert few["needed"] == {"labels": None, "low": None, "high": None}
-    assert content["headline"].endswith("takes more than 64: transfer was worth over 16 times the labels.")
+    assert content["headline"].endswith(
+        "needs more than 64 labels a class: transfer was worth over 16 times the labels."
+    )
 
 
 @pytest.mark.filterwarnings("error")
@@ -119,13 +121,13 @@ def test_a_single_number_of_labels_has_no_label_curve(run: Any, labels: dict[int
     }
     content = run(systems, labels=labels)
     assert set(content["benefits"]["ulmfit"]["adapted"]) == {"training"}
-    assert content["headline"].endswith("takes more than 4; an estimate needs larger budgets.")
+    assert content["headline"].endswith("needs more than 4 labels a class; an estimate needs larger budgets.")
 
 
 def test_the_headline_is_about_the_best_system_on_dev(run: Any) -> None:
     content = run(three(pretrained=0.55, adapted=0.75), dev={"ulmfit-pretrained": 0.6})
     assert content["headline"].startswith(
-        "With 4 labels a class, ulmfit (pretrained) reaches macro F1 0.550; from scratch"
+        "With 4 labels a class, ulmfit (pretrained) reaches macro F1 0.550; training from scratch"
     )
     # The curve of scratch starts above the score.
     assert "takes 4 or fewer [4, " in content["headline"]
