@@ -130,7 +130,7 @@ def test_the_headline_is_about_the_best_system_on_dev(run: Any) -> None:
         "With 4 labels a class, ulmfit (pretrained) reaches macro F1 0.550; training from scratch"
     )
     # The curve of scratch starts above the score.
-    assert "takes 4 or fewer [4, " in content["headline"]
+    assert "needs 4 or fewer labels a class [4, " in content["headline"]
     assert content["headline"].endswith("transfer was worth no more than 1 times the labels.")
     # `best` is decided on test.
     assert content["best"]["4"] == "ulmfit-adapted"
