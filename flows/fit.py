@@ -18,7 +18,7 @@ from components.settings.finetune import FIRST_MINUTES
 from components.settings.loading import load_params
 from flows import retrain
 from flows.command import main
-from flows.dvc_tasks import run_headstart
+from flows.execution import run_headstart
 from flows.terminal import terminal
 
 

@@ -27,8 +27,9 @@ from components.settings.params import Params
 from flows import drift, registry, summary
 from flows.budget import Spending
 from flows.command import main
-from flows.dvc_tasks import add_data, read_plan, run_headstart, skip_stage, stage_task
+from flows.dvc_tasks import add_data, skip_stage, stage_task
 from flows.embedded import tie_server
+from flows.execution import read_plan, run_headstart
 from flows.imports import bring
 from flows.missed import skip_missed
 from flows.plan import Plan, Stage

@@ -35,7 +35,7 @@ from components.settings.checks import RECORD as CHECKS
 from components.settings.imports import FOLDER
 from flows import summary
 from flows.command import main
-from flows.dvc_tasks import DVC, run_command
+from flows.execution import DVC, run_command
 from flows.missed import skip_missed
 from flows.repository import data_to_pull, find_root, locked
 from flows.telemetry import run_name

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows import dvc_tasks
+from flows import execution
 
 SERVER = """
 import time
@@ -50,8 +50,8 @@ def test_prefects_embedded_server_ends_with_a_killed_flow(tmp_path: Path) -> Non
 
 def test_the_command_of_a_flow_is_tied_to_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     commands: list[list[str]] = []
-    monkeypatch.setattr(dvc_tasks, "run_command", lambda command, **named: commands.append(list(command)))
-    dvc_tasks.run_headstart("label", "in.csv", source="predict", root=tmp_path)
+    monkeypatch.setattr(execution, "run_command", lambda command, **named: commands.append(list(command)))
+    execution.run_headstart("label", "in.csv", source="predict", root=tmp_path)
     ((_, _, module, number, parent, *command),) = commands
     assert (module, number, parent) == ("flows.tied", signal.SIGTERM.name, str(os.getpid()))
     assert command[1:] == ["-m", "components.cli", "label", "in.csv"]

@@ -17,7 +17,7 @@ from components.pipeline.identity import PLACES, file_name
 from components.pipeline.stages import STAGES
 from components.settings.loading import load_params
 from flows import retrain
-from flows.dvc_tasks import add_folder
+from flows.execution import add_folder
 from flows.plan import Plan, Stage
 from flows.repository import derive
 from flows.terminal import StageError

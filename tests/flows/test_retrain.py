@@ -20,8 +20,8 @@ from prefect import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 
 from components.errors import ConfigError
-from flows import dvc_tasks, processes, retrain
-from flows.dvc_tasks import failure
+from flows import dvc_tasks, execution, processes, retrain
+from flows.execution import failure
 from flows.plan import Plan, Stage
 from flows.repository import locked
 from flows.terminal import StageError
@@ -330,7 +330,7 @@ def test_a_stage_runs_again_at_once_after_sigkill_during_dvc_repro(project: Path
             processes.end(one for one in processes.members(flow.pid) if one.pid != flow.pid)
         with locked(project, what="test", say=print):
             assert not is_running(stage)
-            lines = dvc_tasks.run_command(repro, source="pretrain", root=project, limit_s=60)
+            lines = execution.run_command(repro, source="pretrain", root=project, limit_s=60)
         assert "pretrain reads artifacts/corpus/general" in lines
         assert (project / "artifacts/model").read_text() == "g"
     finally:
