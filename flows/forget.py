@@ -15,7 +15,7 @@ from flows.command import main
 from flows.dvc_tasks import add_data
 from flows.execution import read_plan
 from flows.repository import find_root, locked, pipeline_of
-from flows.retrain import wanted
+from flows.run import wanted
 from flows.terminal import terminal
 
 

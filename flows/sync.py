@@ -82,10 +82,10 @@ def sync(params: str = "params.yaml", *, push: bool = True) -> None:
     skip_missed()
     file = Path(params).resolve()
     root = find_root(file.parent)
-    arguments = ["--params", str(file.relative_to(root))]
+    retrain = [sys.executable, "-m", "flows.retrain_command", "--params", str(file.relative_to(root))]
     with locked(root, what=f"sync {params}", say=terminal.say):
         report = pull(root)
-    run_command([sys.executable, "-m", "flows.retrain", *arguments], source="retrain", root=root, limit_s=RETRAIN_S)
+    run_command(retrain, source="retrain", root=root, limit_s=RETRAIN_S)
     with locked(root, what=f"sync {params}", say=terminal.say):
         decisions = summary.decisions(root=root, params=file)
         report += [*decisions, *publish(root, decisions=decisions, push=push)]
