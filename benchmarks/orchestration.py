@@ -19,7 +19,8 @@ from prefect import flow
 
 from components.reporting.recording import add_record_option, record
 from components.reporting.results import Column
-from flows.dvc_tasks import read_plan, stage_task
+from flows.dvc_tasks import stage_task
+from flows.execution import read_plan
 from flows.repository import environment, find_root
 
 STAGE = "promote"

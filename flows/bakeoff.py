@@ -12,7 +12,7 @@ import typer
 from prefect import flow
 
 from flows.command import main
-from flows.dvc_tasks import run_headstart
+from flows.execution import run_headstart
 from flows.repository import find_root
 from flows.retrain import retrain
 from flows.telemetry import run_name

@@ -23,7 +23,7 @@ from flows import registry
 from flows.budget import Spending
 from flows.command import main
 from flows.repository import find_root
-from flows.retrain import upcoming
+from flows.run import upcoming
 from flows.why import plan_to_explain
 
 WIDTH = 150

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from prefect.runtime import deployment
-
 from components.artifacts import read_json, write_atomic
 from components.drift.traffic import segments
 from components.reporting.findings import FOLDER, read
 from components.settings.loading import load_params
-from flows.dvc_tasks import run_headstart
+from flows import flow_run
+from flows.execution import run_headstart
 from flows.repository import STATE
 from flows.terminal import StageError, terminal
 
@@ -43,7 +42,7 @@ def check(params: Path, *, root: Path) -> None:
 def waits(params: Path, *, root: Path) -> bool:
     """Whether this is a scheduled run that waits for drift (`drift.scheduled: on_drift`), and there is none."""
     settings = load_params(params)
-    return settings.drift.scheduled == "on_drift" and deployment.id is not None and not found(params, root=root)
+    return settings.drift.scheduled == "on_drift" and flow_run.is_scheduled() and not found(params, root=root)
 
 
 def found(params: Path, *, root: Path) -> dict[str, str]:
@@ -61,7 +60,7 @@ def rebuild_reason(params: Path, *, root: Path) -> str:
     from the same data would change nothing.
     """
     settings = load_params(params)
-    if settings.drift.scheduled != "on_drift" or deployment.id is None:
+    if settings.drift.scheduled != "on_drift" or not flow_run.is_scheduled():
         return ""
     file = root / STATE / "drift-rebuilds.json"
     known = read_json(file, made_by="a scheduled run", missing_ok=True)

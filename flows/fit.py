@@ -16,9 +16,9 @@ from components.errors import ConfigError
 from components.onboarding.project import NEXT, PARAMS, renew
 from components.settings.finetune import FIRST_MINUTES
 from components.settings.loading import load_params
-from flows import retrain
+from flows import retrain_command
 from flows.command import main
-from flows.dvc_tasks import run_headstart
+from flows.execution import run_headstart
 from flows.terminal import terminal
 
 
@@ -53,7 +53,7 @@ def command(
             )
         if labelled is not None:
             terminal.say(f"{labelled}: the data of {renew(labelled, root=root)}", source="init", stays=True)
-    retrain.command(params=params)
+    retrain_command.command(params=params)
     for line in served(params):
         terminal.say(line)
 

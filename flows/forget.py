@@ -12,9 +12,10 @@ from components.commands.common import PARAMS, ParamsFile
 from components.lineage import forget as removal
 from components.settings.loading import load_params
 from flows.command import main
-from flows.dvc_tasks import add_data, read_plan
+from flows.dvc_tasks import add_data
+from flows.execution import read_plan
 from flows.repository import find_root, locked, pipeline_of
-from flows.retrain import wanted
+from flows.run import wanted
 from flows.terminal import terminal
 
 

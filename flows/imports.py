@@ -6,8 +6,8 @@ from pathlib import Path
 
 from components.settings.imports import Import, localised
 from components.settings.loading import read_file
-from flows.dvc_tasks import DVC, StageError, run_command
-from flows.terminal import terminal
+from flows.execution import DVC, run_command
+from flows.terminal import StageError, terminal
 
 LIMIT_S = 6 * 3600
 

@@ -17,7 +17,7 @@ from components.labelling.command import merged_lines
 from components.labelling.rows import source_of
 from components.settings.loading import load_params
 from flows.command import main
-from flows.dvc_tasks import add_folder
+from flows.execution import add_folder
 from flows.repository import find_root, locked
 from flows.terminal import terminal
 

@@ -9,8 +9,9 @@ from prefect.cache_policies import NO_CACHE
 
 from components.commands.common import PARAMS, Columns, Form, Int8, Overwrite, ParamsFile, Strict, Task, Workers
 from flows.command import main
-from flows.dvc_tasks import RETRY_DELAYS_S, is_retriable, run_headstart
+from flows.dvc_tasks import RETRY_DELAYS_S, is_retriable
 from flows.embedded import tie_server
+from flows.execution import run_headstart
 from flows.repository import find_root
 
 

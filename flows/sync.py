@@ -35,7 +35,7 @@ from components.settings.checks import RECORD as CHECKS
 from components.settings.imports import FOLDER
 from flows import summary
 from flows.command import main
-from flows.dvc_tasks import DVC, run_command
+from flows.execution import DVC, run_command
 from flows.missed import skip_missed
 from flows.repository import data_to_pull, find_root, locked
 from flows.telemetry import run_name
@@ -82,10 +82,10 @@ def sync(params: str = "params.yaml", *, push: bool = True) -> None:
     skip_missed()
     file = Path(params).resolve()
     root = find_root(file.parent)
-    arguments = ["--params", str(file.relative_to(root))]
+    retrain = [sys.executable, "-m", "flows.retrain_command", "--params", str(file.relative_to(root))]
     with locked(root, what=f"sync {params}", say=terminal.say):
         report = pull(root)
-    run_command([sys.executable, "-m", "flows.retrain", *arguments], source="retrain", root=root, limit_s=RETRAIN_S)
+    run_command(retrain, source="retrain", root=root, limit_s=RETRAIN_S)
     with locked(root, what=f"sync {params}", say=terminal.say):
         decisions = summary.decisions(root=root, params=file)
         report += [*decisions, *publish(root, decisions=decisions, push=push)]

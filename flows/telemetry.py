@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
-from prefect import runtime
 
 from components.artifacts import digest_text, flatten, read_json
 from components.commands.common import PARAMS
@@ -30,7 +29,7 @@ from components.settings.loading import load_params
 from components.settings.params import Params
 from components.telemetry.gauges import Gauges
 from components.telemetry.spool import FOLDER, Spool
-from flows import dvc_lock
+from flows import dvc_lock, flow_run
 from flows.plan import Stage
 from flows.processes import descendants, end
 from flows.repository import environment
@@ -46,6 +45,8 @@ PAGE = "http://127.0.0.1:4200"
 
 def run_name() -> str:
     """Name of a flow run, and of its MLflow run: when and what."""
+    from prefect import runtime
+
     # Relative to the repository: empty for its own settings file.
     folder = Path(os.path.relpath(runtime.flow_run.parameters.get("params", PARAMS))).parent
     what = " ".join([runtime.flow_run.flow_name or "", *([str(folder)] if folder != Path() else [])])
@@ -54,8 +55,8 @@ def run_name() -> str:
 
 def announce() -> str:
     """Set the id of this retraining, that of its Prefect flow run, for its stages; returns it."""
-    # Tests call flows without Prefect.
-    identifier = str(runtime.flow_run.id or f"{time.time_ns():x}")
+    # A run with nothing to do, and flows in tests, have no flow run.
+    identifier = flow_run.identifier() or f"{time.time_ns():x}"
     os.environ[RUN_ID] = identifier
     return identifier
 
@@ -93,7 +94,7 @@ class Monitor:
     def __init__(self, params: Path, *, root: Path) -> None:
         self.root = root
         self.id = announce()
-        self.name = runtime.flow_run.name or self.id
+        self.name = flow_run.name() or self.id
         self._file = params
         self._pipeline = os.path.relpath(params, root)
         self._summary: list[str] = []

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from components import cli
 from components.commands import common
-from components.commands.flows import FLOWS
+from components.commands.flows import FLOWS, PROGRAMS
 from components.errors import ConfigError, DataError
 
 ROOT = Path(__file__).parents[1]
@@ -51,7 +51,7 @@ def test_a_defect_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("verb", FLOWS)
 def test_every_handed_over_verb_has_its_program(verb: str) -> None:
-    source = (ROOT / "flows" / f"{verb}.py").read_text()
+    source = (ROOT / "flows" / f"{PROGRAMS.get(verb, verb)}.py").read_text()
     assert '__name__ == "__main__"' in source
 
 

@@ -16,7 +16,7 @@ import typer
 import yaml
 
 from components import cli
-from components.commands.flows import FLOWS
+from components.commands.flows import FLOWS, PROGRAMS
 from components.reporting import rendering, results
 from components.settings.params import Params
 from components.settings.section import Section
@@ -97,7 +97,7 @@ def programs() -> Mapping[str, Any]:
     found = dict(group.commands)  # type: ignore[attr-defined]
     for verb in FLOWS:
         app = typer.Typer(add_completion=False)
-        app.command()(importlib.import_module(f"flows.{verb}").command)
+        app.command()(importlib.import_module(f"flows.{PROGRAMS.get(verb, verb)}").command)
         found[verb] = typer.main.get_command(app)
     app = typer.Typer(no_args_is_help=True, add_completion=False)
     app.callback()(lambda: None)

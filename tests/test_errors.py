@@ -27,7 +27,7 @@ from components.tracking import connect
 from components.training.checkpoint import CheckpointStore
 from components.training.distributed import World
 from components.training.saving import Saver
-from flows.dvc_tasks import failure
+from flows.execution import failure
 
 ROOT = Path(__file__).parents[1]
 

@@ -29,6 +29,8 @@ FLOWS = {
     "label": "Merge the answers in a file into the labelled data, with who and when; --undo takes them back.",
     "promote": "Compare the challenger with the champion again, or choose the champion: --version V --reason TEXT.",
 }
+#: Subcommand -> its module if the names differ: the module `retrain` is the flow, which imports Prefect.
+PROGRAMS = {"retrain": "retrain_command"}
 
 
 def _hand_over(verb: str, help_text: str) -> None:
@@ -42,7 +44,7 @@ def _hand_over(verb: str, help_text: str) -> None:
         # Without a Prefect server nothing records the run, and the start of a temporary one takes seconds.
         if verb == "predict" and not os.environ.get("PREFECT_API_URL") and "--help" not in context.args:
             os.execv(sys.executable, [sys.executable, "-m", "components.cli", "predict-file", *context.args])
-        run_flow(verb, context.args)
+        run_flow(PROGRAMS.get(verb, verb), context.args)
 
 
 for _verb, _help in FLOWS.items():

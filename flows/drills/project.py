@@ -146,7 +146,7 @@ class Project:
 
     def retrain(self) -> Running:
         """Start `headstart retrain`."""
-        return self.start(sys.executable, "-m", "flows.retrain")
+        return self.start(sys.executable, "-m", "flows.retrain_command")
 
     def finish(self) -> Ended:
         """Retrain to the end.

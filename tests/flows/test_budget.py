@@ -13,7 +13,7 @@ import pytest
 from components.costs.history import Duration, History, machine
 from components.settings.loading import load_params
 from flows import budget, dvc_tasks, retrain
-from flows.dvc_tasks import failure
+from flows.execution import failure
 from flows.terminal import BudgetError
 
 from .conftest import change, ran

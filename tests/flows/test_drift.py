@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from components.drift.traffic import TrafficLog
 from components.reporting import findings
 from components.reporting.chapters import Chapter
 from components.reporting.findings import Findings
-from flows import drift, summary
+from flows import drift, flow_run, summary
 from flows.terminal import StageError
 
 ROOT = Path(__file__).parents[2]
@@ -89,7 +88,7 @@ def test_a_scheduled_run_may_wait_for_drift(
     params.write_text(text)
     if found is not None:
         record(params.parent, found=found)
-    monkeypatch.setattr(drift, "deployment", SimpleNamespace(id="x" if scheduled else None))
+    monkeypatch.setattr(flow_run, "is_scheduled", lambda: scheduled)
     assert drift.waits(params, root=params.parent) is waits
 
 
@@ -102,11 +101,11 @@ def test_the_summary_has_the_last_result(tmp_path: Path) -> None:
 def test_a_scheduled_run_rebuilds_once_for_a_version_with_drift(params: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = params.parent
     record(root, found=True)
-    monkeypatch.setattr(drift, "deployment", SimpleNamespace(id="x"))
+    monkeypatch.setattr(flow_run, "is_scheduled", lambda: True)
     assert drift.rebuild_reason(params, root=root) == ""
     params.write_text(params.read_text().replace("  least_effect: 0.1", "  scheduled: on_drift\n  least_effect: 0.1"))
     assert drift.rebuild_reason(params, root=root) == "drift of headstart-aws-type/3"
     assert drift.rebuild_reason(params, root=root) == ""
     (root / ".headstart/drift-rebuilds.json").unlink()
-    monkeypatch.setattr(drift, "deployment", SimpleNamespace(id=None))
+    monkeypatch.setattr(flow_run, "is_scheduled", lambda: False)
     assert drift.rebuild_reason(params, root=root) == ""

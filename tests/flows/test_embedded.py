@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows import dvc_tasks
+from flows import execution
 
 SERVER = """
 import time
@@ -48,10 +48,48 @@ def test_prefects_embedded_server_ends_with_a_killed_flow(tmp_path: Path) -> Non
     assert not left
 
 
+IS_CONFIGURED = "import sys; from flows.embedded import has_server; print(has_server(), 'prefect' in sys.modules)"
+PROFILES = """
+active = "quick"
+[profiles.quick]
+[profiles.team]
+PREFECT_API_URL = "http://prefect.example/api"
+"""
+
+
+@pytest.mark.parametrize(
+    ("variables", "profiles", "found"),
+    [
+        ({}, "", "False False"),
+        ({"PREFECT_API_URL": "http://prefect.example/api"}, "", "True False"),
+        ({}, PROFILES, "False True"),
+        ({}, PROFILES.replace('active = "quick"', 'active = "team"'), "True True"),
+        ({"PREFECT_PROFILE": "team"}, PROFILES, "True True"),
+        # Prefect reads no profile without the file.
+        ({"PREFECT_PROFILE": "local"}, "", "False False"),
+    ],
+)
+def test_a_server_may_be_configured_in_a_profile(
+    tmp_path: Path, variables: dict[str, str], profiles: str, found: str
+) -> None:
+    if profiles:
+        (tmp_path / "profiles.toml").write_text(profiles)
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    done = subprocess.run(
+        [sys.executable, "-c", IS_CONFIGURED],
+        env={**own, **variables, "PREFECT_HOME": str(tmp_path)},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == found
+
+
 def test_the_command_of_a_flow_is_tied_to_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     commands: list[list[str]] = []
-    monkeypatch.setattr(dvc_tasks, "run_command", lambda command, **named: commands.append(list(command)))
-    dvc_tasks.run_headstart("label", "in.csv", source="predict", root=tmp_path)
+    monkeypatch.setattr(execution, "run_command", lambda command, **named: commands.append(list(command)))
+    execution.run_headstart("label", "in.csv", source="predict", root=tmp_path)
     ((_, _, module, number, parent, *command),) = commands
     assert (module, number, parent) == ("flows.tied", signal.SIGTERM.name, str(os.getpid()))
     assert command[1:] == ["-m", "components.cli", "label", "in.csv"]

@@ -16,10 +16,10 @@ from components.pipeline.dvc_variables import FILE, write_variables
 from components.pipeline.identity import PLACES, file_name
 from components.pipeline.stages import STAGES
 from components.settings.loading import load_params
-from flows import retrain
-from flows.dvc_tasks import add_folder
+from flows.execution import add_folder
 from flows.plan import Plan, Stage
 from flows.repository import derive
+from flows.run import wanted
 from flows.terminal import StageError
 
 from .conftest import ROOT, dvc, git
@@ -185,7 +185,7 @@ def test_the_order_of_the_graph(clone: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "flows.plan", "dvc.yaml", str(tmp_path / "plan.json")]
     subprocess.run(command, cwd=clone, check=True)
     plan = Plan.from_json((tmp_path / "plan.json").read_text())
-    assert [stage.name for stage in retrain.wanted(plan)] == [
+    assert [stage.name for stage in wanted(plan)] == [
         "identity",
         # Errors in the labels are reported before training.
         "examples@aws-type",

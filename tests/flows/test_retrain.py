@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,10 +22,12 @@ from prefect import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 
 from components.errors import ConfigError
-from flows import dvc_tasks, processes, retrain
-from flows.dvc_tasks import failure
+from flows import dvc_tasks, execution, processes, retrain, retrain_command
+from flows import run as run_module
+from flows.execution import failure
 from flows.plan import Plan, Stage
 from flows.repository import locked
+from flows.run import wanted
 from flows.terminal import StageError
 
 from .conftest import ROOT, change, dvc, is_running, ran
@@ -120,25 +124,114 @@ def test_a_run_in_which_everything_is_up_to_date_starts_no_prefect_server(
     run()
     ran(project)
     flows: list[str] = []
-    monkeypatch.setattr(retrain, "tie_server", lambda: flows.append("server"))
+    monkeypatch.setattr(retrain_command, "tie_server", lambda: flows.append("server"))
     monkeypatch.setattr(retrain, "retrain", lambda *arguments: flows.append("flow"))
     with monkeypatch.context() as own:
         own.delenv("PREFECT_API_URL", raising=False)
         capsys.readouterr()
-        retrain.command(params=project / "params.yaml")
+        retrain_command.command(params=project / "params.yaml")
         assert flows == []
         assert ran(project) == []
         assert capsys.readouterr().out.count("| up to date\n") == len(STAGES)
 
         (project / "data/domain/aws/b.txt").write_text("more")
-        retrain.command(params=project / "params.yaml")
+        retrain_command.command(params=project / "params.yaml")
         assert flows == ["server", "flow"]
     # A server of one's own has the history of all runs.
     (project / "data/domain/aws/b.txt").unlink()
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
     flows.clear()
-    retrain.command(params=project / "params.yaml")
+    retrain_command.command(params=project / "params.yaml")
     assert flows == ["server", "flow"]
+
+
+NOTHING_TO_DO = """
+import sys
+from pathlib import Path
+from flows import retrain_command
+retrain_command.command(params=Path("params.yaml"))
+print("prefect" in sys.modules)
+"""
+
+
+def test_a_run_that_has_nothing_to_do_does_not_import_prefect_and_leaves_the_same_files(
+    project: Path, run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(project / "params.yaml", "  textfiles: null ", "  textfiles: .headstart/metrics ")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///registry.db")
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    (project / "registry.db").write_text("a model")
+    evaluated(project)
+    assert set(run().values()) == {"Completed"}
+
+    times = re.compile(r'(?<="time": )"[^"]*"|(?<=_seconds{params="params.yaml"} ).*')
+
+    def files() -> dict[str, str]:
+        """The files of a run that has nothing to do, without times; they are removed."""
+        found = {}
+        for name in ("registry.json", "outcomes.jsonl", "metrics/params.prom", "lock"):
+            path = project / ".headstart" / name
+            found[name] = times.sub("TIME", path.read_text())
+            if name != "registry.json":
+                path.unlink()
+        return found
+
+    files()
+    ran(project)
+    capsys.readouterr()
+    assert run() == dict.fromkeys(STAGES, "Skipped")
+    shown, of_flow = capsys.readouterr().out, files()
+    program = [sys.executable, "-c", NOTHING_TO_DO]
+    done = subprocess.run(program, cwd=project, capture_output=True, text=True, check=True)
+    *lines, imported = done.stdout.splitlines()
+    assert imported == "False"
+    # The flow also names its flow run.
+    *of_the_flow, its_name = shown.splitlines()
+    assert lines == of_the_flow
+    assert its_name.startswith("run:     ")
+    assert files() == of_flow
+    assert '"system": "best"' in of_flow["outcomes.jsonl"]
+    assert 'last_status{params="params.yaml",status="FINISHED"} 1.0\n' in of_flow["metrics/params.prom"]
+    assert ran(project) == []
+
+
+def evaluated(project: Path) -> None:
+    """Write an evaluation, so that runs have an outcome to record."""
+    score = {"f1": {"mean": 0.5, "low": 0.4, "high": 0.6}}
+    systems = [{"system": "best", "family": "bert", "budgets": [{"budget": -1, "scores": score}]}]
+    evaluation = {"main": "f1", "titles": {"f1": "F1"}, "confidence": 0.95, "unit": "system", "budgets": [-1]}
+    more = {"systems": systems, "digests": {"test": "d"}, "headline": "best is best.", "statements": []}
+    written = {
+        "evaluation/aws-type/evaluation.json": evaluation | more,
+        "checks/statistics.json": {"domain": {"rows": 7}},
+    }
+    for name, content in written.items():
+        path = project / "artifacts" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content))
+
+
+def test_the_plan_of_a_run_that_has_something_to_do_is_computed_once(
+    project: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed: list[Path] = []
+
+    def read_plan(pipeline: Path, *, root: Path) -> Plan:
+        computed.append(pipeline)
+        return execution.read_plan(pipeline, root=root)
+
+    monkeypatch.setattr(run_module, "read_plan", read_plan)
+    monkeypatch.setattr(retrain_command, "tie_server", lambda: None)
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    retrain_command.command(params=project / "params.yaml")
+    assert ran(project) == ["ingest general", "ingest domain", "pretrain model", "evaluate scores", "register registry"]
+    assert computed == [project / "dvc.yaml"]
+
+
+def test_a_plan_that_fails_is_left_to_the_flow(project: Path) -> None:
+    failed: Future[Plan] = Future()
+    failed.set_exception(StageError("dvc status: out of memory", final=False))
+    assert not run_module.is_up_to_date(run_module.Begun(project, failed), project / "params.yaml")
 
 
 def artifact(key: str) -> str:
@@ -233,7 +326,7 @@ def test_stages_that_no_score_depends_on_are_omitted() -> None:
         Stage("evaluate@t", "", needs=("pretrain@a",)),
         Stage("report", "", needs=("evaluate@t", "pretrain@b")),
     ]
-    chosen = [stage.name for stage in retrain.wanted(Plan(tuple(chain)))]
+    chosen = [stage.name for stage in wanted(Plan(tuple(chain)))]
     assert chosen == ["ingest@a", "examples@unused", "pretrain@a", "evaluate@t", "report"]
 
 
@@ -330,7 +423,7 @@ def test_a_stage_runs_again_at_once_after_sigkill_during_dvc_repro(project: Path
             processes.end(one for one in processes.members(flow.pid) if one.pid != flow.pid)
         with locked(project, what="test", say=print):
             assert not is_running(stage)
-            lines = dvc_tasks.run_command(repro, source="pretrain", root=project, limit_s=60)
+            lines = execution.run_command(repro, source="pretrain", root=project, limit_s=60)
         assert "pretrain reads artifacts/corpus/general" in lines
         assert (project / "artifacts/model").read_text() == "g"
     finally:
@@ -347,7 +440,7 @@ def test_a_run_after_a_killed_run_ends_its_processes_and_resumes(project: Path, 
         environment.pop(name, None)
 
     def start() -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "flows.retrain"]
+        command = [sys.executable, "-m", "flows.retrain_command"]
         return subprocess.Popen(
             command, cwd=project, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )

@@ -9,7 +9,7 @@ import pytest
 from components.onboarding.command import Options, init
 from components.pipeline.stages import STAGES, run_stage
 from components.settings.loading import load_params
-from flows import fit, retrain
+from flows import fit, retrain_command
 from flows.fit import served
 from tests.onboarding.test_init import write
 
@@ -35,7 +35,7 @@ def test_the_flags_of_fit_are_those_of_init(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     ran: list[Path] = []
-    monkeypatch.setattr(retrain, "command", lambda *, params: ran.append(params))
+    monkeypatch.setattr(retrain_command, "command", lambda *, params: ran.append(params))
     monkeypatch.setattr(fit, "served", lambda _: [])
     Path("-rows.csv").write_text("said,also,what\n" + "".join(f"row {n} of {n % 2},x {n},{n % 2}\n" for n in range(40)))
     fit.command(Path("-rows.csv"), text="said", label="what", kind="classification")

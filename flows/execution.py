@@ -1,0 +1,150 @@
+"""Commands of a run: those of DVC and of `headstart`, each in a process group of its own.
+
+Output goes to the terminal and to Prefect's log line by line. Everything else passes between the processes in files:
+the plan, and the error message of a `headstart` command. This module does not import Prefect.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from components.errors import ERROR_FILE, TransientError
+from flows import processes
+from flows.flow_run import log
+from flows.plan import Plan
+from flows.repository import environment
+from flows.terminal import BudgetError, StageError, terminal
+from flows.tied import tied
+
+DVC = (sys.executable, "-m", "dvc")
+#: DVC's message about a stage whose command failed.
+_FAILED = re.compile(r"^ERROR: failed to reproduce .*, exited with (-?\d+)$")
+#: DVC's message about a stage that it could not run.
+_REFUSED = re.compile(r"^ERROR: (failed to reproduce '[^']*': )?")
+#: Other lines of DVC, which are not shown.
+_NOISE = re.compile(
+    r"^(Running stage '.*':|> .*|(Generating|Updating) lock file '.*'|Use `dvc push` .*|"
+    r"To track the changes with git, run:|To enable auto staging, run:|"
+    r"\s+git add .*|\s+dvc config core.autostage true|)$"
+)
+
+
+def add_folder(path: Path, *, root: Path) -> None:
+    """Run `dvc add` for a file or folder, so that its .dvc file identifies its content.
+
+    Raises:
+        StageError: the command failed.
+    """
+    # With --quiet DVC would not say why it failed.
+    run_command((*DVC, "add", str(path)), source=path.name, root=root, limit_s=6 * 3600, show=False)
+
+
+def read_plan(pipeline: Path, *, root: Path) -> Plan:
+    """The plan of a dvc.yaml, computed by `flows.plan` in a separate process; see there for `Plan.problem`.
+
+    Raises:
+        StageError: the process crashed.
+    """
+    with tempfile.TemporaryDirectory(prefix="headstart-") as folder:
+        file = Path(folder) / "plan.json"
+        command = (sys.executable, "-m", "flows.plan", str(pipeline.relative_to(root)), str(file))
+        run_command(command, source="dvc status", root=root, limit_s=3600, show=False)
+        return Plan.from_json(file.read_text(encoding="utf-8"))
+
+
+def run_headstart(*arguments: str, source: str, root: Path, limit_s: float = 24 * 3600, show: bool = True) -> list[str]:
+    """Run a command of `headstart`, and show its output or return it only; arguments as of `run_command`.
+
+    Raises:
+        StageError: the command failed, with its error message.
+    """
+    # After a kill of this process nobody reads the result.
+    command = tied((sys.executable, "-m", "components.cli", *arguments), number=signal.SIGTERM)
+    return run_command(command, source=source, root=root, limit_s=limit_s, show=show)
+
+
+def run_command(
+    command: Sequence[str],
+    *,
+    source: str,
+    root: Path,
+    limit_s: float,
+    show: bool = True,
+    beyond: StageError | None = None,
+) -> list[str]:
+    """Run a command in the repository.
+
+    Args:
+        command: program and arguments.
+        source: name of the stage, in front of each line and in the error message.
+        root: of the repository; the working directory.
+        limit_s: time limit in seconds.
+        show: whether to print the lines.
+        beyond: error if the time limit is exceeded; default: one that names the limit of dvc.yaml.
+
+    Returns:
+        The lines of its output.
+
+    Raises:
+        StageError: the command failed or exceeded its time limit. The message is printed here, once per attempt.
+    """
+    lines: list[str] = []
+
+    def relay(line: str) -> None:
+        lines.append(line)
+        if show and not _NOISE.match(line) and not line.startswith("ERROR: failed to reproduce"):
+            say(line, source=source)
+
+    with tempfile.TemporaryDirectory(prefix="headstart-") as folder:
+        message = Path(folder) / "error"
+        variables = {**environment(root), ERROR_FILE: str(message)}
+        try:
+            code = processes.run(list(command), directory=root, environment=variables, limit_s=limit_s, on_line=relay)
+            if not code:
+                return lines
+            error = failure(source, code, lines, message=message.read_text("utf-8") if message.is_file() else "")
+        except processes.CommandTimeoutError:
+            minutes = f"{limit_s / 60:g} minutes"
+            limit = f"{source}: exceeded its time limit of {minutes} (dvc.yaml: meta.minutes)"
+            error = beyond or StageError(limit, final=False)
+    terminal.error(str(error))
+    log(str(error))
+    raise error
+
+
+def say(line: str, *, source: str) -> None:
+    """Print a line and write it to Prefect's log."""
+    terminal.say(line, source=source)
+    log(line)
+
+
+def failure(name: str, code: int, lines: Sequence[str], *, message: str = "") -> StageError:
+    """The error of a command that has failed.
+
+    Args:
+        name: of the stage.
+        code: exit code of the command, which may be `dvc repro`.
+        lines: its output.
+        message: content of the file `ERROR_FILE`. An error with such a message has to be corrected by the user, so it
+            is final, unless the exit code is that of a `TransientError`. So is an error of DVC itself, about dvc.yaml
+            or the data. A killed or crashed stage is not.
+    """
+    if code == BudgetError.exit_code:
+        said = (line.removeprefix("error: ") for line in reversed(lines) if line.startswith("error: "))
+        return BudgetError(f"{name}: {next(said, 'the budget is used up')}")
+    failed = next((match for line in reversed(lines) if (match := _FAILED.match(line))), None)
+    if message:
+        return StageError(f"{name}: {message}", final=(int(failed[1]) if failed else code) != TransientError.exit_code)
+    refused = [number for number, line in enumerate(lines) if _REFUSED.match(line)]
+    if refused and failed is None:
+        text = "\n".join(lines[refused[-1] :]).rstrip()
+        return StageError(f"{name}: {_REFUSED.sub('', text)}", final=True)
+    stage_code = int(failed[1]) if failed else code
+    own = (line for line in reversed(lines) if line.strip() and not _NOISE.match(line) and not _REFUSED.match(line))
+    how = f"ended by signal {-stage_code}" if stage_code < 0 else f"exit code {stage_code}"
+    return StageError(f"{name}: {next(own, 'no output')} ({how})", final=False)

@@ -1,0 +1,51 @@
+"""`headstart retrain [--params experiments/full/params.yaml]`: the flow `retrain`, unless every stage is up to date.
+
+The import of Prefect and the start of its embedded server take seconds. A run that has nothing to do needs neither,
+unless a Prefect server is configured, which shows every run.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from components.commands.common import PARAMS, ParamsFile
+from flows.command import main
+from flows.embedded import has_server, tie_server
+from flows.run import BEGUN, begin, is_up_to_date, skip_all
+from flows.terminal import terminal
+
+Rebuild = Annotated[
+    bool, typer.Option("--rebuild", help="Start corpora, vocabularies and adapted models anew, as in an empty folder.")
+]
+
+
+def command(
+    *,
+    params: ParamsFile = PARAMS,
+    rebuild: Rebuild = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print warnings, decisions and errors only.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print every event as a JSON object on a line.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print every line of the stages, as in a log.")] = False,
+) -> None:
+    """Run every stage that is not up to date, from raw data to the promoted classifier."""
+    if quiet + as_json + verbose > 1:
+        raise typer.BadParameter("give one of --quiet, --json and --verbose")
+    terminal.style = "quiet" if quiet else "json" if as_json else "verbose" if verbose else "text"
+    file = params.resolve()
+    # A server of one's own shows every run.
+    shown = has_server()
+    with begin(file, rebuild=rebuild) as begun:
+        if not shown and is_up_to_date(begun, file):
+            skip_all(begun, file)
+            return
+        BEGUN[file] = begun
+        tie_server()
+        from flows.retrain import retrain
+
+        retrain(str(params), rebuild)
+
+
+if __name__ == "__main__":
+    main(command)
