@@ -24,18 +24,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from components.training import threads
+
+threads.prepare()
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.training import PAIRS, peak, step  # noqa: E402 (after sys.path)
-
-# benchmarks.training has prepared the threads before it imported torch.
-import torch  # noqa: E402
+import torch  # noqa: E402 (after the thread settings)
 from torch import nn  # noqa: E402
 from torch.profiler import ProfilerActivity, profile  # noqa: E402
 
+from benchmarks.training import PAIRS, peak, step  # noqa: E402
 from components.reporting.recording import add_record_option, record  # noqa: E402
 from components.reporting.results import Column  # noqa: E402
-from components.training import threads  # noqa: E402
 from components.training.precision import has_bf16  # noqa: E402
 
 #: Parts of a step -> operators, without `aten::`.
@@ -148,7 +148,7 @@ def main() -> None:
     precision = "bf16" if arguments.bf16 else "float32"
     record(
         arguments.record,
-        title=f"Time of a training step by kind of operator, {precision}, one thread, medians of {arguments.turns} steps",
+        title=f"Time of a training step by kind of operator, {precision}, one thread, {arguments.turns} steps",
         row_title="model, side",
         columns=[
             Column(name="milliseconds", title="step, processor time", format=".0f", unit=" ms"),

@@ -66,7 +66,10 @@ def test_padding_compares_both_kernels(kernels: list[str], monkeypatch: pytest.M
     assert kernels == ["by_steps", "by_steps", "by_library", "by_library"] * 2
 
 
-@pytest.mark.parametrize("name", ["contrastive_speed", "few_labels", "int8_loss", "leakage", "scale", "sparse_rows"])
+@pytest.mark.parametrize(
+    "name",
+    ["contrastive_speed", "few_labels", "int8_loss", "leakage", "scale", "sparse_rows", "training_profile"],
+)
 def test_benchmarks_that_share_code_start_from_the_command_line(name: str, tmp_path: Path) -> None:
     benchmarks = Path(__file__).parents[1] / "benchmarks"
     # `components` is installed, `benchmarks` is not; the working directory is not on the path of a script.
@@ -74,6 +77,14 @@ def test_benchmarks_that_share_code_start_from_the_command_line(name: str, tmp_p
     command = [sys.executable, str(benchmarks / f"{name}.py"), "--help"]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(tmp_path)})
     assert done.returncode == 0, done.stderr
+
+
+def test_shares_of_a_training_step_are_those_of_the_operators_own_time() -> None:
+    shares = importlib.import_module("benchmarks.training_profile").shares
+    found = shares({"aten::mm": 50.0, "aten::addmm": 10.0, "aten::gelu": 25.0, "aten::copy_": 5.0, "Function": 10.0})
+    assert {part: share for part, share in found.items() if share} == pytest.approx(
+        {"products": 0.6, "pointwise": 0.25, "copies": 0.05, "rest": 0.1}
+    )
 
 
 def test_the_plan_for_a_terabyte_multiplies_what_was_measured() -> None:
