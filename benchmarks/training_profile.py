@@ -133,7 +133,7 @@ def measure(workload: str, arguments: argparse.Namespace, *, flops: float) -> di
 def main() -> None:
     """Profile the chosen workloads."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workloads", nargs="*", choices=[*PAIRS, []], default=[], metavar="WORKLOAD")
+    parser.add_argument("workloads", nargs="*", choices=list(PAIRS), metavar="WORKLOAD")
     parser.add_argument("--turns", type=int, default=9, help="steps of each side")
     parser.add_argument("--traces", type=Path, help="folder for traces of the profiled steps")
     add_record_option(parser)
