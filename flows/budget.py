@@ -12,7 +12,8 @@ from components.costs import estimate
 from components.costs.estimate import Estimate, Total
 from components.costs.history import Duration, History, gpus, machine, now
 from components.costs.remaining import Remaining
-from components.costs.work import TRAINING, work_of
+from components.costs.work import work_of
+from components.pipeline.stages import TRAINING
 from components.settings.params import Params
 from flows.plan import Stage
 from flows.terminal import BudgetError, terminal

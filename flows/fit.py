@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from components.artifacts import read_json
-from components.commands.common import Kind, LabelColumn, Minutes, Starts, TextColumn, Unlabelled
+from components.commands.common import Kind, LabelColumn, Starts, TextColumn, Unlabelled
 from components.errors import ConfigError
 from components.onboarding.project import NEXT, PARAMS, renew
 from components.settings.finetune import FIRST_MINUTES
@@ -32,7 +32,9 @@ def command(
     text: TextColumn = "",
     label: LabelColumn = "",
     kind: Kind = "",
-    minutes: Minutes = FIRST_MINUTES,
+    minutes: Annotated[
+        float | None, typer.Option(help=f"Limit of training in minutes; {FIRST_MINUTES:g} by default.")
+    ] = None,
 ) -> None:
     """Train, score, register and promote; then print what is served and the next commands."""
     root = Path.cwd()
@@ -41,13 +43,14 @@ def command(
         if labelled is None:
             raise ConfigError(f"{params}: does not exist; name a labelled file: headstart fit data.csv")
         flags = [*(f"--unlabelled={path}" for path in unlabelled), *(f"--start={one}" for one in start)]
-        flags += [f"--text={text}", f"--label={label}", f"--kind={kind}", f"--minutes={minutes}"]
+        flags += [f"--text={text}", f"--label={label}", f"--kind={kind}"]
+        flags += [] if minutes is None else [f"--minutes={minutes}"]
         # Measuring encoders imports torch, whose memory would stay occupied in this process during the run.
         for line in run_headstart("init", *flags, "--", str(labelled), source="init", root=root, show=False):
             if not line.startswith(NEXT):
                 terminal.say(line, source="init", stays=True)
     else:
-        if unlabelled or start or text or label or kind:
+        if unlabelled or start or text or label or kind or minutes is not None:
             raise ConfigError(
                 f"{params}: exists, so that the flags have no effect; change it, or run headstart init FILE --force"
             )

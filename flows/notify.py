@@ -55,7 +55,7 @@ OCCASIONS = (
         what="{{ flow.name }} has failed: {{ flow_run.name }} ({{ flow_run.state.name }})",
         reason="{{ flow_run.state.message }}",
         todo="Correct what the reason names, then run `headstart {{ flow.name }}` again: it continues at the stage "
-        "that failed. The champion is unchanged. `headstart ui` shows the logs, and the run in MLflow.",
+        "that failed. The champion is unchanged. `headstart ui --servers` shows the logs, and the run in MLflow.",
     ),
     Occasion(
         "headstart: a run is late",

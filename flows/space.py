@@ -31,8 +31,8 @@ def check_run(plan: Plan, wanted: Iterable[Stage], *, params: Path, root: Path) 
         return
     settings = load_params(params)
     data = settings.data
-    corpora = [source.path for source in (data.general, data.domain, *data.unlabelled) if source is not None]
-    paths = [*corpora, *(item.path for item in data.tasks.values())]
+    sources = (data.general, data.domain, *data.unlabelled, *data.parallel.values(), *data.tasks.values())
+    paths = [source.path for source in sources if source is not None]
     storage = settings.cluster.storage
     estimate = needs(
         running,

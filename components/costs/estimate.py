@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from components.costs.history import Duration
-from components.costs.work import TRAINING, Work
+from components.costs.work import Work
+from components.pipeline.stages import TRAINING
 from components.settings.cost import BudgetSettings, CostSettings
 
 #: Prior of the standard deviation of the logarithm of a duration, and its weight in runs: a stage that ran once takes

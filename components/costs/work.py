@@ -8,23 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from components.pipeline.jobs import PARALLEL
-from components.pipeline.stages import STAGES
+from components.pipeline.stages import STAGES, TRAINING
 from components.settings.params import Params
-
-#: Stages that train, on GPUs if there are any.
-TRAINING = frozenset(
-    (
-        "pretrain",
-        "adapt",
-        "adapt-task",
-        "finetune",
-        "finetune-task-adapted",
-        "finetune-after",
-        "teach",
-        "distil",
-        "together",
-    )
-)
 
 #: Stages whose work grows with the number of label budgets and seeds.
 OF_TASKS = TRAINING | {"baseline", "evaluate", "share"}

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from components.artifacts import read_json
 from components.costs.estimate import Total
 from components.costs.outcomes import Outcome, best_system, read_outcomes, standard_error
-from components.costs.work import TRAINING
 from components.data_checks import STATISTICS
 from components.data_checks.measure import corpus_units, task_units
 from components.errors import DataError
+from components.pipeline.stages import TRAINING
 from components.settings.params import Params
 
 Floats = NDArray[np.float64]

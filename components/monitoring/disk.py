@@ -10,13 +10,12 @@ from pathlib import Path
 
 from components.errors import DiskSpaceError
 from components.monitoring.garbage import in_units, size_of
+from components.pipeline.stages import TRAINING
 
 #: Size of a first output relative to the raw data, by stage; 0 for others, whose outputs are small.
 FIRST = {"ingest": 1.0, "ingest-parallel": 1.0, "tokenize": 1.5, "tokenize-parallel": 1.5, "task-tokens": 1.5}
 #: Checkpoints of a model hold weights and two moments; two are kept while a third is written.
 CHECKPOINTS = 3 * 3
-#: Stages that train, and write checkpoints.
-TRAINING = ("pretrain", "adapt", "adapt-task", "finetune", "finetune-task-adapted", "together")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Which words speak for a prediction.
+"""Which words support a prediction.
 
 Words models with TF-IDF of one text: exact. The logit of the predicted label minus the mean of the others is an
 intercept and one product per term; the product of an n-gram is divided equally among its words.
@@ -33,7 +33,7 @@ _SEGMENTATION = Segmentation("auto")
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of the text with its weight: positive if it speaks for the prediction. `weight` is None between words."""
+    """A part of the text with its weight: positive if it supports the prediction. `weight` is None between words."""
 
     text: str
     weight: float | None = None

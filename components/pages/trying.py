@@ -57,7 +57,7 @@ class Prediction:
         system: the system it was made by.
         formatted: the columns of the task's kind.
         shares: (label, probability), the largest first; empty for kinds without probabilities.
-        explanation: which words speak for it.
+        explanation: which words support it.
         problem: why there is no answer.
     """
 

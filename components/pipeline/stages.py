@@ -109,6 +109,20 @@ STAGES: dict[str, Stage] = {
     "promote": Stage("components.registry.promote", "PromoteJob", "promote", jobs.promote),
     "report": Stage("components.reporting.stage", "ReportJob", "report", jobs.report),
 }
+#: Stages that train, and write checkpoints; on GPUs if there are any.
+TRAINING = frozenset(
+    (
+        "pretrain",
+        "adapt",
+        "adapt-task",
+        "finetune",
+        "finetune-task-adapted",
+        "finetune-after",
+        "teach",
+        "distil",
+        "together",
+    )
+)
 
 
 def run_stage(name: str, params: Params, *, item: str = WHOLE) -> Path:

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from components import cli
 from components.errors import ConfigError, DiskSpaceError, TransientError, disk_full
 from components.monitoring.disk import Need, check_space, needs, raw_size
+from components.pipeline.stages import STAGES, TRAINING
 
 SIZES = {"ingest@domain": 100, "adapt@ulmfit": 50, "adapt@bert": 400, "evaluate@t": 3}
 
@@ -33,6 +34,13 @@ def test_the_last_outputs_are_the_estimate() -> None:
         "DVC cache": 100,
         "temporary files": 0,
     }
+
+
+@pytest.mark.parametrize("group", sorted(TRAINING))
+def test_every_stage_that_trains_needs_space_for_checkpoints(group: str) -> None:
+    assert group in STAGES
+    found = needs([f"{group}@x"], {f"{group}@x": 7}, data=0, out=Path("out"), cache=None, checkpoints=Path("ck"))
+    assert {need.what: need.size for need in found}["checkpoints (cluster.storage)"] == 9 * 7
 
 
 def test_a_stage_that_never_ran_is_estimated_by_another_item_or_by_the_data() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from components.errors import ConfigError
 from components.onboarding.command import Options, init
 from components.pipeline.stages import STAGES, run_stage
 from components.settings.loading import load_params
@@ -43,3 +45,13 @@ def test_the_flags_of_fit_are_those_of_init(
     assert (source.kind, source.text, source.label) == ("classification", "said", "what")
     assert ran == [tmp_path / "params.yaml"]
     assert "init | column 'said' is the text, 'what' is the label" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("flag", [{"minutes": 3.0}, {"kind": "pair"}, {"start": ["mini"]}, {"unlabelled": [Path("a")]}])
+def test_flags_without_effect_are_refused(
+    flag: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").write_text("data: {}\n")
+    with pytest.raises(ConfigError, match=r"params.yaml: exists, so that the flags have no effect"):
+        fit.command(**flag)

@@ -130,6 +130,20 @@ def test_only_heads_of_an_encoder_with_a_large_table_are_trained(tmp_path: Path)
     assert frozen.expected_minutes < trained.expected_minutes
 
 
+def test_the_expected_time_has_the_steps_of_the_default_contrastive_training(tmp_path: Path) -> None:
+    file = write(tmp_path, "classification")
+    task = {"path": str(tmp_path), "train": file.name, "dev": None, "test": None}
+    measured = Measured("mini", tmp_path, "", 1, 100.0, 1000.0, 0.0, large=False, logme=0.0)
+
+    def learning(rows: int) -> float:
+        facts = replace(inspect("mood", TaskSource.model_validate(task)), rows={"train": rows, "test": 0})
+        return Proposal("mood", task, facts, start=measured, minutes=1000)._learning
+
+    # 16 texts of a step are learned three times as slowly as they are encoded; four trainings: three folds and the end.
+    assert learning(16) == pytest.approx(32 * 3 * 16 * 4 / 100 / 60)
+    assert learning(500) == learning(2000) == pytest.approx(12_500 / 120 * 3 * 16 * 4 / 100 / 60)
+
+
 def test_the_source_of_every_setting(root: Path, tmp_path: Path) -> None:
     init(Options(write(tmp_path / "files", "classification")), root=root)
     found: dict[str, Any] = sources(root / "params.yaml")
