@@ -133,11 +133,13 @@ def measure(workload: str, arguments: argparse.Namespace, *, flops: float) -> di
 def main() -> None:
     """Profile the chosen workloads."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workloads", nargs="*", choices=list(PAIRS), metavar="WORKLOAD")
+    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=f"{', '.join(PAIRS)}; all by default")
     parser.add_argument("--turns", type=int, default=9, help="steps of each side")
     parser.add_argument("--traces", type=Path, help="folder for traces of the profiled steps")
     add_record_option(parser)
     arguments = parser.parse_args()
+    if unknown := set(arguments.workloads) - set(PAIRS):
+        parser.error(f"unknown workload {', '.join(sorted(unknown))}; known: {', '.join(PAIRS)}")
     threads.own(1)
     arguments.bf16 = has_bf16(torch.device("cpu"))
     dtype = torch.bfloat16 if arguments.bf16 else torch.float32
