@@ -165,7 +165,6 @@ def main() -> None:
             Column(name=REST, title="rest", format=".0%"),
         ],
         values=found,
-        cores=1,
         notes=f"Peak: {flops / 1e9:.0f} GFLOPs per second, a product of 2,048 x 2,048 matrices on one core.",
     )
 
