@@ -98,12 +98,13 @@ class Versions:
 
     def alias(self, name: str, alias: str) -> Version | None:
         """The version that an alias points to; None if there is no such alias or model."""
-        try:
-            return _version(self.client.get_model_version_by_alias(name, alias))
-        except MlflowException as error:
-            if error.error_code in MISSING:
-                return None
-            raise RegistryError(f"MLflow, {name}@{alias}: {error.message}") from error
+        with translated(f"{name}@{alias}"):
+            try:
+                return _version(self.client.get_model_version_by_alias(name, alias))
+            except MlflowException as error:
+                if error.error_code in MISSING:
+                    return None
+                raise
 
     def download(self, version: Version, directory: Path) -> Path:
         """Download a version's bundle into `directory` and return its path. The content is not verified.
@@ -172,12 +173,13 @@ class Versions:
 
     def parameters(self, version: Version) -> dict[str, str]:
         """The parameters of a version's run; empty if the run was deleted."""
-        try:
-            return dict(self.client.get_run(version.run_id).data.params)
-        except MlflowException as error:
-            if error.error_code in MISSING:
-                return {}
-            raise RegistryError(f"MLflow, {version.label}: {error.message}") from error
+        with translated(version.label):
+            try:
+                return dict(self.client.get_run(version.run_id).data.params)
+            except MlflowException as error:
+                if error.error_code in MISSING:
+                    return {}
+                raise
 
     def models(self) -> list[str]:
         """Names of all registered models."""
