@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from botocore.exceptions import EndpointConnectionError, NoCredentialsError, ReadTimeoutError
 
 from components.errors import RegistryError, RegistryUnavailableError
 from components.settings.registry import RegistrySettings
@@ -111,6 +112,29 @@ def test_a_server_that_ends_after_the_connection(monkeypatch: pytest.MonkeyPatch
     ):
         with pytest.raises(RegistryUnavailableError):
             request()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (EndpointConnectionError(endpoint_url="http://store"), RegistryUnavailableError),
+        (ReadTimeoutError(endpoint_url="http://store"), RegistryUnavailableError),
+        (NoCredentialsError(), RegistryError),
+        (FileNotFoundError("gone"), RegistryError),
+    ],
+)
+def test_an_object_store_that_does_not_answer(
+    error: Exception, kind: type[RegistryError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(**_: object) -> None:
+        raise error
+
+    registry = connect(RegistrySettings(tracking=f"sqlite:///{tmp_path / 'mlflow.db'}"))
+    monkeypatch.setattr("mlflow.artifacts.download_artifacts", fail)
+    monkeypatch.setattr(registry.client, "get_model_version_download_uri", lambda *_: "s3://bucket/model")
+    with pytest.raises(RegistryError, match=r"model/1: its files cannot be downloaded from s3://") as raised:
+        registry.download(Version("model", "1", "", "run"), tmp_path / "files")
+    assert type(raised.value) is kind
 
 
 def test_another_server_at_the_address(other_server: int) -> None:

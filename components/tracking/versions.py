@@ -12,9 +12,9 @@ from typing import Any
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from components.errors import RegistryError
+from components.errors import RegistryError, RegistryUnavailableError
 from components.settings.registry import RegistrySettings
-from components.tracking.connection import as_default, translated
+from components.tracking.connection import as_default, is_unanswered, translated
 
 PREFIX = "headstart."
 #: Folder inside a logged model that holds the bundle (weights, tokenizer, configuration).
@@ -111,6 +111,7 @@ class Versions:
 
         Raises:
             RegistryError: the artifacts do not exist or cannot be downloaded.
+            RegistryUnavailableError: the registry, or the object store of its artifacts, does not answer.
         """
         root = self._download(version, BUNDLE, directory)
         bundles = [path for path in sorted(root.iterdir()) if path.is_dir()] if root.is_dir() else []
@@ -138,7 +139,8 @@ class Versions:
             except MlflowException:
                 raise
             except Exception as error:
-                raise RegistryError(f"{version.label}: its files cannot be downloaded from {uri} ({error})") from error
+                kind = RegistryUnavailableError if is_unanswered(error) else RegistryError
+                raise kind(f"{version.label}: its files cannot be downloaded from {uri} ({error})") from error
 
     def attached(self, version: Version, file: str) -> bytes | None:
         """The content of a file that `attach` has stored with a version; None if there is none.
