@@ -33,7 +33,7 @@ from components.pipeline.dvc_variables import FILE as VARIABLES
 from components.resources import PIPELINE
 from components.settings.checks import RECORD as CHECKS
 from components.settings.imports import FOLDER
-from flows import summary
+from flows import flow_run, summary
 from flows.command import main
 from flows.execution import DVC, run_command
 from flows.missed import skip_missed
@@ -85,7 +85,8 @@ def sync(params: str = "params.yaml", *, push: bool = True) -> None:
     retrain = [sys.executable, "-m", "flows.retrain_command", "--params", str(file.relative_to(root))]
     with locked(root, what=f"sync {params}", say=terminal.say):
         report = pull(root)
-    run_command(retrain, source="retrain", root=root, limit_s=RETRAIN_S)
+    with flow_run.passed_on():
+        run_command(retrain, source="retrain", root=root, limit_s=RETRAIN_S)
     with locked(root, what=f"sync {params}", say=terminal.say):
         decisions = summary.decisions(root=root, params=file)
         report += [*decisions, *publish(root, decisions=decisions, push=push)]
