@@ -85,10 +85,12 @@ def sync(params: str = "params.yaml", *, push: bool = True) -> None:
     retrain = [sys.executable, "-m", "flows.retrain_command", "--params", str(file.relative_to(root))]
     with locked(root, what=f"sync {params}", say=terminal.say):
         report = pull(root)
+    before = summary.decided_at(root=root, params=file)
     with flow_run.passed_on():
         run_command(retrain, source="retrain", root=root, limit_s=RETRAIN_S)
     with locked(root, what=f"sync {params}", say=terminal.say):
-        decisions = summary.decisions(root=root, params=file)
+        decided = summary.decided_at(root=root, params=file) != before
+        decisions = summary.decisions(root=root, params=file, decided=decided)
         report += [*decisions, *publish(root, decisions=decisions, push=push)]
     terminal.say("")
     for line in report:

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from components.artifacts import write_atomic
 from components.errors import ConfigError, TransientError
 from flows import sync
 from flows.terminal import StageError
 
-from .conftest import change, dvc, git, ran
+from .conftest import ROOT, change, dvc, git, ran
 
 IDENTITY = ("user.name=test", "user.email=test@example.org")
 
@@ -107,6 +108,33 @@ def test_outputs_are_pushed_and_records_committed(shared: tuple[Path, Path]) -> 
     head = git(project, "rev-parse", "HEAD")
     assert sync.publish(project, decisions=[], push=True)[1:] == ["commit: none, nothing has changed"]
     assert git(project, "rev-parse", "HEAD") == head
+
+
+@pytest.mark.parametrize("decides", [True, False])
+def test_an_earlier_decision_is_not_reported_as_a_new_one(
+    decides: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / ".dvc").mkdir()
+    shutil.copyfile(ROOT / "params.yaml", tmp_path / "params.yaml")
+    file = tmp_path / "artifacts/registry/decision.json"
+    file.parent.mkdir(parents=True)
+    found = {"verdict": "promote", "reasons": ["better"], "alias_after": "3"}
+
+    def retrain(*_: object, **__: object) -> None:
+        if decides:
+            write_atomic(file, json.dumps({"decisions": {"aws-type": found}}))
+
+    file.write_text(json.dumps({"decisions": {"aws-type": found}}))
+    os.utime(file, (1e9, 1e9))
+    monkeypatch.setattr(sync, "pull", lambda root: [])
+    monkeypatch.setattr(sync, "run_command", retrain)
+    monkeypatch.setattr(sync, "publish", lambda root, *, decisions, push: [f"commit: {decisions[0]}"])
+    sync.sync.fn(str(tmp_path / "params.yaml"))
+    expected = "promote (better)" if decides else "nothing new to compare"
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        f"sync | aws-type: {expected}; champion: version 3",
+        f"sync | commit: aws-type: {expected}; champion: version 3",
+    ]
 
 
 def test_commits_that_others_push_during_a_run_are_taken_before_the_push(clones: tuple[Path, Path]) -> None:
