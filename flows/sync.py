@@ -155,8 +155,12 @@ def _take(root: Path, upstream: str, changed: Sequence[str]) -> str:
         data_to_pull(root).touch()
     try:
         git(root, "rebase", "--quiet", upstream)
-    except ConfigError:
-        git(root, "rebase", "--abort")
+    except ConfigError as error:
+        try:
+            git(root, "rebase", "--abort")
+        except ConfigError:
+            # It has not begun, for example because of an untracked file with the name of a new one.
+            raise error from None
         if not all(Path(path).match(LOCK) for path in _changes(root, "HEAD", since=upstream)):
             raise
         # Both sides have committed records of runs, and nothing else is ours. The next run writes them again.

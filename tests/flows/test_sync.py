@@ -226,6 +226,18 @@ def test_changes_on_both_sides_are_refused(shared: tuple[Path, Path]) -> None:
     assert git(project, "rev-parse", "HEAD") == head and git(project, "status", "--porcelain") == ""
 
 
+def test_a_new_file_that_exists_here_is_named(clones: tuple[Path, Path]) -> None:
+    project, clone = clones
+    (clone / "notes.txt").write_text("theirs\n")
+    git(clone, "add", "notes.txt")
+    git(clone, "commit", "-q", "-m", "notes")
+    git(clone, "push", "-q")
+    (project / "notes.txt").write_text("mine\n")
+    with pytest.raises(ConfigError, match=r"git rebase: .*untracked working tree files would be overwritten.*notes"):
+        sync.pull(project)
+    assert (project / "notes.txt").read_text() == "mine\n"
+
+
 def test_without_upstream_and_remote_nothing_is_pulled(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(project / "data")
     sync.pull(project)
