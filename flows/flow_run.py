@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 #: Prefix of the variables by which Prefect names the flow run of a process.
 NAMED = "PREFECT__"
+#: Set by a scheduled `headstart sync` for its retraining, a flow run of its own without a deployment.
+SCHEDULED = "HEADSTART_SCHEDULED"
 
 
 def identifier() -> str:
@@ -32,12 +36,27 @@ def name() -> str:
 
 
 def is_scheduled() -> bool:
-    """Whether it is that of a deployment."""
+    """Whether it is that of a deployment, or the retraining of one that synchronises."""
+    if SCHEDULED in os.environ:
+        return True
     if not _is_possible():
         return False
     from prefect.runtime import deployment
 
     return deployment.id is not None
+
+
+@contextmanager
+def passed_on() -> Iterator[None]:
+    """Processes that are started within the block are scheduled if this one is."""
+    if not is_scheduled() or SCHEDULED in os.environ:
+        yield
+        return
+    os.environ[SCHEDULED] = "true"
+    try:
+        yield
+    finally:
+        del os.environ[SCHEDULED]
 
 
 def log(line: str) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from components.artifacts import write_atomic
+from components.errors import ArtifactError
+from flows.terminal import terminal
 
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import State
@@ -124,4 +126,8 @@ class Record:
     def _write(self, passed: datetime, *, unfinished: bool) -> None:
         self._passed, self._unfinished = passed, unfinished
         content = {"times": str(self._times), "passed": passed.isoformat(), "unfinished": unfinished}
-        write_atomic(self._path, json.dumps(content))
+        try:
+            write_atomic(self._path, json.dumps(content))
+        except ArtifactError as error:
+            # Such as a disk that a run has filled: the schedule goes on.
+            terminal.say(f"warning: {error}")

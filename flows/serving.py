@@ -290,7 +290,7 @@ class Serving:
         """Record the end of the run that `stop` has ended."""
         if self._active is not None:
             state: State[Any] = Cancelled(message="the schedule was stopped; the next run goes on where it was")
-            self._client.set_flow_run_state(self._active.run, state, force=True)
+            self._set_state(self._active.run, state)
 
     def pause(self) -> None:
         """Pause the deployment."""
@@ -307,7 +307,12 @@ class Serving:
     def _skip(self, runs: Sequence[Any]) -> None:
         state: State[Any] = Cancelled(name=MISSED, message=MISSED_MESSAGE)
         for run in runs:
-            self._client.set_flow_run_state(run.id, state, force=True)
+            self._set_state(run.id, state)
+
+    def _set_state(self, run: UUID, state: State[Any]) -> None:
+        """Set the state of a run, unless a person has deleted it."""
+        with contextlib.suppress(ObjectNotFound):
+            self._client.set_flow_run_state(run, state, force=True)
 
     def _start(self) -> None:
         """Start the run that is due, if any."""
@@ -340,8 +345,10 @@ class Serving:
         self._active = Active(run=run.id, process=process)
 
     def _follow(self, active: Active) -> None:
-        """Notice the end of the run, or that a person has cancelled it."""
-        state = self._client.read_flow_run(active.run).state
+        """Notice the end of the run, or that a person has cancelled it. A run that a person has deleted goes on."""
+        state: State[Any] | None = None
+        with contextlib.suppress(ObjectNotFound):
+            state = self._client.read_flow_run(active.run).state
         code = active.process.poll()
         if code is None:
             if state is not None and state.type in (StateType.CANCELLING, StateType.CANCELLED):
@@ -350,9 +357,9 @@ class Serving:
             return
         end(descendants(active.process.pid))
         if active.cancelled:
-            self._client.set_flow_run_state(active.run, Cancelled(), force=True)
+            self._set_state(active.run, Cancelled())
         elif state is None or not state.is_final():
             message = f"its process ended with exit code {code}"
-            self._client.set_flow_run_state(active.run, Crashed(message=message), force=True)
+            self._set_state(active.run, Crashed(message=message))
         self._record.finished()
         self._active = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from io import StringIO
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from components.artifacts import read_json
+from components.errors import ConfigError
 from components.reporting.findings import FOLDER, read
 from components.settings.loading import load_params
 
@@ -94,8 +96,7 @@ def decisions(*, root: Path, params: Path, decided: bool = True) -> list[str]:
         params: the settings file.
         decided: whether the stage `promote` has run.
     """
-    settings = load_params(params)
-    path = root / settings.run.out / "registry" / "decision.json"
+    path = decision_file(root=root, params=params)
     found = read_json(path, made_by="the stage promote", missing_ok=True).get("decisions", {})
     if not decided:
         return [
@@ -107,6 +108,19 @@ def decisions(*, root: Path, params: Path, decided: bool = True) -> list[str]:
         lines.append(f"{task}: {decision['verdict']}{reason}; {_champion(decision['alias_after'])}")
         lines += [f"{task}: warning: {warning}" for warning in decision.get("warnings", [])]
     return lines
+
+
+def decision_file(*, root: Path, params: Path) -> Path:
+    """The file that the stage `promote` writes."""
+    return root / load_params(params).run.out / "registry" / "decision.json"
+
+
+def decided_at(*, root: Path, params: Path) -> int:
+    """When the stage `promote` has last run, in nanoseconds of the file system's clock; 0 if it never has, or if the
+    settings cannot be read: those of a commit that was just pulled may need its code."""
+    with suppress(ConfigError, OSError):
+        return decision_file(root=root, params=params).stat().st_mtime_ns
+    return 0
 
 
 def _champion(version: str | None) -> str:

@@ -33,7 +33,7 @@ from components.pipeline.dvc_variables import FILE as VARIABLES
 from components.resources import PIPELINE
 from components.settings.checks import RECORD as CHECKS
 from components.settings.imports import FOLDER
-from flows import summary
+from flows import flow_run, summary
 from flows.command import main
 from flows.execution import DVC, run_command
 from flows.missed import skip_missed
@@ -85,9 +85,12 @@ def sync(params: str = "params.yaml", *, push: bool = True) -> None:
     retrain = [sys.executable, "-m", "flows.retrain_command", "--params", str(file.relative_to(root))]
     with locked(root, what=f"sync {params}", say=terminal.say):
         report = pull(root)
-    run_command(retrain, source="retrain", root=root, limit_s=RETRAIN_S)
+    before = summary.decided_at(root=root, params=file)
+    with flow_run.passed_on():
+        run_command(retrain, source="retrain", root=root, limit_s=RETRAIN_S)
     with locked(root, what=f"sync {params}", say=terminal.say):
-        decisions = summary.decisions(root=root, params=file)
+        decided = summary.decided_at(root=root, params=file) != before
+        decisions = summary.decisions(root=root, params=file, decided=decided)
         report += [*decisions, *publish(root, decisions=decisions, push=push)]
     terminal.say("")
     for line in report:
@@ -152,8 +155,12 @@ def _take(root: Path, upstream: str, changed: Sequence[str]) -> str:
         data_to_pull(root).touch()
     try:
         git(root, "rebase", "--quiet", upstream)
-    except ConfigError:
-        git(root, "rebase", "--abort")
+    except ConfigError as error:
+        try:
+            git(root, "rebase", "--abort")
+        except ConfigError:
+            # It has not begun, for example because of an untracked file with the name of a new one.
+            raise error from None
         if not all(Path(path).match(LOCK) for path in _changes(root, "HEAD", since=upstream)):
             raise
         # Both sides have committed records of runs, and nothing else is ours. The next run writes them again.

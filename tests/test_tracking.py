@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from botocore.exceptions import EndpointConnectionError, NoCredentialsError, ReadTimeoutError
 
-from components.errors import RegistryError
+from components.errors import RegistryError, RegistryUnavailableError
 from components.settings.registry import RegistrySettings
-from components.tracking import connect, metric_key
+from components.tracking import Version, connect, metric_key
 
 
 @pytest.fixture(autouse=True)
@@ -84,6 +85,56 @@ def test_the_environment_variable_takes_precedence_and_is_named(
     with pytest.raises(RegistryError, match=rf"^MLFLOW_TRACKING_URI is http://127.0.0.1:{free_port}: no MLflow server"):
         connect(settings)
     assert not (tmp_path / "mlflow.db").exists()
+
+
+def test_a_server_that_ends_after_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Healthy(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with http.server.HTTPServer(("127.0.0.1", 0), Healthy) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        registry = connect(RegistrySettings(tracking=f"http://127.0.0.1:{server.server_port}"))
+        server.shutdown()
+        thread.join()
+    version = Version("model", "1", "", "run")
+    for request in (
+        lambda: registry.alias("model", "champion"),
+        lambda: registry.parameters(version),
+        lambda: registry.find_number("model", "1"),
+        lambda: registry.versions("model"),
+    ):
+        with pytest.raises(RegistryUnavailableError):
+            request()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (EndpointConnectionError(endpoint_url="http://store"), RegistryUnavailableError),
+        (ReadTimeoutError(endpoint_url="http://store"), RegistryUnavailableError),
+        (NoCredentialsError(), RegistryError),
+        (FileNotFoundError("gone"), RegistryError),
+    ],
+)
+def test_an_object_store_that_does_not_answer(
+    error: Exception, kind: type[RegistryError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(**_: object) -> None:
+        raise error
+
+    registry = connect(RegistrySettings(tracking=f"sqlite:///{tmp_path / 'mlflow.db'}"))
+    monkeypatch.setattr("mlflow.artifacts.download_artifacts", fail)
+    monkeypatch.setattr(registry.client, "get_model_version_download_uri", lambda *_: "s3://bucket/model")
+    with pytest.raises(RegistryError, match=r"model/1: its files cannot be downloaded from s3://") as raised:
+        registry.download(Version("model", "1", "", "run"), tmp_path / "files")
+    assert type(raised.value) is kind
 
 
 def test_another_server_at_the_address(other_server: int) -> None:

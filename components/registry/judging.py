@@ -9,7 +9,7 @@ from typing import Any
 
 from scipy import sparse
 
-from components.errors import ArtifactError, HeadstartError
+from components.errors import ArtifactError, HeadstartError, TransientError
 from components.inference.prediction import Classifier
 from components.registry.baseline import BEST_BASELINE, rival_of
 from components.registry.champion import load_version
@@ -60,6 +60,9 @@ def judge(
         vetoed: whether the challenger was rolled back. No rows are read and no models loaded if the verdict does not
             depend on predictions.
         rival: system that the candidate is compared with if there is no champion; None: the constant prediction.
+
+    Raises:
+        RegistryUnavailableError: the registry does not answer.
     """
     settled = vetoed or (champion is not None and champion.digest == candidate.digest)
     facts = read_facts(examples)
@@ -70,6 +73,9 @@ def judge(
     for label, version in versions.items() if not settled else ():
         try:
             models[label] = load_version(registry, version)
+        except TransientError:
+            # It says nothing about the version.
+            raise
         except HeadstartError as error:
             problems[label] = str(error)
     latencies = {label: latency_of(registry, versions[label], model, split.fields) for label, model in models.items()}

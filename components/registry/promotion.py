@@ -106,7 +106,9 @@ def decide(
     | candidate has no predictions, or none of this test version           | reject       |
     | candidate is slower than the limit, or its latency is unknown        | reject       |
     | champion has no predictions, or none of this test version            | inconclusive |
-    | there are clusters, but fewer than five, or one holds most rows      | inconclusive |
+    | the candidate's score is not finite                                  | reject       |
+    | the champion's score is not finite                                   | inconclusive |
+    | fewer than five rows or clusters, or one cluster holds most rows     | inconclusive |
     | upper bound of the gain does not exceed the threshold                | reject       |
     | a slice loses more than allowed, beyond chance                       | reject       |
     | mode latency: the candidate is not significantly faster              | reject       |
@@ -189,11 +191,17 @@ def _compare(
     candidate: Scored, other: Scored, rule: PromotionRule, rows: TestRows, metric: str, test_uses: int
 ) -> Decision:
     own, theirs, clusters = candidate.statistics, other.statistics, rows.clusters
+    outcome: Verdict
     assert own is not None
     assert theirs is not None
     if not len(rows) == own.shape[0] == theirs.shape[0]:
         raise ValueError(f"{len(rows)} rows, {own.shape[0]} and {theirs.shape[0]} predictions")
     gain = compare(theirs, own, clusters, scoring=rows.scoring, metric=metric)
+    # No comparison with NaN is true, so that such a gain would pass the checks below.
+    for scored, score, outcome in ((candidate, gain.candidate, "reject"), (other, gain.other, "inconclusive")):
+        if not math.isfinite(score):
+            reason = f"{scored.name}: {metric} is {score}, because its answers are not all finite; train a new one"
+            return Decision(outcome, rule.mode, metric, other.name, (reason,))
     scores = f"{metric} {gain.candidate:.4f} against {gain.other:.4f} of {other.name}: gain {gain.value:+.4f}"
     units: Literal["clusters", "rows"] = "rows" if clusters is None else "clusters"
     decision = Decision(
@@ -225,7 +233,7 @@ def _compare(
         if not change.named and not change.beyond_chance and change.champion - change.candidate > change.margin
     ]
     needed = None
-    outcome: Verdict = "promote"
+    outcome = "promote"
     reasons: list[str] = []
     faster, speed = _faster(candidate, other, rule) if rule.mode == "latency" else (True, "")
     if high <= threshold or lost:
@@ -268,9 +276,11 @@ def _compare(
 
 
 def _too_few(rows: TestRows, clusters: NDArray[np.int64] | None) -> str:
-    """Why the variance between clusters cannot be estimated, or an empty string."""
+    """Why the variance between rows or clusters cannot be estimated, or an empty string."""
     if clusters is None:
-        return ""
+        if len(rows) >= MIN_GROUPS:
+            return ""
+        return f"there are {len(rows)} test row(s), and the variance between rows needs {MIN_GROUPS}: label more rows"
     sizes = np.bincount(clusters)
     if len(sizes) < MIN_GROUPS:
         return (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from components.registry.comparison import compare, half_width, power
+from components.registry.comparison import Gain, compare, half_width, power
 from components.registry.scored import TestRows
 from components.settings.promote import PromotionRule
 from components.tasks.data import MIN_GROUPS
@@ -49,8 +49,9 @@ class SliceChange:
 
     @property
     def shown(self) -> bool:
-        """Whether a loss of more than the margin is excluded."""
-        return self.low > -self.margin
+        """Whether a loss of more than the margin is excluded; too few rows exclude nothing, because their variance may
+        be 0 by chance."""
+        return self.rows >= MIN_GROUPS and self.low > -self.margin
 
     def __str__(self) -> str:
         direction = "falls" if self.candidate < self.champion else "goes"
@@ -90,7 +91,11 @@ def slice_changes(
                 high=gain.value + half,
                 margin=margin,
                 named=name in named,
-                power=power([gain.sampling], error, margin) if name in named else None,
+                power=_power(gain, error, margin) if name in named else None,
             )
         )
     return tuple(changes)
+
+
+def _power(gain: Gain, error: float, margin: float) -> float:
+    return power([gain.sampling], error, margin) if gain.units >= MIN_GROUPS else 0.0

@@ -20,6 +20,8 @@ from components.settings.registry import find_repository
 SQLITE: Final = "sqlite:///"
 #: Timeout in seconds of the health check.
 PROBE_SECONDS: Final = 5.0
+#: Errors of botocore about a store that does not answer, by name: only `components.storage` imports it.
+UNANSWERED: Final = ("botocore.exceptions.ConnectionError", "botocore.exceptions.HTTPClientError")
 #: Maximum characters of an MLflow message in an error; some messages end with the server's traceback.
 MESSAGE_LENGTH: Final = 400
 
@@ -104,6 +106,12 @@ def translated(what: str) -> Iterator[None]:
         raise kind(f"MLflow, {what}: {text[:MESSAGE_LENGTH] or type(error).__name__}") from error
     except OSError as error:  # includes the errors of requests
         raise RegistryUnavailableError(f"MLflow, {what}: {error}") from error
+
+
+def is_unanswered(error: Exception) -> bool:
+    """Whether an error of botocore, which MLflow does not translate, says that the object store does not answer."""
+    names = {f"{base.__module__}.{base.__name__}" for base in type(error).__mro__}
+    return not names.isdisjoint(UNANSWERED)
 
 
 @contextmanager

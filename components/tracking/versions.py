@@ -12,9 +12,9 @@ from typing import Any
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from components.errors import RegistryError
+from components.errors import RegistryError, RegistryUnavailableError
 from components.settings.registry import RegistrySettings
-from components.tracking.connection import as_default, translated
+from components.tracking.connection import as_default, is_unanswered, translated
 
 PREFIX = "headstart."
 #: Folder inside a logged model that holds the bundle (weights, tokenizer, configuration).
@@ -98,18 +98,20 @@ class Versions:
 
     def alias(self, name: str, alias: str) -> Version | None:
         """The version that an alias points to; None if there is no such alias or model."""
-        try:
-            return _version(self.client.get_model_version_by_alias(name, alias))
-        except MlflowException as error:
-            if error.error_code in MISSING:
-                return None
-            raise RegistryError(f"MLflow, {name}@{alias}: {error.message}") from error
+        with translated(f"{name}@{alias}"):
+            try:
+                return _version(self.client.get_model_version_by_alias(name, alias))
+            except MlflowException as error:
+                if error.error_code in MISSING:
+                    return None
+                raise
 
     def download(self, version: Version, directory: Path) -> Path:
         """Download a version's bundle into `directory` and return its path. The content is not verified.
 
         Raises:
             RegistryError: the artifacts do not exist or cannot be downloaded.
+            RegistryUnavailableError: the registry, or the object store of its artifacts, does not answer.
         """
         root = self._download(version, BUNDLE, directory)
         bundles = [path for path in sorted(root.iterdir()) if path.is_dir()] if root.is_dir() else []
@@ -137,7 +139,8 @@ class Versions:
             except MlflowException:
                 raise
             except Exception as error:
-                raise RegistryError(f"{version.label}: its files cannot be downloaded from {uri} ({error})") from error
+                kind = RegistryUnavailableError if is_unanswered(error) else RegistryError
+                raise kind(f"{version.label}: its files cannot be downloaded from {uri} ({error})") from error
 
     def attached(self, version: Version, file: str) -> bytes | None:
         """The content of a file that `attach` has stored with a version; None if there is none.
@@ -172,12 +175,13 @@ class Versions:
 
     def parameters(self, version: Version) -> dict[str, str]:
         """The parameters of a version's run; empty if the run was deleted."""
-        try:
-            return dict(self.client.get_run(version.run_id).data.params)
-        except MlflowException as error:
-            if error.error_code in MISSING:
-                return {}
-            raise RegistryError(f"MLflow, {version.label}: {error.message}") from error
+        with translated(version.label):
+            try:
+                return dict(self.client.get_run(version.run_id).data.params)
+            except MlflowException as error:
+                if error.error_code in MISSING:
+                    return {}
+                raise
 
     def models(self) -> list[str]:
         """Names of all registered models."""

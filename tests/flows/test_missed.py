@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -52,6 +54,24 @@ def test_a_run_that_did_not_end_is_owed(tmp_path: Path) -> None:
     path = tmp_path / "nightly.json"
     Record(path, NIGHTLY).started(NOON)
     assert Record(path, NIGHTLY).owed(NOON) == "the last run did not end"
+
+
+def test_a_full_disk_does_not_end_a_schedule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    record = Record(tmp_path / "nightly.json", NIGHTLY)
+    with monkeypatch.context() as context:
+        context.setattr(os, "fsync", full)
+        record.started(NOON)
+    assert capsys.readouterr().out == (
+        f"warning: {tmp_path / 'nightly.json'}: cannot be written (No space left on device); free space or choose "
+        "another location\n"
+    )
+    record.finished()
+    assert Record(tmp_path / "nightly.json", NIGHTLY).owed(NOON) == ""
 
 
 def test_the_record_of_another_schedule_or_a_damaged_one_owes_nothing(tmp_path: Path) -> None:

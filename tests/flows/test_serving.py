@@ -18,6 +18,7 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 from prefect.client.schemas.objects import State, StateType
+from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelling, Pending, Running, Scheduled
 
 from components.errors import ConfigError
@@ -85,11 +86,15 @@ class Client:
 
     def set_flow_run_state(self, run: UUID, state: State[Any], force: bool = False) -> SimpleNamespace:
         self._check()
+        if run not in self.runs:
+            raise ObjectNotFound(http_exc=Exception(str(run)))
         self.runs[run].state = state
         return SimpleNamespace(state=state)
 
     def read_flow_run(self, run: UUID) -> Planned:
         self._check()
+        if run not in self.runs:
+            raise ObjectNotFound(http_exc=Exception(str(run)))
         return self.runs[run]
 
     def read_flow_runs(self, **_: Any) -> list[Planned]:
@@ -99,8 +104,6 @@ class Client:
         self.add(Planned(0, planned=False, state=state))
 
     def read_deployment_by_name(self, name: str) -> SimpleNamespace:
-        from prefect.exceptions import ObjectNotFound
-
         if name not in self.deployments:
             raise ObjectNotFound(http_exc=Exception(name))
         return self.deployments[name]
@@ -225,6 +228,26 @@ def test_a_run_that_a_person_cancels_is_ended(serving: Serving, client: Client, 
 
     loop(serving, until=cancelled)
     assert not is_running(int(pid.read_text()))
+
+
+def test_a_run_that_a_person_deletes_does_not_stop_the_schedule(
+    serving: Serving, client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run.py").write_text(
+        "import pathlib, time\nwhile not pathlib.Path('end').exists():\n    time.sleep(0.02)\n"
+    )
+    deleted, later = client.add(Planned(1)), Planned(2)
+    pid = tmp_path / "pid"
+
+    def done() -> bool:
+        if deleted.id in client.runs and pid.exists():
+            del client.runs[deleted.id]
+            client.add(later)
+            (tmp_path / "end").touch()
+        return bool(later.state.type == StateType.CRASHED)
+
+    loop(serving, until=done, seconds=20)
+    assert "does not answer" not in capsys.readouterr().out
 
 
 def test_a_killed_schedule_takes_its_run_with_it(tmp_path: Path, serving: Serving) -> None:

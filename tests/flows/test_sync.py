@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from components.artifacts import write_atomic
 from components.errors import ConfigError, TransientError
 from flows import sync
 from flows.terminal import StageError
 
-from .conftest import change, dvc, git, ran
+from .conftest import ROOT, change, dvc, git, ran
 
 IDENTITY = ("user.name=test", "user.email=test@example.org")
 
@@ -109,6 +110,33 @@ def test_outputs_are_pushed_and_records_committed(shared: tuple[Path, Path]) -> 
     assert git(project, "rev-parse", "HEAD") == head
 
 
+@pytest.mark.parametrize("decides", [True, False])
+def test_an_earlier_decision_is_not_reported_as_a_new_one(
+    decides: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / ".dvc").mkdir()
+    shutil.copyfile(ROOT / "params.yaml", tmp_path / "params.yaml")
+    file = tmp_path / "artifacts/registry/decision.json"
+    file.parent.mkdir(parents=True)
+    found = {"verdict": "promote", "reasons": ["better"], "alias_after": "3"}
+
+    def retrain(*_: object, **__: object) -> None:
+        if decides:
+            write_atomic(file, json.dumps({"decisions": {"aws-type": found}}))
+
+    file.write_text(json.dumps({"decisions": {"aws-type": found}}))
+    os.utime(file, (1e9, 1e9))
+    monkeypatch.setattr(sync, "pull", lambda root: [])
+    monkeypatch.setattr(sync, "run_command", retrain)
+    monkeypatch.setattr(sync, "publish", lambda root, *, decisions, push: [f"commit: {decisions[0]}"])
+    sync.sync.fn(str(tmp_path / "params.yaml"))
+    expected = "promote (better)" if decides else "nothing new to compare"
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        f"sync | aws-type: {expected}; champion: version 3",
+        f"sync | commit: aws-type: {expected}; champion: version 3",
+    ]
+
+
 def test_commits_that_others_push_during_a_run_are_taken_before_the_push(clones: tuple[Path, Path]) -> None:
     project, clone = clones
     (project / "dvc.lock").write_text("schema: '2.0'\nstages: {}\n")
@@ -196,6 +224,18 @@ def test_changes_on_both_sides_are_refused(shared: tuple[Path, Path]) -> None:
     with pytest.raises(ConfigError, match="git rebase: "):
         sync.pull(project)
     assert git(project, "rev-parse", "HEAD") == head and git(project, "status", "--porcelain") == ""
+
+
+def test_a_new_file_that_exists_here_is_named(clones: tuple[Path, Path]) -> None:
+    project, clone = clones
+    (clone / "notes.txt").write_text("theirs\n")
+    git(clone, "add", "notes.txt")
+    git(clone, "commit", "-q", "-m", "notes")
+    git(clone, "push", "-q")
+    (project / "notes.txt").write_text("mine\n")
+    with pytest.raises(ConfigError, match=r"git rebase: .*untracked working tree files would be overwritten.*notes"):
+        sync.pull(project)
+    assert (project / "notes.txt").read_text() == "mine\n"
 
 
 def test_without_upstream_and_remote_nothing_is_pulled(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

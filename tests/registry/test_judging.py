@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from components.errors import ArtifactError, RegistryError
+from components.errors import ArtifactError, RegistryError, RegistryUnavailableError
 from components.registry.champion import load_champion
 from components.registry.judging import scored_rows
 from components.registry.latency import ROUNDS, WARM_UP, measure_latency, spaced
@@ -17,7 +17,7 @@ from components.tasks.data import Fields, Split
 from components.tasks.examples import TaskFacts
 from components.tracking import connect
 from tests.registry.conftest import LABELS, Pipeline
-from tests.registry.promoting import NAME, champion, must_not_be_called, run
+from tests.registry.promoting import NAME, champion, events, must_not_be_called, run
 
 
 def test_latency_is_measured_once_per_artifact(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,6 +58,21 @@ def test_latency_is_measured_per_row_in_several_passes() -> None:
     assert (len(measured.rounds), measured.conditions) == (ROUNDS, "here")
     assert spaced(rows, 3) == [("0",), ("3",), ("7",)]
     assert spaced([], 3) == []
+
+
+def test_nothing_is_decided_while_the_files_cannot_be_downloaded(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object, **__: object) -> None:
+        raise RegistryUnavailableError("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("components.registry.judging.load_version", away)
+        with pytest.raises(RegistryUnavailableError, match="no answer"):
+            run(pipeline)
+    assert champion(pipeline) is None
+    assert events(pipeline) == []
+    assert run(pipeline)["verdict"] == "promote"
 
 
 def test_predictions_are_matched_by_label_name(pipeline: Pipeline) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from components.registry.promotion import decide
 from components.registry.scored import Latency, Scored, TestRows
+from components.scoring.regression import Regression
 from components.scoring.tagging import Tagging
 from components.settings.promote import PromotionRule
 from tests.registry.rule import CHAMPION, FAST, RULE, TEST, predictions, scored, statistics_of
@@ -214,3 +215,23 @@ def test_the_first_champion_has_to_beat_the_best_baseline() -> None:
 def test_settings_without_effect_are_errors(keys: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         PromotionRule.model_validate(keys)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_a_score_that_is_not_finite_promotes_nothing(bad: float) -> None:
+    scoring, fields = Regression(), [("text",)] * 50
+    targets = [np.asarray([float(row)]) for row in range(50)]
+    answers = [target + 1.0 for target in targets]
+    broken = [np.asarray([bad]), *answers[1:]]
+    rows = TestRows("t1", scoring, scoring.statistics(fields, targets, scoring.constant(targets)))
+
+    def model(name: str, found: list[np.ndarray]) -> Scored:
+        return Scored(name, name, "t1", scoring.statistics(fields, targets, found))
+
+    decision = decide(model("m/2", broken), model("m/1", answers), PromotionRule(), rows=rows)
+    assert (decision.verdict, decision.gain) == ("reject", None)
+    assert decision.reasons[0].startswith("m/2: r2 is ")
+    assert decide(model("m/2", broken), None, PromotionRule(), rows=rows).verdict == "reject"
+    decision = decide(model("m/2", answers), model("m/1", broken), PromotionRule(), rows=rows)
+    assert decision.verdict == "inconclusive" and decision.reasons[0].startswith("m/1: r2 is ")

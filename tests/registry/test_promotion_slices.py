@@ -86,3 +86,20 @@ def test_a_named_slice_has_a_non_inferiority_bound_with_its_power() -> None:
     lost = decide(*pair, RULE.model_copy(update={"slices": {"even": 0.4}, "largest_slice_loss": 1.0}), rows=TEST)
     assert lost.verdict == "reject"
     assert any("falls from 0.600 to 0.000, more than 0.4" in reason for reason in lost.reasons)
+
+
+def test_few_rows_of_a_named_slice_exclude_no_loss() -> None:
+    """Both models are right on its rows, so that the estimate of the variance is 0."""
+    champion, candidate = np.where(np.arange(ROWS) < 100, LABELS, (LABELS + 1) % 4), LABELS
+    pair = (
+        scored("candidate", None, statistics=statistics_of(candidate)),
+        scored("champion", None, statistics=statistics_of(champion)),
+    )
+    rule = RULE.model_copy(update={"slices": {"key": 0.02}})
+    for count, verdict in ((4, "inconclusive"), (5, "promote")):
+        slices = tuple("key" if row < count else None for row in range(ROWS))
+        decision = decide(*pair, rule, rows=replace(TEST, slices=slices))
+        assert decision.verdict == verdict
+    slices = tuple("key" if row < 4 else None for row in range(ROWS))
+    decision = decide(*pair, rule, rows=replace(TEST, slices=slices))
+    assert "a loss of more than 0.02 is not excluded" in decision.reasons[0] and "power 0%" in decision.reasons[0]

@@ -12,7 +12,7 @@ from components.registry.comparison import TrainingNoise, Variance
 from components.registry.noise import pooled
 from components.registry.promotion import REFRESH, decide
 from components.registry.scored import Scored, TestRows
-from tests.registry.rule import CHAMPION, ROWS, RULE, SCORING, TEST, predictions, scored, statistics_of
+from tests.registry.rule import CHAMPION, LABELS, ROWS, RULE, SCORING, TEST, predictions, scored, statistics_of
 
 
 def clustered(seed: int, *, groups: int = 40, size: int = 10, spread: float = 0.3) -> tuple[TestRows, list[Scored]]:
@@ -62,6 +62,20 @@ def test_few_clusters_are_inconclusive() -> None:
     # A row without a group is a cluster of its own; without any group, rows are independent.
     assert decide(better, champion, RULE, rows=replace(TEST, groups=[*four[:-1], None])).verdict == "promote"
     assert decide(better, champion, RULE, rows=replace(TEST, groups=[None] * ROWS)).units == "rows"
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_few_rows_are_inconclusive(count: int) -> None:
+    """All rows agree that the candidate is better, so that the estimate of the variance is 0."""
+    labels = LABELS[:count]
+    right, wrong = statistics_of(labels, labels), statistics_of((labels + 1) % 4, labels)
+    rows = replace(TEST, stand_in=wrong, slices=None)
+    pair = scored("better", None, statistics=right), scored("champion", None, statistics=wrong)
+    decision = decide(*pair, RULE, rows=rows)
+    assert (decision.verdict, decision.gain, decision.low) == ("inconclusive", 1.0, None)
+    assert decision.reasons[0] == (
+        f"there are {count} test row(s), and the variance between rows needs 5: label more rows"
+    )
 
 
 def test_an_inconclusive_verdict_names_the_detectable_effect_and_the_labels_needed() -> None:
