@@ -104,7 +104,7 @@ def pull(root: Path) -> list[str]:
         ConfigError: files that git tracks have changed here, or data has changed both here and in the upstream.
         TransientError: the upstream does not answer.
     """
-    changed = [line[3:] for line in git(root, "status", "--porcelain", "--untracked-files=no").splitlines()]
+    changed = [line[3:] for line in _listed(root, "status", "--porcelain", "--no-renames", "--untracked-files=no")]
     own = [path for path in changed if not _is_record(path)]
     if own:
         raise ConfigError(f"{root}: {', '.join(own[:5])} changed here and not committed; commit or restore, then sync")
@@ -187,8 +187,8 @@ def publish(root: Path, *, decisions: Sequence[str], push: bool) -> list[str]:
     if push and _remote(root):
         run_command([*DVC, "push", "--quiet"], source=SOURCE, root=root, limit_s=TRANSFER_S)
         report.append("outputs: pushed to the DVC remote")
-    files = git(root, "ls-files", "--modified", "--others", "--exclude-standard", "--", *RECORDS, f"*{PIPELINE}")
-    paths = sorted(set(files.splitlines()))
+    wanted = ("--modified", "--others", "--exclude-standard")
+    paths = sorted(set(_listed(root, "ls-files", *wanted, "--", *RECORDS, f"*{PIPELINE}")))
     if paths:
         git(root, "add", "--", *paths)
         first = f"Retrain: {decisions[0] if decisions else 'new outputs'}"
@@ -256,7 +256,12 @@ def git(root: Path, *arguments: str) -> str:
 
 def _changes(root: Path, revision: str, *, since: str = "HEAD") -> list[str]:
     """The files that differ between `revision` and its common ancestor with `since`."""
-    return git(root, "diff", "--name-only", f"{since}...{revision}").split()
+    return _listed(root, "diff", "--name-only", f"{since}...{revision}")
+
+
+def _listed(root: Path, command: str, *arguments: str) -> list[str]:
+    """The entries that a git command lists. Without -z git would quote names with spaces or letters beyond ASCII."""
+    return git(root, command, "-z", *arguments).split("\0")[:-1]
 
 
 def _is_record(path: str) -> bool:

@@ -226,6 +226,21 @@ def test_changes_on_both_sides_are_refused(shared: tuple[Path, Path]) -> None:
     assert git(project, "rev-parse", "HEAD") == head and git(project, "status", "--porcelain") == ""
 
 
+@pytest.mark.parametrize("folder", ["größe", "my run"])
+def test_any_name_of_a_folder_with_settings(clones: tuple[Path, Path], folder: str) -> None:
+    project, clone = clones
+    lock = project / "experiments" / folder / "dvc.lock"
+    lock.parent.mkdir(parents=True)
+    for number in range(2):
+        lock.write_text(f"schema: '2.0'\n# {number}\n")
+        sync.pull(project)
+        lock.write_text(f"schema: '2.0'\n# {number}\n")
+        done = sync.publish(project, decisions=["task: reject"], push=True)
+        assert done[-2:] == [f"commit: experiments/{folder}/dvc.lock", "push: to origin/main"]
+    git(clone, "pull", "-q")
+    assert (clone / "experiments" / folder / "dvc.lock").read_text() == lock.read_text()
+
+
 def test_a_new_file_that_exists_here_is_named(clones: tuple[Path, Path]) -> None:
     project, clone = clones
     (clone / "notes.txt").write_text("theirs\n")
