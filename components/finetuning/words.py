@@ -59,7 +59,7 @@ class Mixed:
 
     Attributes:
         answers: split -> the combined answers.
-        record: entries of the run's record: `words`, and `curve` with the scores at the chosen point.
+        record: entries of the run's record: `words`, and `curve` with the scores at the `chosen` point.
         part: what is served beside the encoder; None if the encoder alone is better.
         weights: of the model, under `model.`, if they are not those of the run: the head of a joint regression on the
             frozen encoder.
@@ -152,12 +152,14 @@ class WordsRows:
         return [(np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)) for fold in np.unique(folds)]
 
 
-def _at_chosen(record: Mapping[str, Any], scores: Mapping[str, float]) -> list[dict[str, Any]]:
-    """The curve of a run with these scores at the point that was chosen."""
+def at_chosen(record: Mapping[str, Any], scores: Mapping[str, float]) -> dict[str, Any]:
+    """The curve of a run with these scores at the point that was chosen, and the index of that point: with lower scores
+    another one would be the best."""
     curve = [dict(point) for point in record["curve"]]
     best = max(range(len(curve)), key=lambda index: curve[index][record["score"]])
-    curve[record.get("chosen", best)] |= scores
-    return curve
+    chosen = record.get("chosen", best)
+    curve[chosen] |= scores
+    return {"curve": curve, "chosen": chosen}
 
 
 def _mean(
@@ -173,9 +175,7 @@ def _mean(
     if not weight:
         return Mixed(dict(answers), {"words": described})
     assert isinstance(words.model, WordsModel)
-    return Mixed(
-        mixed, {"words": described, "curve": _at_chosen(record, scores)}, WordsPart("mean", words.model, weight)
-    )
+    return Mixed(mixed, {"words": described, **at_chosen(record, scores)}, WordsPart("mean", words.model, weight))
 
 
 def choose_weight(
@@ -274,7 +274,7 @@ def _joint(work: WordsRows, system: str, *, asked: str, record: Mapping[str, Any
     described = {"how": "joint", "strength": STRENGTHS[best], "system": system, "vocabulary": fit.words.vocabulary}
     return Mixed(
         {name: list(pooled[best]), "test": test},
-        {"words": described, "curve": _at_chosen(record, scores[best]), "best_step": 0, "best_epoch": 0.0},
+        {"words": described, **at_chosen(record, scores[best]), "best_step": 0, "best_epoch": 0.0},
         part,
         member.weights(without="encoder."),
     )

@@ -12,13 +12,14 @@ from scipy import sparse
 from components.artifacts import read_manifest
 from components.errors import ConfigError
 from components.finetuning.stage import finetune
-from components.finetuning.words import choose_weight, log_loss, of_head, of_words
+from components.finetuning.words import at_chosen, choose_weight, log_loss, of_head, of_words
 from components.inference.loading import load_model
 from components.task_models.classifier import TextClassifier
 from components.task_models.words_part import joint, mean
 from components.tasks.data import Split
 from components.tasks.examples import read_split
 from components.tasks.kinds import scoring_for
+from components.tasks.results import best_score
 from components.words.linear import fit_exclusive, fit_independent
 
 
@@ -66,6 +67,14 @@ def test_words_that_bring_nothing_have_weight_zero() -> None:
     sure, wrong = np.asarray([[0.9, 0.1], [0.1, 0.9]], dtype=np.float32), np.full((2, 2), 0.5, dtype=np.float32)
     assert choose_weight(sure, wrong, split=rows, scores=scored(rows), main="macro_f1")[0] == 0.0
     assert choose_weight(sure, sure, split=rows, scores=scored(rows), main="macro_f1")[0] == 0.0, "a tie"
+
+
+@pytest.mark.parametrize("score", [0.7, 0.9])
+def test_a_run_that_chose_on_dev_has_the_score_of_the_combination(score: float) -> None:
+    """Even if another evaluation of the encoder alone was better."""
+    record = {"score": "f1", "curve": [{"f1": 0.8}, {"f1": 0.85}, {"f1": 0.84}]}
+    assert best_score(record | at_chosen(record, {"f1": score})) == score
+    assert best_score(record | {"chosen": 0} | at_chosen(record | {"chosen": 0}, {"f1": score})) == score
 
 
 def test_logarithmic_losses_by_hand() -> None:
