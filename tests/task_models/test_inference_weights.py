@@ -171,6 +171,7 @@ def saved(classifier: TextClassifier, make_encoder, tmp_path: Path, request: pyt
         settings=classifier.settings,
         kind="classification",
         labels=["no", "yes"],
+        precision=classifier.precision,
         tokenizer=make_encoder(family) / "tokenizer",
         facts={},
     )
