@@ -33,8 +33,9 @@ from components.interchange.importing import import_encoder  # noqa: E402
 from components.models.encoder import load_encoder  # noqa: E402
 from components.reporting.recording import add_record_option, record  # noqa: E402
 from components.reporting.results import Column  # noqa: E402
+from components.settings.contrastive import pairs_of  # noqa: E402
 from components.settings.finetune import FinetuneSettings  # noqa: E402
-from components.task_models.contrastive_sampler import ContrastiveSampler, pairs_of  # noqa: E402
+from components.task_models.contrastive_sampler import ContrastiveSampler  # noqa: E402
 from components.task_models.kinds import find_task  # noqa: E402
 from components.task_models.model import TaskModel  # noqa: E402
 from components.tasks.budgets import sample_rows  # noqa: E402

@@ -265,6 +265,26 @@ def step(
     optimizer.step()
 
 
+def steps_of(
+    pair: Pair, device: torch.device, *, bf16: bool = True, compiled: bool = False
+) -> dict[str, Callable[[], None]]:
+    """Side -> one training step of its model, with an optimizer of its own. The sides are `headstart` and, if it is
+    installed, `peer`."""
+    found: dict[str, Callable[[], None]] = {}
+    for name, loss, model in (("headstart", pair.own_loss, pair.own), ("peer", pair.peer_loss, pair.peer)):
+        if loss is None or model is None:
+            continue
+        model.train()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+        function = torch.compile(loss) if compiled else loss
+
+        def run(loss: Loss = function, model: nn.Module = model, optimizer: torch.optim.Optimizer = optimizer) -> None:
+            step(loss, model, optimizer, torch.autocast(device.type, torch.bfloat16, enabled=bf16))
+
+        found[name] = run
+    return found
+
+
 def peak(device: torch.device, precision: torch.dtype) -> float:
     """Peak FLOPs per second of the device; see the module's docstring."""
     if device.type == "cuda" and precision == torch.bfloat16:
@@ -308,29 +328,18 @@ def compare(
     """
     torch.manual_seed(0)
     pair = PAIRS[workload][0](size, device)
-    sides = [("headstart", pair.own_loss, pair.own), ("peer", pair.peer_loss, pair.peer)]
-    running = [
-        (
-            name,
-            torch.compile(loss) if arguments.compile else loss,
-            model.train(),
-            torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True),
-        )
-        for name, loss, model in sides
-        if loss is not None and model is not None
-    ]
-    seconds: dict[str, list[float]] = {name: [] for name, *_ in running}
-    dtype = torch.bfloat16
+    running = steps_of(pair, device, bf16=arguments.bf16, compiled=arguments.compile)
+    seconds: dict[str, list[float]] = {name: [] for name in running}
     for turn in range(arguments.rounds + 1):
-        for name, loss, model, optimizer in running:
+        for name, run in running.items():
             if not turn:
                 # Compilation takes several steps, because the shape of the state changes after the first one.
                 for _ in range(3):
-                    step(loss, model, optimizer, torch.autocast(device.type, dtype, enabled=arguments.bf16))
+                    run()
             synchronise(device)
             began = time.perf_counter()
             for _ in range(arguments.steps):
-                step(loss, model, optimizer, torch.autocast(device.type, dtype, enabled=arguments.bf16))
+                run()
             synchronise(device)
             # The first turn is a warm-up: memory is allocated and kernels are chosen.
             if turn:

@@ -4,10 +4,10 @@
     python benchmarks/training_profile.py bert --traces FOLDER     # also FOLDER/bert-Headstart.json, for a flame chart
 
 One row per model and side: the model of Headstart, and that of the other library where it is installed. The steps are
-those of benchmarks/training.py, with one thread, in bfloat16 if the processor has instructions for it. `peak` is the
-speed of model FLOPs relative to the fastest large matrix product of the same run. `most` is how many times as fast as
-the other library a step would be that runs at this peak: no implementation of the same model exceeds it. The shares are
-those of the operators' own time in torch's profiler; the time of a step is measured without the profiler, alternately
+those of benchmarks/training.py, with one thread, in bfloat16 if the processor has instructions for it. The peak
+is the speed of the fastest large matrix product of the same run. `peak` is the speed of the step's model FLOPs relative
+to it. `most` is the largest possible ratio to the other library: that of a step which runs at the peak. The shares are
+those of the operators' own time in torch's profiler. The time of a step is measured without the profiler, alternately
 for both sides.
 
 A trace is in Chrome's format; https://ui.perfetto.dev and speedscope show it as a flame chart.
@@ -22,7 +22,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from components.training import threads
 
@@ -30,10 +29,9 @@ threads.prepare()
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch  # noqa: E402 (after the thread settings)
-from torch import nn  # noqa: E402
 from torch.profiler import ProfilerActivity, profile  # noqa: E402
 
-from benchmarks.training import PAIRS, peak, step  # noqa: E402
+from benchmarks.training import PAIRS, peak, steps_of  # noqa: E402
 from components.reporting.recording import add_record_option, record  # noqa: E402
 from components.reporting.results import Column  # noqa: E402
 from components.training.precision import has_bf16  # noqa: E402
@@ -63,7 +61,11 @@ def part_of(operator: str) -> str:
 
 
 def shares(microseconds: dict[str, float]) -> dict[str, float]:
-    """Operator -> its own time, as part of a step -> its share of the whole."""
+    """The share of each part of a step in its time.
+
+    Args:
+        microseconds: operator -> its own time.
+    """
     total, found = sum(microseconds.values()), Counter[str]()
     for operator, spent in microseconds.items():
         found[part_of(operator)] += spent / total
@@ -88,21 +90,10 @@ def measure(workload: str, arguments: argparse.Namespace, *, flops: float) -> di
         flops: peak FLOPs per second of one thread.
     """
     torch.manual_seed(0)
-    pair = PAIRS[workload][0]("small", torch.device("cpu"))
-    sides: list[tuple[str, Callable[[], Any] | None, nn.Module | None]] = [
-        (OWN, pair.own_loss, pair.own),
-        (PEERS[workload], pair.peer_loss, pair.peer),
-    ]
-    runs: dict[str, Callable[[], None]] = {}
-    for name, loss, model in sides:
-        if loss is None or model is None:
-            continue
-        optimizer = torch.optim.AdamW(model.train().parameters(), lr=1e-4, fused=True)
-
-        def run(loss: Any = loss, model: nn.Module = model, optimizer: torch.optim.Optimizer = optimizer) -> None:
-            step(loss, model, optimizer, torch.autocast("cpu", torch.bfloat16, enabled=arguments.bf16))
-
-        runs[name] = run
+    device = torch.device("cpu")
+    pair = PAIRS[workload][0]("small", device)
+    names = {"headstart": OWN, "peer": PEERS[workload]}
+    runs = {names[side]: run for side, run in steps_of(pair, device, bf16=arguments.bf16).items()}
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(arguments.turns + 2):
         for name, run in runs.items():

@@ -36,7 +36,7 @@ def name() -> str:
 
 
 def is_scheduled() -> bool:
-    """Whether it is that of a deployment, or the retraining of one that synchronises."""
+    """Whether a deployment has started it, or it is the retraining of a scheduled `headstart sync`."""
     if SCHEDULED in os.environ:
         return True
     if not _is_possible():
@@ -48,7 +48,7 @@ def is_scheduled() -> bool:
 
 @contextmanager
 def passed_on() -> Iterator[None]:
-    """Processes that are started within the block are scheduled if this one is."""
+    """Within the block, started processes count as scheduled if this process does."""
     if not is_scheduled() or SCHEDULED in os.environ:
         yield
         return

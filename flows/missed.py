@@ -129,5 +129,5 @@ class Record:
         try:
             write_atomic(self._path, json.dumps(content))
         except ArtifactError as error:
-            # Such as a disk that a run has filled: the schedule goes on.
+            # For example, a run has filled the disk. The schedule goes on.
             terminal.say(f"warning: {error}")

@@ -34,7 +34,7 @@ def command(
         raise typer.BadParameter("give one of --quiet, --json and --verbose")
     terminal.style = "quiet" if quiet else "json" if as_json else "verbose" if verbose else "text"
     file = params.resolve()
-    # A server of one's own shows every run.
+    # A configured server shows every run.
     shown = has_server()
     with begin(file, rebuild=rebuild) as begun:
         if not shown and is_up_to_date(begun, file):

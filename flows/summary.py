@@ -116,8 +116,8 @@ def decision_file(*, root: Path, params: Path) -> Path:
 
 
 def decided_at(*, root: Path, params: Path) -> int:
-    """When the stage `promote` has last run, in nanoseconds of the file system's clock; 0 if it never has, or if the
-    settings cannot be read: those of a commit that was just pulled may need its code."""
+    """When the stage `promote` last ran, in nanoseconds of the file system's clock. 0 if it has never run, or if the
+    settings cannot be read: a commit that was just pulled may have keys that this process does not know."""
     with suppress(ConfigError, OSError):
         return decision_file(root=root, params=params).stat().st_mtime_ns
     return 0

@@ -48,18 +48,9 @@ def _compare(workload: str, size: str, device: torch.device, compiled: bool, pea
     torch.compiler.reset()
     pair = training.PAIRS[workload][0](size, device)
     seconds = {}
-    for name, loss, model in (("headstart", pair.own_loss, pair.own), ("peer", pair.peer_loss, pair.peer)):
-        if loss is None or model is None:
-            continue
-        model.train()
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    for name, step in training.steps_of(pair, device, compiled=compiled).items():
         # With deterministic algorithms as in training, which the peer does not use.
         torch.use_deterministic_algorithms(name == "headstart", warn_only=device.type == "cpu")
-        function = torch.compile(loss) if compiled else loss
-
-        def step(function=function, model=model, optimizer=optimizer) -> None:  # type: ignore[no-untyped-def]
-            training.step(function, model, optimizer, torch.autocast(device.type, torch.bfloat16))
-
         seconds[name] = _timed(step, device)
     torch.use_deterministic_algorithms(False)
     found = {

@@ -27,10 +27,10 @@ from components.finetuning.mixture import JointModel, TaskMixture, shares
 from components.finetuning.self_training import rounds_of
 from components.finetuning.specs import RunSpec, device, fresh_encoder, load_initial_encoder
 from components.measurements import Curve
+from components.settings.contrastive import pairs_of
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
 from components.task_models.consistency import ConsistentModel
-from components.task_models.contrastive_sampler import pairs_of
 from components.task_models.distillation import DistilledModel
 from components.task_models.regularisation import reinitialise
 from components.tasks.budgets import budget_name

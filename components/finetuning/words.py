@@ -153,8 +153,8 @@ class WordsRows:
 
 
 def at_chosen(record: Mapping[str, Any], scores: Mapping[str, float]) -> dict[str, Any]:
-    """The curve of a run with these scores at the point that was chosen, and the index of that point: with lower scores
-    another one would be the best."""
+    """Entries of a run's record: `curve`, with these scores at the chosen point, and `chosen`, the index of that point.
+    Without the index, a point with higher scores would count as the chosen one."""
     curve = [dict(point) for point in record["curve"]]
     best = max(range(len(curve)), key=lambda index: curve[index][record["score"]])
     chosen = record.get("chosen", best)

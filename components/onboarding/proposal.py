@@ -12,7 +12,7 @@ from typing import Any, Final
 from components.onboarding.inspection import Facts
 from components.onboarding.lengths import length_for
 from components.onboarding.starts import Measured
-from components.settings.contrastive import ContrastiveSettings
+from components.settings.contrastive import ContrastiveSettings, pairs_of
 from components.settings.finetune import FIRST_MINUTES
 from components.settings.unlabelled import OF_ONE_TEXT
 
@@ -80,8 +80,7 @@ class Proposal:
             return 0.0
         train = min(self.facts.rows["train"], 2_000)
         used = ContrastiveSettings()
-        pairs = used.rows * (used.rows - 1) / 2
-        steps = min(used.pairs / pairs, used.epochs * train / used.rows)
+        steps = min(used.pairs / pairs_of(used.rows), used.epochs * train / used.rows)
         cost = 3 * used.rows * steps * (self.folds + 1) / self.start.texts_per_second / 60
         return min(cost, self.minutes)
 

@@ -191,17 +191,16 @@ def _compare(
     candidate: Scored, other: Scored, rule: PromotionRule, rows: TestRows, metric: str, test_uses: int
 ) -> Decision:
     own, theirs, clusters = candidate.statistics, other.statistics, rows.clusters
-    outcome: Verdict
     assert own is not None
     assert theirs is not None
     if not len(rows) == own.shape[0] == theirs.shape[0]:
         raise ValueError(f"{len(rows)} rows, {own.shape[0]} and {theirs.shape[0]} predictions")
     gain = compare(theirs, own, clusters, scoring=rows.scoring, metric=metric)
     # No comparison with NaN is true, so that such a gain would pass the checks below.
-    for scored, score, outcome in ((candidate, gain.candidate, "reject"), (other, gain.other, "inconclusive")):
-        if not math.isfinite(score):
-            reason = f"{scored.name}: {metric} is {score}, because its answers are not all finite; train a new one"
-            return Decision(outcome, rule.mode, metric, other.name, (reason,))
+    if not math.isfinite(gain.candidate):
+        return Decision("reject", rule.mode, metric, other.name, (_not_finite(candidate, metric, gain.candidate),))
+    if not math.isfinite(gain.other):
+        return Decision("inconclusive", rule.mode, metric, other.name, (_not_finite(other, metric, gain.other),))
     scores = f"{metric} {gain.candidate:.4f} against {gain.other:.4f} of {other.name}: gain {gain.value:+.4f}"
     units: Literal["clusters", "rows"] = "rows" if clusters is None else "clusters"
     decision = Decision(
@@ -233,7 +232,7 @@ def _compare(
         if not change.named and not change.beyond_chance and change.champion - change.candidate > change.margin
     ]
     needed = None
-    outcome = "promote"
+    outcome: Verdict = "promote"
     reasons: list[str] = []
     faster, speed = _faster(candidate, other, rule) if rule.mode == "latency" else (True, "")
     if high <= threshold or lost:
@@ -273,6 +272,10 @@ def _compare(
         refresh=refresh,
         slices=changes,
     )
+
+
+def _not_finite(scored: Scored, metric: str, score: float) -> str:
+    return f"{scored.name}: {metric} is {score}, because its answers are not all finite; train a new one"
 
 
 def _too_few(rows: TestRows, clusters: NDArray[np.int64] | None) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from components.registry.comparison import Gain, compare, half_width, power
+from components.registry.comparison import compare, half_width, power
 from components.registry.scored import TestRows
 from components.settings.promote import PromotionRule
 from components.tasks.data import MIN_GROUPS
@@ -81,6 +81,7 @@ def slice_changes(
         error = alpha if name in named else (1 - rule.confidence) / len(large)
         half = half_width([gain.sampling], error)
         margin = rule.slices[name] if name in named else rule.largest_slice_loss
+        found = power([gain.sampling], error, margin) if len(inside) >= MIN_GROUPS else 0.0
         changes.append(
             SliceChange(
                 name=name,
@@ -91,11 +92,7 @@ def slice_changes(
                 high=gain.value + half,
                 margin=margin,
                 named=name in named,
-                power=_power(gain, error, margin) if name in named else None,
+                power=found if name in named else None,
             )
         )
     return tuple(changes)
-
-
-def _power(gain: Gain, error: float, margin: float) -> float:
-    return power([gain.sampling], error, margin) if gain.units >= MIN_GROUPS else 0.0

@@ -32,3 +32,8 @@ class ContrastiveSettings(Section):
     #: Whether the name of each label is a further text of its class (Yehudai and Bandel 2024, FastFit), for kinds that
     #: read one text. Underscores and hyphens are read as spaces.
     label_names: bool = False
+
+
+def pairs_of(rows: int) -> int:
+    """Number of pairs of a step's rows."""
+    return rows * (rows - 1) // 2

@@ -84,8 +84,3 @@ class ContrastiveSampler(Sampler):
 
     def _order(self, purpose: str, cycle: int, size: int) -> Indices:
         return counter_rng(self.seed, purpose, cycle).permutation(size)
-
-
-def pairs_of(rows: int) -> int:
-    """Number of pairs of a step's rows."""
-    return rows * (rows - 1) // 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,9 +37,13 @@ def test_the_last_outputs_are_the_estimate() -> None:
     }
 
 
+def test_stages_that_train_are_those_whose_jobs_have_a_cluster() -> None:
+    jobs = {name: getattr(importlib.import_module(stage.module), stage.job) for name, stage in STAGES.items()}
+    assert {name for name, job in jobs.items() if "cluster" in job.model_fields} == TRAINING
+
+
 @pytest.mark.parametrize("group", sorted(TRAINING))
 def test_every_stage_that_trains_needs_space_for_checkpoints(group: str) -> None:
-    assert group in STAGES
     found = needs([f"{group}@x"], {f"{group}@x": 7}, data=0, out=Path("out"), cache=None, checkpoints=Path("ck"))
     assert {need.what: need.size for need in found}["checkpoints (cluster.storage)"] == 9 * 7
 

@@ -7,8 +7,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from components.settings.contrastive import pairs_of
 from components.task_models.base import Encoded
-from components.task_models.contrastive_sampler import ContrastiveSampler, pairs_of
+from components.task_models.contrastive_sampler import ContrastiveSampler
 
 
 def sampler(targets: list[list[int]], *, rows: int, seed: int = 0, masks: int | None = None) -> ContrastiveSampler:
