@@ -73,7 +73,9 @@ def read_file(path: Path) -> dict[str, Any]:
         ConfigError: it is missing or not YAML, or does not hold sections.
     """
     try:
-        raw = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        # From the file instead of its text: YAML's errors name it, with line and column.
+        with Path(path).open(encoding="utf-8") as file:
+            raw = yaml.safe_load(file)
     except FileNotFoundError as error:
         raise ConfigError(
             f"{path}: does not exist; run from the project's folder, name it with --params, or write one with "

@@ -213,7 +213,7 @@ def test_a_missing_file_and_invalid_yaml(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="expected sections .* found list"):
         load_params(tmp_path / "list.yaml")
     (tmp_path / "broken.yaml").write_text("run: {out: [\n")
-    with pytest.raises(ConfigError, match="not readable as YAML"):
+    with pytest.raises(ConfigError, match=r"(?s)not readable as YAML: .*in \"[^\"]*broken.yaml\", line 2, column 1"):
         load_params(tmp_path / "broken.yaml")
 
 
