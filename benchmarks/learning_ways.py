@@ -4,7 +4,8 @@
     python benchmarks/learning_ways.py ENCODER --data sst2=FOLDER --ways contrastive "rate 1e-4: {method: contrastive}"
 
 ENCODER is an encoder directory (`headstart import`). A data set is a folder with train.tsv and dev.tsv (text, label; no
-header), TREC's TREC.train.all, or SICK's SICK_train.txt and SICK_trial.txt (pairs). Each way is a name of WAYS, or
+header), TREC's TREC.train.all, or SICK's SICK_train.txt and SICK_trial.txt (pairs); labels.json (label -> its meaning),
+if there is one, is `label_texts` of the task. Each way is a name of WAYS, or
 `NAME: SETTINGS` with settings of `finetune.<name>` in YAML. `best` is the score of the point that is chosen on dev, the
 head on the frozen encoder included; `last` that of the last step, which is not chosen. Test rows are never read.
 
@@ -141,6 +142,7 @@ def make_examples(
             "selection": selection,
             "dev": None if selection == "budget" else "dev.jsonl",
             "overlap": "report",
+            "label_texts": json.loads(names.read_text()) if (names := folder / "labels.json").exists() else {},
         }
     )
     return examples(ExamplesJob(task=name, source=task, output=scratch / f"{name}-examples"))

@@ -5,7 +5,8 @@ run are divided into folds; each fold is predicted by a run that has learned fro
 folds together are scored by the task's primary metric:
 
 1. The L2 penalty of a head that is solved on frozen features, and with `head_norm: auto` the normalisation of its
-   inputs: the best candidate, the largest penalty at a tie.
+   inputs, with `label_names: auto` whether the names of the labels are training texts: the best candidate, the largest
+   penalty at a tie.
 2. The evaluation at which the run ends: the best point of the schedule, the earliest at a tie. Point 0 is the head on
    the frozen encoder; it is chosen if fine-tuning does not improve the score. Contrastive training and distillation end
    with their schedule, unless an earlier point is better by more than one standard error. With few labels, smaller
@@ -54,8 +55,8 @@ class Selection:
             learned from it, at the chosen point.
         frozen: those of the head on the frozen encoder.
         record: entries of the run's record: `score`, `curve` with the scores of all folds together at every point, the
-            index of the `chosen` point, `penalty`, `penalties`, `head_norm`, `folds`, and the `tokens` and `seconds` of
-            all folds.
+            index of the `chosen` point, `penalty`, `penalties`, `head_norm`, `label_names`, `folds`, and the `tokens`
+            and `seconds` of all folds.
     """
 
     chosen: Chosen
@@ -133,7 +134,7 @@ def _folds(spec: GroupSpec, heads: Sequence[HeadCandidate | None]) -> Iterator[G
 
 
 def _chosen(head: HeadCandidate | None) -> Chosen:
-    return Chosen() if head is None else Chosen(head.penalty, norm=head.norm)
+    return Chosen() if head is None else Chosen(head.penalty, norm=head.norm, names=head.names)
 
 
 def _heads(spec: GroupSpec) -> list[tuple[HeadCandidate | None, dict[str, float]]]:
@@ -151,7 +152,7 @@ def _heads(spec: GroupSpec) -> list[tuple[HeadCandidate | None, dict[str, float]
             continue
         answers = [one.answers_by_candidate() for one in of_folds]
         pooled = _Pooled(member, [one.rows.held for one in of_folds])
-        # `max` returns the first at a tie: the largest penalty, and then the first normalisation.
+        # `max` returns the first at a tie: the largest penalty, with the names of the labels, the first normalisation.
         scores = {
             candidate: pooled.scores(pooled.answers([one[candidate] for one in answers]))[pooled.main]
             for candidate in sorted(answers[0], key=lambda candidate: -candidate.penalty)
@@ -249,6 +250,7 @@ def _select(
             **{name: sum(record[name] for record in records) for name in ("tokens", "seconds")},
             **({} if head is None else {"penalty": head.penalty, "penalties": scores_of_heads}),
             **({} if head is None or head.norm is None else {"head_norm": head.norm}),
+            **({} if head is None or head.names is None else {"label_names": head.names}),
         },
     )
 

@@ -210,11 +210,11 @@ def read_records(finetuned: Path, *, start: str) -> list[dict[str, Any]]:
 
 
 def chosen_of(spec: RunSpec, record: dict[str, Any]) -> Chosen:
-    """Penalty and normalisation of the head, and the number of the evaluation at which a finished run has ended."""
+    """What a finished run has chosen for its head, and the number of the evaluation at which it has ended."""
     curve, score = record["curve"], record["score"]
     best = record.get("chosen", max(range(len(curve)), key=lambda point: curve[point][score]))
     step, share = curve[best]["step"], curve[best].get("interpolation", 1.0)
-    chosen = Chosen(record.get("penalty"), norm=record.get("head_norm"))
+    chosen = Chosen(record.get("penalty"), norm=record.get("head_norm"), names=record.get("label_names"))
     if not step:
         return chosen
     group = GroupSpec((spec,), key=spec.key)

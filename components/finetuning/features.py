@@ -63,6 +63,22 @@ class FeatureTable:
     def __len__(self) -> int:
         return len(self.counts)
 
+    def joined(self, other: FeatureTable) -> FeatureTable:
+        """The rows of this table, and then those of another of the same form."""
+        tables = (self, other)
+        lengths = None
+        if self.lengths is not None and other.lengths is not None:
+            lengths = np.concatenate([self.lengths, other.lengths])
+        sizes = np.ones(len(self.starts) + len(other.starts), dtype=np.int64) if lengths is None else lengths
+        offsets = [table.offsets[table.indices()] if len(table.offsets) else table.offsets for table in tables]
+        return FeatureTable(
+            torch.cat([table.matrix() for table in tables]),
+            np.cumsum(sizes) - sizes,
+            lengths,
+            np.concatenate([table.counts for table in tables]),
+            np.concatenate(offsets),
+        )
+
     def take(self, rows: NDArray[np.int64]) -> FeatureTable:
         """The rows with these indices, in this order; the vectors are shared."""
         chosen = self.sequences_of(rows)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from components.artifacts import read_manifest
 from components.cluster import map_parallel
 from components.finetuning.features import FeatureTable, cached, extract, extract_fixed
+from components.finetuning.label_names import label_fields, names_of
 from components.finetuning.memory import gpu_bytes
 from components.finetuning.self_training import rounds_of
 from components.finetuning.specs import RunSpec, all_training_rows, build, encode
@@ -27,11 +28,14 @@ from components.unlabelled.texts import read_unlabelled
 FEW_PIECES = 250_000
 #: The texts that a run labels, as a split.
 LABELS = "labels"
+#: The names of the labels, as a split.
+NAMES = "names"
 #: Settings of training; frozen-encoder features depend on all other settings.
 LEARNING = {
     "method",
     "auto",
     "words",
+    "label_names",
     "contrastive",
     "supervised_contrastive",
     "label_smoothing",
@@ -75,22 +79,26 @@ def reading(settings: FinetuneSettings) -> dict[str, object]:
 
 
 def features(spec: RunSpec, split: str) -> FeatureTable:
-    """The features of a split by the encoder before training; of train only the rows of `all_training_rows`, and of
-    `unlabelled` the texts of that stage.
+    """The features of a split by the encoder before training; of train only the rows of `all_training_rows`, of
+    `unlabelled` the texts of that stage, and of `names` one row for each label.
 
     Raises:
         ArtifactError: encoder or examples are incomplete, or the features cannot be written.
     """
     facts = read_facts(spec.examples)
     rows = all_training_rows(spec, read_split(spec.examples, "train"), facts) if split == "train" else None
-    if split in TEXTS:
+    if split == NAMES:
+        content = fingerprint(names=label_fields(facts))
+    elif split in TEXTS:
         content = fingerprint(unlabelled=read_manifest(TEXTS[split](spec), kind=UNLABELLED).digest)
     else:
         content = fingerprint(split=facts.digests[split], rows=None if rows is None else _digest(rows))
 
     def extracted(file: Path) -> FeatureTable:
         model, tokenizer = build(spec)
-        if split in TEXTS:
+        if split == NAMES:
+            fields = label_fields(facts)
+        elif split in TEXTS:
             fields = read_unlabelled(TEXTS[split](spec))
         else:
             fields = read_split(spec.examples, split, rows=rows).fields
@@ -114,6 +122,7 @@ def needed(specs: Iterable[RunSpec]) -> Iterator[tuple[RunSpec, str]]:
             "train": settings.head_steps > 0 or alone or not on_dev,
             "test": (settings.frozen or alone) and spec.labels is None,
             UNLABELLED: rounds_of(spec) > 0,
+            NAMES: any(names_of(spec)),
             LABELS: spec.labels is not None and (alone or (spec.chosen is not None and not spec.chosen.stop)),
         }
         for split in (split for split, wanted in reads.items() if wanted):
@@ -139,6 +148,8 @@ def _compute(table: tuple[RunSpec, str]) -> None:
 
 
 def _most_pieces(spec: RunSpec, split: str) -> int:
+    if split == NAMES:
+        return len(read_facts(spec.examples).labels) * spec.settings.max_length
     if split in TEXTS:
         return len(read_unlabelled(TEXTS[split](spec))) * spec.settings.max_length
     whole = read_split(spec.examples, split)

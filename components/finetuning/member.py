@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from components.finetuning.features import FeatureTable, head_answers, read_by_head
 from components.finetuning.frozen import LABELS, features
+from components.finetuning.label_names import names_of
 from components.finetuning.member_data import MemberData
 from components.finetuning.packing import BEST, MODEL, ON_FROZEN, START, held, pack, unpack
-from components.finetuning.probe import MOST_ROWS, HeadAlone, HeadCandidate, search_head, train_head
+from components.finetuning.probe import HeadAlone, HeadCandidate, search_head, train_head
 from components.finetuning.self_training import train_rounds
 from components.finetuning.specs import RunSpec, device, rows_of, with_head
 from components.models.base import LanguageModel
@@ -35,7 +36,7 @@ from components.tasks.kinds import scoring_for
 from components.tasks.results import best_score
 from components.tokenization import Tokenizer
 from components.training.loop import TrainingState
-from components.training.rng import counter_rng, counter_seed
+from components.training.rng import counter_seed
 from components.unlabelled.texts import KIND as UNLABELLED
 
 
@@ -126,6 +127,7 @@ class Member:
             "tokens": 0,
             "seconds": 0.0,
         }
+        data.names = bool(self._names[0])
 
     @property
     def is_fixed(self) -> bool:
@@ -139,7 +141,7 @@ class Member:
         # Features are few and stay on the CPU, independent of the encoder's device.
         head.cpu()
         if settings.head_steps and (self.is_solved or not self.head_only):
-            self._fit_head(self.data.head_inputs("train"), dev, penalties=self._penalties)
+            self._fit_head(self.data.head_inputs, dev, penalties=self._penalties)
         elif self.head_only and not self.is_solved:
             head.fit_norm(self.data.head_inputs("train").matrix())
         self.model.eval()
@@ -154,17 +156,16 @@ class Member:
         return found
 
     def answers_by_candidate(self) -> dict[HeadCandidate, list[Answer]]:
-        """The predictions on the rows of the fold by a head that is solved with each candidate of its normalisation and
-        penalty."""
-        train, dev, head = self.data.head_inputs("train"), self.data.head_inputs("dev"), self.model.head.cpu()
+        """The predictions on the rows of the fold by a head that is solved with each candidate."""
+        dev, head = self.data.head_inputs("dev"), self.model.head.cpu()
         assert isinstance(head, TextHead)
         found = {}
-        for norm, penalty in product(self._norms, self.spec.settings.head_penalties):
-            candidate = HeadCandidate(norm, penalty)
+        rows = {names: self.data.head_rows(names, self.data.head_inputs) for names in self._names}
+        for names, norm, penalty in product(self._names, self._norms, self.spec.settings.head_penalties):
+            candidate = HeadCandidate(norm, penalty, names)
             search_head(
                 head,
-                table=train,
-                split=self.splits["train"],
+                rows=rows.__getitem__,
                 dev=None,
                 score=self._main_score,
                 candidates=[candidate],
@@ -185,6 +186,17 @@ class Member:
         return head.norm_kinds if known is None else [known]
 
     @property
+    def _names(self) -> Sequence[bool | None]:
+        """Whether the names of the labels are training texts, as `names_of`; one candidate, if it is chosen, or if the
+        head is not solved."""
+        chosen = self.spec.chosen
+        known = self.record.get("label_names", None if chosen is None else chosen.names)
+        if known is not None:
+            return [known]
+        candidates = names_of(self.spec)
+        return candidates if self.is_solved or len(candidates) == 1 else [None]
+
+    @property
     def _penalties(self) -> list[float]:
         """The candidates of the head's penalty; one, if cross-validation has chosen it."""
         chosen = self.spec.chosen
@@ -194,35 +206,37 @@ class Member:
         """Fit the head to the current encoder's features of the training rows, with the penalty that was chosen on the
         frozen encoder's; returns the features of dev, None without dev."""
         head = self.model.head
-        train = read_by_head(self.model, self.data.current_features("train"))
-        dev = read_by_head(self.model, self.data.current_features("dev")) if self.is_scored else None
-        head.cpu()
+
+        def inputs(split: str) -> FeatureTable:
+            return read_by_head(self.model, self.data.current_features(split))
+
+        dev = inputs("dev") if self.is_scored else None
         known = self.record.get("penalty")
-        self._fit_head(train, dev, penalties=self._penalties if known is None else [known])
+        self._fit_head(inputs, dev, penalties=self._penalties if known is None else [known])
         head.to(device()).eval()
         return dev
 
-    def _fit_head(self, train: FeatureTable, dev: FeatureTable | None, *, penalties: Sequence[float]) -> None:
+    def _fit_head(
+        self, inputs: Callable[[str], FeatureTable], dev: FeatureTable | None, *, penalties: Sequence[float]
+    ) -> None:
         """Fit the head to the features of the training rows.
 
         Args:
-            train: features of the training rows.
+            inputs: split -> inputs of the head.
             dev: features of dev, on which the penalty is chosen; None with a single candidate.
             penalties: candidates; the first choice is recorded.
         """
-        settings, head, split = self.spec.settings, self.model.head, self.splits["train"]
+        settings, head = self.spec.settings, self.model.head
+        rows = {names: self.data.head_rows(names, inputs) for names in self._names}
+        head.cpu()
         # In a run that trains the encoder alone, the head is frozen.
         head.requires_grad_()
-        rows = np.arange(len(split))
-        if len(rows) > MOST_ROWS:
-            rows = np.sort(counter_rng(self.spec.seed, "head alone").permutation(rows)[:MOST_ROWS])
-        table = train.take(rows)
-        chosen = split.take(rows)
         if not self.is_solved:
+            (only,) = rows.values()
             train_head(
                 head,
-                table=table,
-                targets=chosen.targets,
+                table=only.table,
+                targets=only.targets,
                 settings=self.head_training,
                 steps=settings.head_steps,
                 seed=counter_seed(self.spec.seed, "head alone"),
@@ -231,16 +245,17 @@ class Member:
         assert isinstance(head, TextHead)
         best, scores = search_head(
             head,
-            table=table,
-            split=chosen,
+            rows=rows.__getitem__,
             dev=dev,
             score=self._main_score,
-            candidates=[HeadCandidate(norm, penalty) for norm in self._norms for penalty in penalties],
+            candidates=[HeadCandidate(*one, names) for names in rows for one in product(self._norms, penalties)],
             steps=settings.head_steps,
         )
         if "penalty" not in self.record:
             self.record |= {"penalty": best.penalty, "penalties": {str(one): score for one, score in scores.items()}}
             self.record |= {} if best.norm is None else {"head_norm": best.norm}
+            self.record |= {} if best.names is None else {"label_names": best.names}
+            self.data.names = bool(best.names)
 
     def self_train(self) -> Iterator[dict[str, Any]]:
         """The rounds of self-training of the head, with details of each (`self_training.train_rounds`)."""
@@ -387,6 +402,7 @@ class Member:
         numbers = range(self.spec.settings.candidates + 1)
         self._held = {number: unpack(held(number), tensors) for number in numbers if held(number) in tensors}
         self.record = dict(record)
+        self.data.names = bool(self._names[0])
         self.model.head.penalty = float(penalty)
 
     def _answers(self, split: str) -> list[Answer]:

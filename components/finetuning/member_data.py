@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -10,7 +11,8 @@ from numpy.typing import NDArray
 
 from components.finetuning import frozen
 from components.finetuning.features import FeatureTable, extract, read_by_head
-from components.finetuning.probe import FeatureSampler
+from components.finetuning.label_names import label_fields
+from components.finetuning.probe import MOST_ROWS, FeatureSampler, HeadRows
 from components.finetuning.self_training import pool_of
 from components.finetuning.soft_labels import soft_labels_of
 from components.finetuning.specs import Rows, RunSpec, all_training_rows, device, encode
@@ -24,7 +26,7 @@ from components.task_models.sampler import ExampleSampler
 from components.tasks.data import Fields, Split, Target, one_hot
 from components.tasks.examples import TaskFacts, read_split
 from components.tokenization import Tokenizer
-from components.training.rng import counter_seed
+from components.training.rng import counter_rng, counter_seed
 from components.training.windows import Sampler
 from components.unlabelled.texts import read_unlabelled
 
@@ -40,6 +42,7 @@ class MemberData:
         facts: of the task.
         splits: name -> rows; `train` holds the rows that the run learns from, `dev` those that it is scored on.
         rows: indices of the rows in the whole train split.
+        names: whether the encoder, or a head that is trained by gradient steps, also learns the names of the labels.
     """
 
     spec: RunSpec
@@ -48,6 +51,7 @@ class MemberData:
     facts: TaskFacts
     splits: dict[str, Split]
     rows: Rows
+    names: bool = False
     _encodings: dict[str, list[Encoded]] = field(default_factory=dict, init=False)
 
     def encoded(self, split: str) -> list[Encoded]:
@@ -59,7 +63,36 @@ class MemberData:
     def _fields(self, split: str) -> list[Fields]:
         if split == frozen.LABELS and self.spec.labels is not None:
             return read_unlabelled(self.spec.labels)
+        if split == frozen.NAMES:
+            return label_fields(self.facts)
         return self.splits[split].fields
+
+    def head_rows(self, names: bool | None, inputs: Callable[[str], FeatureTable]) -> HeadRows:
+        """The rows on which the head is trained alone: a sample, if there are more than `MOST_ROWS`.
+
+        Args:
+            names: whether the names of the labels follow.
+            inputs: split -> inputs of the head.
+        """
+        rows = np.arange(len(self.splits["train"]))
+        if len(rows) > MOST_ROWS:
+            rows = np.sort(counter_rng(self.spec.seed, "head alone").permutation(rows)[:MOST_ROWS])
+        table, targets = inputs("train").take(rows), [self.splits["train"].targets[row] for row in rows]
+        if not names:
+            return HeadRows(table, targets)
+        return HeadRows(table.joined(inputs(frozen.NAMES)), targets + self._label_targets)
+
+    @property
+    def _label_targets(self) -> list[Target]:
+        """The target of each label's name: the label."""
+        return [np.asarray([label], dtype=np.float64) for label in range(len(self.facts.labels))]
+
+    def _learned(self) -> tuple[list[Encoded], list[Target]]:
+        """The training rows as piece ids, and their targets; those of the names of the labels follow."""
+        encoded, targets = self.encoded("train"), list(self.splits["train"].targets)
+        return (
+            (encoded + self.encoded(frozen.NAMES), targets + self._label_targets) if self.names else (encoded, targets)
+        )
 
     def head_inputs(self, split: str) -> FeatureTable:
         """The inputs of the head for a split's rows."""
@@ -113,10 +146,12 @@ class MemberData:
 
     def sampler(self) -> Sampler:
         """The training batches."""
-        batch_size, targets = self.spec.settings.training.batch_size, self.splits["train"].targets
-        seed = counter_seed(self.spec.seed, "batches")
+        batch_size, seed = self.spec.settings.training.batch_size, counter_seed(self.spec.seed, "batches")
         if self.spec.settings.method == "features":
-            return FeatureSampler(self.features("train"), targets, batch_size=batch_size, seed=seed)
+            table, targets = self.features("train"), list(self.splits["train"].targets)
+            if self.names:
+                table, targets = table.joined(self.features(frozen.NAMES)), targets + self._label_targets
+            return FeatureSampler(table, targets, batch_size=batch_size, seed=seed)
         if self.spec.settings.method == "contrastive":
             return self._contrastive_sampler(seed)
         labelled = self._labelled_sampler(seed)
@@ -125,11 +160,11 @@ class MemberData:
         return self._consistency_sampler(labelled) if self.is_consistent else labelled
 
     def _labelled_sampler(self, seed: int) -> ExampleSampler:
-        batch_size, targets = self.spec.settings.training.batch_size, self.splits["train"].targets
+        encoded, targets = self._learned()
         return ExampleSampler(
-            self.encoded("train"),
+            encoded,
             targets,
-            batch_size=batch_size,
+            batch_size=self.spec.settings.training.batch_size,
             seed=seed,
             masks=self.model.masks,
             windows=self.model.windows_learned,
@@ -164,13 +199,9 @@ class MemberData:
         )
 
     def _contrastive_sampler(self, seed: int) -> ContrastiveSampler:
-        encoded, targets = list(self.encoded("train")), list(self.splits["train"].targets)
-        settings = self.spec.settings.contrastive
-        if settings.label_names:
-            names = [(name.replace("_", " ").replace("-", " "),) for name in self.facts.labels]
-            encoded += encode(self.spec, self.model, self.tokenizer, names)
-            targets += [np.asarray([label], dtype=np.float64) for label in range(len(names))]
-        return ContrastiveSampler(encoded, targets, rows=settings.rows, seed=seed, masks=self.model.masks)
+        encoded, targets = self._learned()
+        rows = self.spec.settings.contrastive.rows
+        return ContrastiveSampler(encoded, targets, rows=rows, seed=seed, masks=self.model.masks)
 
     @cached_property
     def _pool(self) -> NDArray[np.int64]:

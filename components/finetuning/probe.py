@@ -29,7 +29,7 @@ from components.task_models.heads import ClassificationHead, Head, TextHead
 from components.task_models.model import cloned_state
 from components.task_models.norms import Statistics
 from components.task_models.sampler import EpochSampler
-from components.tasks.data import Answer, Split, Target
+from components.tasks.data import Answer, Target
 from components.training.groups import decayed
 from components.training.loop import TrainingState, train
 
@@ -40,14 +40,33 @@ Score = Callable[[NDArray[np.float32]], float]
 
 
 class HeadCandidate(NamedTuple):
-    """A candidate of the search: the normalisation of the head's inputs (None: that of the settings) and the L2
-    penalty."""
+    """A candidate of the search.
+
+    Attributes:
+        norm: normalisation of the head's inputs; None: that of the settings.
+        penalty: L2 penalty.
+        names: whether the names of the labels are training texts; None: there is no choice, and they are not.
+    """
 
     norm: Statistics | None
     penalty: float
+    names: bool | None = None
 
     def __str__(self) -> str:
-        return str(self.penalty) if self.norm is None else f"{self.norm} {self.penalty}"
+        parts = [self.norm, self.penalty, "with label names" if self.names else None]
+        return " ".join(str(part) for part in parts if part is not None)
+
+
+class HeadRows(NamedTuple):
+    """Rows on which a head is trained: inputs of N rows, and N targets."""
+
+    table: FeatureTable
+    targets: Sequence[Target]
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """(N,) indices of the labels, of kinds with one label."""
+        return np.asarray([target[0] for target in self.targets], dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -192,22 +211,20 @@ def solve_head(
 def search_head(
     head: TextHead,
     *,
-    table: FeatureTable,
-    split: Split,
+    rows: Callable[[bool | None], HeadRows],
     dev: FeatureTable | None,
     score: Callable[[Sequence[Answer]], float],
     candidates: Sequence[HeadCandidate],
     steps: int,
 ) -> tuple[HeadCandidate, dict[HeadCandidate, float]]:
-    """Solve a head with the best candidate on dev, the first normalisation at a tie.
+    """Solve a head with the best candidate on dev, the first at a tie.
 
     Args:
         head: its normalisation, output layer and penalty are set.
-        table: features of the training rows.
-        split: the training rows.
+        rows: (`HeadCandidate.names`) -> the training rows.
         dev: features of dev; None with one candidate.
         score: answers on dev -> metric, higher is better.
-        candidates: with the penalties of each normalisation next to each other.
+        candidates: those that differ only in the penalty next to each other.
         steps: maximum number of L-BFGS iterations.
 
     Returns:
@@ -215,7 +232,8 @@ def search_head(
     """
     found: list[tuple[float, HeadCandidate, dict[str, Tensor]]] = []
     scores: dict[HeadCandidate, float] = {}
-    for norm, group in itertools.groupby(candidates, key=lambda candidate: candidate.norm):
+    for (names, norm), group in itertools.groupby(candidates, key=lambda candidate: (candidate.names, candidate.norm)):
+        table, targets = learned = rows(names)
         if norm is not None:
             head.set_norm(norm)
         penalties = [candidate.penalty for candidate in group]
@@ -223,7 +241,7 @@ def search_head(
             probe = fit_head(
                 head,
                 features=table.matrix(),
-                labels=split.labels,
+                labels=learned.labels,
                 dev=None if dev is None else dev.matrix(),
                 score=lambda answers: score(list(answers)),
                 penalties=penalties,
@@ -231,16 +249,16 @@ def search_head(
             )
         else:
             probe = solve_head(
-                head, table=table, targets=split.targets, dev=dev, score=score, penalties=penalties, steps=steps
+                head, table=table, targets=targets, dev=dev, score=score, penalties=penalties, steps=steps
             )
-        scores |= {HeadCandidate(norm, penalty): value for penalty, value in probe.scores.items()}
-        found.append((probe.score, HeadCandidate(norm, probe.penalty), cloned_state(head)))
+        scores |= {HeadCandidate(norm, penalty, names): value for penalty, value in probe.scores.items()}
+        found.append((probe.score, HeadCandidate(norm, probe.penalty, names), cloned_state(head)))
     _, best, state = max(found, key=lambda entry: entry[0])
     if len(found) > 1:
-        assert best.norm is not None
-        head.set_norm(best.norm)
+        if best.norm is not None:
+            head.set_norm(best.norm)
         head.load_state_dict(state)
-        head.penalty = best.penalty / len(table)
+        head.penalty = best.penalty / len(rows(best.names).table)
     return best, scores
 
 

@@ -239,6 +239,7 @@ def inputs_of(
         "settings": settings.model_dump(mode="json", exclude={"training": {"checkpoint_seconds"}, "words": True}),
         "encoder": encoder,
         "examples": facts.digests,
+        "label_texts": facts.label_texts,
         "kind": facts.kind,
         "selection": [facts.selection, facts.folds],
         "unlabelled": read_manifest(unlabelled, kind=UNLABELLED).digest if read and unlabelled else None,

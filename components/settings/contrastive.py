@@ -29,9 +29,6 @@ class ContrastiveSettings(Section):
     pairs: Positive = 12_500
     #: Peak learning rate.
     rate: Annotated[float, Field(gt=0)] = 1e-4
-    #: Whether the name of each label is a further text of its class (Yehudai and Bandel 2024, FastFit), for kinds that
-    #: read one text. Underscores and hyphens are read as spaces.
-    label_names: bool = False
 
 
 def pairs_of(rows: int) -> int:

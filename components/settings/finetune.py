@@ -91,6 +91,11 @@ class FinetuneSettings(Section):
     #: model with the encoder's; `joint` is one regression on features of the frozen encoder beside TF-IDF weights;
     #: `auto` is the best of none, mean and joint. Weight and scale are chosen as `selection` says, weight 0 included.
     words: Literal["none", "mean", "joint", "auto"] = "none"
+    #: Whether the name of each label is a further training text of its class (Yehudai and Bandel 2024, FastFit), for
+    #: kinds that read one text (`data.tasks.<name>.label_texts`). `auto`, of linear heads that are solved on features
+    #: where all names are words: the better of with and without, chosen with the penalty (the default with
+    #: `method: auto`). Not applied to self-training.
+    label_names: Literal["none", "always", "auto"] = "none"
     #: Hidden states that the head reads.
     layers: LayerChoice = "all"
     #: Pooling of hidden states to one vector per text: `summary` is the first token (BERT) or the last state (causal
@@ -238,10 +243,11 @@ class FinetuneSettings(Section):
         return self.contrastive.rows if self.method == "contrastive" else self.training.batch_size
 
     @model_validator(mode="after")
-    def _norm_of_auto(self) -> FinetuneSettings:
-        if self.method == "auto" and "head_norm" not in self.model_fields_set:
-            # Set without validation, which would not end.
-            self.__dict__["head_norm"] = "auto"
+    def _defaults_of_auto(self) -> FinetuneSettings:
+        for name in ("head_norm", "label_names"):
+            if self.method == "auto" and name not in self.model_fields_set:
+                # Set without validation, which would not end.
+                self.__dict__[name] = "auto"
         return self
 
     @model_validator(mode="after")

@@ -175,6 +175,9 @@ class TaskSource(Section):
     comments: Annotated[str, Field(min_length=1)] | None = None
     #: Encoding of the files.
     encoding: str = "utf-8"
+    #: Classification and multilabel: label -> its meaning in a few words, for `finetune.<name>.label_names`. Of other
+    #: labels it is the label itself, with spaces for underscores and hyphens and before capital letters.
+    label_texts: dict[str, Annotated[str, Field(pattern=r"\S")]] = {}
     #: Language code of the rows that are learned; selects baselines for languages without spaces.
     language: str = "en"
     #: Transfer between languages: column of each row's language (in conllu the key of a comment), or test files of

@@ -107,9 +107,11 @@ def refuse_settings(task: Task, settings: FinetuneSettings) -> str | None:
     if contrasts and task.has_reader(settings):
         return f"reader {settings.reader} has no vector of a text without labels; set it to none for a contrastive loss"
     if task.labels_rows:
-        if settings.contrastive.label_names and task.kind == "pair":
-            return "contrastive.label_names needs a kind that reads one text; set it to false for kind pair"
+        if settings.label_names == "always" and not task.single:
+            return f"label_names needs a kind that reads one text; set it to none for kind {task.kind}"
         return None
+    if settings.label_names == "always":
+        return f"label_names needs labels of whole texts; set it to none for kind {task.kind}"
     if settings.method == "contrastive":
         return f"method contrastive compares texts by their labels and does not suit kind {task.kind}; use finetune"
     for name in ("supervised_contrastive", "label_smoothing", "r_drop"):

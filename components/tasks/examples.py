@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.artifacts import digest_text, read_manifest, writing
-from components.errors import ArtifactError
+from components.errors import ArtifactError, ConfigError
 from components.formats.annotations.tables import REASONS
 from components.settings.section import Section
 from components.settings.tasks import SPLITS, TaskSource
@@ -83,6 +83,7 @@ class TaskFacts:
         language: `data.tasks.<name>.language`.
         baselines: `data.tasks.<name>.baselines`.
         learned_languages: languages of train, if the slices of test are languages; otherwise empty.
+        label_texts: `data.tasks.<name>.label_texts`.
     """
 
     task: str
@@ -96,18 +97,22 @@ class TaskFacts:
     language: str = "en"
     baselines: str = "auto"
     learned_languages: list[str] = field(default_factory=list)
+    label_texts: dict[str, str] = field(default_factory=dict)
 
 
 def examples(job: ExamplesJob) -> Path:
     """Read, check and write the labelled rows of one task.
 
     Raises:
-        ConfigError: the kind does not exist.
+        ConfigError: the kind does not exist, or a key of `label_texts` is not a label.
         DataError: the data are invalid (file, line, what to do).
     """
     key = f"data.tasks.{job.task}"
     kind = find_kind(job.source.kind, key=f"{key}.kind")
     found = kind.read(job.task, job.source)
+    if unknown := sorted(job.source.label_texts.keys() - set(found.labels)):
+        known = ", ".join(found.labels) or f"none, as of every task of kind {job.source.kind}"
+        raise ConfigError(f"{key}.label_texts: {unknown[0]!r} is not a label; the labels are {known}")
     budgets = numbered(job.source.budgets)
     splits = {"train": found.train, "dev": found.dev, "test": found.test}
     strata = strata_of(found.train, job.source.kind)
@@ -155,6 +160,7 @@ def examples(job: ExamplesJob) -> Path:
             "language": job.source.language,
             "learned_languages": job.source.learned_languages,
             "baselines": job.source.baselines,
+            "label_texts": job.source.label_texts,
             "digests": {name: digest(split, found.labels) for name, split in splits.items()},
         }
     return job.output

@@ -17,7 +17,6 @@ from components.models import FAMILIES
 from components.models.encoder import load_encoder
 from components.settings.contrastive import ContrastiveSettings
 from components.settings.finetune import FinetuneSettings
-from components.task_models.base import refuse_settings
 from components.task_models.classifier import load_classifier
 from components.task_models.kinds import TASKS
 from components.tasks.examples import read_facts, read_split
@@ -48,7 +47,7 @@ def test_every_family_learns_every_kind_by_contrast(family: str, kind: str, make
         np.testing.assert_array_equal(answer, np.asarray(expected, dtype=np.float32))
 
 
-@pytest.mark.parametrize("options", [{"loss": "pairs"}, {"loss": "supervised", "label_names": True}])
+@pytest.mark.parametrize("options", [{"loss": "pairs"}, {"loss": "supervised"}])
 def test_texts_of_one_label_become_similar(options, make_job, in_process) -> None:
     contrastive = ContrastiveSettings(rows=12, epochs=25, rate=0.01, **options)
     job = make_job("bert", "classification", method="contrastive", contrastive=contrastive, head_penalties=[1.0])
@@ -124,6 +123,3 @@ def test_settings_that_contradict_each_other_are_refused(settings: FinetuneSetti
         validated(method="contrastive", head_steps=0)
     with pytest.raises(ValidationError, match="supervised_contrastive is a loss beside the task's"):
         validated(method="contrastive", supervised_contrastive=0.5)
-    names = validated(method="contrastive", contrastive={"label_names": True})
-    assert "one text" in str(refuse_settings(TASKS["pair"], names))
-    assert refuse_settings(TASKS["multilabel"], names) is None

@@ -42,8 +42,8 @@ def test_the_best_way_is_used(selection: str, make_job, in_process) -> None:
     def job(method: str) -> FinetuneJob:
         source = BUDGET | {"selection": selection}
         changes = {"epochs": 3, "evaluations": 2, "auto": AutoSettings(prefer=None, finetune_rows=0)}
-        # Which is not the default of all methods.
-        changes["head_norm"] = "auto"
+        # Which are not the defaults of all methods.
+        changes |= {"head_norm": "auto", "label_names": "auto"}
         return make_job("bert", "classification", name=method, source=source, method=method, **changes)
 
     ways = ["features", "contrastive", "finetune"]

@@ -1,0 +1,208 @@
+"""`label_names`: names of labels as training texts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from components.errors import ConfigError
+from components.finetuning import frozen, member_data
+from components.finetuning.distil import chosen_of
+from components.finetuning.features import FeatureTable
+from components.finetuning.label_names import label_fields, names_of
+from components.finetuning.stage import FinetuneJob, finetune, specs_of
+from components.models import FAMILIES
+from components.settings.contrastive import ContrastiveSettings
+from components.settings.finetune import FinetuneSettings
+from components.settings.training import Training
+from components.settings.unlabelled import UnlabelledSettings
+from components.task_models.base import refuse_settings
+from components.task_models.classifier import load_classifier
+from components.task_models.kinds import TASKS
+from components.tasks.examples import TaskFacts, read_facts, read_split
+from components.tasks.results import read_answers
+from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
+
+from .test_crossvalidation import BUDGET, check
+
+KINDS = sorted(kind for kind, task in TASKS.items() if task.single and task.labels_rows)
+METHODS = ("features", "contrastive", "finetune")
+FEW = ContrastiveSettings(rows=6, epochs=1, rate=0.01)
+
+
+def spec_of(job: FinetuneJob) -> Any:
+    return next(iter(specs_of(job, job.settings)))
+
+
+def record_of(job: FinetuneJob) -> dict[str, Any]:
+    (record,) = json.loads((finetune(job) / "runs.json").read_text())
+    found: dict[str, Any] = record
+    return found
+
+
+def test_kinds() -> None:
+    assert KINDS == ["classification", "multilabel"]
+
+
+@pytest.mark.parametrize(
+    ("label", "text"),
+    [
+        ("card_payment", "card payment"),
+        ("sci-tech", "sci tech"),
+        ("BookRestaurant", "Book Restaurant"),
+        ("HUM", "HUM"),
+        ("ดี", "ดี"),
+        ("__label__good", "label good"),
+    ],
+)
+def test_the_text_of_a_label(label: str, text: str) -> None:
+    facts = TaskFacts("t", "classification", [label, "other"], {})
+    assert label_fields(facts) == [(text,), ("other",)]
+    assert label_fields(replace(facts, label_texts={label: "given"})) == [("given",), ("other",)]
+
+
+def test_a_label_without_letters_is_read_as_it_is() -> None:
+    assert label_fields(TaskFacts("t", "classification", ["_", "3"], {})) == [("_",), ("3",)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_every_family_and_way(family: str, method: str, kind: str, make_job, in_process) -> None:
+    job = make_job(family, kind, source=BUDGET, method=method, contrastive=FEW, label_names="always")
+    output = finetune(job)
+    check(job, output)
+    (record,) = json.loads((output / "runs.json").read_text())
+    assert record["label_names"] is True and all(key.endswith("with label names") for key in record["penalties"])
+
+
+@pytest.mark.parametrize("changes", [{"head_hidden": 3}, {"layers": "mix"}, {"reader": "cnn"}, {"chunk": 8}])
+@pytest.mark.parametrize("method", ["features", "finetune"])
+def test_heads_that_are_not_solved_or_read_several_vectors(
+    changes: dict[str, Any], method: str, make_job, in_process, monkeypatch
+) -> None:
+    rows = []
+    real = member_data.MemberData.head_rows
+
+    def noted(self, names, inputs):
+        found = real(self, names, inputs)
+        rows.append((len(self.splits["train"]), len(found.table), len(found.targets)))
+        return found
+
+    monkeypatch.setattr(member_data.MemberData, "head_rows", noted)
+    job = make_job("bert", "classification", source=BUDGET, method=method, label_names="always", **changes)
+    output = finetune(job)
+    check(job, output)
+    count = len(read_facts(job.examples).labels)
+    assert all((table, targets) == (train + count, train + count) for train, table, targets in rows)
+
+
+@pytest.mark.parametrize("selection", ["budget", "dev"])
+def test_auto_is_the_better_of_with_and_without(selection: str, make_job, in_process) -> None:
+    source = BUDGET if selection == "budget" else {}
+    options: dict[str, Any] = {"method": "features", "head_norm": "auto", "head_penalties": [1.0, 100.0]}
+    job = make_job("bert", "classification", source=source, label_names="auto", **options)
+    record = record_of(job)
+    assert len(record["penalties"]) == 12
+    best = max(record["penalties"].values())
+    suffix = " with label names" if record["label_names"] else ""
+    assert record["penalties"][f"{record['head_norm']} {record['penalty']}{suffix}"] == best
+    # The other half are the scores of a run without names.
+    without = record_of(make_job("bert", "classification", name="without", source=source, **options))
+    assert {key: value for key, value in record["penalties"].items() if "names" not in key} == without["penalties"]
+    assert "label_names" not in without
+    assert chosen_of(spec_of(job), record).names is record["label_names"]
+
+
+def test_auto_needs_names_that_are_words(make_job, in_process) -> None:
+    job = make_job("bert", "classification", method="features", label_names="auto")
+    labels = read_facts(job.examples).labels
+    assert names_of(spec_of(job)) == [True, False]
+    coded = make_job(
+        "bert", "classification", name="coded", source={"label_texts": {labels[0]: "3"}}, method="features",
+        label_names="auto",
+    )  # fmt: skip
+    assert names_of(spec_of(coded)) == [None]
+    assert "label_names" not in record_of(coded)
+
+
+def test_self_training_does_not_use_names(make_job, in_process) -> None:
+    job = make_job("bert", "classification", method="features", label_names="always", unlabelled=UnlabelledSettings())
+    changed = replace(spec_of(job), unlabelled=job.examples)
+    assert names_of(changed) == [None]
+    assert names_of(spec_of(job)) == [True]
+
+
+def test_method_auto_chooses(settings: FinetuneSettings) -> None:
+    training = Training(rate=0.1, batch_size=4)
+    assert FinetuneSettings(training=training).label_names == "none"
+    assert FinetuneSettings(method="auto", training=training).label_names == "auto"
+    assert FinetuneSettings(method="auto", label_names="none", training=training).label_names == "none"
+
+
+@pytest.mark.parametrize("kind", sorted(set(TASKS) - set(KINDS)))
+def test_other_kinds_are_refused(kind: str, settings: FinetuneSettings, make_job, in_process) -> None:
+    refused = refuse_settings(TASKS[kind], settings.model_copy(update={"label_names": "always"}))
+    assert refused is not None and refused.endswith(f"set it to none for kind {kind}")
+    assert refuse_settings(TASKS[kind], settings.model_copy(update={"label_names": "auto"})) is None
+
+
+def test_a_text_of_an_unknown_label_is_refused(make_job) -> None:
+    with pytest.raises(ConfigError, match=r"label_texts: 'positve' is not a label; the labels are "):
+        make_job("bert", "classification", source={"label_texts": {"positve": "good"}})
+
+
+def test_the_head_is_the_optimum_for_rows_and_names(make_job, in_process) -> None:
+    job = make_job(
+        "bert", "classification", method="features", head_penalties=[1.0], head_steps=1000, label_names="always"
+    )
+    output = finetune(job)
+    spec, train = spec_of(job), read_split(job.examples, "train")
+    table = frozen.features(spec, "train").joined(frozen.features(spec, frozen.NAMES))
+    labels = np.concatenate([train.labels, np.arange(len(read_facts(job.examples).labels))])
+    head = load_classifier(output / "classifier").model.head
+    with torch.inference_mode():
+        x = head.norm(table.matrix()).double()
+    logits = (x @ head.output.weight.detach().double().T + head.output.bias.detach().double()).requires_grad_()
+    torch.nn.functional.cross_entropy(logits, torch.from_numpy(labels), reduction="sum").backward()
+    assert logits.grad is not None
+    # At the optimum the gradient of the loss is that of the penalty.
+    gradient = logits.grad.T @ x + head.output.weight.detach().double()
+    assert float(gradient.abs().max()) < 0.05 * float((logits.grad.T @ x).abs().max())
+
+
+def test_an_interrupted_run_ends_bit_identical(make_job, in_process, monkeypatch) -> None:
+    def job(name: str) -> FinetuneJob:
+        contrastive = ContrastiveSettings(rows=6, epochs=2, rate=0.01)
+        changes: dict[str, Any] = {"contrastive": contrastive, "evaluations": 3, "label_names": "auto"}
+        return with_checkpoints(make_job("gpt", "classification", name=name, method="contrastive", **changes))
+
+    unbroken, broken = finetune(job("unbroken")), job("broken")
+    assert finish_interrupted(broken, monkeypatch, at_step=3) == 2
+    assert contents(broken.output) == contents(unbroken)
+
+
+def test_tables_are_joined() -> None:
+    units = FeatureTable(
+        torch.arange(10.0).reshape(5, 2), np.array([0, 2]), np.array([2, 3]), np.array([1, 1]), np.zeros((5, 2), int)
+    )
+    joined = units.take(np.array([1])).joined(units)
+    assert joined.matrix()[:, 0].tolist() == [4, 6, 8, 0, 2, 4, 6, 8]
+    assert joined.starts.tolist() == [0, 3, 5] and len(joined.offsets) == 8 and joined.counts.tolist() == [1, 1, 1]
+    texts = FeatureTable.of_texts(torch.arange(3.0)[:, None], np.array([1, 2]))
+    joined = texts.joined(FeatureTable.of_texts(torch.full((1, 1), 9.0)))
+    assert joined.matrix()[:, 0].tolist() == [0, 1, 2, 9] and joined.counts.tolist() == [1, 2, 1]
+    assert joined.starts.tolist() == [0, 1, 2, 3] and joined.lengths is None
+
+
+def test_the_answers_on_test_are_those_that_are_served(make_job, in_process) -> None:
+    job = make_job("bert", "classification", method="contrastive", contrastive=FEW, label_names="auto")
+    output, test = finetune(job), read_split(job.examples, "test")
+    served = load_classifier(output / "classifier").answer(test.fields)
+    for answer, expected in zip(served, read_answers(output, "test")[job.system, -1, 0], strict=True):
+        np.testing.assert_array_equal(answer, np.asarray(expected, dtype=np.float32))
