@@ -1,12 +1,11 @@
 """Names of labels as training texts (`finetune.<name>.label_names`).
 
 The name of a label says what its texts have in common. As one more training text of its class it is worth most where
-there are few others. A name such as `HUM` or `3` says little, so `auto` compares the score with and without the names.
+there are few others. A name such as `HUM` says little, so `auto` compares the score with and without the names.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from components.finetuning.self_training import rounds_of
@@ -14,15 +13,12 @@ from components.finetuning.specs import RunSpec
 from components.task_models.kinds import find_task
 from components.tasks.data import Fields
 from components.tasks.examples import TaskFacts, read_facts
-
-#: Fewer letters are no word.
-LEAST_LETTERS = 2
-_SEPARATORS = re.compile(r"[_-]+|(?<=[a-z0-9])(?=[A-Z])")
+from components.tasks.label_texts import are_words, text_of
 
 
 def label_fields(facts: TaskFacts) -> list[Fields]:
     """The text of each label, as an input of the model."""
-    return [(facts.label_texts.get(label) or _SEPARATORS.sub(" ", label).strip() or label,) for label in facts.labels]
+    return [(facts.label_texts.get(label) or text_of(label),) for label in facts.labels]
 
 
 def names_of(spec: RunSpec) -> Sequence[bool | None]:
@@ -34,5 +30,4 @@ def names_of(spec: RunSpec) -> Sequence[bool | None]:
         return [None]
     if wanted == "always":
         return [True]
-    words = all(sum(map(str.isalpha, text)) >= LEAST_LETTERS for (text,) in label_fields(facts))
-    return [True, False] if words else [None]
+    return [True, False] if are_words(text for (text,) in label_fields(facts)) else [None]

@@ -15,7 +15,12 @@ from components.onboarding.starts import Measured
 from components.settings.contrastive import ContrastiveSettings, pairs_of
 from components.settings.finetune import FIRST_MINUTES
 from components.settings.unlabelled import OF_ONE_TEXT
+from components.tasks.label_texts import are_words, text_of
 
+#: Kinds whose labels can have texts.
+_WITH_TEXTS: Final = ("classification", "multilabel")
+#: Labels that are listed in a comment.
+_LABELS: Final = 6
 #: Column of the comments.
 _COLUMN: Final = 58
 #: Words of text from which a language model is worth its training, and characters of a word.
@@ -102,6 +107,14 @@ class Proposal:
             comments["test"] = f"{self.facts.held_out:,} rows of train are held out, by a hash of the text"
         for key, value in task.items():
             lines.append((f"      {key}: {_flow(value)}", comments.get(key, "")))
+        if (
+            self.start is not None
+            and self.facts.kind in _WITH_TEXTS
+            and not are_words(map(text_of, self.facts.classes))
+        ):
+            names = [json.dumps(name, ensure_ascii=False) for name in sorted(self.facts.classes)[:_LABELS]]
+            texts = ", ".join(f"{name}: ..." for name in names)
+            lines.append((f"      # label_texts: {{{texts}}}", "meaning of each label in a few words, for the encoder"))
         folds = f"      folds: {self.folds}"
         lines.append((folds, "of the cross-validation within the labels, by which systems are chosen"))
         if self.start is not None or self.own_tokens:

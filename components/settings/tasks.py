@@ -8,7 +8,7 @@ from __future__ import annotations
 import codecs
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
@@ -287,6 +287,14 @@ class TaskSource(Section):
         if self.format not in ("auto", "datasets") or path.is_file() or (path.is_dir() and not holds_tables(path)):
             return [path]
         return files_of_split(Path(self.path), name) or [path]
+
+    @field_validator("label_texts", mode="before")
+    @classmethod
+    def _numbers_as_labels(cls, texts: Any) -> Any:
+        """YAML reads the key of `{0: negative}` as a number."""
+        if not isinstance(texts, dict):
+            return texts
+        return {str(label) if type(label) is int else label: text for label, text in texts.items()}
 
     @field_validator("encoding")
     @classmethod

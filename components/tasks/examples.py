@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.artifacts import digest_text, read_manifest, writing
-from components.errors import ArtifactError, ConfigError
+from components.errors import ArtifactError
 from components.formats.annotations.tables import REASONS
 from components.settings.section import Section
 from components.settings.tasks import SPLITS, TaskSource
@@ -104,15 +104,12 @@ def examples(job: ExamplesJob) -> Path:
     """Read, check and write the labelled rows of one task.
 
     Raises:
-        ConfigError: the kind does not exist, or a key of `label_texts` is not a label.
+        ConfigError: the kind does not exist.
         DataError: the data are invalid (file, line, what to do).
     """
     key = f"data.tasks.{job.task}"
     kind = find_kind(job.source.kind, key=f"{key}.kind")
     found = kind.read(job.task, job.source)
-    if unknown := sorted(job.source.label_texts.keys() - set(found.labels)):
-        known = ", ".join(found.labels) or f"none, as of every task of kind {job.source.kind}"
-        raise ConfigError(f"{key}.label_texts: {unknown[0]!r} is not a label; the labels are {known}")
     budgets = numbered(job.source.budgets)
     splits = {"train": found.train, "dev": found.dev, "test": found.test}
     strata = strata_of(found.train, job.source.kind)

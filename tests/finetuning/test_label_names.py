@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 
-from components.errors import ConfigError
+from components.errors import DataError
 from components.finetuning import frozen, member_data
 from components.finetuning.distil import chosen_of
 from components.finetuning.features import FeatureTable
@@ -19,6 +20,7 @@ from components.finetuning.stage import FinetuneJob, finetune, specs_of
 from components.models import FAMILIES
 from components.settings.contrastive import ContrastiveSettings
 from components.settings.finetune import FinetuneSettings
+from components.settings.tasks import TaskSource
 from components.settings.training import Training
 from components.settings.unlabelled import UnlabelledSettings
 from components.task_models.base import refuse_settings
@@ -153,8 +155,19 @@ def test_other_kinds_are_refused(kind: str, settings: FinetuneSettings, make_job
 
 
 def test_a_text_of_an_unknown_label_is_refused(make_job) -> None:
-    with pytest.raises(ConfigError, match=r"label_texts: 'positve' is not a label; the labels are "):
+    with pytest.raises(DataError, match=r"label_texts: 'positve' is not a label; the labels are "):
         make_job("bert", "classification", source={"label_texts": {"positve": "good"}})
+    with pytest.raises(DataError, match=r"label_texts: 'good' is not a label; a task of kind regression has none"):
+        make_job("bert", "regression", source={"label_texts": {"good": "good"}})
+
+
+def test_numbers_are_labels_too() -> None:
+    assert TaskSource(path=".", label_texts={0: "negative", "1": "positive"}).label_texts == {
+        "0": "negative",
+        "1": "positive",
+    }
+    with pytest.raises(ValidationError, match=r"label_texts\.0"):
+        TaskSource(path=".", label_texts={0: " "})
 
 
 def test_the_head_is_the_optimum_for_rows_and_names(make_job, in_process) -> None:

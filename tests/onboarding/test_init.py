@@ -144,6 +144,22 @@ def test_the_expected_time_has_the_steps_of_the_default_contrastive_training(tmp
     assert learning(500) == learning(2000) == pytest.approx(12_500 / 120 * 3 * 16 * 4 / 100 / 60)
 
 
+def test_labels_that_are_no_words_are_named_for_an_encoder(tmp_path: Path) -> None:
+    measured = Measured("mini", tmp_path, "", 1, 100.0, 1000.0, 0.0, large=False, logme=0.0)
+
+    def text(labels: tuple[str, ...], start: Measured | None) -> str:
+        file = tmp_path / "mood.csv"
+        lines = [f"text number {row},{labels[row % len(labels)]}" for row in range(40)]
+        file.write_text("\n".join(["text,label", *lines]))
+        source = TaskSource(path=str(tmp_path), train="mood.csv", dev=None, test=None)
+        task = {"path": "data/tasks/mood", "kind": "classification", "train": "mood.csv"}
+        return Proposal("mood", task, inspect("mood", source), start=start, minutes=5).text()
+
+    assert '      # label_texts: {"0": ..., "1": ...}' in text(("0", "1"), measured)
+    assert "label_texts" not in text(("good", "bad"), measured)
+    assert "label_texts" not in text(("0", "1"), None)
+
+
 def test_the_source_of_every_setting(root: Path, tmp_path: Path) -> None:
     init(Options(write(tmp_path / "files", "classification")), root=root)
     found: dict[str, Any] = sources(root / "params.yaml")

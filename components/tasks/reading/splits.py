@@ -72,9 +72,13 @@ def examples_of(
 
     Raises:
         DataError: two rows of a split have the same id; no row of train or dev is left; a row is in two splits and
-            `data.tasks.<name>.overlap` is `refuse`; a label has no rows in train once these are dropped.
+            `data.tasks.<name>.overlap` is `refuse`; a label has no rows in train once these are dropped; a key of
+            `label_texts` is not a label.
     """
     block = f"data.tasks.{name}"
+    if unknown := sorted(source.label_texts.keys() - set(labels)):
+        known = f"the labels are {', '.join(labels)}" if labels else f"a task of kind {source.kind} has none"
+        raise DataError(f"{block}.label_texts: {unknown[0]!r} is not a label; {known}")
     counts = dict(counts or {})
     _refuse_twin_ids(rows)
     splits = dict(rows)
