@@ -74,6 +74,7 @@ IMPORTED_TRAINING: Final = {"rate": 0.00005, "schedule": "slanted_triangular", "
 #: How an own language model learns a task: params.yaml of the repository.
 TRAINED: Final = {
     "words": "auto",
+    "label_names": "auto",
     "layers": "all",
     "pooling": "lead",
     "head_dropout": 0.0,
