@@ -218,6 +218,11 @@ def _settings(stage: str, item: str, arguments: Arguments, params: Params) -> di
     for name, value in arguments.items():
         if name in PLACES:
             continue
+        if isinstance(value, Mapping) and value and all(isinstance(inner, Section) for inner in value.values()):
+            for inner_name, inner in value.items():
+                prefix = sections.get(id(inner), f"{name}.{inner_name}")
+                found |= {f"{prefix}.{key}": one for key, one in result_settings(inner).items()}
+            continue
         if not isinstance(value, Section):
             key = KEYS.get(name, f"pretrain.{block}.{name}" if name in MODEL_KEYS else name)
             found[key] = json.loads(json.dumps(value, default=str))

@@ -19,6 +19,7 @@ import yaml
 from components.code_identity import DISPLAY, IMPORTING, ROOT, SETTINGS, Sources, installed
 from components.errors import ConfigError
 from components.pipeline.identity import Identity, check_identity, identities, identity_of
+from components.pipeline.jobs import WHOLE
 from components.pipeline.stages import STAGES, run_stage
 from components.settings.params import Params
 
@@ -185,6 +186,14 @@ def test_a_setting_makes_the_stages_that_use_it_out_of_date(
     expected = {name for name in before for pattern in stages if Path(name).match(pattern)}
     assert found == expected
     assert len(expected) >= len(stages)
+
+
+def test_a_setting_of_one_task_is_named_in_a_stage_of_all_tasks(raw: dict[str, Any]) -> None:
+    settings = json.loads(json.dumps(raw))
+    old = identity_of("checks", WHOLE, Params.model_validate(settings))
+    settings["data"]["tasks"]["aws-type"]["folds"] = 4
+    new = identity_of("checks", WHOLE, Params.model_validate(settings))
+    assert new.changes(old) == ["setting data.tasks.aws-type.folds: 3 -> 4"]
 
 
 def test_a_default_and_a_library(tmp_path: Path) -> None:
