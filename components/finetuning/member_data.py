@@ -78,21 +78,24 @@ class MemberData:
         if len(rows) > MOST_ROWS:
             rows = np.sort(counter_rng(self.spec.seed, "head alone").permutation(rows)[:MOST_ROWS])
         table, targets = inputs("train").take(rows), [self.splits["train"].targets[row] for row in rows]
-        if not names:
-            return HeadRows(table, targets)
-        return HeadRows(table.joined(inputs(frozen.NAMES)), targets + self._label_targets)
+        if names:
+            table, targets = table.joined(inputs(frozen.NAMES)), targets + self._label_targets
+        return HeadRows(table, targets)
 
     @property
     def _label_targets(self) -> list[Target]:
         """The target of each label's name: the label."""
         return [np.asarray([label], dtype=np.float64) for label in range(len(self.facts.labels))]
 
-    def _learned(self) -> tuple[list[Encoded], list[Target]]:
-        """The training rows as piece ids, and their targets; those of the names of the labels follow."""
-        encoded, targets = self.encoded("train"), list(self.splits["train"].targets)
-        return (
-            (encoded + self.encoded(frozen.NAMES), targets + self._label_targets) if self.names else (encoded, targets)
-        )
+    @property
+    def _targets(self) -> list[Target]:
+        """The targets of the training batches' rows."""
+        return [*self.splits["train"].targets, *(self._label_targets if self.names else ())]
+
+    @property
+    def _pieces(self) -> list[Encoded]:
+        """The training batches' rows as piece ids."""
+        return self.encoded("train") + (self.encoded(frozen.NAMES) if self.names else [])
 
     def head_inputs(self, split: str) -> FeatureTable:
         """The inputs of the head for a split's rows."""
@@ -148,10 +151,9 @@ class MemberData:
         """The training batches."""
         batch_size, seed = self.spec.settings.training.batch_size, counter_seed(self.spec.seed, "batches")
         if self.spec.settings.method == "features":
-            table, targets = self.features("train"), list(self.splits["train"].targets)
-            if self.names:
-                table, targets = table.joined(self.features(frozen.NAMES)), targets + self._label_targets
-            return FeatureSampler(table, targets, batch_size=batch_size, seed=seed)
+            table = self.features("train")
+            table = table.joined(self.features(frozen.NAMES)) if self.names else table
+            return FeatureSampler(table, self._targets, batch_size=batch_size, seed=seed)
         if self.spec.settings.method == "contrastive":
             return self._contrastive_sampler(seed)
         labelled = self._labelled_sampler(seed)
@@ -160,10 +162,9 @@ class MemberData:
         return self._consistency_sampler(labelled) if self.is_consistent else labelled
 
     def _labelled_sampler(self, seed: int) -> ExampleSampler:
-        encoded, targets = self._learned()
         return ExampleSampler(
-            encoded,
-            targets,
+            self._pieces,
+            self._targets,
             batch_size=self.spec.settings.training.batch_size,
             seed=seed,
             masks=self.model.masks,
@@ -199,9 +200,8 @@ class MemberData:
         )
 
     def _contrastive_sampler(self, seed: int) -> ContrastiveSampler:
-        encoded, targets = self._learned()
         rows = self.spec.settings.contrastive.rows
-        return ContrastiveSampler(encoded, targets, rows=rows, seed=seed, masks=self.model.masks)
+        return ContrastiveSampler(self._pieces, self._targets, rows=rows, seed=seed, masks=self.model.masks)
 
     @cached_property
     def _pool(self) -> NDArray[np.int64]:
