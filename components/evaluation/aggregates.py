@@ -111,6 +111,7 @@ class Cell:
                 "tokens_per_second": tokens / seconds if seconds else 0.0,
                 "best_epoch": mean_of([record["best_epoch"] for record in records]),
                 "left_out": sum(len(record["curve"]) > 1 and not record["best_step"] for record in records),
+                "label_names": sum(bool(record.get("label_names")) for record in records),
                 f"selection_{main}": self.selection,
             },
             **self._ways(),

@@ -25,10 +25,12 @@ def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
     important = [found for found in evaluation["statements"] if found["kind"] != "adaptation"]
     chapter.lead = [found["text"] for found in important if found["budget"] == budgets[0]]
     chapter.text = [found["text"] for found in evaluation["statements"] if found["text"] not in chapter.lead]
-    if left_out := _left_out(evaluation):
+    if left_out := _runs(evaluation, "left_out"):
         chapter.text.append(
             f"Runs whose encoder is not fine-tuned, because selection preferred it as it was: {left_out}."
         )
+    if names := _runs(evaluation, "label_names"):
+        chapter.text.append(f"Runs that also learned from the names of the labels: {names}.")
     chapter.tables.append(
         Table(
             ["system", *(f"{budget_name(budget)} {unit.split()[0]}" for budget in budgets)],
@@ -143,13 +145,14 @@ def _languages(evaluation: dict[str, Any]) -> Table | None:
     )
 
 
-def _left_out(evaluation: dict[str, Any]) -> str:
-    """Systems with their numbers of runs whose encoder stays as it was, by label budget."""
+def _runs(evaluation: dict[str, Any], count: str) -> str:
+    """Systems with a count of their runs, by label budget: `left_out`, whose encoder stays as it was, or `label_names`,
+    which learned from the names of the labels."""
     return "; ".join(
-        f"{system['system']} at {budget_name(cell['budget'])} {evaluation['unit']}: {left_out} of {len(cell['seeds'])}"
+        f"{system['system']} at {budget_name(cell['budget'])} {evaluation['unit']}: {counted} of {len(cell['seeds'])}"
         for system in evaluation["systems"]
         for cell in system["budgets"]
-        if (left_out := cell.get("training", {}).get("left_out", 0))
+        if (counted := cell.get("training", {}).get(count, 0))
     )
 
 

@@ -133,6 +133,7 @@ def test_metrics_are_those_of_the_predictions(content: dict) -> None:
         "best_epoch": 1.0,
         "selection_macro_f1": pytest.approx(0.9 + 1 / 300),
         "left_out": 0,
+        "label_names": 0,
     }
 
 
