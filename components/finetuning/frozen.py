@@ -117,10 +117,12 @@ def needed(specs: Iterable[RunSpec]) -> Iterator[tuple[RunSpec, str]]:
     for spec in specs:
         settings, alone = spec.settings, spec.settings.method == "features"
         on_dev = read_facts(spec.examples).selection == "dev"
+        # Before a cross-validation it is not known which way to learn predicts test.
+        predicts = on_dev or spec.chosen is not None
         reads = {
             "dev": on_dev,
             "train": settings.head_steps > 0 or alone or not on_dev,
-            "test": (settings.frozen or alone) and spec.labels is None,
+            "test": predicts and (settings.frozen or alone) and spec.labels is None,
             UNLABELLED: rounds_of(spec) > 0,
             NAMES: any(names_of(spec)),
             LABELS: spec.labels is not None and (alone or (spec.chosen is not None and not spec.chosen.stop)),

@@ -13,7 +13,7 @@ import pytest
 
 from components.artifacts import read_manifest
 from components.errors import ConfigError
-from components.finetuning import execution
+from components.finetuning import execution, frozen
 from components.finetuning.runs import GroupSpec
 from components.finetuning.stage import FinetuneJob, finetune
 from components.finetuning.ways import LEAST_SHARE, Attempt, Cost, cost_of, left_of, share_within, ways_of
@@ -80,6 +80,20 @@ def test_the_preferred_way_is_kept_unless_it_is_clearly_worse(
     output = finetune(make_job("bert", "classification", source=BUDGET, method="auto"))
     (record,) = json.loads((output / "runs.json").read_text())
     assert record["way"] == kept
+
+
+@pytest.mark.parametrize(("worse", "reads"), [(False, 0), (True, 1)])
+def test_test_is_encoded_only_by_the_way_that_is_kept(
+    worse: bool, reads: int, make_job, in_process, monkeypatch
+) -> None:
+    """The frozen encoder reads the test split if `features` is kept, once, and not if `contrastive` is."""
+    calls = []
+    real = frozen.extract_fixed
+    monkeypatch.setattr(frozen, "extract_fixed", lambda *given, **named: calls.append(1) or real(*given, **named))
+    monkeypatch.setattr(execution, "best_score", lambda record: float(record["tokens"] == 0))
+    monkeypatch.setattr(execution, "run_is_worse", lambda *arguments: worse)
+    finetune(make_job("bert", "classification", source=BUDGET, method="auto"))
+    assert len(calls) == reads
 
 
 def test_a_way_that_costs_too_much_is_left_out(make_job, in_process, capsys) -> None:
