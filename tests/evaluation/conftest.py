@@ -55,7 +55,7 @@ def write_examples(path: Path, task: Task) -> Path:
         (draft.path / "labels.json").write_text(json.dumps(task.labels))
         draft.facts |= {"task": "letters", "kind": task.kind, "digests": digests}
         draft.facts |= {"budgets": [2, 8], "seeds": [0, 1, 2], "language": "en", "baselines": "auto"}
-        draft.facts |= {"selection": "dev", "folds": 5, "learned_languages": []}
+        draft.facts |= {"selection": "dev", "folds": 5, "learned_languages": [], "label_texts": {}}
     return path
 
 
