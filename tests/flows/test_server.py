@@ -101,6 +101,8 @@ def until(ready: Callable[[], bool], *, seconds: float = 60) -> None:
 
 
 def pid_of_server(root: Path) -> int:
+    # The file is empty for a moment while the server writes it.
+    until(lambda: (root / "pid").read_text() != "")
     return int((root / "pid").read_text())
 
 
