@@ -40,6 +40,8 @@ from components.tokenization import Tokenizer
 from components.training.precision import Precision
 
 KIND = "classifier"
+#: Keys (section, name) of earlier versions, which concern training only: stored classifiers have them.
+REMOVED_KEYS = (("contrastive", "label_names"),)
 #: Number of rows that are tokenized and sorted by length together.
 ROWS = 4096
 
@@ -228,6 +230,8 @@ def load_classifier(directory: Path) -> TextClassifier:
     try:
         config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
         labels = json.loads((directory / "labels.json").read_text(encoding="utf-8"))
+        for section, name in REMOVED_KEYS:
+            config["settings"].get(section, {}).pop(name, None)
         settings = FinetuneSettings.model_validate(config["settings"])
         task = find_task(config["kind"])
         precision: Precision = "bf16" if config["precision"] == "bf16" else "float32"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,6 +83,27 @@ def test_an_altered_file_is_refused(name: str, saved) -> None:
 def test_a_missing_manifest_is_refused(saved) -> None:
     (saved[0] / MANIFEST).unlink()
     with pytest.raises(ArtifactError, match="not a complete output"):
+        load_classifier(saved[0])
+
+
+def _rewrite_settings(directory: Path, **changes: Any) -> None:
+    """Change stored settings, with the digest of their file."""
+    path = directory / "config.json"
+    config = json.loads(path.read_text())
+    for section, values in changes.items():
+        config["settings"][section] |= values
+    path.write_text(json.dumps(config))
+    manifest = json.loads((directory / MANIFEST).read_text())
+    manifest["files"]["config.json"] |= {"sha256": digest_file(path), "bytes": path.stat().st_size}
+    (directory / MANIFEST).write_text(json.dumps(manifest))
+
+
+def test_a_classifier_of_an_earlier_version_is_loaded(saved) -> None:
+    before = load_classifier(saved[0]).predict(TEXTS)
+    _rewrite_settings(saved[0], contrastive={"label_names": False})
+    np.testing.assert_array_equal(load_classifier(saved[0]).predict(TEXTS), before)
+    _rewrite_settings(saved[0], contrastive={"unknown": False})
+    with pytest.raises(ArtifactError, match="not a classifier of this version"):
         load_classifier(saved[0])
 
 
