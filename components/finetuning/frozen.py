@@ -18,6 +18,7 @@ from components.finetuning.self_training import rounds_of
 from components.finetuning.specs import RunSpec, all_training_rows, build, encode
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
+from components.tasks.data import Fields
 from components.tasks.examples import read_facts, read_split
 from components.training import threads
 from components.training.checkpoint import fingerprint
@@ -88,7 +89,7 @@ def features(spec: RunSpec, split: str) -> FeatureTable:
     facts = read_facts(spec.examples)
     rows = all_training_rows(spec, read_split(spec.examples, "train"), facts) if split == "train" else None
     if split == NAMES:
-        content = fingerprint(names=label_fields(facts))
+        content = fingerprint(names=texts_of(spec, split))
     elif split in TEXTS:
         content = fingerprint(unlabelled=read_manifest(TEXTS[split](spec), kind=UNLABELLED).digest)
     else:
@@ -96,11 +97,8 @@ def features(spec: RunSpec, split: str) -> FeatureTable:
 
     def extracted(file: Path) -> FeatureTable:
         model, tokenizer = build(spec)
-        if split == NAMES:
-            fields = label_fields(facts)
-        elif split in TEXTS:
-            fields = read_unlabelled(TEXTS[split](spec))
-        else:
+        fields = texts_of(spec, split)
+        if fields is None:
             fields = read_split(spec.examples, split, rows=rows).fields
         encoded = encode(spec, model, tokenizer, fields)
         if split == "test":
@@ -150,13 +148,19 @@ def _compute(table: tuple[RunSpec, str]) -> None:
 
 
 def _most_pieces(spec: RunSpec, split: str) -> int:
-    if split == NAMES:
-        return len(read_facts(spec.examples).labels) * spec.settings.max_length
-    if split in TEXTS:
-        return len(read_unlabelled(TEXTS[split](spec))) * spec.settings.max_length
+    if (texts := texts_of(spec, split)) is not None:
+        return len(texts) * spec.settings.max_length
     whole = read_split(spec.examples, split)
     rows = len(all_training_rows(spec, whole, read_facts(spec.examples))) if split == "train" else len(whole)
     return rows * spec.settings.max_length
+
+
+def texts_of(spec: RunSpec, split: str) -> list[Fields] | None:
+    """The rows of a split that is no split of the examples: names of labels, or texts without labels; None for train,
+    dev and test."""
+    if split == NAMES:
+        return label_fields(read_facts(spec.examples))
+    return read_unlabelled(TEXTS[split](spec)) if split in TEXTS else None
 
 
 def _texts(spec: RunSpec) -> Path:

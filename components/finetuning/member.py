@@ -37,6 +37,7 @@ from components.tasks.results import best_score
 from components.tokenization import Tokenizer
 from components.training.loop import TrainingState
 from components.training.rng import counter_seed
+from components.training.windows import Sampler
 from components.unlabelled.texts import KIND as UNLABELLED
 
 
@@ -127,7 +128,6 @@ class Member:
             "tokens": 0,
             "seconds": 0.0,
         }
-        data.names = bool(self._names[0])
 
     @property
     def is_fixed(self) -> bool:
@@ -196,6 +196,10 @@ class Member:
         candidates = names_of(self.spec)
         return candidates if self.is_solved or len(candidates) == 1 else [None]
 
+    def sampler(self) -> Sampler:
+        """The training batches, after the head has been fitted."""
+        return self.data.sampler(names=bool(self._names[0]))
+
     @property
     def _penalties(self) -> list[float]:
         """The candidates of the head's penalty; one, if cross-validation has chosen it."""
@@ -255,7 +259,6 @@ class Member:
             self.record |= {"penalty": best.penalty, "penalties": {str(one): score for one, score in scores.items()}}
             self.record |= {} if best.norm is None else {"head_norm": best.norm}
             self.record |= {} if best.names is None else {"label_names": best.names}
-            self.data.names = bool(best.names)
 
     def self_train(self) -> Iterator[dict[str, Any]]:
         """The rounds of self-training of the head, with details of each (`self_training.train_rounds`)."""
@@ -402,7 +405,6 @@ class Member:
         numbers = range(self.spec.settings.candidates + 1)
         self._held = {number: unpack(held(number), tensors) for number in numbers if held(number) in tensors}
         self.record = dict(record)
-        self.data.names = bool(self._names[0])
         self.model.head.penalty = float(penalty)
 
     def _answers(self, split: str) -> list[Answer]:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from components.finetuning import frozen
 from components.finetuning.features import FeatureTable, extract, read_by_head
-from components.finetuning.label_names import label_fields
 from components.finetuning.probe import MOST_ROWS, FeatureSampler, HeadRows
 from components.finetuning.self_training import pool_of
 from components.finetuning.soft_labels import soft_labels_of
@@ -42,7 +41,6 @@ class MemberData:
         facts: of the task.
         splits: name -> rows; `train` holds the rows that the run learns from, `dev` those that it is scored on.
         rows: indices of the rows in the whole train split.
-        names: whether the encoder, or a head that is trained by gradient steps, also learns the names of the labels.
     """
 
     spec: RunSpec
@@ -51,7 +49,6 @@ class MemberData:
     facts: TaskFacts
     splits: dict[str, Split]
     rows: Rows
-    names: bool = False
     _encodings: dict[str, list[Encoded]] = field(default_factory=dict, init=False)
 
     def encoded(self, split: str) -> list[Encoded]:
@@ -61,11 +58,8 @@ class MemberData:
         return self._encodings[split]
 
     def _fields(self, split: str) -> list[Fields]:
-        if split == frozen.LABELS and self.spec.labels is not None:
-            return read_unlabelled(self.spec.labels)
-        if split == frozen.NAMES:
-            return label_fields(self.facts)
-        return self.splits[split].fields
+        texts = frozen.texts_of(self.spec, split)
+        return self.splits[split].fields if texts is None else texts
 
     def head_rows(self, names: bool | None, inputs: Callable[[str], FeatureTable]) -> HeadRows:
         """The rows on which the head is trained alone: a sample, if there are more than `MOST_ROWS`.
@@ -86,16 +80,6 @@ class MemberData:
     def _label_targets(self) -> list[Target]:
         """The target of each label's name: the label."""
         return [np.asarray([label], dtype=np.float64) for label in range(len(self.facts.labels))]
-
-    @property
-    def _targets(self) -> list[Target]:
-        """The targets of the training batches' rows."""
-        return [*self.splits["train"].targets, *(self._label_targets if self.names else ())]
-
-    @property
-    def _pieces(self) -> list[Encoded]:
-        """The training batches' rows as piece ids."""
-        return self.encoded("train") + (self.encoded(frozen.NAMES) if self.names else [])
 
     def head_inputs(self, split: str) -> FeatureTable:
         """The inputs of the head for a split's rows."""
@@ -147,29 +131,23 @@ class MemberData:
         made = ConsistentModel(self.model, settings=settings, shares=shares, tokenizer=self.tokenizer)
         return made.to(device())
 
-    def sampler(self) -> Sampler:
-        """The training batches."""
-        batch_size, seed = self.spec.settings.training.batch_size, counter_seed(self.spec.seed, "batches")
-        if self.spec.settings.method == "features":
+    def sampler(self, *, names: bool) -> Sampler:
+        """The training batches; `names`: of the rows and the names of the labels."""
+        settings, seed = self.spec.settings, counter_seed(self.spec.seed, "batches")
+        batch_size, masks = settings.training.batch_size, self.model.masks
+        targets = [*self.splits["train"].targets, *(self._label_targets if names else ())]
+        if settings.method == "features":
             table = self.features("train")
-            table = table.joined(self.features(frozen.NAMES)) if self.names else table
-            return FeatureSampler(table, self._targets, batch_size=batch_size, seed=seed)
-        if self.spec.settings.method == "contrastive":
-            return self._contrastive_sampler(seed)
-        labelled = self._labelled_sampler(seed)
+            table = table.joined(self.features(frozen.NAMES)) if names else table
+            return FeatureSampler(table, targets, batch_size=batch_size, seed=seed)
+        encoded = self.encoded("train") + (self.encoded(frozen.NAMES) if names else [])
+        if settings.method == "contrastive":
+            return ContrastiveSampler(encoded, targets, rows=settings.contrastive.rows, seed=seed, masks=masks)
+        windows = self.model.windows_learned
+        labelled = ExampleSampler(encoded, targets, batch_size=batch_size, seed=seed, masks=masks, windows=windows)
         if self.is_distilled:
             return self._distillation_sampler(labelled)
         return self._consistency_sampler(labelled) if self.is_consistent else labelled
-
-    def _labelled_sampler(self, seed: int) -> ExampleSampler:
-        return ExampleSampler(
-            self._pieces,
-            self._targets,
-            batch_size=self.spec.settings.training.batch_size,
-            seed=seed,
-            masks=self.model.masks,
-            windows=self.model.windows_learned,
-        )
 
     def _distillation_sampler(self, labelled: ExampleSampler) -> DistillationSampler:
         spec, distillation = self.spec, self.spec.distillation
@@ -198,10 +176,6 @@ class MemberData:
             kept=kept_pieces(self.model.encoder),
             seed=counter_seed(spec.seed, "unlabelled"),
         )
-
-    def _contrastive_sampler(self, seed: int) -> ContrastiveSampler:
-        rows = self.spec.settings.contrastive.rows
-        return ContrastiveSampler(self._pieces, self._targets, rows=rows, seed=seed, masks=self.model.masks)
 
     @cached_property
     def _pool(self) -> NDArray[np.int64]:

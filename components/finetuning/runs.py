@@ -314,7 +314,7 @@ class Run:
             self.curve.add(self.state.step, **dev_scores([member.record], self.spec.tasks))
 
     def _sampler(self) -> Sampler:
-        samplers = [member.data.sampler() for member in self.members]
+        samplers = [member.sampler() for member in self.members]
         if len(samplers) == 1:
             return samplers[0]
         return TaskMixture(

@@ -17,8 +17,6 @@ from components.settings.finetune import FIRST_MINUTES
 from components.settings.unlabelled import OF_ONE_TEXT
 from components.tasks.label_texts import are_words, text_of
 
-#: Kinds whose labels can have texts.
-_WITH_TEXTS: Final = ("classification", "multilabel")
 #: Labels that are listed in a comment.
 _LABELS: Final = 6
 #: Column of the comments.
@@ -109,7 +107,7 @@ class Proposal:
             lines.append((f"      {key}: {_flow(value)}", comments.get(key, "")))
         if (
             self.start is not None
-            and self.facts.kind in _WITH_TEXTS
+            and self.facts.kind in OF_ONE_TEXT
             and not are_words(map(text_of, self.facts.classes))
         ):
             names = [json.dumps(name, ensure_ascii=False) for name in sorted(self.facts.classes)[:_LABELS]]
