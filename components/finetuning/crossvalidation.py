@@ -4,9 +4,9 @@ No label outside the budget is used (Perez et al. 2021, "True few-shot learning 
 run are divided into folds; each fold is predicted by a run that has learned from the others. The predictions of all
 folds together are scored by the task's primary metric:
 
-1. The L2 penalty of a head that is solved on frozen features, and with `head_norm: auto` the normalisation of its
-   inputs, with `label_names: auto` whether the names of the labels are training texts: the best candidate, the largest
-   penalty at a tie.
+1. The L2 penalty of a head that is solved on frozen features. With `head_norm: auto` also the normalisation of its
+   inputs, and with `label_names: auto` whether the names of the labels are training texts. The candidate with the best
+   score is used, at a tie the one with the largest penalty.
 2. The evaluation at which the run ends: the best point of the schedule, the earliest at a tie. Point 0 is the head on
    the frozen encoder; it is chosen if fine-tuning does not improve the score. Contrastive training and distillation end
    with their schedule, unless an earlier point is better by more than one standard error. With few labels, smaller
@@ -152,7 +152,7 @@ def _heads(spec: GroupSpec) -> list[tuple[HeadCandidate | None, dict[str, float]
             continue
         answers = [one.answers_by_candidate() for one in of_folds]
         pooled = _Pooled(member, [one.rows.held for one in of_folds])
-        # `max` returns the first at a tie: the largest penalty, with the names of the labels, the first normalisation.
+        # At a tie `max` returns the first: the largest penalty, then with names, then the first normalisation.
         scores = {
             candidate: pooled.scores(pooled.answers([one[candidate] for one in answers]))[pooled.main]
             for candidate in sorted(answers[0], key=lambda candidate: -candidate.penalty)

@@ -64,7 +64,7 @@ class FeatureTable:
         return len(self.counts)
 
     def joined(self, other: FeatureTable) -> FeatureTable:
-        """The rows of this table, and then those of another of the same form."""
+        """The rows of this table followed by those of another table of the same model; the vectors are copied."""
         tables = (self, other)
         lengths = None
         if self.lengths is not None and other.lengths is not None:

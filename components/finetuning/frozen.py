@@ -115,7 +115,7 @@ def needed(specs: Iterable[RunSpec]) -> Iterator[tuple[RunSpec, str]]:
     for spec in specs:
         settings, alone = spec.settings, spec.settings.method == "features"
         on_dev = read_facts(spec.examples).selection == "dev"
-        # Before a cross-validation it is not known which way to learn predicts test.
+        # Only the way to learn that cross-validation chooses predicts test.
         predicts = on_dev or spec.chosen is not None
         reads = {
             "dev": on_dev,

@@ -22,8 +22,8 @@ def label_fields(facts: TaskFacts) -> list[Fields]:
 
 
 def names_of(spec: RunSpec) -> Sequence[bool | None]:
-    """The candidates of a run: with names, without, or both, the preferred one first; [None] if the settings ask for
-    none, or the run cannot use them."""
+    """Whether a run learns from names: [True], or [True, False] if both are compared. [None]: the settings ask for no
+    names, or the run cannot use them."""
     facts, wanted = read_facts(spec.examples), spec.settings.label_names
     task = find_task(facts.kind)
     if wanted == "none" or not (task.single and task.labels_rows) or rounds_of(spec):

@@ -45,7 +45,7 @@ class HeadCandidate(NamedTuple):
     Attributes:
         norm: normalisation of the head's inputs; None: that of the settings.
         penalty: L2 penalty.
-        names: whether the names of the labels are training texts; None: there is no choice, and they are not.
+        names: whether the names of the labels are training texts; None: the run does not use them.
     """
 
     norm: Statistics | None

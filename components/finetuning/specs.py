@@ -35,7 +35,7 @@ class Chosen:
     Attributes:
         penalty: L2 penalty of a head that is solved on frozen features; None: the head has none.
         norm: normalisation of its inputs, with `head_norm: auto`; else None.
-        names: whether the names of the labels are training texts, if there is a choice; else None.
+        names: whether the names of the labels are training texts; None: the run does not use them.
         stop: evaluation after which the run ends; 0: before training, with the head on the frozen encoder.
         calibration: of the head (`CalibratedHead.calibration`); None: the head has none.
     """

@@ -91,10 +91,10 @@ class FinetuneSettings(Section):
     #: model with the encoder's; `joint` is one regression on features of the frozen encoder beside TF-IDF weights;
     #: `auto` is the best of none, mean and joint. Weight and scale are chosen as `selection` says, weight 0 included.
     words: Literal["none", "mean", "joint", "auto"] = "none"
-    #: Whether the name of each label is a further training text of its class (Yehudai and Bandel 2024, FastFit), for
-    #: kinds that read one text (`data.tasks.<name>.label_texts`). `auto`, of linear heads that are solved on features
-    #: where all names are words: the better of with and without, chosen with the penalty (the default with
-    #: `method: auto`). Not applied to self-training.
+    #: Whether the name of each label (`data.tasks.<name>.label_texts`) is one more training text of its class (Yehudai
+    #: and Bandel 2024, FastFit). Classification and multilabel. `auto`, the default with `method: auto`, compares
+    #: training with and without names when the penalty is chosen; it uses no names if one of them is not a word, or if
+    #: the head is not linear. A head that is self-trained on `unlabelled` text never uses names.
     label_names: Literal["none", "always", "auto"] = "none"
     #: Hidden states that the head reads.
     layers: LayerChoice = "all"

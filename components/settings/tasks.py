@@ -175,8 +175,8 @@ class TaskSource(Section):
     comments: Annotated[str, Field(min_length=1)] | None = None
     #: Encoding of the files.
     encoding: str = "utf-8"
-    #: Classification and multilabel: label -> its meaning in a few words, for `finetune.<name>.label_names`. Of other
-    #: labels it is the label itself, with spaces for underscores and hyphens and before capital letters.
+    #: Classification and multilabel: label -> its meaning in a few words, for `finetune.<name>.label_names`. The text
+    #: of a label that is not listed is the label, with spaces for underscores and hyphens and before capital letters.
     label_texts: dict[str, Annotated[str, Field(pattern=r"\S")]] = {}
     #: Language code of the rows that are learned; selects baselines for languages without spaces.
     language: str = "en"

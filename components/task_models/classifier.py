@@ -40,7 +40,7 @@ from components.tokenization import Tokenizer
 from components.training.precision import Precision
 
 KIND = "classifier"
-#: Keys (section, name) of earlier versions, which concern training only: stored classifiers have them.
+#: Settings of training (section, key) that earlier versions had: stored classifiers may contain them.
 REMOVED_KEYS = (("contrastive", "label_names"),)
 #: Number of rows that are tokenized and sorted by length together.
 ROWS = 4096
