@@ -3,19 +3,22 @@
 A cell is learned in a process of its own by the stages of the pipeline, called as functions: examples, baseline
 (words; with `method: auto`) and finetune, with one core. The settings are those of a generated params.yaml,
 WORK/headstart/SYSTEM/SET/params.yaml, with which `headstart retrain` gives the same models; a cell has one of its
-budgets and seeds. The system is chosen by cross-validation within the labels (`selection: budget`): the one with the
-highest score, but an imported encoder is used unless words are better by more than one standard error.
+budgets and seeds. Models and ways to learn have their default settings. The system is chosen by cross-validation within
+the labels (`selection: budget`): the one with the highest score, but an imported encoder is used unless words are
+better by more than one standard error.
 
-`headstart` and `headstart-contrastive` start from the imported encoder. `headstart-own` pretrains on general text and
-adapts to the set's unlabelled text, once per set; the processor seconds of that are in the details of each cell.
+`headstart` and `headstart-contrastive` start from the imported encoder. `headstart-own` pretrains on general text, once
+for all sets of a language, and adapts to the set's unlabelled text, once per set.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -27,12 +30,13 @@ import yaml
 
 from benchmarks.comparison.cells import Key
 from benchmarks.comparison.sets import SETS, Prepared
+from components.settings.params import Params
 
 #: System -> way to learn (`finetune.<name>.method`).
 HEADSTART = {"headstart": "auto", "headstart-contrastive": "contrastive", "headstart-own": "auto"}
 ROOT = Path(__file__).resolve().parents[2]
-#: Tokens of the model without imports, for 30 minutes on two cores.
-GENERAL_TOKENS, DOMAIN_TOKENS = 3_000_000, 3_000_000
+#: Stages of general text and the item of each; sets with the same general text share their outputs.
+GENERAL = {"ingest": "general", "tokenizer": "general-wordpiece", "tokenize": "general-wordpiece", "pretrain": "ulmfit"}
 
 
 def settings_of(system: str, name: str, prepared: Prepared, *, data: Path, encoder: Path) -> dict[str, Any]:
@@ -56,42 +60,11 @@ def settings_of(system: str, name: str, prepared: Prepared, *, data: Path, encod
     }
     task |= {"first": "first", "second": "second"} if kind == "pair" else {"text": "text"}
     imported = system != "headstart-own"
+    family, pretrain = ("minilm", {"family": "bert", "source": str(encoder)}) if imported else ("ulmfit", {})
+    finetune: dict[str, Any] = {"method": HEADSTART[system], "max_length": chosen.max_length}
     if imported:
-        family = "minilm"
-        pretrain: dict[str, Any] = {"family": "bert", "source": str(encoder)}
-        pretrain["training"] = {"tokens": 1, "window": 64, "batch_size": 32, "rate": 0.0003}  # not trained
-        finetune: dict[str, Any] = {
-            # As the encoder was trained: the mean of its last layer, scaled to length 1.
-            "layers": "last",
-            "pooling": "mean",
-            "unit_length": True,
-            "pairs": "apart",
-            "head_norm": "length",
-            "head_penalties": [0.3, 1, 3, 10, 30, 100],
-            "discriminative": 1.2,
-            "unfreeze_epochs": 0,
-            "epochs": 4,
-            "min_steps": 60,
-            "evaluations": 3,
-            "training": {"rate": 0.00005, "schedule": "slanted_triangular", "batch_size": 16},
-        }
-    else:
-        family = "ulmfit"
-        training = {"vectors": True, "window": 64, "batch_size": 64, "checkpoint_seconds": 30}
-        pretrain = {
-            "model": {"embedding": 320, "hidden": 640, "layers": 2},
-            "training": training | {"tokens": GENERAL_TOKENS, "rate": 0.012},
-        }
-        finetune = {
-            "layers": "all",
-            "pooling": "mean",
-            "head_dropout": 0.0,
-            "head_penalties": [30, 100, 300, 1000],
-            "epochs": 5,
-            "min_steps": 60,
-            "evaluations": 3,
-            "training": {"rate": 0.0005, "schedule": "slanted_triangular", "batch_size": 16},
-        }
+        # Its heads read no TF-IDF; the words models are candidates of their own.
+        finetune["words"] = "none"
     return {
         "run": {
             "out": "artifacts",
@@ -107,10 +80,8 @@ def settings_of(system: str, name: str, prepared: Prepared, *, data: Path, encod
             "tasks": {name: task},
         },
         "ingest": {"strip_markup": True, "near_duplicates": None, "heldout": 0.01},
-        "tokenizer": {"kinds": ["wordpiece"]},
-        "pretrain": {family: {"tokenizer": "wordpiece"} | pretrain},
-        "adapt": {} if imported else {family: {"training": training | {"tokens": DOMAIN_TOKENS, "rate": 0.008}}},
-        "finetune": {family: {"method": HEADSTART[system], "max_length": chosen.max_length} | finetune},
+        "pretrain": {family: pretrain},
+        "finetune": {family: finetune},
         "evaluate": {"resamples": 1000},
     }
 
@@ -148,6 +119,23 @@ def learn(key: Key, prepared: Prepared, arguments: argparse.Namespace) -> dict[s
     }
 
 
+def _take_general_model(params: Params, shared: Path) -> None:
+    """Link the model of the general text, and what it is made from, from the folder `shared`, where it is made once."""
+    from components.pipeline.stages import STAGES
+
+    jobs = [(stage, STAGES[stage].items(params)[item]) for stage, item in GENERAL.items()]
+    shared.mkdir(exist_ok=True)
+    with contextlib.chdir(shared):
+        for stage, arguments in jobs:
+            if not (Path(arguments["output"]) / "manifest.json").is_file():
+                STAGES[stage].run(arguments)
+    for _, arguments in jobs:
+        output = Path(arguments["output"])
+        if not output.is_dir():
+            output.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copytree(shared / output, output, copy_function=os.link)
+
+
 def _used() -> float:
     parts = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(part.ru_utime + part.ru_stime for part in parts)
@@ -178,7 +166,9 @@ def _cell(path: Path, budget: int, draw: int, result: Path) -> None:
         if not (encoder / "manifest.json").is_file():
             import_encoder(Path(str(params.pretrain[family].source)), output=encoder, family="bert")
     else:
-        for stage in ("ingest", "tokenizer", "tokenize", "pretrain", "adapt"):
+        assert params.data.general is not None
+        _take_general_model(params, Path("..") / Path(params.data.general.path).name)
+        for stage in (*GENERAL, "adapt"):
             for arguments in STAGES[stage].items(params).values():
                 if not (Path(arguments["output"]) / "manifest.json").is_file():
                     STAGES[stage].run(arguments)
