@@ -16,7 +16,7 @@ import yaml
 from benchmarks import few_labels
 from benchmarks.comparison import peers, sets, summary
 from benchmarks.comparison.cells import Cells, Key, score
-from benchmarks.comparison.headstart import HEADSTART, settings_of
+from benchmarks.comparison.headstart import GENERAL, HEADSTART, settings_of, take_general_model
 from components.settings.loading import load_params
 from components.settings.tasks import TaskSource
 from components.tasks.budgets import sample_rows
@@ -71,6 +71,31 @@ def test_generated_settings_are_valid(name: str, tmp_path: Path) -> None:
         assert params.data.tasks[name].budgets == list(sets.SETS[name].budgets)
         assert params.data.tasks[name].selection == "budget"
         assert (params.data.tasks[name].dev is None) == (sets.SETS[name].source["dev"] is None), "the file is empty"
+
+
+def test_the_general_model_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    class Stage:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def items(self, params: object) -> dict[str, dict[str, Path]]:
+            return {item: {"output": Path("artifacts", self.name, item)} for item in (GENERAL[self.name], "domain")}
+
+        def run(self, arguments: dict[str, Path]) -> None:
+            made.append(self.name)
+            arguments["output"].mkdir(parents=True)
+            (arguments["output"] / "manifest.json").write_text(str(len(made)))
+
+    monkeypatch.setattr("components.pipeline.stages.STAGES", {name: Stage(name) for name in GENERAL})
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        take_general_model(None, Path("../wiki"))  # type: ignore[arg-type]
+        found = {path.parent.parent.name: path.read_text() for path in Path("artifacts").rglob("manifest.json")}
+        assert found == {"ingest": "1", "tokenizer": "2", "tokenize": "3", "pretrain": "4"}
+    assert made == list(GENERAL)
 
 
 def test_a_killed_run_goes_on(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def learn(key: Key, prepared: Prepared, arguments: argparse.Namespace) -> dict[s
     }
 
 
-def _take_general_model(params: Params, shared: Path) -> None:
+def take_general_model(params: Params, shared: Path) -> None:
     """Link the model of the general text, and what it is made from, from the folder `shared`, where it is made once."""
     from components.pipeline.stages import STAGES
 
@@ -167,7 +167,7 @@ def _cell(path: Path, budget: int, draw: int, result: Path) -> None:
             import_encoder(Path(str(params.pretrain[family].source)), output=encoder, family="bert")
     else:
         assert params.data.general is not None
-        _take_general_model(params, Path("..") / Path(params.data.general.path).name)
+        take_general_model(params, Path("..") / Path(params.data.general.path).name)
         for stage in (*GENERAL, "adapt"):
             for arguments in STAGES[stage].items(params).values():
                 if not (Path(arguments["output"]) / "manifest.json").is_file():
