@@ -204,7 +204,8 @@ def _run(job: AdaptJob, decision: Decision, store: TokenStore, text: Path) -> La
     name = f"adapt {job.name or job.family}"
     training, parent, seed, increment = job.training, job.pretrained, job.seed, decision.text
     if job.epochs is not None:
-        training = training.model_copy(update={"tokens": max(1, round(job.epochs * store.tokens)), "seconds": None})
+        tokens = max(1, round(job.epochs * store.tokens))
+        training = training.model_copy(update={"tokens": tokens, "seconds": None, "passes": None})
     if decision.text is not None and job.increment is not None:
         parent, seed = job.output, counter_seed(job.seed, "increment", decision.number)
         share = decision.text.select(store, seed=seed).tokens / store.tokens

@@ -93,8 +93,16 @@ class LanguageModelRun(Section):
 
     @property
     def steps(self) -> int | None:
-        """Number of steps of the token budget; None if the budget is in seconds."""
-        return None if self.training.tokens is None else max(1, round(self.training.tokens / self.step_tokens))
+        """Number of steps of the token budget, within the maximum number of passes over the text; None if the budget is
+        in seconds."""
+        tokens = self.training.tokens
+        return None if tokens is None else self.within_passes(max(1, round(tokens / self.step_tokens)))
+
+    def within_passes(self, steps: int) -> int:
+        """A number of steps, or fewer: those of the maximum number of passes over the text."""
+        if self.training.passes is None:
+            return steps
+        return min(steps, max(1, round(self.training.passes * self.text().tokens / self.step_tokens)))
 
     def text(self) -> Tokens:
         """The tokens of the run's documents."""
@@ -313,7 +321,7 @@ def _steps_in_time(run: LanguageModelRun, sampler: WindowSampler, precision: Pre
         # Workers exchange gradients in every step, so all must take the same number of steps.
         if world.broadcast(len(times) > WARM_UP_STEPS and now - began > MEASURED_SHARE * settings.seconds):
             break
-    return max(1, round(settings.seconds / float(np.median(times[WARM_UP_STEPS:] or times))))
+    return run.within_passes(max(1, round(settings.seconds / float(np.median(times[WARM_UP_STEPS:] or times)))))
 
 
 class _Heldout:

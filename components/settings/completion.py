@@ -42,6 +42,9 @@ OWN: Final = "ulmfit"
 _OWN_MODEL: Final = {"embedding": 320, "hidden": 640, "layers": 2, "static": 320}
 #: Budget of a training in tokens.
 _TOKENS: Final = 3_000_000
+#: Families that predict the next piece, and the passes over a text after which they begin to learn it by heart.
+_CAUSAL: Final = ("ulmfit", "elmo", "flair", "gpt", "transformer-xl")
+_PASSES: Final = 4
 #: Rates at which a family of this size learns (experiments/bakeoff); other families have the rate of Transformers.
 _RATES: Final = {
     "ulmfit": 0.0085,
@@ -241,6 +244,7 @@ def _complete_models(done: Completed, root: Path) -> None:
             done.fill(("adapt", name), {}, "run.starts has adapted")
             if not source and isinstance(training := block.get("training"), dict):
                 done.fill(("adapt", name, "training"), _copied(training), f"pretrain.{name}.training")
+                _complete_passes(done, ("adapt", name, "training"), family=family)
     for name, block in done.blocks("adapt").items():
         made = done.at("pretrain", name)
         if isinstance(block, dict | None) and isinstance(made, dict) and made:
@@ -257,9 +261,16 @@ def _complete_training(done: Completed, keys: tuple[str, ...], *, family: str, i
         return
     if "tokens" not in given and "seconds" not in given:
         done.fill((*keys, "tokens"), _TOKENS, "the default budget")
+        _complete_passes(done, keys, family=family)
     done.fill((*keys, "batch_size"), 32, "the default")
     rate = _IMPORTED_RATE if imported else _RATES.get(family, _TRANSFORMER_RATE)
     done.fill((*keys, "rate"), rate, f"the usual rate of {family}" + (", imported" if imported else ""))
+
+
+def _complete_passes(done: Completed, keys: tuple[str, ...], *, family: str) -> None:
+    """Bound a budget that the file does not name."""
+    if family in _CAUSAL:
+        done.fill((*keys, "passes"), _PASSES, f"more passes over a short text raise the held-out loss of {family}")
 
 
 def _complete_finetune(done: Completed, name: str, root: Path) -> None:

@@ -75,6 +75,12 @@ def test_epochs_override_the_budget(inputs: Path, pretrained: dict[str, Path], t
     job = adapt_job(inputs, "ulmfit", pretrained["ulmfit"], tmp_path / "timed", epochs=1, training=timed)
     metrics = json.loads((adapt(job) / "metrics.json").read_text())
     assert metrics["steps"] == round(held / step)
+    # Passes bound a budget, not epochs.
+    bounded = timed.model_copy(update={"passes": 0.5})
+    for epochs, passes in ((None, 0.5), (1, 1.0)):
+        output = tmp_path / f"bounded-{epochs}"
+        job = adapt_job(inputs, "ulmfit", pretrained["ulmfit"], output, epochs=epochs, training=bounded)
+        assert json.loads((adapt(job) / "metrics.json").read_text())["steps"] == round(passes * held / step)
 
 
 def test_a_window_longer_than_the_positions(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from components.settings.cluster import ClusterSettings
 from components.settings.training import LanguageModelTraining
 from components.telemetry.curves import Position, read_points
 from components.tokenization import load_tokenizer
+from components.tokenization.store import TokenStore
 from components.training import checkpoint
 from components.training.checkpoint import CheckpointStore
 from components.training.distributed import Worker
@@ -375,6 +376,19 @@ def test_a_budget_of_seconds_is_measured(inputs: Path, tmp_path: Path, family: s
     metrics = json.loads((pretrain(job) / "metrics.json").read_text())
     assert metrics["steps"] >= 1
     assert metrics["tokens"] == metrics["steps"] * 4 * 8
+
+
+@pytest.mark.parametrize("budget", [{"tokens": 10**9}, {"tokens": None, "seconds": 1e6}])
+@pytest.mark.parametrize("passes", [0.25, 2.0])
+def test_passes_bound_the_budget(inputs: Path, tmp_path: Path, budget: dict[str, float], passes: float) -> None:
+    training = LanguageModelTraining.model_validate({**lm_settings().model_dump(), **budget, "passes": passes})
+    job = pretrain_job(inputs, "word2vec", tmp_path, training=training)
+    metrics = json.loads((pretrain(job) / "metrics.json").read_text())
+    assert metrics["steps"] == round(passes * TokenStore(job.tokens, "train").tokens / (4 * 8))
+    # A smaller budget is not bounded.
+    small = training.model_copy(update={"tokens": 4 * 8, "seconds": None})
+    job = pretrain_job(inputs, "word2vec", tmp_path / "small", training=small)
+    assert json.loads((pretrain(job) / "metrics.json").read_text())["steps"] == 1
 
 
 @pytest.mark.parametrize("budget", [{"tokens": None}, {"tokens": 10, "seconds": 1.0}])

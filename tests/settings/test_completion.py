@@ -114,6 +114,25 @@ def test_text_without_labels_is_pretrained_on(write: Any) -> None:
     assert leakage["ulmfit-pretrained"] == ["corpus/domain", "train/mood"]
 
 
+def test_a_default_budget_of_a_causal_model_is_bounded_in_passes(write: Any) -> None:
+    data = {"tasks": {"mood": TASK}, "general": {"path": "g", "text": "t"}, "domain": {"path": "d", "text": "t"}}
+    given = {"tokens": 500, "rate": 0.1, "batch_size": 2}
+    pretrain = {"ulmfit": {}, "gpt": {"training": given}, "bert": {}, "elmo": {"training": given}}
+    adapt = {"elmo": {"training": given | {"tokens": 900}}}
+    params = load_params(write({"data": data, "pretrain": pretrain, "adapt": adapt}))
+    budgets = {
+        name: [(block.training.tokens, block.training.passes) for block in (params.pretrain[name], params.adapt[name])]
+        for name in pretrain
+    }
+    default = 3_000_000
+    assert budgets == {
+        "ulmfit": [(default, 4), (default, 4)],
+        "gpt": [(500, None), (500, 4)],  # the budget of adaptation is not in the file
+        "bert": [(default, None), (default, None)],  # masks differ in every pass
+        "elmo": [(500, None), (900, None)],
+    }
+
+
 def test_words_models_read_text_without_labels_where_rows_are_one_text(write: Any, encoder: str) -> None:
     pairs = {key: value for key, value in TASK.items() if key != "text"} | {"kind": "pair"}
     own = {"pretrain": {"mini": {"source": encoder}}}
