@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from components.artifacts import read_json
 from components.pipeline.jobs import PARALLEL
 from components.pipeline.stages import STAGES, TRAINING
 from components.settings.params import Params
+from components.settings.training import LanguageModelTraining
 
 #: Stages whose work grows with the number of label budgets and seeds.
 OF_TASKS = TRAINING | {"baseline", "evaluate", "share"}
@@ -38,7 +40,8 @@ def work_of(stage: str, params: Params, *, root: Path) -> Work:
     training = arguments.get("training")
     if training is not None and not arguments.get("source") and "epochs" not in arguments:
         if training.tokens is not None:
-            return Work(training.tokens, "tokens")
+            text = arguments["tokens"]
+            return Work(training.tokens if text is None else _tokens(training, root / text), "tokens")
         return Work(training.seconds, "seconds")
     if paths := _raw(group, arguments, params):
         return Work(sum(_size(root / path) for path in paths), "bytes")
@@ -46,6 +49,15 @@ def work_of(stage: str, params: Params, *, root: Path) -> Work:
         sources = [params.data.tasks[task] for task in tasks if task in params.data.tasks]
         return Work(sum(len(source.budgets) * len(source.seeds) for source in sources) or 1, "runs")
     return Work(1, "run")
+
+
+def _tokens(training: LanguageModelTraining, text: Path) -> float:
+    """Tokens of a training: its budget, within the maximum number of passes over the text if that is tokenized."""
+    assert training.tokens is not None
+    counts = read_json(text / "metrics.json", made_by="the stage tokenize", missing_ok=True).get("train")
+    if training.passes is None or counts is None:
+        return training.tokens
+    return min(training.tokens, training.passes * counts["tokens"])
 
 
 def _raw(group: str, arguments: Mapping[str, Any], params: Params) -> list[str]:

@@ -118,6 +118,18 @@ def test_the_work_of_the_shipped_stages(tmp_path: Path) -> None:
     assert {name: work_of(name, params, root=tmp_path) for name in expected} == expected
 
 
+def test_a_training_makes_at_most_its_passes_over_the_text(tmp_path: Path) -> None:
+    file = tmp_path / "params.yaml"
+    general = {"path": "data/general", "text": "text"}
+    file.write_text(json.dumps({"data": {"general": general, "tasks": {"mood": {"path": "data/mood"}}}}))
+    params = load_params(file)
+    assert work_of("pretrain@ulmfit", params, root=tmp_path) == Work(3_000_000, "tokens")
+    tokens = tmp_path / "artifacts/tokens/general-wordpiece"
+    tokens.mkdir(parents=True)
+    (tokens / "metrics.json").write_text(json.dumps({"train": {"tokens": 1000}}))
+    assert work_of("pretrain@ulmfit", params, root=tmp_path) == Work(4000, "tokens")
+
+
 def test_the_machine_is_named_with_its_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):
         (tmp_path / str(number)).mkdir()
