@@ -36,6 +36,9 @@ from components.training.sharding import refuse_sharding
 #: of the content instead of the path.
 NOT_LEARNED = {"name", "storage", "key", "tokens", "tokenizer", "parent", "vectors"}
 
+#: Increase of the held-out loss, in nats per piece, from which it is reported; smaller ones are noise.
+RISE = 0.1
+
 
 @dataclass(frozen=True)
 class Trained:
@@ -95,12 +98,28 @@ def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Traine
         raise TrainingError(f"{checkpoints.name}: the last checkpoint is missing or damaged; run the stage again")
     history = TrainingHistory(**checkpoint.numbers["progressed"])
     measurements.complete(history)
+    if found := overfitted(history):
+        print(f"{run.name}: warning: {found}")
     model = initial_model(run)
     state = TrainingState.fresh(model, parameter_groups(model, run.training), settings=run.training)
     state.restore(checkpoint.tensors, checkpoint.numbers["state"], world=World())
     if state.average is not None:
         state.average.swap()
     return Trained(model.eval(), state.precision, history, checkpoints)
+
+
+def overfitted(history: TrainingHistory) -> str:
+    """That the held-out loss has risen since an earlier row of the curve, in words; empty if it has not."""
+    measured = [point for point in history.curve if "heldout" in point]
+    if not measured:
+        return ""
+    best, last = min(measured, key=lambda point: point["heldout"]), measured[-1]
+    if last["heldout"] - best["heldout"] <= RISE:
+        return ""
+    return (
+        f"the held-out loss rose from {best['heldout']:.2f} after {best['tokens']:,} tokens to {last['heldout']:.2f} "
+        f"after {last['tokens']:,}; lower training.tokens, or set training.passes"
+    )
 
 
 class _Measurements:

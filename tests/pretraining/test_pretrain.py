@@ -20,7 +20,7 @@ from components.measurements import FILE
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
 from components.pretraining import language_model, launch
-from components.pretraining.language_model import LanguageModelRun, work
+from components.pretraining.language_model import LanguageModelRun, TrainingHistory, work
 from components.pretraining.pretrain import ScratchJob, pretrain, published_training, scratch
 from components.settings.cluster import ClusterSettings
 from components.settings.training import LanguageModelTraining
@@ -389,6 +389,24 @@ def test_passes_bound_the_budget(inputs: Path, tmp_path: Path, budget: dict[str,
     small = training.model_copy(update={"tokens": 4 * 8, "seconds": None})
     job = pretrain_job(inputs, "word2vec", tmp_path / "small", training=small)
     assert json.loads((pretrain(job) / "metrics.json").read_text())["steps"] == 1
+
+
+@pytest.mark.parametrize(("losses", "found"), [([3.0, 2.5, 2.0], ""), ([3.0, 2.0, 2.05], ""), ([], "")])
+def test_a_held_out_loss_that_falls_is_not_reported(losses: list[float], found: str) -> None:
+    curve = [{"step": step, "tokens": 100 * step, "heldout": loss} for step, loss in enumerate(losses, 1)]
+    assert launch.overfitted(TrainingHistory(curve=curve)) == found
+
+
+def test_overfitting_is_reported(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    curve = [{"step": step, "tokens": 1000 * step, "heldout": loss} for step, loss in enumerate((3.0, 2.0, 2.5), 1)]
+    assert launch.overfitted(TrainingHistory(curve=[*curve, {"step": 4, "tokens": 4000}])) == (
+        "the held-out loss rose from 2.00 after 2,000 tokens to 2.50 after 3,000; lower training.tokens, or set "
+        "training.passes"
+    )
+    # A rate at which training diverges.
+    settings = lm_settings(tokens=4 * 8 * 60, rate=3.0, clip=100.0, schedule="constant")
+    pretrain(pretrain_job(inputs, "word2vec", tmp_path, training=settings))
+    assert "pretrain word2vec: warning: the held-out loss rose from" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("budget", [{"tokens": None}, {"tokens": 10, "seconds": 1.0}])
