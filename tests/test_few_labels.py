@@ -93,7 +93,7 @@ def test_the_general_model_is_made_once(tmp_path: Path, monkeypatch: pytest.Monk
         (tmp_path / name).mkdir()
         monkeypatch.chdir(tmp_path / name)
         take_general_model(None, Path("../wiki"))  # type: ignore[arg-type]
-        found = {path.parent.parent.name: path.read_text() for path in Path("artifacts").rglob("manifest.json")}
+        found = {stage: Path("artifacts", stage, item, "manifest.json").read_text() for stage, item in GENERAL.items()}
         assert found == {"ingest": "1", "tokenizer": "2", "tokenize": "3", "pretrain": "4"}
     assert made == list(GENERAL)
 

@@ -3,9 +3,9 @@
 A cell is learned in a process of its own by the stages of the pipeline, called as functions: examples, baseline
 (words; with `method: auto`) and finetune, with one core. The settings are those of a generated params.yaml,
 WORK/headstart/SYSTEM/SET/params.yaml, with which `headstart retrain` gives the same models; a cell has one of its
-budgets and seeds. Models and ways to learn have their default settings. The system is chosen by cross-validation within
-the labels (`selection: budget`): the one with the highest score, but an imported encoder is used unless words are
-better by more than one standard error.
+budgets and seeds. Models and ways to learn have their default settings, but the heads of the imported encoder read no
+TF-IDF. The system is chosen by cross-validation within the labels (`selection: budget`): the one with the highest
+score, but an imported encoder is used unless words are better by more than one standard error.
 
 `headstart` and `headstart-contrastive` start from the imported encoder. `headstart-own` pretrains on general text, once
 for all sets of a language, and adapts to the set's unlabelled text, once per set.
@@ -18,10 +18,10 @@ import contextlib
 import json
 import os
 import resource
-import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,7 @@ def settings_of(system: str, name: str, prepared: Prepared, *, data: Path, encod
     family, pretrain = ("minilm", {"family": "bert", "source": str(encoder)}) if imported else ("ulmfit", {})
     finetune: dict[str, Any] = {"method": HEADSTART[system], "max_length": chosen.max_length}
     if imported:
-        # Its heads read no TF-IDF; the words models are candidates of their own.
+        # Words models are separate candidates.
         finetune["words"] = "none"
     return {
         "run": {
@@ -120,20 +120,32 @@ def learn(key: Key, prepared: Prepared, arguments: argparse.Namespace) -> dict[s
 
 
 def take_general_model(params: Params, shared: Path) -> None:
-    """Link the model of the general text, and what it is made from, from the folder `shared`, where it is made once."""
+    """Make the model of the general text in the folder `shared` if it is not there, and link it and its inputs.
+
+    Args:
+        params: of the set; the outputs of its stages are relative to the working directory.
+        shared: relative to the working directory; the same for all sets with this general text.
+    """
     from components.pipeline.stages import STAGES
 
     jobs = [(stage, STAGES[stage].items(params)[item]) for stage, item in GENERAL.items()]
     shared.mkdir(exist_ok=True)
     with contextlib.chdir(shared):
         for stage, arguments in jobs:
-            if not (Path(arguments["output"]) / "manifest.json").is_file():
-                STAGES[stage].run(arguments)
+            _run_once(stage, arguments)
     for _, arguments in jobs:
         output = Path(arguments["output"])
-        if not output.is_dir():
+        if not output.exists():
             output.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copytree(shared / output, output, copy_function=os.link)
+            output.symlink_to((shared / output).resolve())
+
+
+def _run_once(stage: str, arguments: Mapping[str, Any]) -> None:
+    """Run an item of a stage unless its output is complete."""
+    from components.pipeline.stages import STAGES
+
+    if not (Path(arguments["output"]) / "manifest.json").is_file():
+        STAGES[stage].run(arguments)
 
 
 def _used() -> float:
@@ -170,8 +182,7 @@ def _cell(path: Path, budget: int, draw: int, result: Path) -> None:
         take_general_model(params, Path("..") / Path(params.data.general.path).name)
         for stage in (*GENERAL, "adapt"):
             for arguments in STAGES[stage].items(params).values():
-                if not (Path(arguments["output"]) / "manifest.json").is_file():
-                    STAGES[stage].run(arguments)
+                _run_once(stage, arguments)
     shared = _used() - shared
     # One budget and seed, in a folder of its own: no features are shared with other cells.
     source = params.data.tasks[name].model_copy(update={"budgets": [budget], "seeds": [draw]})

@@ -40,8 +40,7 @@ def work_of(stage: str, params: Params, *, root: Path) -> Work:
     training = arguments.get("training")
     if training is not None and not arguments.get("source") and "epochs" not in arguments:
         if training.tokens is not None:
-            text = arguments["tokens"]
-            return Work(training.tokens if text is None else _tokens(training, root / text), "tokens")
+            return Work(_tokens(training, arguments["tokens"], root), "tokens")
         return Work(training.seconds, "seconds")
     if paths := _raw(group, arguments, params):
         return Work(sum(_size(root / path) for path in paths), "bytes")
@@ -51,13 +50,13 @@ def work_of(stage: str, params: Params, *, root: Path) -> Work:
     return Work(1, "run")
 
 
-def _tokens(training: LanguageModelTraining, text: Path) -> float:
-    """Tokens of a training: its budget, within the maximum number of passes over the text if that is tokenized."""
+def _tokens(training: LanguageModelTraining, text: Path | None, root: Path) -> float:
+    """Tokens of a training: its budget, at most those of `training.passes` if the text is tokenized already."""
     assert training.tokens is not None
-    counts = read_json(text / "metrics.json", made_by="the stage tokenize", missing_ok=True).get("train")
-    if training.passes is None or counts is None:
+    if training.passes is None or text is None:
         return training.tokens
-    return min(training.tokens, training.passes * counts["tokens"])
+    counts = read_json(root / text / "metrics.json", made_by="the stage tokenize", missing_ok=True).get("train")
+    return training.tokens if counts is None else min(training.tokens, training.passes * counts["tokens"])
 
 
 def _raw(group: str, arguments: Mapping[str, Any], params: Params) -> list[str]:

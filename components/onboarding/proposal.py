@@ -12,6 +12,7 @@ from typing import Any, Final
 from components.onboarding.inspection import Facts
 from components.onboarding.lengths import length_for
 from components.onboarding.starts import Measured
+from components.settings.completion import PASSES
 from components.settings.contrastive import ContrastiveSettings, pairs_of
 from components.settings.finetune import FIRST_MINUTES
 from components.settings.unlabelled import OF_ONE_TEXT
@@ -169,7 +170,7 @@ def _flow(value: Any) -> str:
 
 
 def own_tokens(characters: int, *, speed: float, minutes: float) -> int:
-    """Budget of an own language model: four passes over the text, at most `minutes`; 0 if the text is too short.
+    """Budget of an own language model: `PASSES` over the text, at most `minutes`; 0 if the text is too short.
 
     Args:
         characters: of the text.
@@ -179,7 +180,7 @@ def own_tokens(characters: int, *, speed: float, minutes: float) -> int:
     words = characters / 6
     if words < LEAST_WORDS:
         return 0
-    tokens = min(4 * 1.4 * words, 60 * minutes * speed)
+    tokens = min(PASSES * 1.4 * words, 60 * minutes * speed)
     return max(100_000, int(tokens // 100_000) * 100_000)
 
 

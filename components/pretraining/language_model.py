@@ -93,13 +93,12 @@ class LanguageModelRun(Section):
 
     @property
     def steps(self) -> int | None:
-        """Number of steps of the token budget, within the maximum number of passes over the text; None if the budget is
-        in seconds."""
+        """Number of steps of the token budget, at most those of `training.passes`; None if the budget is in seconds."""
         tokens = self.training.tokens
         return None if tokens is None else self.within_passes(max(1, round(tokens / self.step_tokens)))
 
     def within_passes(self, steps: int) -> int:
-        """A number of steps, or fewer: those of the maximum number of passes over the text."""
+        """The smaller of a number of steps and the number of steps of `training.passes` over the text."""
         if self.training.passes is None:
             return steps
         return min(steps, max(1, round(self.training.passes * self.text().tokens / self.step_tokens)))

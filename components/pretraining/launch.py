@@ -35,8 +35,7 @@ from components.training.sharding import refuse_sharding
 #: Fields of a run that are not part of the checkpoint key: they do not affect the result, or the key contains a digest
 #: of the content instead of the path.
 NOT_LEARNED = {"name", "storage", "key", "tokens", "tokenizer", "parent", "vectors"}
-
-#: Increase of the held-out loss, in nats per piece, from which it is reported; smaller ones are noise.
+#: An increase of the held-out loss is reported if it is larger than this (nats per piece); smaller ones are noise.
 RISE = 0.1
 
 
@@ -109,7 +108,7 @@ def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Traine
 
 
 def overfitted(history: TrainingHistory) -> str:
-    """That the held-out loss has risen since an earlier row of the curve, in words; empty if it has not."""
+    """A message if the held-out loss at the end is higher than in an earlier row of the curve; empty if it is not."""
     measured = [point for point in history.curve if "heldout" in point]
     if not measured:
         return ""
@@ -118,7 +117,7 @@ def overfitted(history: TrainingHistory) -> str:
         return ""
     return (
         f"the held-out loss rose from {best['heldout']:.2f} after {best['tokens']:,} tokens to {last['heldout']:.2f} "
-        f"after {last['tokens']:,}; lower training.tokens, or set training.passes"
+        f"after {last['tokens']:,}; make fewer passes over the text (training.passes) or lower training.rate"
     )
 
 

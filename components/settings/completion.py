@@ -42,9 +42,10 @@ OWN: Final = "ulmfit"
 _OWN_MODEL: Final = {"embedding": 320, "hidden": 640, "layers": 2, "static": 320}
 #: Budget of a training in tokens.
 _TOKENS: Final = 3_000_000
-#: Families that predict the next piece, and the passes over a text after which they begin to learn it by heart.
+#: Families that predict the next piece.
 _CAUSAL: Final = ("ulmfit", "elmo", "flair", "gpt", "transformer-xl")
-_PASSES: Final = 4
+#: Maximum number of passes of these families over a text: with more, the held-out loss rises (docs/experiments-log.md).
+PASSES: Final = 4
 #: Rates at which a family of this size learns (experiments/bakeoff); other families have the rate of Transformers.
 _RATES: Final = {
     "ulmfit": 0.0085,
@@ -268,9 +269,9 @@ def _complete_training(done: Completed, keys: tuple[str, ...], *, family: str, i
 
 
 def _complete_passes(done: Completed, keys: tuple[str, ...], *, family: str) -> None:
-    """Bound a budget that the file does not name."""
+    """Fill in the maximum number of passes, for a budget that is not set in the file."""
     if family in _CAUSAL:
-        done.fill((*keys, "passes"), _PASSES, f"more passes over a short text raise the held-out loss of {family}")
+        done.fill((*keys, "passes"), PASSES, f"more passes over a short text raise the held-out loss of {family}")
 
 
 def _complete_finetune(done: Completed, name: str, root: Path) -> None:

@@ -56,7 +56,7 @@ class LanguageModelTraining(Training):
     #: Budget in seconds: the only setting whose effect depends on the speed of the machine. The first steps measure the
     #: speed; the resulting number of steps is stored in the checkpoint and does not change when the run resumes.
     seconds: Annotated[float, Field(gt=0)] | None = None
-    #: Maximum number of passes over the text, which bounds the budget where the text is short; null: no limit.
+    #: Maximum number of passes over the text: training ends after them if the budget is larger. null: no limit.
     passes: Annotated[float, Field(gt=0)] | None = None
     #: Of a corpus in several languages: the exponent alpha of the probability n^alpha with which batches are from a
     #: language of n tokens (Conneau and Lample 2019; 0.7 as in multilingual BERT). 1: as in the text, 0: all equally.
