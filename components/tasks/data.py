@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from components.scoring.intervals import clusters_of
+
 #: The parts of one input: (text,), (first, second), the words of a sentence, (question, context), (prompt, choice ...).
 Fields = tuple[str, ...]
 #: The target of a row, by kind:
@@ -35,10 +37,6 @@ def one_hot(targets: Sequence[Target], *, labels: int) -> NDArray[np.float64]:
     for row, target in enumerate(targets):
         found[row, target.astype(np.int64)] = 1
     return found
-
-
-#: Minimum number of clusters of test rows: with fewer, the variance between clusters cannot be estimated.
-MIN_GROUPS = 5
 
 
 @dataclass(frozen=True)
@@ -69,6 +67,11 @@ class Split:
     def labels(self) -> Labels:
         """(N,) label indices, for kinds whose targets are one number."""
         return np.fromiter((target[0] for target in self.targets), dtype=np.int64, count=len(self))
+
+    @property
+    def clusters(self) -> Labels | None:
+        """(N,) number of each row's cluster, from 0; None if rows are independent."""
+        return clusters_of(self.groups)
 
     @property
     def texts(self) -> list[str]:
