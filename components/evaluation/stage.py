@@ -29,8 +29,8 @@ evaluation.json
         training_curve: [{epoch, <main>}]}]; per_class, confusion and calibration are empty if the kind has none
     best: {budget: system}, by the mean of the primary metric
     comparisons: [{better, worse, budget, difference: {mean, low, high}, apart}] (`compare.comparisons`)
-    noise: {budget: {std, freedom, pair_std, pair_freedom, systems, seeds}}: training noise of the primary metric, pooled
-        over the systems of a budget (`components.scoring.intervals`)
+    noise: {budget: {std, freedom, pair_std, pair_freedom, systems, seeds}}: training noise of the primary metric,
+        pooled over the systems of a budget (`components.scoring.intervals`)
     recipes: {system: {other: {mean, low, high}}}: paired differences at the largest budget, each pair in one order
     benefits: {family: {start: {training: {start, slope, asymptote}, labels: {...}}}}; labels only with several budgets
     label_efficiency: {family: {start: [{budget, score, against: {system: {labels, ratio}}}]}}
