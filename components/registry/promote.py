@@ -20,7 +20,7 @@ from components.registry.judging import judge
 from components.registry.ledger import Ledger
 from components.registry.ledger_entries import State, taint_in_words
 from components.registry.records import decision_key, find_decision, record_decision
-from components.registry.runs import evaluation_warnings
+from components.registry.runs import evaluation_warnings, recipe_difference
 from components.registry.stage import REGISTERED
 from components.settings.promote import PromotionRule
 from components.settings.registry import RegistrySettings
@@ -60,8 +60,9 @@ def promote(job: PromoteJob) -> Path:
 
     The file holds `schema`, `tracking`, `recovered` (one sentence per change that was interrupted, or made by hand) and
     `decisions`: task -> the fields of `components.registry.promotion.Decision`, and {candidate, champion, test,
-    warnings, alias_before, alias_after, served, last_change}, where candidate and champion are {name, version, digest,
-    latency_ms: {p50, p99, rounds, conditions}}, and `served` is {version, system} or null.
+    warnings, recipe (`recipe_difference`), alias_before, alias_after, served, last_change}, where candidate and
+    champion are {name, version, digest, latency_ms: {p50, p99, rounds, conditions}}, and `served` is {version, system}
+    or null.
 
     Returns:
         The path of decision.json.
@@ -120,8 +121,9 @@ def _decide(
                 continue
             after = state.last.after if state.last is not None else None
         break
-    for reason in [decision["verdict"], *decision["reasons"], *decision["warnings"]]:
-        print(f"{task}: {reason}", flush=True)
+    for line in [decision["verdict"], *decision["reasons"], decision.get("recipe"), *decision["warnings"]]:
+        if line:
+            print(f"{task}: {line}", flush=True)
     last = state.last
     change = (
         {"time": last.entry.time.isoformat(), "action": last.action, "reasons": list(last.reasons)} if last else None
@@ -162,7 +164,10 @@ def _decision(
     )
     if barred and decision["verdict"] == "reject":
         decision["reasons"] = [barred]
-    decision["warnings"] = evaluation_warnings(job.out / "evaluation" / task, challenger["system"])
+    evaluation, system = job.out / "evaluation" / task, challenger["system"]
+    decision["warnings"] = evaluation_warnings(evaluation, system)
+    other = champion.tags.get("system", "") if champion is not None else decision["against"].removeprefix("baseline ")
+    decision["recipe"] = recipe_difference(evaluation, system, other)
     if champion is not None and (taint := state.tainted.get(champion.digest)) is not None:
         if rule is not job.rule:
             decision["reasons"] += [f"the champion is tainted, so a loss below {rule.margin:g} is accepted"]

@@ -130,6 +130,34 @@ def evaluation_warnings(evaluation: Path, system: str) -> list[str]:
         raise ArtifactError(f"{path}: damaged ({error!r}); run the stage evaluate again") from error
 
 
+def recipe_difference(evaluation: Path, system: str, other: str) -> str:
+    """Whether the recipe of a system is better than another one, as a sentence: the mean difference over the seeds of
+    the last evaluation at its largest label budget, with an interval that covers training too. The gate asks another
+    question, whether this artifact is better than the one that is served.
+
+    Args:
+        evaluation: output directory of the stage `evaluate`.
+        system: of the candidate.
+        other: of the champion, or the baseline.
+
+    Returns:
+        Empty if the two are one recipe, or were not compared.
+    """
+    content = read_json(evaluation / "evaluation.json", made_by="the stage evaluate", missing_ok=True)
+    recipes = content.get("recipes", {})
+    if (found := recipes.get(system, {}).get(other)) is not None:
+        mean, low, high = (found[name] for name in ("mean", "low", "high"))
+    elif (found := recipes.get(other, {}).get(system)) is not None:
+        mean, low, high = (-found[name] for name in ("mean", "high", "low"))
+    else:
+        return ""
+    seeds = len(content["seeds"])
+    return (
+        f"as recipes, {system} minus {other}: {content['titles'][content['main']]} {mean:+.4f} "
+        f"[{low:+.4f}, {high:+.4f}], mean over {seeds} seed{'s' if seeds > 1 else ''}"
+    )
+
+
 def read_leakage(out: Path, task: str, system: str) -> dict[str, Any]:
     """What the stage `leakage` has found for a system: {sources, unknown, exact, near, refused}; empty if it has not
     run.

@@ -2,96 +2,84 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from components.registry.noise import pooled
 
 from benchmarks.gate_error_rates import (
+    GATES,
+    LEVELS,
+    MARGIN,
     NIGHTS,
-    RULE,
-    SCORING,
+    SEED_STD,
+    SHARES,
+    UNLIKE,
+    TestSet,
     World,
-    cluster_sizes,
-    comparisons,
     exponential_sizes,
-    intervals,
-    new_rule,
+    interval_errors,
     one_year,
-    pooled_noise,
-    row_variances,
-    simulate,
-    slice_vetoes,
 )
-from components.registry.comparison import TrainingNoise, Variance, compare
 from components.registry.promotion import decide
 from components.registry.scored import Scored, TestRows
+from components.scoring.classification import Classification
+from components.scoring.intervals import sampling_variance
+from components.settings.promote import PromotionRule
 
-SIZES = exponential_sizes(30)
+SIZES = exponential_sizes(88)
 
 
-def test_verdicts_are_those_of_decide() -> None:
-    world = World("any", SIZES, noise=0.005)
-    year = simulate(world, 12, np.random.default_rng(0))
-    right = year.latent + np.float32(world.level(0.06) - world.level()) > 0
-    clusters = np.repeat(np.arange(len(SIZES)), SIZES)
-    fields = [("text",)] * len(clusters)
-
-    def statistics(correct: np.ndarray):  # type: ignore[no-untyped-def]
-        return SCORING.statistics(fields, fields, correct[:, None])  # type: ignore[arg-type]
-
-    champion = statistics(year.champion)
-    rows = TestRows("t", SCORING, champion, groups=[f"g{number}" for number in clusters])
-    expected, gains = [], []
-    for night, correct in enumerate(right, start=1):
-        samples = [scores.tolist() for scores in year.scores[: night + 1]]
-        noise = TrainingNoise(pooled(samples), "runs", "recipe")
-        gains.append(compare(champion, statistics(correct), clusters, scoring=SCORING, metric="accuracy"))
-        systems = [
-            Scored(name, name, "t", found, noise=noise)
-            for name, found in (("candidate", statistics(correct)), ("champion", champion))
-        ]
-        rule = RULE.model_copy(update={"latency_ms": None})
-        expected.append(decide(*systems, rule, rows=rows, test_uses=night).verdict == "promote")
-
-    values, variances, freedoms = comparisons(year.champion, right, SIZES, clustered=True)
-    assert values == pytest.approx([gain.value for gain in gains])
-    assert variances == pytest.approx([gain.sampling.value for gain in gains])
-    assert freedoms == pytest.approx([gain.sampling.freedom for gain in gains])
-    assert row_variances(year.champion, right) == pytest.approx(
-        comparisons(year.champion, right, SIZES, clustered=False)[1]
+@pytest.mark.parametrize("clustered", [True, False])
+def test_verdicts_are_those_of_decide(*, clustered: bool) -> None:
+    world = World(exponential_sizes(20), clustered=clustered, noise=True)
+    test = TestSet(world, np.random.default_rng(1))
+    better = world.shifted(LEVELS, float(world.truth(LEVELS)) + 0.08)
+    predicted = test.predict(np.stack([LEVELS, *[better] * 12]))
+    scores, without = test.scores(predicted)
+    scoring = Classification([str(number) for number in range(len(SHARES))], bins=1)
+    fields = [("text",)] * len(test.labels)
+    one_hot = np.eye(len(SHARES), dtype=np.float32)
+    champion, *candidates = (
+        Scored(str(night), str(night), "t", scoring.statistics(fields, test.labels[:, None], one_hot[row]))
+        for night, row in enumerate(predicted)
     )
-    noises, known = pooled_noise(year.scores)
-    assert [Variance(value, count) for value, count in zip(noises, known, strict=True)][-1] == Variance(
-        pytest.approx(noise.variance.value), noise.variance.freedom
-    )
-    found = new_rule(values, variances, freedoms, year.scores, rule=RULE, uses=range(1, 13))
-    assert found.tolist() == expected
-    assert 0 < sum(expected) < 12
+    groups = [f"g{number}" for number in test.clusters] if clustered else None
+    assert champion.statistics is not None
+    rows = TestRows("t", scoring, champion.statistics, groups=groups)
+    verdicts = []
+    for night, candidate in enumerate(candidates, start=1):
+        decision = decide(candidate, champion, PromotionRule(), rows=rows, test_uses=night)
+        assert decision.gain == pytest.approx(scores[night] - scores[0])
+        sampling = sampling_variance(without[night] - without[0], test.sizes)
+        gain = float(scores[night] - scores[0])
+        verdicts.append(decision.verdict == "promote")
+        assert GATES["gate"].promotes(gain, sampling, use=night) is verdicts[-1]
+    assert 0 < sum(verdicts) < 12
 
 
-def test_noise_of_one_seed_is_that_between_nights() -> None:
-    scores = np.array([[0.60], [0.62], [0.64]])
-    variances, freedoms = pooled_noise(scores)
-    assert variances == pytest.approx([0.0002, 0.0004])
-    assert freedoms.tolist() == [1, 2]
-
-
-def test_the_old_rule_promotes_equal_recipes_and_the_new_one_does_not() -> None:
+def test_the_world_is_like_the_built_in_task() -> None:
     generator = np.random.default_rng(0)
-    years = [one_year(World("noise", SIZES), (1, 30), generator) for _ in range(15)]
+    world = World(SIZES, noise=True)
+    assert world.truth(LEVELS) == pytest.approx(0.6, abs=0.01)
+    assert world.truth(world.artifacts(5000, generator)).std() == pytest.approx(SEED_STD, rel=0.05)
+    better = world.shifted(LEVELS, 0.65)
+    assert world.truth(better) == pytest.approx(0.65, abs=1e-4)
+    for errors, share in ((world.errors, 0.19), (UNLIKE, 0.30)):
+        test = TestSet(World(SIZES, errors=errors), generator)
+        first, second = test.predict(np.tile(LEVELS, (2, 1)))
+        assert (first != second).mean() == pytest.approx(share, abs=0.03)
+
+
+def test_a_year_has_few_false_promotions_and_power_on_the_first_night() -> None:
+    generator = np.random.default_rng(0)
+    years = [one_year(World(SIZES, noise=True), generator, nights=(1, 20)) for _ in range(30)]
     shares = {name: np.mean([year[name] for year in years], axis=0) for name in years[0]}
+    assert shares["gate: false"][1] <= 3 / 30
+    assert shares["gate: power"][0] >= 0.5 > shares["training noise: power"][0]
+    assert not one_year(World(SIZES, loss=MARGIN), generator, nights=NIGHTS[:2])["gate: power"].any()
 
-    assert shares["old"][1] > 0.5
-    assert shares["new"][1] <= 2 / 15
-    assert shares["new +0.08"][0] >= shares["new +0.03"][0]
 
-
-def test_slices_and_intervals_are_measured() -> None:
-    vetoed = slice_vetoes(5, NIGHTS, np.random.default_rng(0))
-    assert vetoed["better"].mean() <= vetoed["better, any loss"].mean()
-    found = intervals(SIZES, 10, 20, np.random.default_rng(0))
-    assert found.keys() == {"rows", "bootstrap", "jackknife, G - 1", "jackknife"}
-    sizes, source = cluster_sizes(Path("nowhere"))
-    assert (len(sizes), source) == (88, "88 clusters, exponential sizes with a mean of 30 rows")
+def test_intervals_over_rows_err_more_often_than_over_clusters() -> None:
+    generator = np.random.default_rng(0)
+    found = [interval_errors(World(generator.choice(SIZES, 20)), generator) for _ in range(150)]
+    shares = {name: np.mean([errors[name] for errors in found]) for name in found[0]}
+    assert shares["jackknife over rows"] > 0.06 > shares["jackknife over clusters"]

@@ -1,4 +1,4 @@
-"""What is evidence for the promotion rule: clusters, power, repeated use of the test rows, training noise."""
+"""What is evidence for the promotion rule: clusters, power, repeated use of the test rows."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from components.registry.noise import pooled
 from scipy import sparse
 
-from components.registry.comparison import TrainingNoise, Variance
 from components.registry.promotion import REFRESH, decide
 from components.registry.scored import Scored, TestRows
 from tests.registry.rule import CHAMPION, LABELS, ROWS, RULE, SCORING, TEST, predictions, scored, statistics_of
@@ -122,47 +120,9 @@ def test_every_use_of_the_test_rows_costs_error() -> None:
     assert not any("comparison" in reason for reason in first.reasons)
 
 
-NOISE = TrainingNoise(Variance(0.0176**2, 4), "6 runs of 2 versions (ulmfit-adapted, budget 20)", "ulmfit")
-
-
-def test_training_noise_is_not_progress() -> None:
-    """The case of 30 nonsense documents: 0.6551 against 0.6427, promoted by the bootstrap over rows alone."""
-    generator = np.random.default_rng(0)
-    labels = generator.integers(0, 4, 2619)
-    order = generator.permutation(2619)
-    right = [
-        np.isin(np.arange(2619), order[: round(0.6427 * 2619)]),
-        np.isin(np.arange(2619), order[: round(0.6551 * 2619)]),
-    ]
-    champion, candidate = (
-        scored(name, None, statistics=statistics_of(np.where(good, labels, (labels + 1) % 4), labels), noise=NOISE)
-        for name, good in zip(("champion", "candidate"), right, strict=True)
-    )
-    rows = TestRows("t1", SCORING, statistics_of(np.zeros(2619, dtype=int), labels))
-
-    assert decide(candidate, champion, RULE, rows=rows).verdict == "promote"
-    decision = decide(candidate, champion, RULE.model_copy(update={"training_noise": True}), rows=rows)
-    assert decision.gain == pytest.approx(0.0126, abs=1e-4)
-    assert decision.verdict == "inconclusive"
-    assert decision.training_std == pytest.approx(0.0176 * np.sqrt(2))
-    assert "training noise exceeds the gain, so no number of test labels would decide it" in decision.reasons[0]
-    assert decision.reasons[2] == f"training noise: std 0.0249 of the gain, from {NOISE.source}"
-
-
-def test_unknown_training_noise_is_assumed_and_said() -> None:
-    rule = RULE.model_copy(update={"training_noise": True})
-    decision = decide(scored("candidate", 300), replace(CHAMPION, noise=NOISE), rule, rows=TEST)
-
-    assert decision.training_std == pytest.approx(np.hypot(0.02, 0.0176))
-    assert decision.reasons[-1] == (
-        "training noise: std 0.0266 of the gain, from 6 runs of 2 versions (ulmfit-adapted, budget 20); it is unknown "
-        "for m/candidate (one seed, no other version of the recipe), a std of 0.02 is assumed"
-    )
-
-
 @pytest.mark.parametrize("seed", range(3))
-def test_a_hundred_retrainings_of_one_recipe_promote_at_most_five_times(seed: int) -> None:
-    """Seeds of the built-in task: 88 clusters, std 0.0176 between runs, three seeds a night."""
+def test_a_hundred_retrainings_of_one_recipe_rarely_promote(seed: int) -> None:
+    """Seeds of the built-in task: 88 clusters, std 0.0176 between runs. Some artifacts are truly better by 0.04."""
     generator = np.random.default_rng(seed)
     sizes = np.maximum(1, (218 * np.exp(-0.06 * np.arange(88))).astype(int))
     cluster = np.repeat(np.arange(88), sizes)
@@ -175,20 +135,9 @@ def test_a_hundred_retrainings_of_one_recipe_promote_at_most_five_times(seed: in
         return statistics_of(np.where(difficulty + noise + level > 0, labels, (labels + 1) % 4), labels)
 
     rows = TestRows("t1", SCORING, statistics_of(labels * 0, labels), groups=[f"g{name}" for name in cluster])
-    rule = RULE.model_copy(update={"training_noise": True})
-    samples: list[list[float]] = []
-    champion, promotions = None, 0
-    for night in range(101):
-        seeds = [run() for _ in range(3)]
-        samples.append([float(SCORING.scores(found.sum(0))["accuracy"]) for found in seeds])
-        noise = TrainingNoise(pooled(samples), "past runs", "recipe")
-        candidate = scored(f"night {night}", None, statistics=seeds[0], noise=noise)
-        if champion is None:
-            champion = candidate
-            continue
-        decision = decide(candidate, replace(champion, noise=noise), rule, rows=rows, test_uses=night)
-        if decision.verdict == "promote":
+    champion, promotions = scored("first", None, statistics=run()), 0
+    for night in range(1, 101):
+        candidate = scored(f"night {night}", None, statistics=run())
+        if decide(candidate, champion, RULE, rows=rows, test_uses=night).verdict == "promote":
             champion, promotions = candidate, promotions + 1
-
-    assert np.sqrt(pooled(samples).value) == pytest.approx(0.018, abs=0.004)
-    assert promotions <= 5
+    assert promotions <= 2

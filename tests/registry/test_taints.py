@@ -26,7 +26,7 @@ def taint(settings: RegistrySettings, name: str, *numbers: str) -> None:
 def test_a_tainted_champion_is_replaced_by_an_equal_clean_model_and_a_tainted_candidate_never(
     pipeline: Pipeline,
 ) -> None:
-    free = {"training_noise": False, "largest_slice_loss": 1.0}
+    free = {"largest_slice_loss": 1.0}
     run(pipeline, knows=24, **free)
     taint(pipeline.settings, NAME, "1")
     assert "tainted" in connect(pipeline.settings).get(NAME, "1").tags
