@@ -1,6 +1,6 @@
 """Error rates of the promotion rule by simulation: false promotions and power in 1 to 365 nights.
 
-    python benchmarks/gate_error_rates.py [--years 400] [--record NAME]
+    python benchmarks/gate_error_rates.py [--years 150] [--record NAME]
 
 Every night a challenger is compared with the champion on the same test rows: 88 clusters of exponential sizes with a
 mean of 30 rows, nine classes of unequal frequency, macro F1 of 0.6. A row is predicted correctly if
@@ -293,7 +293,7 @@ def exponential_sizes(count: int) -> Ints:
 def main() -> None:
     """Simulate, print the shares, record them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--years", type=int, default=400, help="simulated years of each world")
+    parser.add_argument("--years", type=int, default=150, help="simulated years of each world")
     parser.add_argument("--seed", type=int, default=0)
     add_record_option(parser)
     arguments = parser.parse_args()
