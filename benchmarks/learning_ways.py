@@ -32,12 +32,11 @@ from components.training import threads
 
 threads.prepare()
 
-from components.evaluation.intervals import interval  # noqa: E402 (after the thread settings)
-
 from components.finetuning.stage import FinetuneJob, finetune  # noqa: E402
 from components.models.encoder import family_of  # noqa: E402
 from components.reporting.recording import add_record_option, record  # noqa: E402
 from components.reporting.results import Column  # noqa: E402
+from components.scoring.intervals import interval  # noqa: E402 (after the thread settings)
 from components.settings.cluster import ClusterSettings  # noqa: E402
 from components.settings.finetune import FinetuneSettings  # noqa: E402
 from components.settings.tasks import TaskSource  # noqa: E402

@@ -43,7 +43,6 @@ threads.prepare()
 import numpy as np  # noqa: E402 (after the thread settings)
 import torch  # noqa: E402
 import yaml  # noqa: E402
-from components.evaluation.intervals import interval  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 from sklearn.linear_model import LogisticRegression  # noqa: E402
 from sklearn.metrics import f1_score  # noqa: E402
@@ -59,6 +58,7 @@ from components.pretraining.adapt import AdaptJob, adapt  # noqa: E402
 from components.pretraining.pretrain import PretrainJob, pretrain  # noqa: E402
 from components.reporting.recording import add_record_option, record  # noqa: E402
 from components.reporting.results import Column, Plot  # noqa: E402
+from components.scoring.intervals import interval  # noqa: E402
 from components.settings.cluster import ClusterSettings  # noqa: E402
 from components.settings.loading import resolve  # noqa: E402
 from components.settings.params import Params  # noqa: E402

@@ -5,7 +5,7 @@ NAME-seconds and NAME-megabytes. In a row of the scores, all systems have the sa
 each of `MAIN` that has cells in the row. Another system is shown if it has these draws. So a partial measurement is
 balanced.
 
-Intervals are those of `components.evaluation.intervals`: over draws, and over bootstrap samples of the test rows.
+Intervals are those of `components.scoring.intervals`: over draws and test rows, which are independent in these sets.
 Differences are paired by draw and by test row. With one draw there is no variance over draws, and no interval is shown.
 """
 
@@ -19,17 +19,16 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from components.evaluation.intervals import interval
 from numpy.typing import NDArray
 
 from benchmarks.comparison.cells import Cells
 from benchmarks.comparison.sets import SETS
 from components.reporting.recording import record
 from components.reporting.results import Column
+from components.scoring.intervals import interval, left_out
 from components.tasks.kinds import scoring_for
 
 CONFIDENCE = 0.95
-RESAMPLES = 500
 TITLES = {
     "headstart": "Headstart",
     "headstart-contrastive": "Headstart, contrastive",
@@ -70,23 +69,18 @@ class Scored:
 
     Attributes:
         draws: (S,) one score per draw.
-        resampled: (S, R) on R bootstrap samples of the test rows, which are the same for all systems.
+        without: (S, N) without each test row.
     """
 
     draws: Floats
-    resampled: Floats
+    without: Floats
 
     def estimate(self) -> tuple[float, ...]:
         """Mean, or (mean, low, high) if there are several draws."""
-        return estimate(self.draws, self.resampled.mean(0))
-
-
-def estimate(draws: Floats, resampled: Floats) -> tuple[float, ...]:
-    """Mean over draws, with its interval if there are several."""
-    if len(draws) < 2:
-        return (float(draws.mean()),)
-    found = interval(draws, resampled, confidence=CONFIDENCE)
-    return found.mean, found.low, found.high
+        if len(self.draws) < 2:
+            return (float(self.draws.mean()),)
+        found = interval(self.draws, self.without, np.ones(self.without.shape[1]), confidence=CONFIDENCE)
+        return found.mean, found.low, found.high
 
 
 def table_of(cells: Cells) -> Table:
@@ -114,18 +108,15 @@ def scored(
 ) -> Scored:
     """Scores of one system on the given draws; `test`: labels of the test rows, and names of the classes."""
     truth, names = test
-    weights = np.random.default_rng(0).multinomial(len(truth), np.full(len(truth), 1 / len(truth)), size=RESAMPLES)
-    # The first weighting is that of the rows as they are.
-    weights = np.vstack([np.ones_like(weights[:1]), weights])
     scoring = scoring_for("classification", names)
-    found = []
+    targets = [np.array([label], dtype=np.float64) for label in truth]
+    draws_of, without = [], []
     for draw in draws:
         answers = list(np.eye(len(names), dtype=np.float32)[cells[draw]["predicted"]])
-        targets = [np.array([label], dtype=np.float64) for label in truth]
         statistics = scoring.statistics([("",)] * len(truth), targets, answers)
-        found.append(scoring.scores(weights @ statistics.toarray())[metric])
-    scores = np.array(found)
-    return Scored(scores[:, 0], scores[:, 1:])
+        draws_of.append(scoring.scores(statistics.sum(0))[metric])
+        without.append(left_out(statistics, None, scoring.scores)[metric])
+    return Scored(np.array(draws_of), np.array(without))
 
 
 def label(name: str, budget: int) -> str:
@@ -221,23 +212,27 @@ def differences(table: Table, test: Callable[[str], tuple[Any, list[str]]], metr
     means: dict[str, dict[str, Any]] = {}
     for one, other in COMPARED:
         name = f"{one}-{other}"
-        by_size: dict[int, list[tuple[dict[int, float], Floats]]] = {}
+        by_size: dict[int, list[dict[int, tuple[float, Floats]]]] = {}
         for (chosen, budget), row in table.items():
             if one not in row or other not in row or not (draws := common_draws({one: row[one], other: row[other]})):
                 continue
             left, right = (scored(row[system], draws, test(chosen), metric) for system in (one, other))
-            difference, resampled = left.draws - right.draws, (left.resampled - right.resampled).mean(0)
-            rows.setdefault(label(chosen, budget), {})[name] = estimate(difference, resampled)
+            difference = Scored(left.draws - right.draws, left.without - right.without)
+            rows.setdefault(label(chosen, budget), {})[name] = difference.estimate()
             size = SETS[chosen].budgets.index(budget) if budget in SETS[chosen].budgets else 0
-            by_size.setdefault(size, []).append((dict(zip(draws, difference, strict=True)), resampled))
+            pairs = zip(difference.draws, difference.without, strict=True)
+            by_size.setdefault(size, []).append(dict(zip(draws, pairs, strict=True)))
         for size, sets in by_size.items():
-            shared = sorted(set.intersection(*(set(values) for values, _ in sets)))
+            shared = sorted(set.intersection(*(set(found) for found in sets)))
             if len(sets) > 1 and shared:
-                per_draw = np.array([np.mean([values[draw] for values, _ in sets]) for draw in shared])
-                # Test sets are independent of each other.
-                resampled = np.mean([centred for _, centred in sets], axis=0)
+                per_draw = [np.mean([found[draw][0] for found in sets]) for draw in shared]
+                # Test sets are independent of each other, so each row changes the mean by a share of its set.
+                without = [
+                    np.concatenate([(found[draw][1] - found[draw][1].mean()) / len(sets) for found in sets])
+                    for draw in shared
+                ]
                 row = means.setdefault(f"mean over the sets, {SIZES[size]}", {})
-                row[name] = estimate(per_draw, resampled)
+                row[name] = Scored(np.array(per_draw), np.array(without)).estimate()
     order = [label(chosen, budget) for chosen, budget in table]
     return {row: rows[row] for row in order if row in rows} | dict(sorted(means.items()))
 

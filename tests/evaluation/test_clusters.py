@@ -1,0 +1,127 @@
+"""Intervals of an evaluation on clustered test rows: those of the gate, over clusters, and pooled over systems."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from components.evaluation.aggregates import Cell, make_cells
+from components.evaluation.compare import comparisons, family_benefits, recipes
+from components.evaluation.results import Run, TestSplit
+from components.evaluation.transfer import transfer
+from components.evaluation.worth import worth
+from components.registry.promotion import decide
+from components.registry.scored import Scored, TestRows
+from components.scoring.intervals import training_noise
+from components.settings.evaluate import EvaluateSettings
+from components.settings.promote import PromotionRule
+from components.tasks.data import Split
+from components.tasks.kinds import scoring_for
+
+CLUSTERS, ROWS = 20, 10
+LABELS = np.tile([0, 1], CLUSTERS * ROWS // 2)
+SCORING = scoring_for("classification", ["no", "yes"])
+SYSTEMS = {"ulmfit-scratch": ("ulmfit", "scratch"), "ulmfit-adapted": ("ulmfit", "adapted")}
+SHARES = {"ulmfit-scratch": 0.6, "ulmfit-adapted": 0.75}
+SETTINGS = EvaluateSettings()
+
+
+def rows_of(copies: int = 1, *, clustered: bool = True) -> TestSplit:
+    """Rows whose clusters have ten rows each, each row given several times."""
+    rows = np.repeat(np.arange(len(LABELS)), copies)
+    groups = [f"g{row // ROWS}" if clustered else None for row in rows]
+    targets = [np.array([LABELS[row]], dtype=np.float64) for row in rows]
+    facts: Any = None
+    return TestSplit(facts, Split([("text",)] * len(rows), targets, [None] * len(rows), groups=groups))
+
+
+def runs(seeds: int, copies: int = 1, budgets: tuple[int, ...] = (5, 20)) -> list[Run]:
+    """Runs that are right on whole halves of clusters more often than on single rows."""
+    found = []
+    for system, (family, start) in SYSTEMS.items():
+        for budget in budgets:
+            for seed in range(seeds):
+                generator = np.random.default_rng([seed, budget, start == "scratch"])
+                right = generator.random(len(LABELS)) < SHARES[system] + budget / 200
+                right &= np.repeat(generator.random(CLUSTERS) < 0.9, ROWS)
+                guesses = np.repeat(np.where(right, LABELS, 1 - LABELS), copies)
+                record = {
+                    "rows": 2 * budget,
+                    "score": "macro_f1",
+                    "curve": [{"epoch": 0.0, "step": 0, "macro_f1": 0.5}],
+                }
+                record |= {"best_step": 0, "best_epoch": 0.0}
+                answers = list(np.eye(2, dtype=np.float32)[guesses])
+                found.append(Run(system, family, start, budget, seed, record, answers))
+    return found
+
+
+def cells_of(seeds: int, copies: int = 1, *, clustered: bool = True) -> dict[tuple[str, int], Cell]:
+    return make_cells(runs(seeds, copies), rows_of(copies, clustered=clustered), SETTINGS, scoring=SCORING)
+
+
+def test_the_interval_of_two_runs_is_the_one_of_the_gate() -> None:
+    cells, test = cells_of(1), rows_of()
+    better, worse = (cells[system, 20] for system in ("ulmfit-adapted", "ulmfit-scratch"))
+    (compared,) = [found for found in comparisons(cells, SYSTEMS, confidence=0.95) if found.budget == 20]
+    decision = decide(
+        Scored("new", "a", "t", better.rows[0]),
+        Scored("old", "b", "t", worse.rows[0]),
+        PromotionRule(),
+        rows=TestRows("t", SCORING, worse.rows[0], groups=test.rows.groups),
+    )
+    assert (decision.gain, decision.low, decision.high) == pytest.approx(
+        (compared.difference.mean, compared.difference.low, compared.difference.high)
+    )
+    assert recipes(cells, confidence=0.95)["ulmfit-scratch"]["ulmfit-adapted"]["low"] == pytest.approx(-decision.high)
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_every_interval_covers_clusters(seeds: int) -> None:
+    """Copies of rows within their cluster change no interval; over rows those of single runs would be narrower."""
+
+    def widths(copies: int, *, clustered: bool = True) -> dict[str, float]:
+        cells = cells_of(seeds, copies, clustered=clustered)
+        split = rows_of(copies, clustered=clustered)
+        rows = replace(
+            split.rows, slices=["s" if row < len(split.rows) // 2 else None for row in range(len(split.rows))]
+        )
+        (compared,) = transfer(cells, SYSTEMS, TestSplit(split.facts, rows), SETTINGS)["ulmfit"][1:]
+        found = {part["part"] + part["name"]: part["starts"]["adapted"]["difference"] for part in compared["parts"]}
+        benefits = family_benefits(runs(seeds, copies), cells, SYSTEMS, confidence=0.95)["ulmfit"]["adapted"]["labels"]
+        found |= {name: benefit.as_dict()["difference"] for name, benefit in benefits.items()}  # type: ignore[misc]
+        found["score"] = cells["ulmfit-adapted", 20].main.as_dict()
+        return {name: interval["high"] - interval["low"] for name, interval in found.items()}
+
+    whole = widths(1)
+    assert whole.keys() > {"all", "classno", "slices", "start", "slope", "asymptote", "score"}
+    assert widths(3) == pytest.approx(whole)
+    if seeds == 1:
+        by_row = widths(1, clustered=False)
+        assert all(by_row[name] < width for name, width in whole.items())
+
+
+def test_the_noise_of_training_is_pooled_over_systems_and_the_number_of_labels_has_bounds() -> None:
+    cells = cells_of(3)
+    noise = cells["ulmfit-adapted", 20].noise
+    table = [cells[system, 20].values["macro_f1"] for system in SYSTEMS]
+    assert noise == training_noise(np.stack(table)) and noise is not None and noise.systems == 2
+    assert cells["ulmfit-scratch", 20].noise == noise != cells["ulmfit-scratch", 5].noise
+
+    entry = worth(cells, SYSTEMS, confidence=0.95)["ulmfit"]["adapted"][0]
+    needed = entry["needed"]
+    short = [
+        cells["ulmfit-scratch", budget].difference(cells["ulmfit-adapted", 5], confidence=0.95) for budget in (5, 20)
+    ]
+    assert short[0].low < short[0].mean < 0
+    assert needed["low"] == 5.0 if short[0].high >= 0 else needed["low"] > 5.0
+    assert needed["high"] is None or needed["high"] >= needed["low"]
+
+
+def test_systems_without_common_seeds_are_not_compared_as_recipes() -> None:
+    alone = [replace(run, seed=7) if run.system == "ulmfit-adapted" else run for run in runs(1)]
+    cells = make_cells(alone, rows_of(), SETTINGS, scoring=SCORING)
+    assert recipes(cells, confidence=0.95) == {"ulmfit-scratch": {}, "ulmfit-adapted": {}}
