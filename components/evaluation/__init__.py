@@ -1,1 +1,1 @@
-"""Evaluation: metrics with confidence intervals, comparisons of systems, benefits of transfer."""
+"""Evaluation: metrics of all systems, their comparisons, benefits of transfer."""
