@@ -30,6 +30,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -61,7 +62,7 @@ MIXTURE = 12.0
 #: One-sided error and numbers of clusters at which intervals are compared, and samples of the bootstrap.
 ERROR, GROUPS, RESAMPLES = 0.025, (10, 20, 88), 400
 #: Worlds in which other rules are shown.
-TOLD = ("clusters, noise", "clusters, models of different kinds")
+SHOWN = ("clusters, noise", "clusters, models of different kinds")
 RULE = PromotionRule()
 MARGIN = 0.02
 NON_INFERIORITY = PromotionRule(mode="non_inferiority", margin=MARGIN)
@@ -156,14 +157,14 @@ class TestSet:
         if not self.world.clustered:
             return self.scores_by_row(predicted)
         sums = [self.sums(row) for row in predicted]
-        totals = np.stack([found.sum(0) for found in sums])
-        return macro_f1(totals), np.stack([macro_f1(found.sum(0) - found) for found in sums])
+        totals = np.stack([part.sum(0) for part in sums])
+        return macro_f1(totals), np.stack([macro_f1(part.sum(0) - part) for part in sums])
 
     def scores_by_row(self, predicted: Ints) -> tuple[Floats, Floats]:
         """Macro F1 (T,) of predictions (T, N), and (T, N) without each row."""
-        one = np.eye(len(SHARES))
+        unit = np.eye(len(SHARES))
         # (C, C, 3, C): hits, guesses and truths of a row of the class c with the prediction d
-        parts = np.stack(np.broadcast_arrays(one[:, None] * one, one[None], one[:, None]), axis=2)
+        parts = np.stack(np.broadcast_arrays(unit[:, None] * unit, unit[None], unit[:, None]), axis=2)
         totals = np.stack([parts[self.labels, row].sum(0) for row in predicted])
         return macro_f1(totals), np.stack(
             [macro_f1(total - parts)[self.labels, row] for total, row in zip(totals, predicted, strict=True)]
@@ -174,8 +175,8 @@ class TestSet:
         groups, classes = len(self.sizes), len(SHARES)
         cells = self.clusters * classes
         right = predicted == self.labels
-        found = (cells + self.labels)[right], cells + predicted, cells + self.labels
-        counts = [np.bincount(numbers, minlength=groups * classes).reshape(groups, classes) for numbers in found]
+        counted = (cells + self.labels)[right], cells + predicted, cells + self.labels
+        counts = [np.bincount(numbers, minlength=groups * classes).reshape(groups, classes) for numbers in counted]
         return np.stack(counts, axis=1).astype(np.float64)
 
 
@@ -240,8 +241,8 @@ def one_year(world: World, generator: np.random.Generator, *, nights: tuple[int,
 
     @cache
     def against(champion: int) -> tuple[Floats, list[Variance]]:
-        found = jackknife(without - without[champion], test.sizes)
-        return scores - scores[champion], [Variance(*pair) for pair in zip(*map(np.ndarray.tolist, found), strict=True)]
+        parts = jackknife(without - without[champion], test.sizes)
+        return scores - scores[champion], [Variance(*pair) for pair in zip(*map(np.ndarray.tolist, parts), strict=True)]
 
     result = {}
     for name, gate in GATES.items():
@@ -263,6 +264,13 @@ def one_year(world: World, generator: np.random.Generator, *, nights: tuple[int,
         result[f"{name}: false"] = (false <= np.array(nights)).astype(np.float64)
         result[f"{name}: power"] = power
     return result
+
+
+def simulate(number: int, world: World, *, years: int, seed: int) -> dict[str, Floats]:
+    """Means of `one_year` over the years of a world."""
+    generator = np.random.default_rng([seed, number])
+    results = [one_year(world, generator) for _ in range(years)]
+    return {key: np.mean([year[key] for year in results], axis=0) for key in results[0]}
 
 
 def interval_errors(world: World, generator: np.random.Generator) -> dict[str, bool]:
@@ -290,6 +298,27 @@ def exponential_sizes(count: int) -> Ints:
     return np.ceil(-30 * np.log((np.arange(count) + 0.5) / count)).astype(np.int64)
 
 
+def record_intervals(sizes: Ints, arguments: argparse.Namespace) -> None:
+    """Measure, print and record the errors of intervals."""
+    table: dict[str, dict[str, float]] = {}
+    for count in GROUPS:
+        generator = np.random.default_rng([arguments.seed, 100 + count])
+        worlds_of = (World(generator.choice(sizes, count)) for _ in range(5 * arguments.years))
+        errors = [interval_errors(world, generator) for world in worlds_of]
+        for name in errors[0]:
+            table.setdefault(name, {})[str(count)] = float(np.mean([outcome[name] for outcome in errors]))
+    print(table)
+    record(
+        None if arguments.record is None else f"{arguments.record}-intervals",
+        title=f"False promotions in one comparison of two equal models at the one-sided error {ERROR}",
+        row_title="interval",
+        columns=[Column(name=str(count), title=f"{count} clusters", format=".1%") for count in GROUPS],
+        values=table,
+        seeds=[arguments.seed],
+        notes=f"{5 * arguments.years} comparisons each; cluster sizes sampled from the 88 ones.",
+    )
+
+
 def main() -> None:
     """Simulate, print the shares, record them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -309,20 +338,20 @@ def main() -> None:
         "10 clusters, noise": World(few, noise=True),
         f"clusters, true loss = margin of {MARGIN}": World(sizes, loss=MARGIN),
     }
+    simulated = partial(simulate, years=arguments.years, seed=arguments.seed)
     false: dict[str, Floats] = {}
     power: dict[str, Floats] = {}
-    for number, (name, world) in enumerate(worlds.items()):
-        generator = np.random.default_rng([arguments.seed, number])
-        years = [one_year(world, generator) for _ in range(arguments.years)]
-        for gate in GATES:
-            for kind, rows in (("false", false), ("power", power)):
-                rows[f"{gate}, {name}"] = np.mean([year[f"{gate}: {kind}"] for year in years], axis=0)
-                print(f"{kind}: {gate}, {name}: ", *(f"{value:7.1%}" for value in rows[f"{gate}, {name}"]), flush=True)
-        print(f"{time.perf_counter() - began:.0f} s", flush=True)
+    with ProcessPoolExecutor() as pool:
+        for name, shares in zip(worlds, pool.map(simulated, range(len(worlds)), worlds.values()), strict=True):
+            for gate in GATES:
+                for kind, rows in (("false", false), ("power", power)):
+                    rows[f"{gate}, {name}"] = values = shares[f"{gate}: {kind}"]
+                    print(f"{kind}: {gate}, {name}: ", *(f"{value:7.1%}" for value in values), flush=True)
+            print(f"{time.perf_counter() - began:.0f} s", flush=True)
     shown = {f"false by night n: gate, {name}": false[f"gate, {name}"] for name in worlds}
     others = [gate for gate in GATES if gate != "gate"]
-    shown |= {f"false by night n: {gate}, {name}": false[f"{gate}, {name}"] for gate in others for name in TOLD}
-    shown |= {f"power on night n: {gate}, {name}": power[f"{gate}, {name}"] for name in TOLD for gate in GATES}
+    shown |= {f"false by night n: {gate}, {name}": false[f"{gate}, {name}"] for gate in others for name in SHOWN}
+    shown |= {f"power on night n: {gate}, {name}": power[f"{gate}, {name}"] for name in SHOWN for gate in GATES}
     few_shown = "10 clusters, noise"
     shown[f"power on night n: gate, {few_shown}"] = power[f"gate, {few_shown}"]
     deviation = 100 * float(np.sqrt(0.05 * 0.95 / arguments.years))
@@ -336,23 +365,7 @@ def main() -> None:
         notes=f"{arguments.years} years per world, so the standard error of a share of 5% is {deviation:.1f} points; "
         f"nine classes, {int(sizes.sum()):,} test rows in 88 clusters; nominal: 5% within any number of nights.",
     )
-    table: dict[str, dict[str, float]] = {}
-    for count in GROUPS:
-        generator = np.random.default_rng([arguments.seed, 100 + count])
-        worlds_of = (World(generator.choice(sizes, count)) for _ in range(5 * arguments.years))
-        found = [interval_errors(world, generator) for world in worlds_of]
-        for name in found[0]:
-            table.setdefault(name, {})[str(count)] = float(np.mean([errors[name] for errors in found]))
-    print(table)
-    record(
-        None if arguments.record is None else f"{arguments.record}-intervals",
-        title=f"False promotions in one comparison of two equal models at the one-sided error {ERROR}",
-        row_title="interval",
-        columns=[Column(name=str(count), title=f"{count} clusters", format=".1%") for count in GROUPS],
-        values=table,
-        seeds=[arguments.seed],
-        notes=f"{5 * arguments.years} comparisons each; cluster sizes sampled from the 88 ones.",
-    )
+    record_intervals(sizes, arguments)
     print(f"{time.perf_counter() - began:.0f} s")
 
 

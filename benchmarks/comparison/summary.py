@@ -79,8 +79,8 @@ class Scored:
         """Mean, or (mean, low, high) if there are several draws."""
         if len(self.draws) < 2:
             return (float(self.draws.mean()),)
-        found = interval(self.draws, self.without, np.ones(self.without.shape[1]), confidence=CONFIDENCE)
-        return found.mean, found.low, found.high
+        around = interval(self.draws, self.without, np.ones(self.without.shape[1]), confidence=CONFIDENCE)
+        return around.mean, around.low, around.high
 
 
 def table_of(cells: Cells) -> Table:
@@ -223,12 +223,12 @@ def differences(table: Table, test: Callable[[str], tuple[Any, list[str]]], metr
             pairs = zip(difference.draws, difference.without, strict=True)
             by_size.setdefault(size, []).append(dict(zip(draws, pairs, strict=True)))
         for size, sets in by_size.items():
-            shared = sorted(set.intersection(*(set(found) for found in sets)))
+            shared = sorted(set.intersection(*(set(cells) for cells in sets)))
             if len(sets) > 1 and shared:
-                per_draw = [np.mean([found[draw][0] for found in sets]) for draw in shared]
+                per_draw = [np.mean([cells[draw][0] for cells in sets]) for draw in shared]
                 # Test sets are independent of each other, so each row changes the mean by a share of its set.
                 without = [
-                    np.concatenate([(found[draw][1] - found[draw][1].mean()) / len(sets) for found in sets])
+                    np.concatenate([(cells[draw][1] - cells[draw][1].mean()) / len(sets) for cells in sets])
                     for draw in shared
                 ]
                 row = means.setdefault(f"mean over the sets, {SIZES[size]}", {})

@@ -147,7 +147,7 @@ def make_cells(
     grouped: dict[tuple[str, int], list[int]] = {}
     for index, run in enumerate(runs):
         grouped.setdefault((run.system, run.budget), []).append(index)
-    grouped = {key: sorted(found, key=lambda index: runs[index].seed) for key, found in grouped.items()}
+    grouped = {key: sorted(indices, key=lambda index: runs[index].seed) for key, indices in grouped.items()}
     summed = {key: np.stack([rows[index].sum(0) for index in indices]) for key, indices in grouped.items()}
     values = {key: scoring.scores(sums) for key, sums in summed.items()}
     noises = {budget: _noises(runs, grouped, values, budget, settings) for _, budget in grouped}
@@ -163,13 +163,13 @@ def make_cells(
             labels=mean_of([runs[index].record["rows"] for index in indices]) / scoring.strata,
             runs=[runs[index] for index in indices],
             values=scores,
-            without=np.stack([found[scoring.main] for found in without]),
+            without=np.stack([metrics[scoring.main] for metrics in without]),
             sizes=sizes,
             noise=noise[scoring.main],
             intervals={
                 name: interval(
                     scores[name],
-                    np.stack([found[name] for found in without]),
+                    np.stack([metrics[name] for metrics in without]),
                     sizes,
                     confidence=settings.confidence,
                     training=pooled.of(scores[name]) if (pooled := noise[name]) is not None else None,
@@ -192,13 +192,13 @@ def _noises(
 ) -> dict[str, TrainingNoise | None]:
     """Metric -> training noise at a budget, from the systems with all seeds; ensembles are no runs of their own."""
     seeds = {
-        key: [runs[index].seed for index in found]
-        for key, found in grouped.items()
-        if key[1] == budget and runs[found[0]].family not in settings.ensembles
+        key: [runs[index].seed for index in indices]
+        for key, indices in grouped.items()
+        if key[1] == budget and runs[indices[0]].family not in settings.ensembles
     }
     most = max(seeds.values(), key=len, default=[])
     names = next(iter(values.values()))
-    tables = {name: [values[key][name] for key, found in seeds.items() if found == most] for name in names}
+    tables = {name: [values[key][name] for key, trained in seeds.items() if trained == most] for name in names}
     return {name: training_noise(np.asarray(table)) for name, table in tables.items()}
 
 

@@ -100,11 +100,11 @@ def compare(
     def around(values: Floats) -> Interval:
         return interval(values[:, 0], None if sizes is None else values[:, 1:], sizes, confidence=confidence)
 
-    found = {}
+    benefits = {}
     for name in transferred[seeds[0]]:
         ours, theirs = (np.stack([np.atleast_1d(of[seed][name]) for seed in seeds]) for of in (transferred, scratch))
-        found[name] = Benefit(around(ours), around(theirs), around(ours - theirs), seeds=len(seeds))
-    return found
+        benefits[name] = Benefit(around(ours), around(theirs), around(ours - theirs), seeds=len(seeds))
+    return benefits
 
 
 def labels_needed(score: float, *, labels: Sequence[float], scores: Sequence[float]) -> float | None:

@@ -131,26 +131,26 @@ def family_benefits(
     def curve(system: str) -> list[Cell]:
         return [cells[system, budget] for budget in budgets_of(cells) if (system, budget) in cells]
 
-    def slopes(own: Sequence[Cell]) -> dict[int, dict[str, Floats]]:
+    def slopes(curve: Sequence[Cell]) -> dict[int, dict[str, Floats]]:
         """The slope of every seed, followed by those without each cluster of test rows."""
-        seeds = set.intersection(*(set(cell.seeds) for cell in own))
+        seeds = set.intersection(*(set(cell.seeds) for cell in curve))
         points = {
             seed: [
                 np.append(cell.values[main][index], cell.without[index])
-                for cell, index in ((cell, cell.seeds.index(seed)) for cell in own)
+                for cell, index in ((cell, cell.seeds.index(seed)) for cell in curve)
             ]
             for seed in seeds
         }
-        labels = [cell.labels for cell in own]
+        labels = [cell.labels for cell in curve]
         return {seed: {"slope": label_slope(labels, np.stack(scores))} for seed, scores in points.items()}
 
     def by_labels(system: str, scratch: str) -> dict[str, Benefit]:
         ours, theirs = curve(system), curve(scratch)
 
         def end(number: int) -> Benefit:
-            own, other = ours[number], theirs[number]
-            difference = own.difference(other, confidence=confidence)
-            return Benefit(own.main, other.main, difference, len(set(own.seeds) & set(other.seeds)))
+            first, second = ours[number], theirs[number]
+            difference = first.difference(second, confidence=confidence)
+            return Benefit(first.main, second.main, difference, len(set(first.seeds) & set(second.seeds)))
 
         slope = compare(slopes(ours), slopes(theirs), sizes=ours[0].sizes, confidence=confidence)
         return {"start": end(0), **slope, "asymptote": end(-1)}
@@ -317,14 +317,14 @@ def recipes(cells: Mapping[tuple[str, int], Cell], *, confidence: float) -> dict
     """{system: {other: {mean, low, high}}}: the paired differences of all systems at the largest budget, each pair in
     one order."""
     largest = budgets_of(cells)[-1]
-    own = [cell for (_, budget), cell in cells.items() if budget == largest]
+    chosen = [cell for (_, budget), cell in cells.items() if budget == largest]
     return {
         cell.system: {
             other.system: cell.difference(other, confidence=confidence).as_dict()
-            for other in own[index + 1 :]
+            for other in chosen[index + 1 :]
             if set(cell.seeds) & set(other.seeds)
         }
-        for index, cell in enumerate(own)
+        for index, cell in enumerate(chosen)
     }
 
 

@@ -70,16 +70,16 @@ def _parts(cells: Mapping[str, Cell], test: TestSplit, settings: EvaluateSetting
         by_class = {start: _scores(matrices, clusters, scoring.class_f1) for start, matrices in kept.items()}
         sizes = sizes_of(clusters, len(test.rows))
         for name, count in counts.items():
-            own = {start: found[name] for start, found in by_class.items()}
-            parts.append(_part(("class", name), count, own, sizes, settings.confidence, corrected))
+            scores = {start: metrics[name] for start, metrics in by_class.items()}
+            parts.append(_part(("class", name), count, scores, sizes, settings.confidence, corrected))
     for name, rows in members.items():
         inside = clusters_within(test.rows.clusters, rows)
-        own = {
+        scores = {
             start: _scores([matrix[rows] for matrix in matrices], inside, scoring.scores)[scoring.main]
             for start, matrices in kept.items()
         }
         parts.append(
-            _part(("slice", name), len(rows), own, sizes_of(inside, len(rows)), settings.confidence, corrected)
+            _part(("slice", name), len(rows), scores, sizes_of(inside, len(rows)), settings.confidence, corrected)
         )
     return parts
 
@@ -88,8 +88,8 @@ def _scores(
     matrices: Sequence[sparse.csr_array], clusters: Ints | None, scores: Callable[[Floats], dict[str, Floats]]
 ) -> dict[str, Floats]:
     """Metric -> (S, 1 + G): the score of each seed, followed by those without each cluster."""
-    found = [(scores(np.asarray(matrix.sum(0))), left_out(matrix, clusters, scores)) for matrix in matrices]
-    return {name: np.stack([np.append(whole[name], without[name]) for whole, without in found]) for name in found[0][0]}
+    pairs = [(scores(np.asarray(matrix.sum(0))), left_out(matrix, clusters, scores)) for matrix in matrices]
+    return {name: np.stack([np.append(whole[name], without[name]) for whole, without in pairs]) for name in pairs[0][0]}
 
 
 def _of_all(cells: Mapping[str, Cell], *, rows: int, confidence: float) -> dict[str, Any]:
@@ -107,24 +107,24 @@ def _of_all(cells: Mapping[str, Cell], *, rows: int, confidence: float) -> dict[
 
 
 def _part(
-    part: tuple[str, str], rows: int, found: Mapping[str, Floats], sizes: Floats, confidence: float, corrected: float
+    part: tuple[str, str], rows: int, by_start: Mapping[str, Floats], sizes: Floats, confidence: float, corrected: float
 ) -> dict[str, Any]:
     """A class or slice, from start -> (S, 1 + G) scores. Training noise is pooled over the starts."""
-    noise = training_noise(np.stack([scores[:, 0] for scores in found.values()]))
+    noise = training_noise(np.stack([scores[:, 0] for scores in by_start.values()]))
 
     def around(scores: Floats, *of: Floats, level: float = confidence) -> Interval:
         training = noise.of(*(runs[:, 0] for runs in of)) if noise is not None else None
         return interval(scores[:, 0], scores[:, 1:], sizes, confidence=level, training=training)
 
-    scratch = found[SCRATCH]
+    scratch = by_start[SCRATCH]
     starts = {
         start: {
             "score": around(scores, scores).as_dict(),
             "difference": around(scores - scratch, scores, scratch).as_dict(),
             "hurts": around(scores - scratch, scores, scratch, level=corrected).high < 0,
         }
-        for start, scores in found.items()
+        for start, scores in by_start.items()
         if start != SCRATCH
     }
-    own = around(scratch, scratch).as_dict()
-    return {"part": part[0], "name": part[1], "rows": rows, "scratch": own, "starts": starts}
+    alone = around(scratch, scratch).as_dict()
+    return {"part": part[0], "name": part[1], "rows": rows, "scratch": alone, "starts": starts}

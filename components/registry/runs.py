@@ -145,10 +145,10 @@ def recipe_difference(evaluation: Path, system: str, other: str) -> str:
     """
     content = read_json(evaluation / "evaluation.json", made_by="the stage evaluate", missing_ok=True)
     recipes = content.get("recipes", {})
-    if (found := recipes.get(system, {}).get(other)) is not None:
-        mean, low, high = (found[name] for name in ("mean", "low", "high"))
-    elif (found := recipes.get(other, {}).get(system)) is not None:
-        mean, low, high = (-found[name] for name in ("mean", "high", "low"))
+    if (difference := recipes.get(system, {}).get(other)) is not None:
+        mean, low, high = (difference[name] for name in ("mean", "low", "high"))
+    elif (difference := recipes.get(other, {}).get(system)) is not None:
+        mean, low, high = (-difference[name] for name in ("mean", "high", "low"))
     else:
         return ""
     seeds = len(content["seeds"])

@@ -73,8 +73,8 @@ def slice_changes(
     changes = []
     for name in [*named, *large]:
         inside = np.flatnonzero(of_row == name)
-        own = clusters_within(clusters, inside)
-        gain = compare(other[inside], candidate[inside], own, scoring=rows.scoring, metric=metric)
+        groups = clusters_within(clusters, inside)
+        gain = compare(other[inside], candidate[inside], groups, scoring=rows.scoring, metric=metric)
         error = alpha if name in named else (1 - rule.confidence) / len(large)
         half = half_width([gain.sampling], error)
         margin = rule.slices[name] if name in named else rule.largest_slice_loss

@@ -154,8 +154,8 @@ def left_out(
         parts = sparse.csr_array((np.ones(rows), (clusters, np.arange(rows)))) @ statistics
     total = np.asarray(statistics.sum(0), dtype=np.float64).ravel()
     step = max(1, CHUNK // width)
-    found = [scores(total - parts[first : first + step].toarray()) for first in range(0, parts.shape[0], step)]
-    return {name: np.concatenate([chunk[name] for chunk in found]) for name in found[0]}
+    chunks = [scores(total - parts[first : first + step].toarray()) for first in range(0, parts.shape[0], step)]
+    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
 
 def sampling_variance(without: Floats, sizes: Floats) -> Variance:
@@ -220,10 +220,10 @@ class TrainingNoise:
 
     def as_dict(self) -> dict[str, float]:
         """Standard deviations and degrees of freedom, as in evaluation.json."""
-        found = {"std": math.sqrt(self.run.value), "freedom": self.run.freedom}
+        described = {"std": math.sqrt(self.run.value), "freedom": self.run.freedom}
         if self.pair is not None:
-            found |= {"pair_std": math.sqrt(self.pair.value), "pair_freedom": self.pair.freedom}
-        return found | {"systems": self.systems, "seeds": self.seeds}
+            described |= {"pair_std": math.sqrt(self.pair.value), "pair_freedom": self.pair.freedom}
+        return described | {"systems": self.systems, "seeds": self.seeds}
 
 
 def training_noise(scores: Floats) -> TrainingNoise | None:
