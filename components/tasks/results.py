@@ -1,7 +1,7 @@
 """Results of the systems that were trained on a task, in one format: answers, records, labels.
 
-runs.parquet  one row per run, split and row: system, family, start, budget (-1: all rows), seed, split (dev, test,
-              oof), row (index in the split), answer (list of float32, see `components.tasks.data.Answer`), slice
+runs.parquet  one row per run, split and row: system, family, start, budget (-1: all rows), seed, split (dev, test, oof,
+              served), row (index in the split), answer (list of float32, see `components.tasks.data.Answer`), slice
 runs.json     one record per run: system, budget, seed, rows, curve of dev metrics, best step and epoch, seconds ...
 labels.json   names of the labels, by index
 """
@@ -29,6 +29,9 @@ KIND = "finetuned"
 #: Split of the predictions of a cross-validation: the training rows of the run's label budget and seed, in the order of
 #: their indices (`components.tasks.budgets.sample_rows`), each predicted by a model that has not learned from it.
 OUT_OF_FOLD = "oof"
+#: Split of the predictions of the test rows by the stored average of a system's seeds, where that is not the mean of
+#: their predictions (`Scoring.averages`): under the largest label budget and its first seed.
+SERVED = "served"
 SCHEMA = pa.schema(
     [
         ("system", pa.string()),
