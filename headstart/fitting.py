@@ -199,6 +199,7 @@ class _Work:
             train.targets,
             answers,
             preferred=[index for index, candidate in enumerate(found) if candidate.cost == FINE_TUNED],
+            clusters=train.clusters,
         )
         best = found[index]
         report = Report(

@@ -10,15 +10,13 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from components.evaluation.intervals import interval
 from components.scoring import title
-from components.scoring.base import resampled
+from components.scoring.intervals import interval, left_out, sampling_variance, sizes_of
 from components.tasks.budgets import ALL
 from components.tasks.data import Split
 from components.tasks.kinds import scoring_for
 from components.tasks.results import OUT_OF_FOLD, best_score, read_answers
 
-RESAMPLES: Final = 1000
 CONFIDENCE: Final = 0.95
 
 
@@ -136,9 +134,9 @@ def tried_of(
     for record in records:
         predicted = answers[record["system"], ALL, record["seed"]]
         rows = scoring.statistics(train.fields, train.targets, predicted)
-        (sums,) = resampled([rows], resamples=RESAMPLES)
-        score = best_score(record)
-        bounds = interval(np.array([score]), scoring.scores(sums)[scoring.main], confidence=CONFIDENCE)
+        without = left_out(rows, train.clusters, scoring.scores)[scoring.main]
+        score, sampling = best_score(record), sampling_variance(without, sizes_of(train.clusters, len(train)))
+        bounds = interval(np.array([score]), sampling, confidence=CONFIDENCE)
         bounds = bounds.within(*scoring.ranges[scoring.main])
         kept, ways = record.get("way", ""), record.get("ways", [])
         share = next((way["share"] for way in ways if way["way"] == kept), 1.0)

@@ -1,4 +1,4 @@
-"""Cells: one system at one label budget with all its seeds, scored on the same test rows and bootstrap resamples."""
+"""Cells: one system at one label budget with all its seeds, scored on the same test rows."""
 
 from __future__ import annotations
 
@@ -10,9 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from components.evaluation.intervals import Interval, interval
 from components.evaluation.results import Run, TestSplit
-from components.scoring import Resamples, Scoring
+from components.scoring import Scoring
+from components.scoring.intervals import (
+    Interval,
+    TrainingNoise,
+    clusters_within,
+    interval,
+    left_out,
+    sampling_variance,
+    sizes_of,
+    training_noise,
+)
 from components.settings.evaluate import EvaluateSettings
 from components.tasks.results import best_score
 
@@ -21,7 +30,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Cell:
-    """One system at one budget. S seeds, R bootstrap resamples, N test rows, K statistics of the task's scoring.
+    """One system at one budget. S seeds, N test rows in G clusters, K statistics of the task's scoring.
 
     Attributes:
         system: name of the system.
@@ -30,12 +39,12 @@ class Cell:
         labels: mean number of training rows per class, or of training rows if the task's budgets count rows.
         runs: one per seed.
         values: metric -> (S,) on the test rows.
-        resampled: metric -> (S, R) on resamples of the test rows, the same resamples in every cell.
+        without: (S, G) primary metric without each cluster of test rows.
+        sizes: (G,) rows of the clusters.
+        noise: of the primary metric, pooled over the systems of the budget; None: unknown.
         intervals: metric -> interval of its mean over seeds.
         sums: (S, K) statistics, summed over the test rows.
         rows: S matrices (N, K), the statistics of each test row.
-        classes: class -> (S,) F1, if the scoring has classes.
-        class_resampled: class -> (S, R) F1 on the resamples.
         scoring: of the task.
     """
 
@@ -45,18 +54,29 @@ class Cell:
     labels: float
     runs: list[Run]
     values: dict[str, Floats]
-    resampled: dict[str, Floats]
+    without: Floats
+    sizes: Floats
+    noise: TrainingNoise | None
     intervals: dict[str, Interval]
     sums: Floats
     rows: list[sparse.csr_array]
-    classes: dict[str, Floats]
-    class_resampled: dict[str, Floats]
     scoring: Scoring
 
     @property
     def main(self) -> Interval:
         """The interval of the primary metric."""
         return self.intervals[self.scoring.main]
+
+    def difference(self, other: Cell, *, confidence: float) -> Interval:
+        """The primary metric of this cell minus the other one, paired by seed and by test row."""
+        seeds = sorted(set(self.seeds) & set(other.seeds))
+        ours, theirs = ([cell.seeds.index(seed) for seed in seeds] for cell in (self, other))
+        main = self.scoring.main
+        sampling = sampling_variance((self.without[ours] - other.without[theirs]).mean(0), self.sizes)
+        values = self.values[main][ours] - other.values[main][theirs]
+        pooled = self.noise is not None and self.budget == other.budget
+        training = self.noise.of(self.values[main], other.values[main]) if pooled else None
+        return interval(values, sampling, confidence=confidence, training=training)
 
     @property
     def selection(self) -> float:
@@ -123,50 +143,63 @@ def make_cells(
 ) -> dict[tuple[str, int], Cell]:
     """Group runs by (system, budget), in the order of the runs, and compute their metrics."""
     rows = [scoring.statistics(test.rows.fields, test.rows.targets, run.answers) for run in runs]
-    resamples = Resamples(len(test.rows), resamples=settings.resamples)
-    # One run at a time: the sums of all resamples are large if there are many classes.
-    resampled = [_metrics(resamples.sums(matrix), scoring) for matrix in rows]
+    clusters = clusters_within(test.rows.clusters, np.arange(len(test.rows)), least=2)
+    sizes = sizes_of(clusters, len(test.rows))
     grouped: dict[tuple[str, int], list[int]] = {}
     for index, run in enumerate(runs):
         grouped.setdefault((run.system, run.budget), []).append(index)
+    grouped = {key: sorted(found, key=lambda index: runs[index].seed) for key, found in grouped.items()}
+    summed = {key: np.stack([rows[index].sum(0) for index in indices]) for key, indices in grouped.items()}
+    values = {key: scoring.scores(sums) for key, sums in summed.items()}
+    noises = {budget: _noises(runs, grouped, values, budget, settings) for _, budget in grouped}
     cells = {}
-    for (system, budget), found in grouped.items():
-        indices = sorted(found, key=lambda index: runs[index].seed)
-        sums = np.stack([np.asarray(rows[index].sum(0)).ravel() for index in indices])
-        values = scoring.scores(sums)
-        metrics_SR, class_f1_SR = (
-            {
-                name: np.stack([resampled[index][kind][name] for index in indices])
-                for name in resampled[indices[0]][kind]
-            }
-            for kind in (0, 1)
-        )
+    for (system, budget), indices in grouped.items():
+        scores, noise = values[system, budget], noises[budget]
+        # One run at a time: the sums without each cluster are large if there are many classes.
+        without = [left_out(rows[index], clusters, scoring.scores) for index in indices]
         cells[system, budget] = Cell(
             system=system,
             budget=budget,
             seeds=[runs[index].seed for index in indices],
             labels=mean_of([runs[index].record["rows"] for index in indices]) / scoring.strata,
             runs=[runs[index] for index in indices],
-            values=values,
-            resampled=metrics_SR,
+            values=scores,
+            without=np.stack([found[scoring.main] for found in without]),
+            sizes=sizes,
+            noise=noise[scoring.main],
             intervals={
-                name: interval(values[name], metrics_SR[name].mean(0), confidence=settings.confidence).within(
-                    *scoring.ranges[name]
-                )
+                name: interval(
+                    scores[name],
+                    sampling_variance(np.mean([found[name] for found in without], axis=0), sizes),
+                    confidence=settings.confidence,
+                    training=pooled.of(scores[name]) if (pooled := noise[name]) is not None else None,
+                ).within(*scoring.ranges[name])
                 for name in scoring.names
             },
-            sums=sums,
+            sums=summed[system, budget],
             rows=[rows[index] for index in indices],
-            classes=scoring.class_f1(sums),
-            class_resampled=class_f1_SR,
             scoring=scoring,
         )
     return cells
 
 
-def _metrics(sums: Floats, scoring: Scoring) -> tuple[dict[str, Floats], dict[str, Floats]]:
-    """(R, K) sums -> metrics and class F1, each (R,)."""
-    return scoring.scores(sums), scoring.class_f1(sums)
+def _noises(
+    runs: Sequence[Run],
+    grouped: Mapping[tuple[str, int], Sequence[int]],
+    values: Mapping[tuple[str, int], Mapping[str, Floats]],
+    budget: int,
+    settings: EvaluateSettings,
+) -> dict[str, TrainingNoise | None]:
+    """Metric -> training noise at a budget, from the systems that have all seeds; ensembles are no runs of their own."""
+    seeds = {
+        key: [runs[index].seed for index in found]
+        for key, found in grouped.items()
+        if key[1] == budget and runs[found[0]].family not in settings.ensembles
+    }
+    most = max(seeds.values(), key=len, default=[])
+    names = next(iter(values.values()))
+    tables = {name: [values[key][name] for key, found in seeds.items() if found == most] for name in names}
+    return {name: training_noise(np.asarray(table)) for name, table in tables.items()}
 
 
 def budgets_of(cells: Mapping[tuple[str, int], Cell]) -> list[int]:

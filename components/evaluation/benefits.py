@@ -12,8 +12,8 @@ labels    test metric against labels per class. Start: the smallest budget. Asym
 
 Labels are counted per class, or in rows for kinds whose budgets count rows (`aggregates.unit`).
 
-Each is reported for both systems and as a difference, with intervals over seeds. Differences are paired by seed, since
-runs with the same seed use the same labels.
+Each is reported for both systems and as a difference, with intervals over seeds, those of the label curve over test rows
+too. Differences are paired by seed, since runs with the same seed use the same labels.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from components.evaluation.intervals import Interval, interval
+from components.scoring.intervals import NONE, Interval, interval, sampling_variance
 
 Floats = NDArray[np.float64]
 
 #: Fraction of the gain up to which the slope of a training curve is measured.
 RISE = 0.9
-BENEFITS = ("start", "slope", "asymptote")
 
 
 @dataclass(frozen=True)
@@ -68,32 +67,46 @@ def training_benefits(epochs: Sequence[float], scores: Sequence[float]) -> dict[
     return {"start": start, "slope": (scores[end] - start) / time if time else 0.0, "asymptote": best}
 
 
-def label_benefits(labels: Sequence[float], scores: Sequence[float]) -> dict[str, float]:
-    """Start, slope (gain per doubling of the labels) and asymptote of one seed's label curve.
+def label_slope(labels: Sequence[float], scores: Floats) -> Floats:
+    """Gain per doubling of the labels.
 
     Args:
-        labels: labels per class, ascending, with at least two different values.
-        scores: the metric at each of them.
+        labels: K labels per class, ascending, with at least two different values.
+        scores: (K, M) the metric at each of them, of M curves.
+
+    Returns:
+        (M,)
     """
-    slope = float(np.polyfit(np.log2(labels), scores, 1)[0])
-    return {"start": scores[0], "slope": slope, "asymptote": scores[-1]}
+    return np.asarray(np.polyfit(np.log2(labels), scores, 1)[0])
 
 
 def compare(
-    transferred: Mapping[int, Mapping[str, float]], scratch: Mapping[int, Mapping[str, float]], *, confidence: float
+    transferred: Mapping[int, Mapping[str, float | Floats]],
+    scratch: Mapping[int, Mapping[str, float | Floats]],
+    *,
+    confidence: float,
+    sizes: Floats | None = None,
 ) -> dict[str, Benefit]:
-    """The three benefits over the common seeds of two systems, each given as {seed: {start, slope, asymptote}}."""
+    """Benefits over the common seeds of two systems.
+
+    Args:
+        transferred: seed -> benefit -> its value; with `sizes` followed by its values without each cluster, (1 + G,).
+        scratch: likewise.
+        confidence: of the intervals.
+        sizes: (G,) rows of the clusters of test rows; None: the values do not come from test.
+    """
     seeds = sorted(transferred.keys() & scratch.keys())
+
+    def around(values: Floats) -> Interval:
+        sampling = NONE if sizes is None else sampling_variance(values[:, 1:].mean(0), sizes)
+        return interval(values[:, 0], sampling, confidence=confidence)
+
     found = {}
-    for name in BENEFITS:
-        ours = np.asarray([transferred[seed][name] for seed in seeds])
-        theirs = np.asarray([scratch[seed][name] for seed in seeds])
-        found[name] = Benefit(
-            interval(ours, confidence=confidence),
-            interval(theirs, confidence=confidence),
-            interval(ours - theirs, confidence=confidence),
-            seeds=len(seeds),
+    for name in transferred[seeds[0]]:
+        ours, theirs = (
+            np.stack([np.atleast_1d(of[seed][name]) for seed in seeds]) for of in (transferred, scratch)
         )
+        found[name] = Benefit(around(ours), around(theirs), around(ours - theirs), seeds=len(seeds))
     return found
 
 

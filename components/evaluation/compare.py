@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from components.evaluation.aggregates import Cell, budgets_of, format_budget, mean_of
-from components.evaluation.benefits import Benefit, compare, label_benefits, labels_needed, training_benefits
-from components.evaluation.intervals import Interval, interval
+from components.evaluation.benefits import Benefit, compare, label_slope, labels_needed, training_benefits
 from components.evaluation.results import Run
 from components.scoring import title
+from components.scoring.intervals import Interval
 from components.settings.names import AFTER, BASELINE, FROM, FROZEN, TASK_ADAPTED, WITH
 from components.tasks.results import own_points
 
@@ -128,29 +128,41 @@ def family_benefits(
             for seed, curve in chosen.items()
         }
 
-    def labels_of(system: str) -> set[float]:
-        return {cell.labels for (name, _), cell in cells.items() if name == system}
+    def curve(system: str) -> list[Cell]:
+        return [cells[system, budget] for budget in budgets_of(cells) if (system, budget) in cells]
 
-    def by_labels(system: str) -> dict[int, dict[str, float]]:
-        own = [cells[system, budget] for budget in budgets_of(cells) if (system, budget) in cells]
+    def slopes(own: Sequence[Cell]) -> dict[int, dict[str, Floats]]:
+        """The slope of every seed, followed by those without each cluster of test rows."""
         seeds = set.intersection(*(set(cell.seeds) for cell in own))
-        return {
-            seed: label_benefits(
-                [cell.labels for cell in own], [float(cell.values[main][cell.seeds.index(seed)]) for cell in own]
-            )
+        points = {
+            seed: [
+                np.append(cell.values[main][index], cell.without[index])
+                for cell, index in ((cell, cell.seeds.index(seed)) for cell in own)
+            ]
             for seed in seeds
         }
+        labels = [cell.labels for cell in own]
+        return {seed: {"slope": label_slope(labels, np.stack(scores))} for seed, scores in points.items()}
+
+    def by_labels(system: str, scratch: str) -> dict[str, Benefit]:
+        ours, theirs = curve(system), curve(scratch)
+
+        def end(number: int) -> Benefit:
+            own, other = ours[number], theirs[number]
+            difference = own.difference(other, confidence=confidence)
+            return Benefit(own.main, other.main, difference, len(set(own.seeds) & set(other.seeds)))
+
+        slope = compare(slopes(ours), slopes(theirs), sizes=ours[0].sizes, confidence=confidence)
+        return {"start": end(0), **slope, "asymptote": end(-1)}
 
     found: dict[str, dict[str, dict[str, dict[str, Benefit]]]] = {}
     for system, (family, start) in systems.items():
         scratch = f"{family}-{SCRATCH}"
         if family != BASELINE and not start.startswith(SCRATCH) and not start.endswith(FROZEN) and scratch in systems:
-            axes = {"training": by_training}
-            if min(len(labels_of(system)), len(labels_of(scratch))) > 1:
-                axes["labels"] = by_labels
-            found.setdefault(family, {})[start] = {
-                axis: compare(of(system), of(scratch), confidence=confidence) for axis, of in axes.items()
-            }
+            axes = {"training": compare(by_training(system), by_training(scratch), confidence=confidence)}
+            if all(len({cell.labels for cell in curve(name)}) > 1 for name in (system, scratch)):
+                axes["labels"] = by_labels(system, scratch)
+            found.setdefault(family, {})[start] = axes
     return found
 
 
@@ -297,18 +309,23 @@ def _figure(found: Interval) -> str:
 
 def _compare(one: Cell, other: Cell, *, confidence: float) -> Comparison:
     better, worse = (one, other) if one.main.mean >= other.main.mean else (other, one)
-    seeds = sorted(set(better.seeds) & set(worse.seeds))
-    ours, theirs = ([cell.seeds.index(seed) for seed in seeds] for cell in (better, worse))
-    main = better.scoring.main
-    values = better.values[main][ours] - worse.values[main][theirs]
-    resampled = (better.resampled[main][ours] - worse.resampled[main][theirs]).mean(0)
-    return Comparison(
-        better.system,
-        worse.system,
-        better.budget,
-        interval(values, resampled, confidence=confidence),
-        better.main.is_disjoint(worse.main),
-    )
+    difference = better.difference(worse, confidence=confidence)
+    return Comparison(better.system, worse.system, better.budget, difference, better.main.is_disjoint(worse.main))
+
+
+def recipes(cells: Mapping[tuple[str, int], Cell], *, confidence: float) -> dict[str, dict[str, dict[str, float]]]:
+    """{system: {other: {mean, low, high}}}: the paired differences of all systems at the largest budget, each pair in
+    one order."""
+    largest = budgets_of(cells)[-1]
+    own = [cell for (_, budget), cell in cells.items() if budget == largest]
+    return {
+        cell.system: {
+            other.system: cell.difference(other, confidence=confidence).as_dict()
+            for other in own[index + 1 :]
+            if set(cell.seeds) & set(other.seeds)
+        }
+        for index, cell in enumerate(own)
+    }
 
 
 def _best(cells: Mapping[tuple[str, int], Cell], names: Sequence[str], budget: int) -> str:

@@ -29,6 +29,9 @@ evaluation.json
         training_curve: [{epoch, <main>}]}]; per_class, confusion and calibration are empty if the kind has none
     best: {budget: system}, by the mean of the primary metric
     comparisons: [{better, worse, budget, difference: {mean, low, high}, apart}] (`compare.comparisons`)
+    noise: {budget: {std, freedom, pair_std, pair_freedom, systems, seeds}}: training noise of the primary metric, pooled
+        over the systems of a budget (`components.scoring.intervals`)
+    recipes: {system: {other: {mean, low, high}}}: paired differences at the largest budget, each pair in one order
     benefits: {family: {start: {training: {start, slope, asymptote}, labels: {...}}}}; labels only with several budgets
     label_efficiency: {family: {start: [{budget, score, against: {system: {labels, ratio}}}]}}
     worth: number of labels with which scratch reaches the same score, with intervals (`evaluation.worth`)
@@ -58,6 +61,7 @@ from components.evaluation.compare import (
     comparisons,
     family_benefits,
     label_efficiency,
+    recipes,
     statements,
     training_curve,
 )
@@ -186,6 +190,8 @@ def _content(
         ],
         "best": {str(budget): system for budget, system in best_by_budget(cells).items()},
         "comparisons": [comparison.as_dict() for comparison in compared],
+        "noise": {str(cell.budget): cell.noise.as_dict() for cell in cells.values() if cell.noise is not None},
+        "recipes": recipes(cells, confidence=confidence),
         "benefits": {
             family: {
                 start: {

@@ -8,24 +8,29 @@ counts as hurt only if the interval of its difference is below zero at a Bonferr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy import sparse
 
 from components.evaluation.aggregates import Cell, budgets_of, slice_members
 from components.evaluation.compare import SCRATCH, Systems
-from components.evaluation.intervals import interval
 from components.evaluation.results import TestSplit
-from components.scoring import resampled
+from components.scoring.base import Floats
+from components.scoring.intervals import (
+    Interval,
+    Ints,
+    clusters_within,
+    interval,
+    left_out,
+    sampling_variance,
+    sizes_of,
+    training_noise,
+)
 from components.settings.evaluate import EvaluateSettings
 from components.settings.names import BASELINE, FROZEN
 
-Floats = NDArray[np.float64]
-#: Part of the test set: (all | class | slice, name).
-Part = tuple[str, str]
-ALL: Part = ("all", "")
 
 
 def transfer(
@@ -53,52 +58,76 @@ def transfer(
 
 
 def _parts(cells: Mapping[str, Cell], test: TestSplit, settings: EvaluateSettings) -> list[dict[str, Any]]:
+    first = next(iter(cells.values()))
     seeds = sorted(set.intersection(*(set(cell.seeds) for cell in cells.values())))
-    values: dict[Part, dict[str, Floats]] = {}
-    resamples: dict[Part, dict[str, Floats]] = {}
-    rows: dict[Part, int] = {}
-
-    def add(part: Part, start: str, count: int, found: Floats, on_resamples: Floats) -> None:
-        rows[part] = count
-        values.setdefault(part, {})[start] = found
-        resamples.setdefault(part, {})[start] = on_resamples
-
+    kept = {start: [cell.rows[cell.seeds.index(seed)] for seed in seeds] for start, cell in cells.items()}
+    scoring, clusters = first.scoring, clusters_within(test.rows.clusters, np.arange(len(test.rows)), least=2)
     slices = slice_members(test.rows.slices)
-    members = {name: found for name, found in slices.items() if len(found) >= settings.part_rows}
-    for start, cell in cells.items():
-        scoring, mine = cell.scoring, [cell.seeds.index(seed) for seed in seeds]
-        add(ALL, start, len(test.rows), cell.values[scoring.main][mine], cell.resampled[scoring.main][mine])
-        for name, counted in scoring.classes(cell.sums.mean(0)).items():
-            if counted["rows"] >= settings.part_rows:
-                f1, f1_resampled = cell.classes[name][mine], cell.class_resampled[name][mine]
-                add(("class", name), start, round(counted["rows"]), f1, f1_resampled)
-        for name, inside in members.items():
-            matrices = [cell.rows[index][inside] for index in mine]
-            sums = np.stack([np.asarray(matrix.sum(0)).ravel() for matrix in matrices])
-            resampled_sums = np.stack(resampled(matrices, resamples=settings.resamples))
-            main = scoring.main
-            add(("slice", name), start, len(inside), scoring.scores(sums)[main], scoring.scores(resampled_sums)[main])
-    corrected = 1 - (1 - settings.confidence) / max(1, len(values) - 1)
-    parts = []
-    for part, of in values.items():
-        scratch, confidence = of[SCRATCH], settings.confidence if part == ALL else corrected
-        starts = {}
-        for start in of.keys() - {SCRATCH}:
-            difference = of[start] - scratch
-            paired = (resamples[part][start] - resamples[part][SCRATCH]).mean(0)
-            starts[start] = {
-                "score": interval(of[start], resamples[part][start].mean(0), confidence=settings.confidence).as_dict(),
-                "difference": interval(difference, paired, confidence=settings.confidence).as_dict(),
-                "hurts": interval(difference, paired, confidence=confidence).high < 0,
-            }
-        own = interval(scratch, resamples[part][SCRATCH].mean(0), confidence=settings.confidence)
+    members = {name: rows for name, rows in slices.items() if len(rows) >= settings.part_rows}
+    counts = {name: round(counted["rows"]) for name, counted in scoring.classes(first.sums.mean(0)).items()}
+    counts = {name: count for name, count in counts.items() if count >= settings.part_rows}
+    corrected = 1 - (1 - settings.confidence) / max(1, len(members) + len(counts))
+    parts = [_of_all(cells, rows=len(test.rows), confidence=settings.confidence)]
+    if counts:
+        by_class = {start: _scores(matrices, clusters, scoring.class_f1) for start, matrices in kept.items()}
+        sizes = sizes_of(clusters, len(test.rows))
+        for name, count in counts.items():
+            own = {start: found[name] for start, found in by_class.items()}
+            parts.append(_part(("class", name), count, own, sizes, settings.confidence, corrected))
+    for name, rows in members.items():
+        inside = clusters_within(test.rows.clusters, rows)
+        own = {
+            start: _scores([matrix[rows] for matrix in matrices], inside, scoring.scores)[scoring.main]
+            for start, matrices in kept.items()
+        }
         parts.append(
-            {
-                "part": part[0],
-                "name": part[1],
-                "rows": rows[part],
-                "scratch": own.as_dict(),
-                "starts": {start: starts[start] for start in cells if start in starts},
-            }
+            _part(("slice", name), len(rows), own, sizes_of(inside, len(rows)), settings.confidence, corrected)
         )
     return parts
+
+
+def _scores(
+    matrices: Sequence[sparse.csr_array], clusters: Ints | None, scores: Callable[[Floats], dict[str, Floats]]
+) -> dict[str, Floats]:
+    """Metric -> (S, 1 + G): the score of each seed, followed by those without each cluster."""
+    found = [(scores(np.asarray(matrix.sum(0))), left_out(matrix, clusters, scores)) for matrix in matrices]
+    return {name: np.stack([np.append(whole[name], without[name]) for whole, without in found]) for name in found[0][0]}
+
+
+def _of_all(cells: Mapping[str, Cell], *, rows: int, confidence: float) -> dict[str, Any]:
+    scratch = cells[SCRATCH]
+    starts = {}
+    for start, cell in cells.items():
+        if start != SCRATCH:
+            difference = cell.difference(scratch, confidence=confidence)
+            starts[start] = {
+                "score": cell.main.as_dict(),
+                "difference": difference.as_dict(),
+                "hurts": difference.high < 0,
+            }
+    return {"part": "all", "name": "", "rows": rows, "scratch": scratch.main.as_dict(), "starts": starts}
+
+
+def _part(
+    part: tuple[str, str], rows: int, found: Mapping[str, Floats], sizes: Floats, confidence: float, corrected: float
+) -> dict[str, Any]:
+    """A class or slice, from start -> (S, 1 + G) scores. Training noise is pooled over the starts."""
+    noise = training_noise(np.stack([scores[:, 0] for scores in found.values()]))
+
+    def around(scores: Floats, *of: Floats, level: float = confidence) -> Interval:
+        sampling = sampling_variance(scores[:, 1:].mean(0), sizes)
+        training = noise.of(*(runs[:, 0] for runs in of)) if noise is not None else None
+        return interval(scores[:, 0], sampling, confidence=level, training=training)
+
+    scratch = found[SCRATCH]
+    starts = {
+        start: {
+            "score": around(scores, scores).as_dict(),
+            "difference": around(scores - scratch, scores, scratch).as_dict(),
+            "hurts": around(scores - scratch, scores, scratch, level=corrected).high < 0,
+        }
+        for start, scores in found.items()
+        if start != SCRATCH
+    }
+    own = around(scratch, scratch).as_dict()
+    return {"part": part[0], "name": part[1], "rows": rows, "scratch": own, "starts": starts}

@@ -1,30 +1,22 @@
 """The number of labels with which training from scratch reaches the score of a transferred system.
 
-The number comes from the label curve of scratch (`benefits.labels_needed`). Its interval is a bootstrap over training
-and test rows: each resample takes as many seeds as there are, with replacement, and test rows likewise, the same for
-both systems and all budgets, and computes the number from the mean scores. The bounds are percentiles (Efron and
-Tibshirani 1993, chapter 13). With three seeds the interval is too narrow rather than too wide.
+The number is the one at which the paired difference between scratch and the transferred system crosses zero, interpolated
+along the label curve of scratch (`benefits.labels_needed`). Its bounds are the numbers at which the bounds of that
+difference cross zero: with fewer labels scratch is shown to be worse, with more it is shown to be better.
 
-If scratch does not reach the score with its largest budget, `labels` is None. `high` is None if that is the case in
-more resamples than the interval excludes.
+If scratch does not reach the score with its largest budget, `labels` is None; likewise for the bounds.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from components.evaluation.aggregates import Cell, budgets_of, unit
 from components.evaluation.benefits import labels_needed
 from components.evaluation.compare import SCRATCH, Systems
 from components.scoring import title
 from components.settings.names import BASELINE, FROZEN
-
-Floats = NDArray[np.float64]
 
 
 def worth(
@@ -83,29 +75,14 @@ def headline(
 
 
 def _entry(cell: Cell, curve: Sequence[Cell], *, confidence: float) -> dict[str, Any] | None:
-    seeds = sorted(set(cell.seeds).intersection(*(of.seeds for of in curve)))
-    if not seeds:
+    if not set(cell.seeds).intersection(*(of.seeds for of in curve)):
         return None
-    main = cell.scoring.main
     labels = [of.labels for of in curve]
-    needed = labels_needed(cell.main.mean, labels=labels, scores=[of.main.mean for of in curve])
-    (ours, *theirs) = (
-        of.resampled[main][[of.seeds.index(seed) for seed in seeds]] for of in (cell, *curve)
-    )  # each (S, R)
-    resamples = ours.shape[1]
-    chosen = np.random.default_rng(0).integers(len(seeds), size=(len(seeds), resamples))
-    column = np.arange(resamples)
-    score = ours[chosen, column].mean(0)
-    scores = np.stack([of[chosen, column].mean(0) for of in theirs], axis=1)
-    resampled = np.asarray(
-        [
-            math.inf if (needed_labels := labels_needed(one, labels=labels, scores=row)) is None else needed_labels
-            for one, row in zip(score, scores, strict=True)
-        ]
+    short = [of.difference(cell, confidence=confidence) for of in curve]
+    needed, low, high = (
+        labels_needed(0.0, labels=labels, scores=scores)
+        for scores in ([of.mean for of in short], [of.high for of in short], [of.low for of in short])
     )
-    # No interpolation between two values: one of them may be infinite.
-    bounds = np.quantile(resampled, [(1 - confidence) / 2, (1 + confidence) / 2], method="inverted_cdf")
-    low, high = (None if math.isinf(bound) else float(bound) for bound in bounds)
     return {
         "budget": cell.budget,
         "labels": cell.labels,

@@ -8,10 +8,9 @@ from typing import Final
 import numpy as np
 
 from components.errors import ArtifactError
-from components.registry.comparison import TrainingNoise
-from components.registry.noise import best_seed, pooled, read_test_scores, recipe_name
 from components.registry.runs import BASELINES, results_of
 from components.registry.scored import Scored
+from components.registry.test_scores import best_seed, read_test_scores
 from components.scoring import Scoring
 from components.tasks.data import Split
 from components.tasks.examples import TaskFacts
@@ -36,8 +35,7 @@ def rival_of(
     """A system of the same run, to compare the candidate's system with.
 
     Systems of one seed are trained on the same labels. So the rival is represented by its run with the seed of the
-    candidate's classifier, and the training noise of the gain is the variance of the paired differences between seeds.
-    Without runs of the same seeds, the rival has its seed with the best score of selection and a noise of its own.
+    candidate's classifier, or without one by its seed with the best score of selection.
 
     Args:
         finetuned: folder of the task's results.
@@ -73,23 +71,12 @@ def rival_of(
         for (name, _, seed), score in scores.items():
             systems.setdefault(name, {})[seed] = score
         best = max(systems, key=lambda name: float(np.mean(list(systems[name].values()))))
-        theirs = systems[best]
-        own = {seed: score for (_, _, seed), score in read(challengers, system).items()}
-        common = sorted(own.keys() & theirs.keys()) if size == budget else []
-        chosen = best_seed(challengers, system=system, budget=budget)
-        paired = len(common) > 1 and chosen in common
-        seed = chosen if paired else best_seed(directory, system=best, budget=size)
+        seed = best_seed(challengers, system=system, budget=budget)
+        if size != budget or seed not in systems[best]:
+            seed = best_seed(directory, system=best, budget=size)
         answers = scoring.renamed(read_answers(directory, "test")[best, size, seed], facts.labels)
         statistics = scoring.statistics(split.fields, split.targets, answers)
     except ArtifactError as error:
         return Scored(rival, "", facts.digests["test"], None, problem=str(error))
-    recipe = recipe_name(best, size)
-    noise = paired_noise = None
-    if paired:
-        differences = [own[seed] - theirs[seed] for seed in common]
-        source = f"{len(common)} pairs of runs of {system} and {best} on the same labels"
-        paired_noise = TrainingNoise(pooled([differences]), source, f"{system}, {recipe}")
-    elif len(theirs) > 1:
-        noise = TrainingNoise(pooled([list(theirs.values())]), f"{len(theirs)} runs of {best}", recipe)
     name = f"baseline {best}" if directory.name == BASELINES else best
-    return Scored(name, "", facts.digests["test"], statistics, noise=noise, paired_noise=paired_noise)
+    return Scored(name, "", facts.digests["test"], statistics)

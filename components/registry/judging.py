@@ -9,22 +9,12 @@ from typing import Any
 
 from scipy import sparse
 
-from components.errors import ArtifactError, HeadstartError, TransientError
+from components.errors import HeadstartError, TransientError
 from components.inference.prediction import Classifier
 from components.registry.baseline import BEST_BASELINE, rival_of
 from components.registry.champion import load_version
-from components.registry.comparison import TrainingNoise
 from components.registry.latency import latency_of
-from components.registry.noise import (
-    SEED_SCORES,
-    SeedScores,
-    noise_of,
-    parse_scores,
-    read_test_scores,
-    recipe_name,
-)
 from components.registry.promotion import Decision, decide
-from components.registry.runs import results_of
 from components.registry.scored import Latency, Scored, TestRows
 from components.settings.promote import PromotionRule
 from components.tasks.data import Split
@@ -50,7 +40,7 @@ def judge(
 
     Args:
         rule: `params.promote`.
-        registry: of both versions; latencies and scores of seeds are stored with them.
+        registry: of both versions; latencies are stored with them.
         candidate: the challenger.
         champion: the version that is served, or None.
         examples: output directory of the stage `examples`.
@@ -81,21 +71,18 @@ def judge(
     latencies = {label: latency_of(registry, versions[label], model, split.fields) for label, model in models.items()}
     rows, statistics = scored_rows(facts, split, models)
     metric = rule.metric or rows.scoring.main
-    noise: dict[str, TrainingNoise | None] = {}
     baseline = None
-    if not settled:
-        noise = _noises(registry, versions, candidate, facts, split, rows, metric, finetuned, challenger)
-        if champion is None and rival is not None:
-            baseline = rival_of(
-                finetuned,
-                facts=facts,
-                split=split,
-                scoring=rows.scoring,
-                metric=metric,
-                system=challenger["system"],
-                budget=challenger["budget"],
-                rival=rival,
-            )
+    if not settled and champion is None and rival is not None:
+        baseline = rival_of(
+            finetuned,
+            facts=facts,
+            split=split,
+            scoring=rows.scoring,
+            metric=metric,
+            system=challenger["system"],
+            budget=challenger["budget"],
+            rival=rival,
+        )
 
     def scored(version: Version) -> Scored:
         return Scored(
@@ -104,7 +91,6 @@ def judge(
             test_digest=rows.digest,
             statistics=statistics.get(version.label),
             latency=latencies.get(version.label),
-            noise=noise.get(version.label),
             problem=problems.get(version.label, ""),
             rolled_back=vetoed and version is candidate,
         )
@@ -200,48 +186,3 @@ def scored_rows(
     if len(split):
         stand_in = scoring.statistics(split.fields, split.targets, scoring.constant(split.targets))
     return TestRows(facts.digests["test"], scoring, stand_in, slices, split.groups or None), statistics
-
-
-def _noises(
-    registry: Registry,
-    versions: Mapping[str, Version],
-    candidate: Version,
-    facts: TaskFacts,
-    split: Split,
-    rows: TestRows,
-    metric: str,
-    finetuned: Path,
-    challenger: Mapping[str, Any],
-) -> dict[str, TrainingNoise | None]:
-    """Training noise of the recipe of every version, after the scores of the challenger's seeds are stored with it."""
-    system, budget = challenger["system"], challenger["budget"]
-    try:
-        found = read_test_scores(
-            results_of(finetuned, system),
-            facts=facts,
-            split=split,
-            scoring=rows.scoring,
-            metric=metric,
-            budget=budget,
-            system=system,
-        )
-    except ArtifactError as error:
-        print(f"{candidate.label}: training noise is taken from earlier versions ({error})", flush=True)
-        found = {}
-    scores = tuple(score for _, score in sorted(found.items()))
-    present = SeedScores(recipe_name(system, budget), metric, rows.digest, scores)
-    if scores and (text := present.dump()) != candidate.tags.get(SEED_SCORES):
-        registry.set_tag(candidate, SEED_SCORES, text)
-    history = registry.versions(candidate.name)
-    recipes = {version.label: _recipe(version, present.recipe, system) for version in history}
-    recipes[candidate.label] = present.recipe
-    return {label: noise_of(recipes.get(label, ""), metric, history) for label in versions}
-
-
-def _recipe(version: Version, present: str, system: str) -> str:
-    """The recipe of a version. One of the challenger's system that has no stored scores was registered before scores
-    were stored; it is assumed to have the challenger's label budget."""
-    if (stored := parse_scores(version)) is not None:
-        return stored.recipe
-    known = version.tags.get("system") or f"{version.tags.get('family')}-{version.tags.get('start')}"
-    return present if known == system else ""

@@ -1,40 +1,28 @@
 """The promotion rule: whether a challenger replaces the champion.
 
 `decide` is a pure function of measurements: it reads no file and changes no state. `components.registry.alias_changes`
-moves the alias. The statistics are those of `components.registry.comparison`; there are no random numbers.
+moves the alias. The statistics are those of `components.scoring.intervals`; there are no random numbers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from components.registry.comparison import (
-    DEFAULT_NOISE,
-    POWER,
-    Gain,
-    Variance,
-    compare,
-    detectable,
-    half_width,
-    training_variances,
-    units_needed,
-)
-from components.registry.scored import NO_NOISE, Scored, TestRows
+from components.registry.comparison import POWER, Gain, compare, detectable, units_needed
+from components.registry.scored import Scored, TestRows
 from components.registry.slices import SliceChange, slice_changes
+from components.scoring.intervals import MIN_GROUPS, Ints, Variance, half_width
 from components.settings.promote import Mode, PromotionRule
-from components.tasks.data import MIN_GROUPS
 
 Verdict = Literal["promote", "reject", "inconclusive", "unchanged"]
 
 #: Factor by which the minimal detectable effect may exceed that of the first comparison on the same test rows before
-#: new ones are advised. With many clusters a factor of 1.5 is reached at the eleventh comparison, with few clusters or
-#: seeds earlier; the same effect would then need 1.5^2 times the labels.
+#: new ones are advised. With many clusters a factor of 1.5 is reached at the eleventh comparison, with few clusters
+#: earlier; the same effect would then need 1.5^2 times the labels.
 REFRESH = 1.5
 #: Minimum reduction of the latency in mode `latency`. Smaller ones are within the variation between two measurements.
 FASTER = 0.05
@@ -60,9 +48,8 @@ class Decision:
         units: "clusters" or "rows", of which `count` were compared.
         count: number of units.
         detectable: minimal detectable effect: the true gain beyond the threshold that is shown with 80% power.
-        training_std: std of the gain due to training; None if the rule ignores it.
         labels_needed: number of units at which a gain of the observed size is shown with 80% power; None if the gain
-            does not exceed the threshold, or training noise alone prevents it.
+            does not exceed the threshold.
         refresh: whether new test rows are advised.
         slices: scores on the named slices and on those with at least `slice_rows` rows.
     """
@@ -82,7 +69,6 @@ class Decision:
     units: Literal["clusters", "rows"] | None = None
     count: int | None = None
     detectable: float | None = None
-    training_std: float | None = None
     labels_needed: int | None = None
     refresh: bool = False
     slices: tuple[SliceChange, ...] = field(default=())
@@ -138,9 +124,7 @@ def decide(
         ValueError: the numbers of predictions and rows differ (a defect of the caller).
     """
     metric = rule.metric or rows.scoring.main
-    other = champion or baseline or Scored(
-        rows.scoring.constant_name, "", rows.digest, rows.stand_in, noise=NO_NOISE
-    )  # fmt: skip
+    other = champion or baseline or Scored(rows.scoring.constant_name, "", rows.digest, rows.stand_in)
     if champion is None:
         rule = rule.model_copy(update={"mode": "superiority", "least_gain": 0.0, "slices": {}})
         rows = replace(rows, slices=None)
@@ -219,10 +203,9 @@ def _compare(
     )
     if few := _too_few(rows, clusters):
         return replace(decision, reasons=(few, scores))
-    training = _training_variances(candidate, other) if rule.training_noise else []
-    variances, alpha, threshold = [gain.sampling, *training], rule.error_of(test_uses), rule.threshold
-    half = half_width(variances, alpha)
-    low, high, effect = gain.value - half, gain.value + half, detectable(variances, alpha)
+    alpha, threshold = rule.error_of(test_uses), rule.threshold
+    half = half_width([gain.sampling], alpha)
+    low, high, effect = gain.value - half, gain.value + half, detectable(gain.sampling, alpha)
     changes = slice_changes(rows, theirs, own, rule, metric, alpha)
     lost = [f"{change}, more than {change.margin:g}" for change in changes if change.beyond_chance]
     open_slices = [_not_shown(change) for change in changes if change.named and not change.shown]
@@ -244,7 +227,7 @@ def _compare(
         outcome, reasons = "inconclusive", [speed]
     elif low <= threshold:
         outcome = "inconclusive"
-        needed = units_needed(gain.value - threshold, gain.sampling, gain.units, further=training, error=alpha)
+        needed = units_needed(gain.value - threshold, gain.sampling, gain.units, error=alpha)
         reasons = [_undecided(gain, needed, units, len(rows), threshold, effect, rule)]
     elif open_slices:
         outcome, reasons = "inconclusive", open_slices
@@ -253,7 +236,7 @@ def _compare(
     measured = f"{scores}, between {low:+.4f} and {high:+.4f} at one-sided {1 - alpha:.6g} on {len(rows)} test rows" + (
         f" in {gain.units} clusters" if clusters is not None else ""
     )
-    first = detectable(variances, rule.error_of(1))
+    first = detectable(gain.sampling, rule.error_of(1))
     refresh = effect > REFRESH * first
     if refresh:
         chance.append(
@@ -263,11 +246,10 @@ def _compare(
     return replace(
         decision,
         verdict=outcome,
-        reasons=(*reasons, measured, *_training(candidate, other, training), *chance),
+        reasons=(*reasons, measured, *chance),
         low=low,
         high=high,
         detectable=effect,
-        training_std=math.sqrt(sum(part.value for part in training)) if rule.training_noise else None,
         labels_needed=needed,
         refresh=refresh,
         slices=changes,
@@ -278,7 +260,7 @@ def _not_finite(scored: Scored, metric: str, score: float) -> str:
     return f"{scored.name}: {metric} is {score}, because its answers are not all finite; train a new one"
 
 
-def _too_few(rows: TestRows, clusters: NDArray[np.int64] | None) -> str:
+def _too_few(rows: TestRows, clusters: Ints | None) -> str:
     """Why the variance between rows or clusters cannot be estimated, or an empty string."""
     if clusters is None:
         if len(rows) >= MIN_GROUPS:
@@ -314,41 +296,14 @@ def _undecided(
         else f"a loss of less than {rule.margin:g} is shown with {POWER:.0%} power if the true gain is at least "
         f"{threshold + effect:+.4f}"
     )
-    if gain.value <= threshold:
-        return smallest
     if needed is None:
-        return f"{smallest}; training noise exceeds the gain, so no number of test labels would decide it"
+        return smallest
     if units == "rows":
         return f"{smallest}; {needed} test labels would decide it at this gain (now {rows})"
     return (
         f"{smallest}; {needed} clusters with about {math.ceil(needed * rows / gain.units)} test labels would decide it "
         f"at this gain (now {gain.units} clusters with {rows})"
     )
-
-
-def _training_variances(candidate: Scored, other: Scored) -> list[Variance]:
-    if other.paired_noise is not None:
-        return [other.paired_noise.variance]
-    return training_variances(candidate.noise, other.noise)
-
-
-def _training(candidate: Scored, other: Scored, training: Sequence[Variance]) -> list[str]:
-    """The source of the training noise."""
-    if not training:
-        return []
-    std = math.sqrt(sum(part.value for part in training))
-    noises = [candidate.noise, other.noise] if other.paired_noise is None else [other.paired_noise]
-    sources = dict.fromkeys(noise.source for noise in noises if noise not in (None, NO_NOISE))
-    unknown = [scored.name for scored in (candidate, other) if scored.noise is None] if None in noises else []
-    sentence = f"training noise: std {std:.4f} of the gain"
-    if sources:
-        sentence += f", from {' and '.join(sources)}"
-    if unknown:
-        sentence += (
-            f"; it is unknown for {' and '.join(unknown)} (one seed, no other version of the recipe), a std of "
-            f"{DEFAULT_NOISE:g} is assumed"
-        )
-    return [sentence]
 
 
 def _not_shown(change: SliceChange) -> str:

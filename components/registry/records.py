@@ -15,7 +15,7 @@ from components.settings.promote import PromotionRule
 from components.tracking import Registry, Version
 
 #: Version of the statistical method. Decisions of another version are made again.
-METHOD = 2
+METHOD = 3
 
 
 def decision_key(

@@ -1,20 +1,14 @@
-"""What the promotion rule compares: predictions of the test rows, training noise and latency."""
+"""What the promotion rule compares: predictions of the test rows, and latency."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
-from components.registry.comparison import TrainingNoise, Variance
 from components.scoring import Scoring
-
-#: Training noise of a constant prediction.
-NO_NOISE = TrainingNoise(Variance(0.0, math.inf), "a constant", "constant prediction")
+from components.scoring.intervals import Ints, clusters_of
 
 
 @dataclass(frozen=True)
@@ -44,9 +38,6 @@ class Scored:
         test_digest: digest of the test split of `statistics`.
         statistics: (N, K) statistics of the task's scoring; None if the model could not be scored.
         latency: None if not measured.
-        noise: training noise of its recipe; None if it is unknown.
-        paired_noise: of a baseline: training noise of the candidate's gain over it, from runs on the same labels; None:
-            the noises of the two are independent.
         problem: why `statistics` is None.
         rolled_back: whether a person rolled this version back.
     """
@@ -56,8 +47,6 @@ class Scored:
     test_digest: str
     statistics: sparse.csr_array | None
     latency: Latency | None = None
-    noise: TrainingNoise | None = None
-    paired_noise: TrainingNoise | None = None
     problem: str = ""
     rolled_back: bool = False
 
@@ -86,10 +75,6 @@ class TestRows:
         return int(self.stand_in.shape[0])
 
     @property
-    def clusters(self) -> NDArray[np.int64] | None:
+    def clusters(self) -> Ints | None:
         """(N,) number of each row's cluster, from 0, or None if rows are independent."""
-        if self.groups is None or not any(name is not None for name in self.groups):
-            return None
-        names = [name if name is not None else index for index, name in enumerate(self.groups)]
-        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-        return np.asarray([numbers[name] for name in names], dtype=np.int64)
+        return clusters_of(self.groups)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from components.registry.comparison import compare, half_width, power
+from components.registry.comparison import compare, power
 from components.registry.scored import TestRows
+from components.scoring.intervals import MIN_GROUPS, clusters_within, half_width
 from components.settings.promote import PromotionRule
-from components.tasks.data import MIN_GROUPS
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,7 @@ class SliceChange:
 def slice_changes(
     rows: TestRows, other: sparse.csr_array, candidate: sparse.csr_array, rule: PromotionRule, metric: str, alpha: float
 ) -> tuple[SliceChange, ...]:
-    """Gains on the named slices and on the large ones. The rows of a slice are clustered if they belong to enough
-    clusters; otherwise the slice is a population of its own (one service, for instance), whose rows are a sample."""
+    """Gains on the named slices and on the large ones. Units are the clusters (`clusters_within`)."""
     if rows.slices is None:
         return ()
     of_row = np.array([name or "" for name in rows.slices])
@@ -74,14 +73,12 @@ def slice_changes(
     changes = []
     for name in [*named, *large]:
         inside = np.flatnonzero(of_row == name)
-        groups = None if clusters is None else np.unique(clusters[inside], return_inverse=True)[1]
-        if groups is not None and groups.max() + 1 < MIN_GROUPS:
-            groups = None
-        gain = compare(other[inside], candidate[inside], groups, scoring=rows.scoring, metric=metric)
+        own = clusters_within(clusters, inside)
+        gain = compare(other[inside], candidate[inside], own, scoring=rows.scoring, metric=metric)
         error = alpha if name in named else (1 - rule.confidence) / len(large)
         half = half_width([gain.sampling], error)
         margin = rule.slices[name] if name in named else rule.largest_slice_loss
-        found = power([gain.sampling], error, margin) if len(inside) >= MIN_GROUPS else 0.0
+        found = power(gain.sampling, error, margin) if len(inside) >= MIN_GROUPS else 0.0
         changes.append(
             SliceChange(
                 name=name,

@@ -1,6 +1,6 @@
-"""Metrics, one file per kind of target. Every metric is a function of sums over rows, so that a bootstrap over rows is
-one matrix product (see `components.scoring.base`)."""
+"""Metrics, one file per kind of target. Every metric is a function of sums over rows, so that the scores without some of
+the rows cost one subtraction (see `components.scoring.base`); their intervals are those of `components.scoring.intervals`."""
 
-from components.scoring.base import LOWER_IS_BETTER, Resamples, Scoring, resampled, title
+from components.scoring.base import LOWER_IS_BETTER, Scoring, title
 
-__all__ = ["LOWER_IS_BETTER", "Resamples", "Scoring", "resampled", "title"]
+__all__ = ["LOWER_IS_BETTER", "Scoring", "title"]

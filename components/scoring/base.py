@@ -1,7 +1,7 @@
 """The interface of metrics.
 
-Every metric is a function of a few sums over rows. The rows of a test set are reduced once to a sparse matrix (N, K); a
-bootstrap resample is a vector of N weights, so that the sums of all resamples are one matrix product.
+Every metric is a function of a few sums over rows. The rows of a test set are reduced once to a sparse matrix (N, K), so
+that the scores without some of the rows follow from a difference of sums.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ Inputs = Sequence[tuple[str, ...]]
 #: N vectors of different lengths: the targets, or a model's answers (see the modules of this package).
 Vectors = Sequence[NDArray[np.floating[Any]]]
 
-#: Maximum number of weights of `Resamples` in one multinomial sample.
-CHUNK = 10_000_000
 #: Metrics that are better when lower; none of them is used for selection or promotion.
 LOWER_IS_BETTER = frozenset({"ece", "mae"})
 #: Metric -> its name in text; for other metrics underscores become spaces.
@@ -169,33 +167,3 @@ def columns(answers: Vectors, labels: Sequence[str], order: Sequence[str]) -> li
 def by_name(names: Sequence[str], values: Floats) -> dict[str, Floats]:
     """(..., C) values -> name -> (...)."""
     return {name: values[..., index] for index, name in enumerate(names)}
-
-
-class Resamples:
-    """R bootstrap resamples of N rows, stored as the count of each row. All systems are scored on the same resamples,
-    so that differences between systems are paired.
-
-    Args:
-        rows: N.
-        resamples: R.
-        seed: of the resampling.
-    """
-
-    def __init__(self, rows: int, *, resamples: int, seed: int = 0) -> None:
-        rng = np.random.default_rng(seed)
-        shares = np.full(rows, 1 / rows)
-        step = max(1, CHUNK // rows)
-        self._counts = [
-            rng.multinomial(rows, shares, size=min(step, resamples - start)).astype(np.uint16)
-            for start in range(0, resamples, step)
-        ]
-
-    def sums(self, statistics: sparse.csr_array) -> Floats:
-        """Statistics (N, K) -> sums of every resample (R, K)."""
-        return np.concatenate([(statistics.T @ counts.T.astype(np.float64)).T for counts in self._counts])
-
-
-def resampled(statistics: Sequence[sparse.csr_array], *, resamples: int, seed: int = 0) -> list[Floats]:
-    """The sums (R, K) of each matrix (N, K), on the same R resamples."""
-    bootstrap = Resamples(statistics[0].shape[0], resamples=resamples, seed=seed)
-    return [bootstrap.sums(matrix) for matrix in statistics]

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 
-import numpy as np
-
-from components.scoring.base import Inputs, Scoring, Vectors, resampled
-
-#: Bootstrap resamples of a standard error.
-RESAMPLES = 400
+from components.scoring.base import Inputs, Scoring, Vectors
+from components.scoring.intervals import Ints, left_out, sampling_variance, sizes_of
 
 
-def is_worse(scoring: Scoring, inputs: Inputs, targets: Vectors, answers: Vectors, than: Vectors) -> bool:
+def is_worse(
+    scoring: Scoring,
+    inputs: Inputs,
+    targets: Vectors,
+    answers: Vectors,
+    than: Vectors,
+    *,
+    clusters: Ints | None = None,
+) -> bool:
     """Whether the primary metric of answers is lower than that of others by more than one standard error of the
-    difference, from bootstrap resamples of the rows.
+    difference (`components.scoring.intervals`).
 
     Args:
         scoring: of the task.
@@ -22,15 +27,23 @@ def is_worse(scoring: Scoring, inputs: Inputs, targets: Vectors, answers: Vector
         targets: of the rows.
         answers: of the one system.
         than: of the other.
+        clusters: (N,) number of each row's cluster, from 0; None: rows are independent.
     """
+    main = scoring.main
     statistics = [scoring.statistics(inputs, targets, found) for found in (answers, than)]
-    ours, theirs = (scoring.scores(sums)[scoring.main] for sums in resampled(statistics, resamples=RESAMPLES))
-    first, second = (scoring.score(inputs, targets, found)[scoring.main] for found in (answers, than))
-    return bool(second - first > np.std(theirs - ours, ddof=1))
+    ours, theirs = (left_out(rows, clusters, scoring.scores)[main] for rows in statistics)
+    first, second = (float(scoring.scores(rows.sum(0))[main]) for rows in statistics)
+    return second - first > math.sqrt(sampling_variance(theirs - ours, sizes_of(clusters, len(targets))).value)
 
 
 def choose(
-    scoring: Scoring, inputs: Inputs, targets: Vectors, systems: Sequence[Vectors], *, preferred: Collection[int] = ()
+    scoring: Scoring,
+    inputs: Inputs,
+    targets: Vectors,
+    systems: Sequence[Vectors],
+    *,
+    preferred: Collection[int] = (),
+    clusters: Ints | None = None,
 ) -> int:
     """Index of the system to use, by its predictions of rows that it has not learned from.
 
@@ -43,8 +56,10 @@ def choose(
         targets: of the rows.
         systems: predictions of each system, the cheapest first.
         preferred: indices of systems that are expected to be better than the others, as those of an imported encoder.
+        clusters: (N,) number of each row's cluster, from 0; None: rows are independent.
     """
     scores = [scoring.score(inputs, targets, answers)[scoring.main] for answers in systems]
     best = max(range(len(systems)), key=scores.__getitem__)
     ours = max(sorted(preferred), key=scores.__getitem__, default=best)
-    return best if is_worse(scoring, inputs, targets, systems[ours], systems[best]) else ours
+    worse = is_worse(scoring, inputs, targets, systems[ours], systems[best], clusters=clusters)
+    return best if worse else ours

@@ -1,7 +1,7 @@
 """Metrics of numbers: the similarity of two texts.
 
 Targets and answers are [value]. Spearman's rho is Pearson's r of the ranks (ties share their mean rank). The ranks are
-computed once, over all rows of `statistics`, and kept for bootstrap resamples and slices, because an exact rank
+computed once, over all rows of `statistics`, and kept for parts of the rows, because an exact rank
 correlation is not a function of sums.
 """
 

@@ -15,8 +15,6 @@ class EvaluateSettings(Section):
 
     #: Confidence level of all intervals.
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
-    #: Bootstrap resamples.
-    resamples: Positive = 1000
     #: Bins of the expected calibration error.
     calibration_bins: Positive = 15
     #: Ensemble name -> members whose mean class probabilities are scored as one more system: blocks of `pretrain`, or

@@ -31,9 +31,6 @@ class PromotionRule(Section):
     #: 1 - confidence is the probability of a false promotion by any of the comparisons on one version of the test rows,
     #: however many there are: the k-th one is made at the one-sided error (1 - confidence) / (k (k + 1)).
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
-    #: Whether the variance between training runs of one recipe is part of the interval. Without it, a lucky seed is
-    #: promoted as if it were a better recipe.
-    training_noise: bool = True
     #: Named slices: name -> maximum loss. A challenger is promoted only if a larger loss is excluded.
     slices: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
     #: Maximum decrease of the metric on any other slice. A larger one rejects the challenger if it is significant.

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from components.errors import ConfigError
 from components.evaluation.compare import format_budget
-from components.evaluation.intervals import interval
+from components.scoring.intervals import interval
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line

@@ -26,7 +26,7 @@ import typer
 from components.cluster import map_parallel
 from components.errors import ConfigError
 from components.evaluation.compare import format_budget
-from components.evaluation.intervals import Interval, interval
+from components.scoring.intervals import Interval, interval
 from components.models.encoder import architecture_of
 from components.progress import Progress
 from components.reporting import figures

@@ -24,17 +24,16 @@ from typing import Annotated, Final, Literal
 
 import numpy as np
 import typer
-from scipy import sparse
 
 from components.errors import ConfigError, DataError
-from components.evaluation.intervals import interval
 from components.formats.rows import READERS, open_rows
 from components.inference.generation import Sampling, generate
 from components.models import family as family_named
 from components.models.encoder import Encoder
 from components.reporting.chapters import Chapter, Table
 from components.reporting.findings import Findings
-from components.scoring import resampled, title
+from components.scoring import title
+from components.scoring.intervals import Variance, interval
 from components.scoring.questions import answer_scores
 from components.scoring.rouge import rouge_l
 from components.studies import arithmetic
@@ -51,7 +50,6 @@ from components.words.text import WORD, spaced
 LENGTHS: Final = {"arithmetic": 12, "questions": 24, "summaries": 100}
 #: How many sentences are a summary.
 SENTENCES: Final = 3
-RESAMPLES: Final = 1000
 #: Examples in the chapter, and characters of a cell.
 SHOWN, CELL = 5, 120
 _END: Final = re.compile(r"\n|\bQ ?:")
@@ -258,9 +256,13 @@ def scored(
     for group in dict.fromkeys(item.group for item in items):
         own = [value for item, value in zip(items, values, strict=True) if item.group == group]
         table = np.asarray([list(value.values()) for value in own])
-        (sums,) = resampled([sparse.csr_array(table)], resamples=RESAMPLES)
+        sampling = table.var(0, ddof=1) / len(own) if len(own) > 1 else np.zeros(table.shape[1])
         found[group] = {
-            name: interval(np.asarray([table[:, index].mean()]), sums[:, index] / len(own), confidence=confidence)
+            name: interval(
+                table[:, index].mean(keepdims=True),
+                Variance(float(sampling[index]), len(own) - 1),
+                confidence=confidence,
+            )
             .within(0.0, 1.0)
             .as_dict()
             for index, name in enumerate(own[0])

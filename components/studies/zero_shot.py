@@ -28,7 +28,6 @@ import typer
 from numpy.typing import NDArray
 
 from components.errors import ConfigError, DataError
-from components.evaluation.intervals import Interval, interval
 from components.inference.generate import require_output_layer
 from components.inference.generation import GAP
 from components.inference.likelihood import Gap, causal_log_probs, gap_between, masked_log_probs
@@ -36,7 +35,8 @@ from components.models import family as family_named
 from components.models.encoder import Encoder
 from components.reporting.chapters import Chapter, Table
 from components.reporting.findings import Findings
-from components.scoring import Scoring, resampled
+from components.scoring import Scoring
+from components.scoring.intervals import Interval, interval, left_out, sampling_variance, sizes_of
 from components.studies.base import Study
 from components.studies.demonstrations import balanced, fitting, nearest
 from components.studies.outputs import Outputs
@@ -51,7 +51,6 @@ KINDS: Final = ("choice", "classification", "pair")
 #: Objectives of language models.
 OBJECTIVES: Final = ("causal", "masked", "permuted")
 SCORES: Final = ("sum", "mean", "prior")
-RESAMPLES: Final = 1000
 
 Floats = NDArray[np.float64]
 
@@ -236,9 +235,11 @@ def _accuracy(encoder: Encoder, questions: _Questions, scoring: Scoring, *, conf
     for score in SCORES:
         answered = [_probabilities(row[score]) for row in found]
         matrix = scoring.statistics(questions.rows.fields, questions.rows.targets, answered)
-        (sums,) = resampled([matrix], resamples=RESAMPLES)
-        value = float(scoring.scores(np.asarray(matrix.sum(0)).ravel())["accuracy"])
-        around = interval(np.asarray([value]), scoring.scores(sums)["accuracy"], confidence=confidence)
+        value = float(scoring.scores(matrix.sum(0))["accuracy"])
+        clusters = questions.rows.clusters
+        without = left_out(matrix, clusters, scoring.scores)["accuracy"]
+        sampling = sampling_variance(without, sizes_of(clusters, len(questions.rows)))
+        around = interval(np.asarray([value]), sampling, confidence=confidence)
         accuracy[score] = around.within(0.0, 1.0)
     return accuracy
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from components.scoring.intervals import clusters_of
+
 #: The parts of one input: (text,), (first, second), the words of a sentence, (question, context), (prompt, choice ...).
 Fields = tuple[str, ...]
 #: The target of a row, by kind:
@@ -41,12 +43,6 @@ def one_hot(targets: Sequence[Target], *, labels: int) -> NDArray[np.float64]:
 def mean_answers(members: Sequence[Sequence[NDArray[Any]]]) -> list[Answer]:
     """The mean of several models' answers to each of N rows, for kinds whose answers are probabilities or numbers."""
     return [np.stack(row).mean(0, dtype=np.float64).astype(np.float32) for row in zip(*members, strict=True)]
-
-
-#: Minimum number of clusters of test rows: with fewer, the variance between clusters cannot be estimated.
-MIN_GROUPS = 5
-
-
 @dataclass(frozen=True)
 class Split:
     """Labelled rows, in order.
@@ -75,6 +71,11 @@ class Split:
     def labels(self) -> Labels:
         """(N,) label indices, for kinds whose targets are one number."""
         return np.fromiter((target[0] for target in self.targets), dtype=np.int64, count=len(self))
+
+    @property
+    def clusters(self) -> Labels | None:
+        """(N,) number of each row's cluster, from 0; None if rows are independent."""
+        return clusters_of(self.groups)
 
     @property
     def texts(self) -> list[str]:

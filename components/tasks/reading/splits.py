@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from components.errors import DataError
 from components.formats.textkey import text_key
+from components.scoring.intervals import MIN_GROUPS
 from components.settings.tasks import AUTO, SPLITS, TaskSource
-from components.tasks.data import MIN_GROUPS, Examples, Fields, Split
+from components.tasks.data import Examples, Fields, Split
 from components.tasks.documents import in_documents
 from components.tasks.reading.records import Position
 
