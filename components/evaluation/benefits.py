@@ -103,9 +103,7 @@ def compare(
 
     found = {}
     for name in transferred[seeds[0]]:
-        ours, theirs = (
-            np.stack([np.atleast_1d(of[seed][name]) for seed in seeds]) for of in (transferred, scratch)
-        )
+        ours, theirs = (np.stack([np.atleast_1d(of[seed][name]) for seed in seeds]) for of in (transferred, scratch))
         found[name] = Benefit(around(ours), around(theirs), around(ours - theirs), seeds=len(seeds))
     return found
 

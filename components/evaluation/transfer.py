@@ -32,7 +32,6 @@ from components.settings.evaluate import EvaluateSettings
 from components.settings.names import BASELINE, FROZEN
 
 
-
 def transfer(
     cells: Mapping[tuple[str, int], Cell], systems: Systems, test: TestSplit, settings: EvaluateSettings
 ) -> dict[str, list[dict[str, Any]]]:

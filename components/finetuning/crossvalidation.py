@@ -200,9 +200,7 @@ class _Pooled:
 
     def is_worse(self, answers: Sequence[Answer], than: Sequence[Answer]) -> bool:
         """`scoring.paired.is_worse` on these rows."""
-        return is_worse(
-            self.scoring, self.rows.fields, self.rows.targets, answers, than, clusters=self.rows.clusters
-        )
+        return is_worse(self.scoring, self.rows.fields, self.rows.targets, answers, than, clusters=self.rows.clusters)
 
     def _per_row(self, answers: list[Answer]) -> NDArray[np.float64]:
         statistics = self.scoring.statistics(self.rows.fields, self.rows.targets, answers)

@@ -43,6 +43,8 @@ def one_hot(targets: Sequence[Target], *, labels: int) -> NDArray[np.float64]:
 def mean_answers(members: Sequence[Sequence[NDArray[Any]]]) -> list[Answer]:
     """The mean of several models' answers to each of N rows, for kinds whose answers are probabilities or numbers."""
     return [np.stack(row).mean(0, dtype=np.float64).astype(np.float32) for row in zip(*members, strict=True)]
+
+
 @dataclass(frozen=True)
 class Split:
     """Labelled rows, in order.

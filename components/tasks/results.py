@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from components.errors import ArtifactError
 from components.scoring.base import Vectors
 from components.tasks.budgets import ALL
-from components.tasks.data import Answer, Split
+from components.tasks.data import Answer, Split, mean_answers
 
 KIND = "finetuned"
 #: Split of the predictions of a cross-validation: the training rows of the run's label budget and seed, in the order of
@@ -143,6 +143,47 @@ def read_answers(directory: Path, split: str) -> dict[RunKey, Vectors]:
     for key, answer in zip(keys, vectors(table.column("answer")), strict=True):
         answers.setdefault(key, []).append(answer)
     return dict(answers)
+
+
+@dataclass(frozen=True)
+class Average:
+    """What the stored model of a system answers.
+
+    Attributes:
+        budget: the largest label budget of the system.
+        seeds: that are averaged, ascending.
+        answers: to the test rows.
+    """
+
+    budget: int
+    seeds: Sequence[int]
+    answers: Vectors
+
+
+def read_averages(directory: Path, *, averages: bool) -> dict[str, Average]:
+    """System -> the average over the seeds of its largest budget, in an output directory of `finetune` or `baseline`.
+
+    Args:
+        directory: the output directory.
+        averages: whether the mean of answers is an answer (`Scoring.averages`). If not, and no average is stored
+            (baselines that are not served), the first seed stands for the system.
+
+    Raises:
+        ArtifactError: as `read_answers`.
+    """
+    runs, served = read_answers(directory, "test"), read_answers(directory, SERVED)
+    found = {}
+    for system in dict.fromkeys(name for name, _, _ in runs):
+        budget = max((size for name, size, _ in runs if name == system), key=lambda size: (size == ALL, size))
+        seeds = sorted(seed for name, size, seed in runs if (name, size) == (system, budget))
+        answers = [runs[system, budget, seed] for seed in seeds]
+        if averages:
+            found[system] = Average(budget, seeds, mean_answers(answers))
+        elif (system, budget, seeds[0]) in served:
+            found[system] = Average(budget, seeds, served[system, budget, seeds[0]])
+        else:
+            found[system] = Average(budget, seeds[:1], answers[0])
+    return found
 
 
 def read_columns(path: Path, columns: Sequence[str], *, stage: str, filters: Any = None) -> pa.Table:
