@@ -33,6 +33,7 @@ from components.training import threads
 threads.prepare()
 
 from components.evaluation.intervals import interval  # noqa: E402 (after the thread settings)
+
 from components.finetuning.stage import FinetuneJob, finetune  # noqa: E402
 from components.models.encoder import family_of  # noqa: E402
 from components.reporting.recording import add_record_option, record  # noqa: E402

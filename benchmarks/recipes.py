@@ -43,13 +43,13 @@ threads.prepare()
 import numpy as np  # noqa: E402 (after the thread settings)
 import torch  # noqa: E402
 import yaml  # noqa: E402
+from components.evaluation.intervals import interval  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 from sklearn.linear_model import LogisticRegression  # noqa: E402
 from sklearn.metrics import f1_score  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
 
 from components.errors import ConfigError, nearest  # noqa: E402
-from components.evaluation.intervals import interval  # noqa: E402
 from components.finetuning.features import extract  # noqa: E402
 from components.finetuning.stage import FinetuneJob, finetune  # noqa: E402
 from components.models.encoder import load_encoder  # noqa: E402

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from components.scoring import title
-from components.scoring.intervals import interval, left_out, sampling_variance, sizes_of
+from components.scoring.intervals import interval, left_out, sizes_of
 from components.tasks.budgets import ALL
 from components.tasks.data import Split
 from components.tasks.kinds import scoring_for
@@ -135,8 +135,8 @@ def tried_of(
         predicted = answers[record["system"], ALL, record["seed"]]
         rows = scoring.statistics(train.fields, train.targets, predicted)
         without = left_out(rows, train.clusters, scoring.scores)[scoring.main]
-        score, sampling = best_score(record), sampling_variance(without, sizes_of(train.clusters, len(train)))
-        bounds = interval(np.array([score]), sampling, confidence=CONFIDENCE)
+        score, sizes = best_score(record), sizes_of(train.clusters, len(train))
+        bounds = interval(np.array([score]), without[None], sizes, confidence=CONFIDENCE)
         bounds = bounds.within(*scoring.ranges[scoring.main])
         kept, ways = record.get("way", ""), record.get("ways", [])
         share = next((way["share"] for way in ways if way["way"] == kept), 1.0)

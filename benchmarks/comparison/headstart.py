@@ -82,7 +82,6 @@ def settings_of(system: str, name: str, prepared: Prepared, *, data: Path, encod
         "ingest": {"strip_markup": True, "near_duplicates": None, "heldout": 0.01},
         "pretrain": {family: pretrain},
         "finetune": {family: finetune},
-        "evaluate": {"resamples": 1000},
     }
 
 

@@ -19,11 +19,11 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from components.evaluation.intervals import interval
 from numpy.typing import NDArray
 
 from benchmarks.comparison.cells import Cells
 from benchmarks.comparison.sets import SETS
-from components.evaluation.intervals import interval
 from components.reporting.recording import record
 from components.reporting.results import Column
 from components.tasks.kinds import scoring_for

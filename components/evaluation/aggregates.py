@@ -18,7 +18,6 @@ from components.scoring.intervals import (
     clusters_within,
     interval,
     left_out,
-    sampling_variance,
     sizes_of,
     training_noise,
 )
@@ -72,11 +71,11 @@ class Cell:
         seeds = sorted(set(self.seeds) & set(other.seeds))
         ours, theirs = ([cell.seeds.index(seed) for seed in seeds] for cell in (self, other))
         main = self.scoring.main
-        sampling = sampling_variance((self.without[ours] - other.without[theirs]).mean(0), self.sizes)
+        without = self.without[ours] - other.without[theirs]
         values = self.values[main][ours] - other.values[main][theirs]
         pooled = self.noise is not None and self.budget == other.budget
         training = self.noise.of(self.values[main], other.values[main]) if pooled else None
-        return interval(values, sampling, confidence=confidence, training=training)
+        return interval(values, without, self.sizes, confidence=confidence, training=training)
 
     @property
     def selection(self) -> float:
@@ -170,7 +169,8 @@ def make_cells(
             intervals={
                 name: interval(
                     scores[name],
-                    sampling_variance(np.mean([found[name] for found in without], axis=0), sizes),
+                    np.stack([found[name] for found in without]),
+                    sizes,
                     confidence=settings.confidence,
                     training=pooled.of(scores[name]) if (pooled := noise[name]) is not None else None,
                 ).within(*scoring.ranges[name])
@@ -190,7 +190,7 @@ def _noises(
     budget: int,
     settings: EvaluateSettings,
 ) -> dict[str, TrainingNoise | None]:
-    """Metric -> training noise at a budget, from the systems that have all seeds; ensembles are no runs of their own."""
+    """Metric -> training noise at a budget, from the systems with all seeds; ensembles are no runs of their own."""
     seeds = {
         key: [runs[index].seed for index in found]
         for key, found in grouped.items()

@@ -12,8 +12,8 @@ labels    test metric against labels per class. Start: the smallest budget. Asym
 
 Labels are counted per class, or in rows for kinds whose budgets count rows (`aggregates.unit`).
 
-Each is reported for both systems and as a difference, with intervals over seeds, those of the label curve over test rows
-too. Differences are paired by seed, since runs with the same seed use the same labels.
+Each is reported for both systems and as a difference, with intervals over seeds, and for the label curve over test
+rows. Differences are paired by seed, since runs with the same seed use the same labels.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from components.scoring.intervals import NONE, Interval, interval, sampling_variance
+from components.scoring.intervals import Interval, interval
 
 Floats = NDArray[np.float64]
 
@@ -98,8 +98,7 @@ def compare(
     seeds = sorted(transferred.keys() & scratch.keys())
 
     def around(values: Floats) -> Interval:
-        sampling = NONE if sizes is None else sampling_variance(values[:, 1:].mean(0), sizes)
-        return interval(values[:, 0], sampling, confidence=confidence)
+        return interval(values[:, 0], None if sizes is None else values[:, 1:], sizes, confidence=confidence)
 
     found = {}
     for name in transferred[seeds[0]]:

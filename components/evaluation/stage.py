@@ -34,8 +34,8 @@ evaluation.json
     challenger: {system, against, gain: {mean, low, high}, text}: the stored model with the best score of selection
         against the best baseline; null without a baseline or a language model
     comparisons: [{better, worse, budget, difference: {mean, low, high}, apart}] (`compare.comparisons`)
-    noise: {budget: {std, freedom, pair_std, pair_freedom, systems, seeds}}: training noise of the primary metric, pooled
-        over the systems of a budget (`components.scoring.intervals`)
+    noise: {budget: {std, freedom, pair_std, pair_freedom, systems, seeds}}: training noise of the primary metric,
+        pooled over the systems of a budget (`components.scoring.intervals`)
     recipes: {system: {other: {mean, low, high}}}: paired differences at the largest budget, each pair in one order
     benefits: {family: {start: {training: {start, slope, asymptote}, labels: {...}}}}; labels only with several budgets
     label_efficiency: {family: {start: [{budget, score, against: {system: {labels, ratio}}}]}}

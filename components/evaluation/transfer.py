@@ -24,7 +24,6 @@ from components.scoring.intervals import (
     clusters_within,
     interval,
     left_out,
-    sampling_variance,
     sizes_of,
     training_noise,
 )
@@ -114,9 +113,8 @@ def _part(
     noise = training_noise(np.stack([scores[:, 0] for scores in found.values()]))
 
     def around(scores: Floats, *of: Floats, level: float = confidence) -> Interval:
-        sampling = sampling_variance(scores[:, 1:].mean(0), sizes)
         training = noise.of(*(runs[:, 0] for runs in of)) if noise is not None else None
-        return interval(scores[:, 0], sampling, confidence=level, training=training)
+        return interval(scores[:, 0], scores[:, 1:], sizes, confidence=level, training=training)
 
     scratch = found[SCRATCH]
     starts = {

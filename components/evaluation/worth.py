@@ -1,8 +1,8 @@
 """The number of labels with which training from scratch reaches the score of a transferred system.
 
-The number is the one at which the paired difference between scratch and the transferred system crosses zero, interpolated
-along the label curve of scratch (`benefits.labels_needed`). Its bounds are the numbers at which the bounds of that
-difference cross zero: with fewer labels scratch is shown to be worse, with more it is shown to be better.
+The number is the one at which the paired difference between scratch and the transferred system crosses zero,
+interpolated along the label curve of scratch (`benefits.labels_needed`). Its bounds are the numbers at which the bounds
+of that difference cross zero: with fewer labels scratch is shown to be worse, with more it is shown to be better.
 
 If scratch does not reach the score with its largest budget, `labels` is None; likewise for the bounds.
 """

@@ -1,5 +1,6 @@
-"""Metrics, one file per kind of target. Every metric is a function of sums over rows, so that the scores without some of
-the rows cost one subtraction (see `components.scoring.base`); their intervals are those of `components.scoring.intervals`."""
+"""Metrics, one file per kind of target: functions of sums over rows (`components.scoring.base`).
+
+Their intervals are those of `components.scoring.intervals`."""
 
 from components.scoring.base import LOWER_IS_BETTER, Scoring, title
 

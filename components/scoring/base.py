@@ -1,7 +1,7 @@
 """The interface of metrics.
 
-Every metric is a function of a few sums over rows. The rows of a test set are reduced once to a sparse matrix (N, K), so
-that the scores without some of the rows follow from a difference of sums.
+Every metric is a function of a few sums over rows. The rows of a test set are reduced once to a sparse matrix (N, K),
+so that the scores without some of the rows follow from a difference of sums.
 """
 
 from __future__ import annotations

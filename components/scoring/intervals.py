@@ -14,16 +14,17 @@ difference of two sums, and the variance of an estimate d over G clusters is tha
 two systems differ. A bootstrap over clusters is too narrow if they are few, one over rows whenever rows are clustered
 (`benchmarks/gate_error_rates.py`).
 
-Training: the variance s^2 of a score between runs that differ in seed and sampled labels (`training_noise`). A mean
-over S runs has s^2 / S. A single run is one artifact, which has no variance of training.
+Training: the variance s^2 of a score between runs that differ in seed and sampled labels (`training_noise`). On one
+sample of test rows it contains the variance u^2 between samples of what differs between runs, which v contains as well.
+Therefore a mean over S runs has max(s^2 - u^2, 0) / S beside v; u^2 is the jackknife variance of the runs' deviations
+from their mean. A single run is one artifact, which has no variance of training.
 
 The bounds combine the variances v_i with degrees of freedom f_i as
 
     mean +- sqrt(sum_i t(alpha, f_i)^2 v_i)
 
 (Banerjee 1960): at most the nominal error for any ratio of the variances. The quantile at Satterthwaite's degrees of
-freedom is anti-conservative: up to 3 times the nominal error at alpha = 0.005 with two degrees of freedom. s^2 contains
-the part of v that differs between runs, so that an interval over several runs is slightly too wide.
+freedom is anti-conservative: up to 3 times the nominal error at alpha = 0.005 with two degrees of freedom.
 
 Disjoint intervals imply a difference between two systems, but not conversely; differences therefore have intervals of
 their own, paired by seed (the same training labels) and by test row.
@@ -83,22 +84,33 @@ class Interval:
 
 
 def interval(
-    values: Floats, sampling: Variance = NONE, *, confidence: float, training: Variance | None = None
+    values: Floats,
+    without: Floats | None = None,
+    sizes: Floats | None = None,
+    *,
+    confidence: float,
+    training: Variance | None = None,
 ) -> Interval:
     """The confidence interval of a mean over runs.
 
     Args:
         values: (S,) one score, or paired difference of scores, per run.
-        sampling: variance of their mean between samples of test rows; left out where there are no test rows.
+        without: (S, G) the values without each of G clusters of test rows; None: they do not come from test rows.
+        sizes: (G,) rows of the clusters.
         confidence: two-sided confidence level, such as 0.95.
-        training: variance of one value between runs; None: estimated from `values`.
+        training: variance of one value between runs on the same test rows; None: estimated from `values`.
     """
     mean, count = float(np.mean(values)), len(values)
+    sampling, apart = NONE, 0.0
+    if without is not None and sizes is not None:
+        sampling = sampling_variance(without.mean(0), sizes)
+        apart = float(jackknife(without - without.mean(0), sizes)[0].sum()) / max(count - 1, 1)
     if count == 1:
         training = NONE
     elif training is None:
         training = Variance(float(np.var(values, ddof=1)), count - 1)
-    half = half_width([Variance(training.value / count, training.freedom), sampling], (1 - confidence) / 2)
+    between = Variance(max(training.value - apart, 0.0) / count, training.freedom)
+    half = half_width([between, sampling], (1 - confidence) / 2)
     return Interval(mean, mean - half, mean + half)
 
 

@@ -25,12 +25,12 @@ from torch.nn import functional as F
 
 from components.errors import ConfigError
 from components.evaluation.compare import format_budget
-from components.scoring.intervals import interval
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line
 from components.reporting.findings import Findings
 from components.scoring import Scoring, title
+from components.scoring.intervals import interval
 from components.settings.names import LayerChoice
 from components.studies import curves
 from components.studies.base import Study

@@ -26,7 +26,6 @@ import typer
 from components.cluster import map_parallel
 from components.errors import ConfigError
 from components.evaluation.compare import format_budget
-from components.scoring.intervals import Interval, interval
 from components.models.encoder import architecture_of
 from components.progress import Progress
 from components.reporting import figures
@@ -34,6 +33,7 @@ from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line
 from components.reporting.findings import Findings
 from components.scoring import title
+from components.scoring.intervals import Interval, interval
 from components.studies import curves
 from components.studies.base import Study
 from components.studies.copied_layers import CLASSES, Half, Network, learn

@@ -1,6 +1,6 @@
 """The number of labels with which training from scratch reaches the score of a transferred system.
 
-`components.evaluation.worth` computes the numbers, with a bootstrap over seeds and test rows.
+`components.evaluation.worth` computes the numbers.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def run(
             )
     chapter.text.append(
         "The number of labels from scratch is interpolated in its curve of mean test scores over the logarithm of the "
-        "labels; the interval is a bootstrap over seeds and test rows. A ratio below 1: transfer needs more labels."
+        "labels, with an interval over seeds and clusters of test rows. A ratio below 1: transfer needs more labels."
     )
     return Findings(chapter, numbers)
 

@@ -33,7 +33,7 @@ from components.models.encoder import Encoder
 from components.reporting.chapters import Chapter, Table
 from components.reporting.findings import Findings
 from components.scoring import title
-from components.scoring.intervals import Variance, interval
+from components.scoring.intervals import interval
 from components.scoring.questions import answer_scores
 from components.scoring.rouge import rouge_l
 from components.studies import arithmetic
@@ -256,12 +256,10 @@ def scored(
     for group in dict.fromkeys(item.group for item in items):
         own = [value for item, value in zip(items, values, strict=True) if item.group == group]
         table = np.asarray([list(value.values()) for value in own])
-        sampling = table.var(0, ddof=1) / len(own) if len(own) > 1 else np.zeros(table.shape[1])
+        without = (table.sum(0) - table) / max(len(own) - 1, 1)
         found[group] = {
             name: interval(
-                table[:, index].mean(keepdims=True),
-                Variance(float(sampling[index]), len(own) - 1),
-                confidence=confidence,
+                table[:, index].mean(keepdims=True), without[None, :, index], np.ones(len(own)), confidence=confidence
             )
             .within(0.0, 1.0)
             .as_dict()

@@ -36,7 +36,7 @@ from components.models.encoder import Encoder
 from components.reporting.chapters import Chapter, Table
 from components.reporting.findings import Findings
 from components.scoring import Scoring
-from components.scoring.intervals import Interval, interval, left_out, sampling_variance, sizes_of
+from components.scoring.intervals import Interval, interval, left_out, sizes_of
 from components.studies.base import Study
 from components.studies.demonstrations import balanced, fitting, nearest
 from components.studies.outputs import Outputs
@@ -237,9 +237,9 @@ def _accuracy(encoder: Encoder, questions: _Questions, scoring: Scoring, *, conf
         matrix = scoring.statistics(questions.rows.fields, questions.rows.targets, answered)
         value = float(scoring.scores(matrix.sum(0))["accuracy"])
         clusters = questions.rows.clusters
-        without = left_out(matrix, clusters, scoring.scores)["accuracy"]
-        sampling = sampling_variance(without, sizes_of(clusters, len(questions.rows)))
-        around = interval(np.asarray([value]), sampling, confidence=confidence)
+        without = left_out(matrix, clusters, scoring.scores)["accuracy"][None]
+        sizes = sizes_of(clusters, len(questions.rows))
+        around = interval(np.asarray([value]), without, sizes, confidence=confidence)
         accuracy[score] = around.within(0.0, 1.0)
     return accuracy
 

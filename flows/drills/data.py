@@ -72,7 +72,6 @@ def settings(*, launcher: str, tokens: int) -> dict[str, Any]:
                 "training": {"rate": 0.002, "batch_size": 8, "checkpoint_seconds": CHECKPOINT_SECONDS},
             }
         },
-        "evaluate": {"resamples": 100},
         "registry": {"tracking": "sqlite:///mlflow.db"},
         "promote": {"latency_ms": None},
     }

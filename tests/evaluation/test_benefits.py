@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from components.evaluation.benefits import compare, label_benefits, labels_needed, training_benefits
+from components.evaluation.benefits import compare, label_slope, labels_needed, training_benefits
 
 
 def test_a_training_curve_has_start_slope_and_asymptote() -> None:
@@ -19,8 +20,17 @@ def test_the_asymptote_of_a_decreasing_curve_is_its_start() -> None:
 
 
 def test_the_slope_over_labels_is_the_gain_per_doubling() -> None:
-    found = label_benefits([5, 10, 20], [0.3, 0.4, 0.5])
-    assert found == {"start": 0.3, "slope": pytest.approx(0.1), "asymptote": 0.5}
+    found = label_slope([5, 10, 20], np.array([[0.3, 0.2], [0.4, 0.4], [0.5, 0.6]]))
+    assert found == pytest.approx([0.1, 0.2])
+
+
+def test_a_benefit_on_test_rows_covers_their_clusters() -> None:
+    ours = {seed: {"slope": np.array([0.5, 0.4, 0.5, 0.6])} for seed in (0, 1)}
+    theirs = {seed: {"slope": np.full(4, 0.1)} for seed in (0, 1)}
+    found = compare(ours, theirs, confidence=0.95, sizes=np.ones(3))["slope"]
+    # Jackknife: 2 / 3 * 0.02, with two degrees of freedom.
+    assert found.difference.high - 0.4 == pytest.approx(4.302653 * (0.04 / 3) ** 0.5)
+    assert (found.scratch.low, found.scratch.high) == pytest.approx((0.1, 0.1))
 
 
 def test_a_benefit_of_a_single_seed_does_not_hold() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from components.evaluation.compare import Comparison, statements
-from components.evaluation.intervals import Interval
+from components.scoring.intervals import Interval
 from components.tasks.kinds import scoring_for
 
 SCORING = scoring_for("classification", ["no", "yes"])

@@ -106,7 +106,7 @@ def evaluated(kind: str, tmp_path: Path) -> tuple[EvaluateJob, dict[str, Any]]:
         output=tmp_path / "evaluation",
         families=["bert"],
         starts=["scratch", "adapted"],
-        settings=EvaluateSettings(resamples=100, ensembles={"both": ["bert", "other"]}),
+        settings=EvaluateSettings(ensembles={"both": ["bert", "other"]}),
     )
     return job, json.loads((evaluate(job) / "evaluation.json").read_text())
 

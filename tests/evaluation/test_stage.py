@@ -100,7 +100,7 @@ def job(task: Path, tmp_path: Path) -> EvaluateJob:
         output=tmp_path / "evaluation",
         families=["ulmfit"],
         starts=["scratch", "adapted"],
-        settings=EvaluateSettings(resamples=200, calibration_bins=10),
+        settings=EvaluateSettings(calibration_bins=10),
     )
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from components.evaluation.stage import EvaluateJob, evaluate
-from components.settings.evaluate import EvaluateSettings
 
 from .conftest import Results, Task, write_examples, write_runs
 
@@ -63,7 +62,6 @@ def run(tmp_path: Path) -> Any:
             output=tmp_path / "evaluation",
             families=["ulmfit"],
             starts=[system.split("-")[1] for system in systems],
-            settings=EvaluateSettings(resamples=300),
         )
         return json.loads((evaluate(job) / "evaluation.json").read_text())
 

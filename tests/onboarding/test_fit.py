@@ -23,7 +23,7 @@ def test_labels_alone_end_as_a_champion(tmp_path: Path, monkeypatch: pytest.Monk
     init(Options(write(tmp_path / "files", "classification", count=20)), root=root)
     file = root / "params.yaml"
     text = file.read_text().replace("folds: 5", "folds: 2\n      seeds: [0]")
-    file.write_text(f"{text}evaluate: {{resamples: 50}}\n")
+    file.write_text(f"{text}")
     params = load_params(file)
     ran = [name for name, stage in STAGES.items() for item in stage.items(params) if run_stage(name, params, item=item)]
     of_words = {"examples", "checks", "baseline", "evaluate", "leakage", "report", "register", "promote"}

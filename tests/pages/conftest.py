@@ -95,7 +95,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> 
             output=out / "evaluation" / TASK,
             families=[],
             starts=[],
-            settings=EvaluateSettings(resamples=50),
+            settings=EvaluateSettings(),
         )
     )
     registry = RegistrySettings(tracking=f"sqlite:///{root}/mlflow.db")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from components.registry.noise import pooled
 
 from benchmarks.gate_error_rates import (
     NIGHTS,
@@ -24,7 +25,6 @@ from benchmarks.gate_error_rates import (
     slice_vetoes,
 )
 from components.registry.comparison import TrainingNoise, Variance, compare
-from components.registry.noise import pooled
 from components.registry.promotion import decide
 from components.registry.scored import Scored, TestRows
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from components.registry.noise import pooled
 from scipy import sparse
 
 from components.registry.comparison import TrainingNoise, Variance
-from components.registry.noise import pooled
 from components.registry.promotion import REFRESH, decide
 from components.registry.scored import Scored, TestRows
 from tests.registry.rule import CHAMPION, LABELS, ROWS, RULE, SCORING, TEST, predictions, scored, statistics_of

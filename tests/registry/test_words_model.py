@@ -200,7 +200,7 @@ def test_a_run_whose_words_model_wins(
             ),
         )
     )
-    evaluation = EvaluateSettings(resamples=50)
+    evaluation = EvaluateSettings()
     evaluate(
         EvaluateJob(
             examples=made,

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from components.scoring import resampled
 from components.scoring.classification import Choice, Classification
 
 SCORING = Classification(["a", "b", "c"], bins=4)
@@ -79,31 +78,6 @@ def test_the_constant_is_the_most_frequent_class() -> None:
     answers = SCORING.constant(LABELS)
     np.testing.assert_allclose(answers, [[0.6, 0.4, 0.0]] * 5, rtol=1e-6)
     assert SCORING.score(FIELDS, LABELS, answers)["accuracy"] == pytest.approx(3 / 5)
-
-
-def test_resamples_are_paired_and_have_the_expected_std() -> None:
-    rng = np.random.default_rng(1)
-    labels = rng.integers(0, 2, 500)
-    right = rng.random(500) < 0.8
-    probabilities = np.zeros((500, 2), dtype=np.float32)
-    probabilities[np.arange(500), np.where(right, labels, 1 - labels)] = 1
-    scoring = Classification(["a", "b"], bins=2)
-    rows = scoring.statistics([("",)] * 500, labels[:, None], probabilities)
-    one, other = resampled([rows, rows], resamples=2000)
-    assert one.shape == (2000, scoring.width) and np.array_equal(one, other)
-    sampled = scoring.scores(one)
-    assert tuple(sampled) == scoring.names
-    share = right.mean()
-    assert sampled["accuracy"].std() == pytest.approx(np.sqrt(share * (1 - share) / 500), rel=0.1)
-    assert sampled["accuracy"].mean() == pytest.approx(share, abs=0.002)
-    assert np.array_equal(resampled([rows], resamples=2000)[0], one), "the same seed gives the same resamples"
-
-
-def test_resamples_in_chunks_have_the_requested_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("components.scoring.base.CHUNK", 12)
-    (sampled,) = resampled([SCORING.statistics(FIELDS, LABELS, PROBABILITIES)], resamples=7)
-    assert sampled.shape[0] == 7
-    assert SCORING.parts(sampled)[2].sum(-1).tolist() == [5.0] * 7, "every resample has as many rows as the test set"
 
 
 def test_rows_may_differ_in_their_number_of_choices() -> None:

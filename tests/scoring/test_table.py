@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from components.scoring import resampled, title
+from components.scoring import title
 from components.tasks.kinds import KINDS, scoring_for
 
 LABELS = ["B-X", "I-X", "O"]
@@ -37,7 +37,7 @@ def test_scores_lie_in_their_ranges_and_a_constant_can_be_scored(kind: str) -> N
     fields, targets, answers = rows(kind, np.random.default_rng(0))
     matrix = scoring.statistics(fields, targets, answers)
     assert matrix.shape == (40, scoring.width)
-    for sums in (matrix.sum(0), resampled([matrix], resamples=20)[0]):
+    for sums in (matrix.sum(0), matrix.sum(0) - matrix.toarray()):
         found = scoring.scores(sums)
         assert tuple(found) == scoring.names and scoring.names[0] == scoring.main
         for name, values in found.items():
