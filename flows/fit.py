@@ -5,8 +5,10 @@ The settings are written by `headstart init` if there are none; then `headstart 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -62,25 +64,44 @@ def command(
 
 
 def served(params: Path) -> list[str]:
-    """Which model is served, and what to do next; the summary of the run says why."""
+    """Which model is served and what to do next, or what to do for a model to be served; the summary of the run says
+    why."""
     settings = load_params(params)
-    path = params.parent / settings.run.out / "registry" / "decision.json"
-    decisions = read_json(path, made_by="the stage promote").get("decisions", {})
+    out = params.parent / settings.run.out
+    decisions = read_json(out / "registry" / "decision.json", made_by="the stage promote").get("decisions", {})
     lines = [""]
     for task, decision in decisions.items():
-        found, reasons = decision.get("served"), decision.get("reasons", [])
-        if found is None:
-            lines.append(f"{task}: no model is served; {'; '.join(reasons) or decision['verdict']}")
-        else:
-            still = "still " if decision["alias_before"] == decision["alias_after"] else ""
-            what = f"{found['system'] or 'a model'} is {still}served (version {found['version']})"
-            lines.append(f"{task}: {what}")
+        model = decision.get("served")
+        if model is None:
+            evaluation = read_json(out / "evaluation" / task / "evaluation.json", made_by="evaluate", missing_ok=True)
+            lines += [
+                f"{task}: {decision['story']}",
+                *(f"  {step}" for step in to_be_served(task, decision, evaluation)),
+            ]
+            continue
+        still = "still " if decision["alias_before"] == decision["alias_after"] else ""
         lines += [
+            f"{task}: {model['system'] or 'a model'} is {still}served (version {model['version']})",
             f"  headstart predict new.csv predictions.csv --task {task}",
             f"  headstart serve --task {task}",
             f"  headstart suggest --task {task} --count 50    # which texts to label next",
         ]
     return [*lines, "  headstart ui    # pages: scores, errors, a text to try"]
+
+
+def to_be_served(task: str, decision: Mapping[str, Any], evaluation: Mapping[str, Any]) -> list[str]:
+    """What to do for a model of a task to be served."""
+    rows, needed, count = (decision.get("test") or {}).get("rows"), decision.get("labels_needed"), decision.get("count")
+    more = "label more test rows"
+    if rows and needed and count:
+        more = f"label about {math.ceil((needed - count) * rows / count):,} more test rows, which would show this gain"
+    learn = max((one["artifact"]["labels"] for one in evaluation.get("systems", []) if "artifact" in one), default=0)
+    steps = [more, "label more rows to learn from" + (f" than {learn:,}" if learn else "")]
+    return [
+        *steps,
+        "check the labels: headstart check; headstart ui shows the errors",
+        f"or serve a version against the rule: headstart promote --task {task} --version NUMBER --reason WHY",
+    ]
 
 
 if __name__ == "__main__":

@@ -61,8 +61,9 @@ def reports(*, root: Path, params: Path) -> list[Path]:
 
 
 def scores(out: Path, task: str) -> list[str]:
-    """The primary metric on the test split with its interval: one row per system, one column per label budget. The
-    statements of the evaluation follow."""
+    """The primary metric on the test split with its interval: one row per system, one column per label budget with the
+    mean over the seeds, and one for the model that can be registered: the average of the seeds of the largest budget.
+    The statements of the evaluation follow."""
     path = out / "evaluation" / task / "evaluation.json"
     found = read_json(path, made_by=f"the stage evaluate@{task}", missing_ok=True)
     if not found:
@@ -72,14 +73,23 @@ def scores(out: Path, task: str) -> list[str]:
     table.add_column(found["unit"])
     for budget in found["budgets"]:
         table.add_column("all" if budget < 0 else str(budget), justify="right")
+    table.add_column("registered", justify="right")
+    table.add_column("its labels", justify="right")
     for system in found["systems"]:
         cells = {cell["budget"]: cell["scores"][found["main"]] for cell in system["budgets"]}
-        table.add_row(system["system"], *(_interval(cells.get(budget)) for budget in found["budgets"]))
+        artifact = system.get("artifact", {"scores": {}, "labels": ""})
+        table.add_row(
+            system["system"],
+            *(_interval(cells.get(budget)) for budget in found["budgets"]),
+            _interval(artifact["scores"].get(found["main"])),
+            str(artifact["labels"]),
+        )
     with StringIO() as text:
         # Wide enough for all intervals, so that no cell is wrapped.
-        Console(file=text, width=30 + 24 * len(found["budgets"])).print(table)
+        Console(file=text, width=66 + 24 * len(found["budgets"])).print(table)
         rows = [line.rstrip() for line in text.getvalue().splitlines() if line.strip()]
     sentences = [found["headline"], *(statement["text"] for statement in found["statements"])]
+    sentences += [found["challenger"]["text"]] if found.get("challenger") else []
     return [*rows, "", *(f"- {task}: {sentence}" for sentence in sentences if sentence), ""]
 
 
@@ -88,8 +98,8 @@ def _interval(score: dict[str, float] | None) -> str:
 
 
 def decisions(*, root: Path, params: Path, decided: bool = True) -> list[str]:
-    """The verdict on each task's challenger with its first reason, the present champion, and the warnings; the champion
-    alone if nothing was decided.
+    """The verdict on each task's challenger, which model is served and why, and the warnings; the champion alone if
+    nothing was decided.
 
     Args:
         root: of the repository.
@@ -104,8 +114,7 @@ def decisions(*, root: Path, params: Path, decided: bool = True) -> list[str]:
         ]
     lines = []
     for task, decision in found.items():
-        reason = f" ({decision['reasons'][0]})" if decision.get("reasons") else ""
-        lines.append(f"{task}: {decision['verdict']}{reason}; {_champion(decision['alias_after'])}")
+        lines.append(f"{task}: {decision['verdict']}: {decision['story']}")
         lines += [f"{task}: warning: {warning}" for warning in decision.get("warnings", [])]
     return lines
 

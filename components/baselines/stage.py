@@ -49,8 +49,8 @@ class BaselineJob(Section):
 def baseline(job: BaselineJob) -> Path:
     """Train the baselines at every budget and seed; write the files of `components.tasks.results`.
 
-    If the task has words models (`components.words`), the one of the system with the best mean score of selection at
-    the largest budget is written to `classifier/`: its best seed.
+    If the task has words models (`components.words`), those of the system with the best mean score of selection at the
+    largest budget are written to `classifier/`: the average of all seeds.
 
     Raises:
         ArtifactError: the examples are incomplete.
@@ -64,7 +64,7 @@ def baseline(job: BaselineJob) -> Path:
     inputs = train.fields + _unlabelled(job, train)
     systems = baselines_of(facts.kind, language=facts.language, which=facts.baselines)
     total = len(facts.budgets) * len(facts.seeds) * len(systems)
-    best = BestModel(facts)
+    best = BestModels(facts)
 
     def results() -> Iterator[RunResult]:
         with Progress(f"baseline {facts.task}", total=total, unit="run") as bar:
@@ -140,8 +140,8 @@ def _run(name: str, system: System, data: Data, record: Mapping[str, Any]) -> tu
     return RunResult(name, BASELINE, "none", found, predictions.answers), predictions
 
 
-class BestModel:
-    """The words models of the largest budget, one per system: that of the seed with the best score of selection.
+class BestModels:
+    """The words models of the largest budget: system -> seed -> its model.
 
     Args:
         facts: of the task.
@@ -149,33 +149,31 @@ class BestModel:
 
     def __init__(self, facts: TaskFacts) -> None:
         self._facts = facts
-        self._models: dict[str, tuple[float, int, WordsModel]] = {}
+        self._models: dict[str, dict[int, WordsModel]] = {}
         self._scores: dict[str, list[float]] = {}
 
     def offer(self, result: RunResult, predictions: Predictions) -> None:
-        """A run; the first of equal seeds is kept."""
-        model, score = predictions.model, best_score(result.record)
-        if result.record["budget"] != self._facts.budgets[-1] or not isinstance(model, WordsModel):
-            return
-        self._scores.setdefault(result.system, []).append(score)
-        if result.system not in self._models or score > self._models[result.system][0]:
-            self._models[result.system] = score, int(result.record["seed"]), model
+        """Keep the model of a run if it has the largest budget."""
+        if result.record["budget"] == self._facts.budgets[-1] and isinstance(predictions.model, WordsModel):
+            self._models.setdefault(result.system, {})[int(result.record["seed"])] = predictions.model
+            self._scores.setdefault(result.system, []).append(best_score(result.record))
 
     def write(self, directory: Path) -> None:
-        """Write the model of the best system; of equal systems, that with the smaller vocabulary."""
+        """Write the models of the best system; of equal systems, that with the smaller vocabulary."""
         if not self._models:
             return
         facts = self._facts
 
         def rank(system: str) -> tuple[float, int]:
-            return float(np.mean(self._scores[system])), -self._models[system][2].features.vocabulary
+            vocabulary = max(model.features.vocabulary for model in self._models[system].values())
+            return float(np.mean(self._scores[system])), -vocabulary
 
         system = max(self._models, key=rank)
-        _, seed, model = self._models[system]
+        models = dict(sorted(self._models[system].items()))
         save_words(
             directory,
-            model=model,
+            models=list(models.values()),
             kind=facts.kind,
             labels=facts.labels,
-            facts={"task": facts.task, "system": system, "budget": facts.budgets[-1], "seed": seed},
+            facts={"task": facts.task, "system": system, "budget": facts.budgets[-1], "seeds": list(models)},
         )

@@ -294,7 +294,8 @@ def _comparable(one: str, other: str) -> bool:
 
 def _sentence(cells: Mapping[tuple[str, int], Cell], comparison: Comparison) -> str:
     better, worse = (cells[name, comparison.budget] for name in (comparison.better, comparison.worse))
-    labels = format_budget(comparison.budget, better.scoring)
+    labels, seeds = format_budget(comparison.budget, better.scoring), min(len(better.seeds), len(worse.seeds))
+    labels += f", mean over {seeds} seeds" if seeds > 1 else ""
     figures = f"{title(better.scoring.main)} {_figure(better.main)} against {_figure(worse.main)}"
     if not comparison.clear:
         return f"At {labels}, {better.system} and {worse.system} do not differ significantly: {figures}."

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from components.evaluation.results import Answers, Run
 from components.scoring import Scoring
-from components.scoring.base import Vectors
 from components.settings.names import BASELINE
 from components.tasks.budgets import ALL
-from components.tasks.data import Split
+from components.tasks.data import Split, mean_answers
 
 #: Start of baselines in results.
 NO_START: Final = "none"
@@ -46,7 +42,7 @@ def ensemble_runs(
         groups = _of_seeds(runs, members[0]) if len(members) == 1 else _of_members(runs, members)
         for (start, budget, seed), group in groups:
             held = rows(budget, seed)
-            predicted = _mean([chosen[run.system][run.budget, run.seed] for run in group])
+            predicted = mean_answers([chosen[run.system][run.budget, run.seed] for run in group])
             records = [run.record for run in group]
             record = {
                 "rows": records[0]["rows"],
@@ -58,7 +54,7 @@ def ensemble_runs(
                 "tokens": sum(record["tokens"] for record in records),
                 "seconds": sum(record["seconds"] for record in records),
             }
-            answers = _mean([run.answers for run in group])
+            answers = mean_answers([run.answers for run in group])
             yield Run(f"{name}-{start}", name, start, budget, seed, record, answers)
 
 
@@ -86,8 +82,3 @@ def _of_seeds(runs: Sequence[Run], member: str) -> Iterator[tuple[tuple[str, int
     for start, seeds in found.items():
         if len(seeds) > 1:
             yield (start, ALL, min(run.seed for run in seeds)), seeds
-
-
-def _mean(answers: Sequence[Vectors]) -> list[NDArray[np.float32]]:
-    """The mean prediction of several systems for each row."""
-    return [np.mean(row, axis=0) for row in zip(*answers, strict=True)]

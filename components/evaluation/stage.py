@@ -26,8 +26,13 @@ evaluation.json
                    left_out (number of seeds whose encoder stays as it was, because training it did not help)},
                    ways (with method auto): [{way, score (of selection), tried, kept (numbers of seeds), share (of its
                    steps), seconds}]}],
-        training_curve: [{epoch, <main>}]}]; per_class, confusion and calibration are empty if the kind has none
+        training_curve: [{epoch, <main>}],
+        artifact: {budget, seeds, labels (rows that any seed has learned from), selection, scores: {name: {mean, low,
+            high}}}}]: the stored model, which ensembles have not (`evaluation.artifacts`). per_class,
+        confusion and calibration are empty if the kind has none
     best: {budget: system}, by the mean of the primary metric
+    challenger: {system, against, gain: {mean, low, high}, text}: the stored model with the best score of selection
+        against the best baseline; null without a baseline or a language model
     comparisons: [{better, worse, budget, difference: {mean, low, high}, apart}] (`compare.comparisons`)
     noise: {budget: {std, freedom, pair_std, pair_freedom, systems, seeds}}: training noise of the primary metric,
         pooled over the systems of a budget (`components.scoring.intervals`)
@@ -56,6 +61,7 @@ from pydantic import Field
 from components.artifacts import writing
 from components.errors import ArtifactError
 from components.evaluation.aggregates import Cell, make_cells, unit
+from components.evaluation.artifacts import Artifact, against_baseline, artifacts_of
 from components.evaluation.compare import (
     best_by_budget,
     comparisons,
@@ -84,7 +90,7 @@ from components.tasks.budgets import budget_name
 from components.tasks.examples import TaskFacts, read_split
 from components.tasks.kinds import scoring_for
 from components.tasks.mistakes import mistakes
-from components.tasks.results import best_score
+from components.tasks.results import best_score, read_averages
 
 KIND = "evaluation"
 SCHEMA = 1
@@ -138,7 +144,14 @@ def evaluate(job: EvaluateJob) -> Path:
     elif job.settings.ensembles:
         print(f"{facts.task}: no ensembles, because predictions of the kind {facts.kind} cannot be averaged")
     cells = make_cells(runs, test, job.settings, scoring=scoring)
-    content = _content(test, runs, cells, job, scoring) | {"selection": _selection(job.examples, facts)}
+    averages = {
+        system: average
+        for name in names
+        for system, average in read_averages(job.finetuned / name, averages=scoring.averages).items()
+    }
+    train = read_split(job.examples, "train")
+    artifacts = artifacts_of(averages, cells, test, train, job.settings, scoring=scoring)
+    content = _content(test, runs, cells, artifacts, job, scoring) | {"selection": _selection(job.examples, facts)}
     with writing(job.output, kind=KIND) as draft:
         (draft.path / "evaluation.json").write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n")
         (draft.path / "metrics.json").write_text(json.dumps(_metrics(content), indent=1, sort_keys=True) + "\n")
@@ -154,7 +167,12 @@ def evaluate(job: EvaluateJob) -> Path:
 
 
 def _content(
-    test: TestSplit, runs: list[Run], cells: dict[tuple[str, int], Cell], job: EvaluateJob, scoring: Scoring
+    test: TestSplit,
+    runs: list[Run],
+    cells: dict[tuple[str, int], Cell],
+    artifacts: dict[str, Artifact],
+    job: EvaluateJob,
+    scoring: Scoring,
 ) -> dict[str, Any]:
     systems = {run.system: (run.family, run.start) for run in runs}
     ensembles, confidence = job.settings.ensembles, job.settings.confidence
@@ -185,10 +203,12 @@ def _content(
                 "start": start,
                 "budgets": [cell.as_dict(test) for (name, _), cell in cells.items() if name == system],
                 "training_curve": training_curve([run for run in runs if run.system == system], main=scoring.main),
+                **({"artifact": artifacts[system].as_dict()} if system in artifacts else {}),
             }
             for system, (family, start) in systems.items()
         ],
         "best": {str(budget): system for budget, system in best_by_budget(cells).items()},
+        "challenger": against_baseline(artifacts, confidence=confidence),
         "comparisons": [comparison.as_dict() for comparison in compared],
         "noise": {str(cell.budget): cell.noise.as_dict() for cell in cells.values() if cell.noise is not None},
         "recipes": recipes(cells, confidence=confidence),

@@ -1,8 +1,8 @@
 """Stage `intermediate`: the encoder of a model that was fine-tuned on another task, as an initialisation.
 
 Supplementary training on an intermediate task with many labels, before the task of interest (Phang et al. 2018,
-"Sentence encoders on STILTs"). The encoder is that of the stored classifier: of the largest label budget, and of the
-seed with the best score of selection.
+"Sentence encoders on STILTs"). The encoder is that of the stored classifier: of the largest label budget, and of its
+first seed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from components.finetuning.stage import FinetuneJob, finetune
 from components.models.encoder import KIND as ENCODER
 from components.models.encoder import load_encoder, write_untrained
 from components.settings.section import Section
+from components.tasks.members import encoder_of, members_of
 from components.tasks.results import KIND
 
 
@@ -51,7 +52,7 @@ def intermediate(job: IntermediateJob) -> Path:
         ArtifactError: the output of fine-tuning is incomplete or altered.
     """
     manifest = read_manifest(job.finetuned, kind=KIND, verify=True)
-    folder = job.finetuned / "classifier" / "encoder"
+    folder = encoder_of(members_of(job.finetuned / "classifier")[0])
     encoder = load_encoder(folder, part=True)
     with writing(job.output, kind=ENCODER) as draft:
         shutil.copytree(folder, draft.path, dirs_exist_ok=True)

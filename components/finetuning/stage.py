@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
-
-import torch
 
 from components.artifacts import read_manifest, writing
 from components.errors import ConfigError
@@ -31,12 +30,14 @@ from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings, Way
 from components.settings.names import FROZEN, Start
 from components.settings.section import Section
-from components.task_models.classifier import save_classifier
+from components.task_models.classifier import load_classifier, write_files
 from components.task_models.kinds import find_task
-from components.task_models.words_part import WordsPart
 from components.tasks.budgets import ALL
+from components.tasks.data import Split
 from components.tasks.examples import TaskFacts, read_facts, read_split
-from components.tasks.results import KIND, RunResult, best_score, write_results
+from components.tasks.kinds import scoring_for
+from components.tasks.members import save_members
+from components.tasks.results import KIND, SERVED, RunResult, write_results
 from components.training.checkpoint import fingerprint
 from components.training.precision import Precision, choose, product_size
 from components.unlabelled.texts import KIND as UNLABELLED
@@ -73,12 +74,12 @@ class FinetuneJob(Section):
 
 
 def finetune(job: FinetuneJob) -> Path:
-    """Train a model for every budget and seed in the ways of its settings; write predictions, records, and the best
-    model.
+    """Train a model for every budget and seed in the ways of its settings; write predictions, records, and the model of
+    the largest budget.
 
-    The output directory holds the files of `components.tasks.results`, `classifier/` (largest budget, best seed on dev;
-    see `components.task_models.classifier`) and metrics.json. With `frozen: true` and if fine-tuning has changed the
-    encoder, `classifier-frozen/` holds the head on the frozen encoder, likewise.
+    The output directory holds the files of `components.tasks.results`, `classifier/` (the average over the seeds of the
+    largest budget; see `components.task_models.classifier`) and metrics.json. With `frozen: true` and if fine-tuning
+    has changed an encoder, `classifier-frozen/` holds the heads on the frozen encoder, likewise.
 
     Raises:
         ArtifactError: examples or encoder are incomplete, altered, or of another family.
@@ -137,7 +138,7 @@ def train_and_write(
 def write_member(
     directory: Path, runs: Sequence[TrainedRun], member: int, *, job: FinetuneJob, start: str
 ) -> dict[str, Any]:
-    """Write the results and the best classifier of one member of finished runs.
+    """Write the results and the classifiers of one member of finished runs.
 
     Args:
         directory: where to write.
@@ -152,47 +153,53 @@ def write_member(
     facts, system = read_facts(job.examples), f"{job.family}-{start}"
     named = ("dev", "test") if facts.selection == "dev" else ("test",)
     splits = {name: read_split(job.examples, name) for name in named}
-    mixed = [_with_words(run, member) for run in runs]
-    results = _results(runs, mixed, member, system=system, family=job.family, start=start)
+    ordered = sorted(runs, key=lambda run: _place(run, member))
+    mixed = [_with_words(run, member) for run in ordered]
+    results = list(_results(ordered, mixed, member, system=system, family=job.family, start=start))
+    budget = ordered[-1].spec.members[member].budget
+    largest = [pair for pair in zip(ordered, mixed, strict=True) if pair[0].spec.members[member].budget == budget]
+    parts = {system: "classifier"}
+    if any(result.start.endswith(FROZEN) for result in results):
+        # Fine-tuning that brought nothing has left the same models.
+        same = not any(run.result(member)[1]["best_step"] or words.part for run, words in largest)
+        parts[f"{system}{FROZEN}"] = "classifier" if same else "classifier-frozen"
+    for part in dict.fromkeys(parts.values()):
+        frozen = part != "classifier"
+        save_members(
+            directory / part,
+            [partial(_write_model, run=run, words=words, member=member, frozen=frozen) for run, words in largest],
+            facts={
+                "task": job.task,
+                "start": f"{start}{FROZEN}" if frozen else start,
+                "budget": budget,
+                "seeds": [run.spec.seed for run, _ in largest],
+                "precision": largest[0][0].spec.members[member].precision,
+            },
+        )
+    if len(largest) > 1 and not scoring_for(facts.kind, facts.labels).averages:
+        first = (budget, largest[0][0].spec.seed)
+        results = [
+            _with_served(result, directory / parts[result.system], splits["test"])
+            if (result.record["budget"], result.record["seed"]) == first
+            else result
+            for result in results
+        ]
     records = write_results(directory, results, splits=splits, labels=facts.labels)
-    best = _best(runs, member, [record for record in records if record["start"] == start])
-    chosen, words = best.spec.members[member], mixed[runs.index(best)]
-    tensors, record = best.result(member)
-    tensors, record = words.weights or tensors, record | words.record
-    # The head of the best weights may have been fitted to features, in float32.
-    fitted = record["best_step"] == 0 or chosen.settings.method in ("features", "contrastive")
-    write_classifier(
-        directory / "classifier",
-        chosen,
-        tensors,
-        task=job.task,
-        start=start,
-        head_precision="float32" if fitted else None,
-        words=words.part,
-    )
-    frozen = [record for record in records if record["start"] == f"{start}{FROZEN}"]
-    if frozen:
-        head = _best(runs, member, frozen)
-        # Fine-tuning that brought nothing has left the same model.
-        if head is not best or record["best_step"] or words.part is not None:
-            write_classifier(
-                directory / "classifier-frozen",
-                head.spec.members[member],
-                below(ON_FROZEN, head.result(member)[0]),
-                task=job.task,
-                start=f"{start}{FROZEN}",
-                head_precision="float32",
-            )
     return {
         "task": job.task,
         "system": system,
         "family": job.family,
         "start": start,
-        "precision": chosen.precision,
+        "precision": largest[0][0].spec.members[member].precision,
         "selection": facts.selection,
         "examples": facts.digests,
         "runs": len(records),
     }
+
+
+def _place(run: TrainedRun, member: int) -> tuple[bool, int, int]:
+    budget = run.spec.members[member].budget
+    return budget == ALL, budget, run.spec.seed
 
 
 def _with_words(run: TrainedRun, member: int) -> Mixed:
@@ -203,11 +210,7 @@ def _with_words(run: TrainedRun, member: int) -> Mixed:
 def _results(
     runs: Sequence[TrainedRun], mixed: Sequence[Mixed], member: int, *, system: str, family: str, start: str
 ) -> Iterator[RunResult]:
-    def order(entry: tuple[TrainedRun, Mixed]) -> tuple[bool, int, int]:
-        budget = entry[0].spec.members[member].budget
-        return budget == ALL, budget, entry[0].spec.seed
-
-    for run, words in sorted(zip(runs, mixed, strict=True), key=order):
+    for run, words in zip(runs, mixed, strict=True):
         tensors, record = run.result(member)
         yield RunResult(system, family, start, record | words.record, words.answers)
         if f"{ON_FROZEN}test" in tensors:
@@ -217,12 +220,10 @@ def _results(
             yield RunResult(f"{system}{FROZEN}", family, f"{start}{FROZEN}", first, answers)
 
 
-def _best(runs: Sequence[TrainedRun], member: int, records: Sequence[dict[str, Any]]) -> TrainedRun:
-    """The run whose classifier is served: of the largest budget, the seed with the highest score of selection."""
-    largest = runs[0].spec.members[member].budget
-    scores = {record["seed"]: best_score(record) for record in records if record["budget"] == largest}
-    candidates = [run for run in runs if run.spec.members[member].budget == largest]
-    return max(candidates, key=lambda run: scores[run.spec.seed])
+def _with_served(result: RunResult, directory: Path, test: Split) -> RunResult:
+    """A result with the answers of the stored average."""
+    served = load_classifier(directory).on(device()).answer(test.fields)
+    return replace(result, answers={**result.answers, SERVED: served})
 
 
 def inputs_of(
@@ -247,22 +248,19 @@ def inputs_of(
     }
 
 
-def write_classifier(
-    directory: Path,
-    spec: RunSpec,
-    tensors: dict[str, torch.Tensor],
-    *,
-    task: str,
-    start: str,
-    head_precision: Precision | None = None,
-    words: WordsPart | None = None,
-) -> None:
-    """Write the classifier of a finished run; `tensors` holds its weights under `model.`. Weights that are missing are
-    those before training."""
+def _write_model(directory: Path, *, run: TrainedRun, words: Mixed, member: int, frozen: bool) -> None:
+    """Write the files of a finished run's model, or of its head on the frozen encoder. Weights that the run has not
+    stored are those before training."""
+    spec, (tensors, record) = run.spec.members[member], run.result(member)
+    tensors, record = words.weights or tensors, record | words.record
+    if frozen:
+        tensors = below(ON_FROZEN, run.result(member)[0])
     classifier, _ = build(spec)
     classifier.load_state_dict(classifier.state_dict() | below(MODEL, tensors))
     facts = read_facts(spec.examples)
-    save_classifier(
+    # The head of the best weights may have been fitted to features, in float32.
+    fitted = frozen or record["best_step"] == 0 or spec.settings.method in ("features", "contrastive")
+    write_files(
         directory,
         classifier=classifier,
         family=family_of(spec.encoder),
@@ -270,16 +268,9 @@ def write_classifier(
         kind=facts.kind,
         labels=facts.labels,
         tokenizer=spec.encoder / "tokenizer",
-        facts={
-            "task": task,
-            "start": start,
-            "budget": spec.budget,
-            "seed": spec.seed,
-            "precision": spec.precision,
-        },
         precision=spec.precision,
-        head_precision=head_precision,
-        words=words,
+        head_precision="float32" if fitted else None,
+        words=None if frozen else words.part,
     )
 
 

@@ -33,7 +33,7 @@ def load_model(directory: Path, *, int8: bool = False, what: str = "") -> Classi
 
     classifier = load_classifier(directory)
     if int8:
-        if not (reason := why_not_quantised(classifier.model.encoder)):
+        if not (reason := why_not_quantised(classifier.encoder)):
             return classifier.quantised()
         say_not_quantised(what or str(directory), reason)
     return classifier.on(first_device())

@@ -126,9 +126,9 @@ def _pieces(text: str, weights: dict[tuple[int, int], float]) -> list[Piece]:
 
 def _exact(classifier: Classifier, fields: Fields, index: int) -> Explanation | None:
     """The exact weights of a linear model on TF-IDF of one text; None for other models."""
-    if not isinstance(classifier, WordsClassifier):
+    if not isinstance(classifier, WordsClassifier) or len(classifier.models) > 1:
         return None
-    features, linear = classifier.model.features, classifier.model.linear
+    features, linear = classifier.models[0].features, classifier.models[0].linear
     if not isinstance(features, WordFeatures) or features.form != "text" or len(fields) != 1:
         return None
     if isinstance(linear, LinearModel):

@@ -72,18 +72,12 @@ class TaskView:
 
     @property
     def scores(self) -> list[tuple[str, Mapping[str, float]]]:
-        """(system, score) with the most labels, best first."""
+        """(system, score of its stored model), best first."""
         if not self.evaluation:
             return []
-        found = self.evaluation
-        budget, main = found["budgets"][-1], found["main"]
-        cells = [
-            (system["system"], cell["scores"][main])
-            for system in found["systems"]
-            for cell in system["budgets"]
-            if cell["budget"] == budget
-        ]
-        return sorted(cells, key=lambda entry: -entry[1]["mean"])
+        main, systems = self.evaluation["main"], self.evaluation["systems"]
+        scores = [(one["system"], one["artifact"]["scores"][main]) for one in systems if "artifact" in one]
+        return sorted(scores, key=lambda entry: -entry[1]["mean"])
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from components.artifacts import read_json
 from components.registry.candidates import Candidate
+from components.registry.runs import artifact_of
 from components.settings.names import FROM, FROZEN
 from components.tasks.budgets import budget_name
 from components.tracking import Registry, Version
@@ -47,7 +48,7 @@ def describe_version(
     Args:
         candidate: the model.
         out: `params.run.out`, with the evaluation.
-        facts: of the model: `budget` and `seed` of a classifier.
+        facts: of the model: `budget` and `seeds` of a classifier.
         data: path -> digest of the data.
         parent: version that it was initialised from.
         teachers: versions whose predictions it has learned.
@@ -82,9 +83,9 @@ def _what(candidate: Candidate, facts: Mapping[str, Any]) -> str:
         return f"{candidate.family}, computed from {parts}, {ENCODERS[candidate.start]}."
     if candidate.task is None:
         return f"Language model {candidate.family}, {ENCODERS.get(candidate.start, candidate.start)}."
-    budget, seed = facts.get("budget"), facts.get("seed")
+    budget, seeds = facts.get("budget"), facts.get("seeds", [])
     labels = "" if budget is None else f" with the label budget {budget_name(budget)}"
-    seeded = "" if seed is None else f", seed {seed}"
+    seeded = f", seed {seeds[0]}" if len(seeds) == 1 else f", the average of {len(seeds)} seeds" if seeds else ""
     model = f"Model of the task {candidate.task}"
     if candidate.is_words:
         return f"{model}: {candidate.system}, a linear model on words, without a language model{labels}{seeded}."
@@ -96,15 +97,15 @@ def _what(candidate: Candidate, facts: Mapping[str, Any]) -> str:
 
 
 def _score(candidate: Candidate, out: Path) -> str:
-    """The primary metric on test with its interval, at the largest label budget."""
+    """The primary metric of the model on test with its interval."""
     path = out / "evaluation" / str(candidate.task) / "evaluation.json"
     found = read_json(path, made_by="the stage evaluate", missing_ok=True)
-    try:
-        system = next(one for one in found["systems"] if one["system"] == candidate.system)
-        score, title = system["budgets"][-1]["scores"][found["main"]], found["titles"][found["main"]]
-        mean = f", mean of {len(score['seeds'])} seeds" if len(score["seeds"]) > 1 else ""
-        interval = f"[{score['low']:.3f}, {score['high']:.3f}]"
-        rows, confidence = found["rows"]["test"], found["confidence"]
-    except (KeyError, StopIteration):  # not evaluated, or by an earlier version
+    artifact = artifact_of(found, candidate.system)
+    if not artifact:  # not evaluated, or by an earlier version
         return ""
-    return f"Score: {title} {score['mean']:.3f} {interval} on {rows:,} test rows ({confidence:.0%} interval{mean})."
+    score, title = artifact["scores"][found["main"]], found["titles"][found["main"]]
+    interval = f"[{score['low']:.3f}, {score['high']:.3f}]"
+    return (
+        f"Score: {title} {score['mean']:.3f} {interval} on {found['rows']['test']:,} test rows "
+        f"({found['confidence']:.0%} interval), from {artifact['labels']:,} labelled rows."
+    )

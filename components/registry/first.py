@@ -17,6 +17,7 @@ from components.registry.ledger import Ledger
 from components.registry.ledger_entries import State
 from components.registry.records import decision_key, find_decision, record_decision
 from components.registry.runs import BASELINES, evaluation_warnings, results_of
+from components.registry.story import figures
 from components.settings.promote import PromotionRule
 from components.tracking import Registry, Version
 
@@ -88,7 +89,7 @@ def first_champion(
             passed += [reason] if number != rank else []
             continue
         because = _because(version, entry, challenger, decision)
-        found = _compared_with_chance(contest, version, entry, made, because=because)
+        found = _compared_with_chance(contest, version, entry, made, because=because, candidates=candidates)
         if found["verdict"] == "promote":
             return version, found
         passed.append(f"{_named(version, entry)} is not the first champion: {found['reasons'][0]}")
@@ -135,7 +136,13 @@ def _may_be_as_good(decision: Mapping[str, Any]) -> bool:
 
 
 def _compared_with_chance(
-    contest: Contest, version: Version, entry: Mapping[str, Any], made: Sequence[Mapping[str, Any]], *, because: str
+    contest: Contest,
+    version: Version,
+    entry: Mapping[str, Any],
+    made: Sequence[Mapping[str, Any]],
+    *,
+    because: str,
+    candidates: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     """The decision against the constant prediction; read from the ledger, or recorded in it."""
     key = decision_key(contest.rule, version, None, contest.examples, first=True)
@@ -145,7 +152,7 @@ def _compared_with_chance(
     found = _judged(contest, version, entry, rival=None, earlier=[other for other in made if other.get("first")])
     found |= {
         "first": True,
-        "warnings": evaluation_warnings(contest.out / "evaluation" / contest.task, entry["system"]),
+        "warnings": evaluation_warnings(contest.out / "evaluation" / contest.task, entry["system"], candidates),
     }
     if found["verdict"] == "promote":
         found["reasons"] = [because, *found["reasons"]]
@@ -175,12 +182,11 @@ def _because(
     version: Version, entry: Mapping[str, Any], challenger: Mapping[str, Any], decision: Mapping[str, Any]
 ) -> str:
     """The reason of the choice."""
-    gain = "" if decision["gain"] is None else f" (gain {decision['gain']:+.4f}"
-    if gain:
-        gain += ")" if decision["low"] is None else f", between {decision['low']:+.4f} and {decision['high']:+.4f})"
     own = entry["system"] == challenger["system"]
     other = "it" if own else f"{challenger['name']}/{challenger['version']} ({challenger['system']})"
-    shown = f"{other} is not shown to be better than {decision['against']}{gain}"
+    shown = f"{other} is not shown to be better than {decision['against']}"
+    if decision["gain"] is not None:
+        shown = f"{other} is not shown to be better: {figures(decision)}"
     if decision["verdict"] == "reject":
         shown = f"{other} is rejected: {decision['reasons'][0]}"
     return f"{_named(version, entry)} is the first champion because nothing better is shown: {shown}"

@@ -45,7 +45,7 @@ def judge(
         champion: the version that is served, or None.
         examples: output directory of the stage `examples`.
         finetuned: folder of the task's results, `<family>-<start>` and `baselines`.
-        challenger: entry of registered.json: `system` and `budget` of the challenger.
+        challenger: entry of registered.json: `system` of the challenger.
         earlier: decisions on this model so far, oldest first.
         vetoed: whether the challenger was rolled back. No rows are read and no models loaded if the verdict does not
             depend on predictions.
@@ -80,7 +80,6 @@ def judge(
             scoring=rows.scoring,
             metric=metric,
             system=challenger["system"],
-            budget=challenger["budget"],
             rival=rival,
         )
 

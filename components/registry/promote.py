@@ -7,7 +7,7 @@ split and rule as an earlier one is read from the ledger.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from components.registry.ledger_entries import State, taint_in_words
 from components.registry.records import decision_key, find_decision, record_decision
 from components.registry.runs import evaluation_warnings, recipe_difference
 from components.registry.stage import REGISTERED
+from components.registry.story import story
 from components.settings.promote import PromotionRule
 from components.settings.registry import RegistrySettings
 from components.settings.section import Section
@@ -60,9 +61,9 @@ def promote(job: PromoteJob) -> Path:
 
     The file holds `schema`, `tracking`, `recovered` (one sentence per change that was interrupted, or made by hand) and
     `decisions`: task -> the fields of `components.registry.promotion.Decision`, and {candidate, champion, test,
-    warnings, recipe (`recipe_difference`), alias_before, alias_after, served, last_change}, where candidate and
-    champion are {name, version, digest, latency_ms: {p50, p99, rounds, conditions}}, and `served` is {version, system}
-    or null.
+    warnings, recipe (`recipe_difference`), story, alias_before, alias_after, served, last_change}, where candidate and
+    champion are {name, version, digest, latency_ms: {p50, p99, rounds, conditions}}, `served` is {version, system} or
+    null, and `story` says in one sentence which model is served and why (`components.registry.story`).
 
     Returns:
         The path of decision.json.
@@ -94,19 +95,19 @@ def _decide(
 ) -> dict[str, Any]:
     if task not in listing["challengers"]:
         raise RegistryError(f"no challenger of task {task!r} is registered; run the stage register again")
-    challenger = listing["challengers"][task]
+    challenger, entries = listing["challengers"][task], listing.get("candidates", {}).get(task, [])
     candidate = registry.get(challenger["name"], challenger["version"])
     for attempt in range(1, ATTEMPTS + 1):
         state, champion, sentences = observe(registry, ledger, model=candidate.name, alias=job.registry.alias)
         recovered += sentences
         for sentence in sentences:
             print(sentence, flush=True)
-        decision = _decision(job, registry, ledger, state, candidate, champion, task, challenger)
+        decision = _decision(job, registry, ledger, state, candidate, champion, task, challenger, entries)
         before = after = champion.number if champion is not None else None
         chosen = candidate
         if champion is None and decision["verdict"] != "promote":
             contest = Contest(job.rule, task, job.examples[task], job.out, registry, ledger, state)
-            found = first_champion(contest, challenger, decision, listing.get("candidates", {}).get(task, []))
+            found = first_champion(contest, challenger, decision, entries)
             if isinstance(found, list):
                 decision = decision | {"reasons": [*decision["reasons"], *found]}
             else:
@@ -121,15 +122,18 @@ def _decide(
                 continue
             after = state.last.after if state.last is not None else None
         break
-    for line in [decision["verdict"], *decision["reasons"], decision.get("recipe"), *decision["warnings"]]:
-        if line:
-            print(f"{task}: {line}", flush=True)
     last = state.last
     change = (
         {"time": last.entry.time.isoformat(), "action": last.action, "reasons": list(last.reasons)} if last else None
     )
     served = registry.find_number(candidate.name, after) if after is not None else None
     described = {"version": served.number, "system": served.tags.get("system", "")} if served is not None else None
+    about = decision | {"system": chosen.tags.get("system", challenger["system"])}
+    evaluated = read_json(job.out / "evaluation" / task / "evaluation.json", made_by="evaluate", missing_ok=True)
+    decision["story"] = story(about, described, evaluation=evaluated, candidates=entries)
+    recipe = [decision["recipe"]] if decision.get("recipe") else []
+    for line in [decision["verdict"], decision["story"], *decision["reasons"], *recipe, *decision["warnings"]]:
+        print(f"{task}: {line}", flush=True)
     return decision | {"alias_before": before, "alias_after": after, "served": described, "last_change": change}
 
 
@@ -142,6 +146,7 @@ def _decision(
     champion: Version | None,
     task: str,
     challenger: Mapping[str, Any],
+    entries: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     """The decision, from the ledger if it was made before with the same inputs; otherwise it is recorded."""
     barred = why_barred(registry, state, candidate) or why_leaked(job.out, task, candidate, challenger["system"])
@@ -165,7 +170,7 @@ def _decision(
     if barred and decision["verdict"] == "reject":
         decision["reasons"] = [barred]
     evaluation, system = job.out / "evaluation" / task, challenger["system"]
-    decision["warnings"] = evaluation_warnings(evaluation, system)
+    decision["warnings"] = evaluation_warnings(evaluation, system, entries)
     other = champion.tags.get("system", "") if champion is not None else decision["against"].removeprefix("baseline ")
     decision["recipe"] = recipe_difference(evaluation, system, other)
     if champion is not None and (taint := state.tainted.get(champion.digest)) is not None:

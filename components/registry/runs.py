@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from components.artifacts import read_json
 from components.errors import ArtifactError, ConfigError, nearest
+from components.registry.story import why_not
 from components.settings.names import BASELINE, FROZEN, WITH
 from components.tasks.budgets import ALL
 from components.tasks.results import best_point
@@ -59,52 +61,23 @@ def read_dev_score(path: Path, *, system: str, metric: str | None = None) -> Dev
     return DevScore(int(largest), name, sum(float(point[name]) for point in best) / len(best))
 
 
-def read_own_scores(
-    path: Path, evaluation: Path, system: str, *, run: tuple[Any, Any], metric: str | None = None
-) -> dict[str, float]:
-    """Scores of a single run of a system.
-
-    Args:
-        path: runs.json of the system.
-        evaluation: output directory of the stage `evaluate`; without it there are no test scores.
-        system: name of the system.
-        run: (budget, seed).
-        metric: of the dev score; None: the metric that selected the weights.
-
-    Returns:
-        `dev.METRIC`, and `test.METRIC` for each metric of the task.
-
-    Raises:
-        ArtifactError: a file is damaged.
-    """
-    found: dict[str, float] = {}
-    try:
-        for record in json.loads(path.read_text(encoding="utf-8")):
-            if (record["system"], record["budget"], record["seed"]) == (system, *run):
-                name = metric or str(record["score"])
-                found[f"dev.{name}"] = float(best_point(record)[name])
-        evaluated = read_json(evaluation / "evaluation.json", made_by="the stage evaluate", missing_ok=True)
-        for cell in (cell for entry in evaluated.get("systems", []) if entry["system"] == system
-                     for cell in entry["budgets"]):  # fmt: skip
-            if cell["budget"] == run[0] and run[1] in cell["seeds"]:
-                index = cell["seeds"].index(run[1])
-                found |= {f"test.{name}": float(score["seeds"][index]) for name, score in cell["scores"].items()}
-    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
-        raise ArtifactError(
-            f"{path} or {evaluation}: damaged ({error!r}); run the stages finetune and evaluate again"
-        ) from error
-    return found
+def artifact_of(evaluation: Mapping[str, Any], system: str) -> dict[str, Any]:
+    """The scores of the stored model of a system, as in evaluation.json; empty if it was not evaluated."""
+    systems = [one for one in evaluation.get("systems", []) if one["system"] == system]
+    return dict(systems[0].get("artifact", {})) if systems else {}
 
 
-def evaluation_warnings(evaluation: Path, system: str) -> list[str]:
+def evaluation_warnings(evaluation: Path, system: str, candidates: Sequence[Mapping[str, Any]] = ()) -> list[str]:
     """Warnings about a system from its evaluation on test: a better baseline, and negative transfer.
 
     Args:
         evaluation: output directory of the stage `evaluate`.
         system: `<family>-<start>`.
+        candidates: as of `components.registry.story.why_not`.
 
     Returns:
-        Sentences about the largest label budget: one if the best baseline has a higher mean; one for all rows, each
+        Sentences about the largest label budget: one if the stored model of the best baseline has a higher score, with
+        the reason why it is not the challenger; one for all rows, each
         class and each slice on which the system is significantly worse than its family from scratch
         (`components.evaluation.transfer`). Empty without an evaluation.
 
@@ -121,7 +94,7 @@ def evaluation_warnings(evaluation: Path, system: str) -> list[str]:
             return []
         family, start = known[system]["family"], known[system]["start"]
         parts = content["transfer"][family][-1]["parts"] if family in content["transfer"] else []
-        return _beaten_by_baseline(content, known[system]) + [
+        return _beaten_by_baseline(content, system, candidates) + [
             _sentence(part, part["starts"][start])
             for part in parts
             if start in part["starts"] and part["starts"][start]["hurts"]
@@ -173,20 +146,19 @@ def read_leakage(out: Path, task: str, system: str) -> dict[str, Any]:
     return dict(systems.get(system) or systems.get(BASELINES, {}))
 
 
-def _beaten_by_baseline(content: dict[str, Any], system: dict[str, Any]) -> list[str]:
-    main, (last, own) = content["main"], _last_score(system, content["main"])
-    rivals = {found["system"]: _last_score(found, main) for found in content["systems"] if found["family"] == BASELINE}
-    scores = {name: score for name, (budget, score) in rivals.items() if budget == last}
-    best = max(scores, key=lambda name: scores[name]["mean"], default=None)
-    if best is None or scores[best]["mean"] <= own["mean"]:
+def _beaten_by_baseline(content: dict[str, Any], system: str, candidates: Sequence[Mapping[str, Any]]) -> list[str]:
+    scores = {
+        one["system"]: one["artifact"]["scores"][content["main"]]
+        for one in content["systems"]
+        if "artifact" in one and (one["family"] == BASELINE or one["system"] == system)
+    }
+    best = max(scores, key=lambda name: scores[name]["mean"], default=system)
+    if system not in scores or scores[best]["mean"] <= scores[system]["mean"]:
         return []
-    return [f"a baseline does better: {best} {_interval(scores[best])} against {_interval(own)} with the most labels"]
-
-
-def _last_score(system: dict[str, Any], main: str) -> tuple[int, dict[str, float]]:
-    """The largest label budget and its score."""
-    cell = system["budgets"][-1]
-    return cell["budget"], cell["scores"][main]
+    return [
+        f"a baseline does better on test: {best} {_interval(scores[best])} against {_interval(scores[system])} of "
+        f"{system}; {why_not(content, best, candidates)}"
+    ]
 
 
 def _interval(score: dict[str, float]) -> str:

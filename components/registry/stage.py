@@ -28,7 +28,7 @@ from components.registry.descriptions import describe_model, describe_version
 from components.registry.lineage import Lineage, read_lineage
 from components.registry.packaging import Content, copy_code, model_code, model_content, requirements, write_bundle
 from components.registry.provenance import PROVENANCE, provenance
-from components.registry.runs import read_dev_score, read_leakage, read_own_scores
+from components.registry.runs import artifact_of, read_dev_score, read_leakage
 from components.settings.names import Start
 from components.settings.registry import RegistrySettings
 from components.settings.section import Section
@@ -36,7 +36,7 @@ from components.tasks.kinds import find_kind
 from components.tracking import ModelFiles, Registry, Version, connect
 
 REGISTERED = "registered.json"
-#: Prefix of metrics that are means over the seeds of a system, of which one is registered.
+#: Prefix of metrics of a recipe: means over the runs of its seeds, whose average is registered.
 MEAN = "mean_over_seeds"
 SCHEMA = 1
 ENCODER_SCRIPT = Path(__file__).with_name("pyfunc_encoder.py")
@@ -179,7 +179,7 @@ def _ensure_version(
                 form=find_kind(_kind_of_task(content)).io if candidate.kind == "classifier" else None,
             ),
             run_name=(candidate.directory if candidate.cost == 2 else candidate.model).relative_to(job.out).as_posix(),
-            metrics=_metrics(job, candidate, content),
+            metrics=_metrics(job, candidate),
             parameters=dict(flatten(job.parameters.get(candidate.section, {}).get(candidate.family, {}))),
             curves=_curves(candidate.directory / "curve.csv"),
             datasets=lineage.datasets(candidate.directory),
@@ -241,12 +241,13 @@ def _ensure_reference(registry: Registry, version: Version, model: Path, job: Re
         record_reference(registry, version, load_model(model), examples=examples)
 
 
-def _metrics(job: RegisterJob, candidate: Candidate, content: Content) -> dict[str, float]:
+def _metrics(job: RegisterJob, candidate: Candidate) -> dict[str, float]:
     """Metrics of the registered artifact.
 
-    A classifier is one run, of the largest label budget and the best seed on dev. Its own scores are `dev.METRIC` and
-    `test.METRIC`; means over the seeds of its system have the prefix MEAN, among them those of the other budgets.
-    `leakage.test.exact` and `leakage.test.near` are numbers of test rows in what it was trained on.
+    A classifier is the average over the seeds of the largest label budget. Its own scores on test are `test.METRIC`;
+    `dev.METRIC` is the score of selection, the mean over the seeds. Means over the runs of its system have the prefix
+    MEAN, among them those of the other budgets. `leakage.test.exact` and `leakage.test.near` are numbers of test rows
+    in what it was trained on.
     """
     metrics = _numbers(read_json(candidate.directory / "metrics.json", made_by="its stage", missing_ok=True))
     if candidate.task is None:
@@ -255,15 +256,15 @@ def _metrics(job: RegisterJob, candidate: Candidate, content: Content) -> dict[s
     # The file may hold several systems.
     metrics = {key: value for key, value in metrics.items() if key.startswith(f"{system}.")}
     dev = read_dev_score(candidate.directory / "runs.json", system=system, metric=job.metric)
-    metrics[f"dev.{dev.metric}"] = dev.score
     evaluated = _numbers(read_json(evaluation / "metrics.json", made_by="the stage evaluate", missing_ok=True))
     metrics |= {
         f"test.{key.removeprefix(f'{system}.')}": value
         for key, value in evaluated.items()
         if key.startswith(f"{system}.")
     }
-    run = content.facts.get("budget"), content.facts.get("seed")
-    own = read_own_scores(candidate.directory / "runs.json", evaluation, system, run=run, metric=job.metric)
+    content = read_json(evaluation / "evaluation.json", made_by="the stage evaluate", missing_ok=True)
+    scores = artifact_of(content, system).get("scores", {})
+    own = {f"dev.{dev.metric}": dev.score} | {f"test.{name}": float(found["mean"]) for name, found in scores.items()}
     copies = read_leakage(job.out, candidate.task, system)
     leaked = {f"leakage.test.{kind}": float(copies[kind]) for kind in ("exact", "near") if kind in copies}
     return {f"{MEAN}.{key}": value for key, value in metrics.items()} | own | leaked

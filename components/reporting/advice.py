@@ -82,10 +82,11 @@ def _labels(task: str, evaluation: Mapping[str, Any], flags: str) -> list[Advice
 
 def _transfer(task: str, evaluation: Mapping[str, Any], flags: str) -> list[Advice]:
     """What to try if a system without a language model is as good."""
-    best = evaluation["best"].get(str(evaluation["budgets"][-1]))
-    system = next((one for one in evaluation["systems"] if one["system"] == best), None)
+    stored = [one for one in evaluation["systems"] if "artifact" in one]
+    system = max(stored, key=lambda one: one["artifact"]["scores"][evaluation["main"]]["mean"], default=None)
     if system is None or system.get("family") != BASELINE:
         return []
+    best = system["system"]
     tried = any(one.get("family") != BASELINE for one in evaluation["systems"])
     hint = "Another encoder, or more text of the domain, may help."
     if not tried:

@@ -25,6 +25,8 @@ def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
     important = [found for found in evaluation["statements"] if found["kind"] != "adaptation"]
     chapter.lead = [found["text"] for found in important if found["budget"] == budgets[0]]
     chapter.text = [found["text"] for found in evaluation["statements"] if found["text"] not in chapter.lead]
+    if evaluation.get("challenger"):
+        chapter.text.append(evaluation["challenger"]["text"])
     if left_out := _runs(evaluation, "left_out"):
         chapter.text.append(
             f"Runs whose encoder is not fine-tuned, because selection preferred it as it was: {left_out}."
@@ -33,17 +35,19 @@ def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
         chapter.text.append(f"Runs that also learned from the names of the labels: {names}.")
     chapter.tables.append(
         Table(
-            ["system", *(f"{budget_name(budget)} {unit.split()[0]}" for budget in budgets)],
+            ["system", *(f"{budget_name(budget)} {unit.split()[0]}" for budget in budgets), "registered", "its labels"],
             [
                 [
                     system["system"],
                     *(_interval(cell["scores"][main]) for cell in _by_budget(system, budgets)),
+                    *_artifact(system, main),
                 ]
                 for system in evaluation["systems"]
             ],
             f"{title[0].upper()}{title[1:]} by {unit} ({evaluation['confidence']:.0%} intervals, "
-            f"{len(evaluation['seeds'])} seeds, {evaluation['rows']['test']:,} test rows; "
-            f"{_labels_of_selection(selection)})",
+            f"mean over {len(evaluation['seeds'])} seeds, {evaluation['rows']['test']:,} test rows; "
+            f"{_labels_of_selection(selection)}). Registered: the average of all seeds of the largest budget, with the "
+            "rows that any of them has learned from",
         )
     )
     curves = {
@@ -221,6 +225,12 @@ def details(task: str, evaluation: dict[str, Any]) -> Chapter:
 def _by_budget(system: dict[str, Any], budgets: Sequence[int]) -> Iterable[dict[str, Any]]:
     cells = {cell["budget"]: cell for cell in system["budgets"]}
     return [cells[budget] for budget in budgets]
+
+
+def _artifact(system: dict[str, Any], main: str) -> tuple[str, str]:
+    """Score and number of labels of the stored model; empty for ensembles, which are not stored."""
+    artifact = system.get("artifact")
+    return (_interval(artifact["scores"][main]), f"{artifact['labels']:,}") if artifact else ("", "")
 
 
 def _interval(found: dict[str, float]) -> str:

@@ -62,20 +62,18 @@ def summary(task: str, evaluation: Mapping[str, Any], decision: Mapping[str, Any
 
 
 def _transfer(evaluation: Mapping[str, Any]) -> list[str]:
-    """The headline, and the comparisons with scratch and with the best baseline at the largest budget."""
+    """The headline, and at the largest budget the comparisons with scratch and with the best baseline."""
     last = evaluation["budgets"][-1]
     found = [evaluation["headline"]] if evaluation["headline"] else []
-    wanted = ("transfer", "baseline")
+    challenger = evaluation.get("challenger")
+    # The recipes' comparison with the best baseline is about the same question as that of the stored models.
+    wanted = ("transfer",) if challenger else ("transfer", "baseline")
     found += [one["text"] for one in evaluation["statements"] if one["budget"] == last and one["kind"] in wanted]
+    found += [challenger["text"]] if challenger else []
     return found or ["No system was initialised from a language model, so there is nothing to compare."]
 
 
 def _served(decision: Mapping[str, Any]) -> str:
-    if not decision:
-        return "Nothing was decided yet."
-    served = decision.get("served")
-    if served is None:
-        return f"No model is served. The candidate was judged: {decision['verdict']}."
-    system = f", {served['system']}" if served["system"] else ""
-    new = decision.get("alias_before") != decision.get("alias_after")
-    return f"Version {served['version']}{system}: {'promoted by this run' if new else 'it stays the champion'}."
+    # The report of a run is written before its decision, so that of an earlier version may be read.
+    text = decision.get("story", decision["verdict"]) if decision else "nothing was decided yet"
+    return f"{text[0].upper()}{text[1:]}."

@@ -6,6 +6,8 @@ head.safetensors    weights above the encoder
 encoder/            an encoder directory: config.json, model.safetensors, tokenizer/
 words/              with `finetune.<name>.words`: words.json, words.safetensors (components.words.classifier)
 manifest.json       digests of all files (components.artifacts)
+
+The average of several models holds them as its members (components.tasks.members).
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,11 +24,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from components.artifacts import read_manifest, writing
+from components.artifacts import read_manifest
 from components.errors import ArtifactError, ConfigError
-from components.models.base import Batch
-from components.models.encoder import load_encoder, load_weights, save_encoder, save_weights
+from components.models.base import Batch, LanguageModel
+from components.models.encoder import Encoder, load_encoder, load_weights, save_encoder, save_weights
 from components.settings.finetune import FinetuneSettings
+from components.task_models.average import ROWS, AveragedClassifier
 from components.task_models.base import Encoded, Task, most_pieces
 from components.task_models.fixed_batches import FixedBatches
 from components.task_models.inference_weights import why_not_quantised
@@ -36,14 +39,12 @@ from components.task_models.model import TaskModel
 from components.task_models.sketches import Projection, pieces_of, sketches
 from components.task_models.words_part import WordsPart
 from components.tasks.data import Answer, Fields
+from components.tasks.members import ENCODER, KIND, encoder_of, members_of, save_members
 from components.tokenization import Tokenizer
 from components.training.precision import Precision
 
-KIND = "classifier"
 #: Settings of training (section, key) that earlier versions had: stored classifiers may contain them.
 REMOVED_KEYS = (("contrastive", "label_names"),)
-#: Number of rows that are tokenized and sorted by length together.
-ROWS = 4096
 
 Observed = TypeVar("Observed")
 
@@ -80,6 +81,11 @@ class TextClassifier:
         """Name of the task's kind."""
         return self.task.kind
 
+    @property
+    def encoder(self) -> LanguageModel:
+        """The encoder."""
+        return self.model.encoder
+
     def on(self, device: torch.device) -> TextClassifier:
         """This classifier after its model has been moved to a device. To be called before the first answer."""
         self.model.to(device)
@@ -101,10 +107,10 @@ class TextClassifier:
         found: list[Answer] = []
         for start in range(0, len(rows), batch_size):
             part = rows[start : start + batch_size]
-            if self.task.single and self._batches.reads_bags:
-                answers = self._batches.answers_of_sequences(self._plain_pieces(part))
+            if self.task.single and self.batches.reads_bags:
+                answers = self.batches.answers_of_sequences(self._plain_pieces(part))
             else:
-                answers = self._batches.answers(self.encode(part))
+                answers = self.batches.answers(self.encode(part))
             found += answers if self.words is None else self.words.combined(part, answers)
         return found
 
@@ -127,7 +133,7 @@ class TextClassifier:
             encoded: N rows.
             observe: (model, inputs of its head, batch of B rows) -> B values.
         """
-        return self._batches.observed_answers(encoded, observe)
+        return self.batches.observed_answers(encoded, observe)
 
     def answer_measured(
         self, rows: Sequence[Fields], projection: Projection
@@ -150,10 +156,11 @@ class TextClassifier:
 
     def prepare(self) -> None:
         """Do now what would delay the first row of each length."""
-        self._batches.prepare(most_pieces(self.settings, self.model.encoder))
+        self.batches.prepare(most_pieces(self.settings, self.model.encoder))
 
     @cached_property
-    def _batches(self) -> FixedBatches:
+    def batches(self) -> FixedBatches:
+        """Prediction in batches of fixed shapes."""
         return FixedBatches(self.model, precision=self.precision, head_precision=self.head_precision, int8=self.int8)
 
     def predict(self, texts: Sequence[str], batch_size: int = ROWS) -> NDArray[np.float32]:
@@ -171,7 +178,14 @@ class _AboveEncoder(nn.Module):
         self.head = classifier.head
 
 
-def save_classifier(
+def save_classifier(directory: Path, **arguments: Any) -> None:
+    """Write one task model as a directory, which may be part of another draft; `facts` is of the manifest, the other
+    arguments are those of `write_files`."""
+    facts = arguments.pop("facts")
+    save_members(directory, [partial(write_files, **arguments)], facts=facts)
+
+
+def write_files(
     directory: Path,
     *,
     classifier: TaskModel,
@@ -180,22 +194,20 @@ def save_classifier(
     kind: str,
     labels: list[str],
     tokenizer: Path,
-    facts: dict[str, Any],
     precision: Precision = "float32",
     head_precision: Precision | None = None,
     words: WordsPart | None = None,
 ) -> None:
-    """Write a task model as a directory, which may be part of another draft.
+    """Write the files of a task model.
 
     Args:
-        directory: to write.
+        directory: an existing folder.
         classifier: encoder and head.
         family: of the encoder.
         settings: of fine-tuning.
         kind: of the task.
         labels: C names.
         tokenizer: directory of the encoder's tokenizer; it is copied.
-        facts: of the manifest.
         precision: of training.
         head_precision: of the head, if it differs.
         words: a words model that is combined with the encoder.
@@ -208,18 +220,23 @@ def save_classifier(
     }
     if head_precision not in (None, precision):
         config["head_precision"] = head_precision
-    with writing(directory, kind=KIND) as draft:
-        if words is not None:
-            config["words"] = words.write(draft.path)
-        (draft.path / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
-        (draft.path / "labels.json").write_text(json.dumps(labels, ensure_ascii=False, indent=1) + "\n")
-        save_weights(draft.path / "head.safetensors", _AboveEncoder(classifier))
-        save_encoder(draft.path / "encoder", family=family, model=classifier.encoder, tokenizer=tokenizer)
-        draft.facts |= facts
+    if words is not None:
+        config["words"] = words.write(directory)
+    (directory / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
+    (directory / "labels.json").write_text(json.dumps(labels, ensure_ascii=False, indent=1) + "\n")
+    save_weights(directory / "head.safetensors", _AboveEncoder(classifier))
+    save_encoder(directory / ENCODER, family=family, model=classifier.encoder, tokenizer=tokenizer)
 
 
-def load_classifier(directory: Path) -> TextClassifier:
-    """Load a task model; every file is compared with its digest.
+def load_classifier(directory: Path) -> TextClassifier | AveragedClassifier:
+    """Load the task model of a directory, or the average of its members; see `load_members`."""
+    members = load_members(directory)
+    return members[0] if len(members) == 1 else AveragedClassifier(members)
+
+
+def load_members(directory: Path) -> list[TextClassifier]:
+    """Load the task models of a directory; every file is compared with its digest. An encoder that all have is loaded
+    once.
 
     Raises:
         ArtifactError: the directory is incomplete or altered, the tokenizer is not the one of training, or the weights
@@ -227,6 +244,20 @@ def load_classifier(directory: Path) -> TextClassifier:
     """
     directory = Path(directory)
     read_manifest(directory, kind=KIND, verify=True)
+    try:
+        folders = members_of(directory)
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{directory}: not a classifier of this version ({error}); fine-tune again") from error
+    encoders: dict[Path, Encoder] = {}
+    found = []
+    for folder in folders:
+        path = encoder_of(folder)
+        encoders[path] = encoders.get(path) or load_encoder(path, part=True)
+        found.append(_read(folder, encoders[path]))
+    return found
+
+
+def _read(directory: Path, encoder: Encoder) -> TextClassifier:
     try:
         config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
         labels = json.loads((directory / "labels.json").read_text(encoding="utf-8"))
@@ -239,7 +270,6 @@ def load_classifier(directory: Path) -> TextClassifier:
         words = WordsPart.read(directory, config["words"], labels=len(labels)) if "words" in config else None
     except (OSError, ValueError, KeyError, ConfigError) as error:
         raise ArtifactError(f"{directory}: not a classifier of this version ({error}); fine-tune again") from error
-    encoder = load_encoder(directory / "encoder", part=True)
     classifier = TaskModel(encoder.model, task=task, settings=settings, labels=labels)
     load_weights(directory / "head.safetensors", _AboveEncoder(classifier))
     return TextClassifier(

@@ -37,6 +37,7 @@ from components.models.static import StaticVectors
 from components.task_models import bags
 from components.task_models.base import Encoded
 from components.task_models.batch_sizes import Known, Sizes, Workers, split, whole_vectors
+from components.task_models.heads import Head
 from components.task_models.inference_weights import converted
 from components.task_models.model import TaskModel, computing, evaluating
 from components.task_models.sampler import pad
@@ -185,6 +186,27 @@ class FixedBatches:
             observe: (model, inputs of its head, batch of B rows) -> B values, which may depend on the batch.
         """
 
+        return self._answers(encoded, self._observed(observe))
+
+    def observe(
+        self, features: Sequence[RowFeatures], observe: Callable[[TaskModel, Tensor, Batch], Sequence[Result]]
+    ) -> list[tuple[Answer, Result]]:
+        """`observed_answers` of N rows whose features are known."""
+        with self._workers() as workers:
+            return self._decide(features, self._observed(observe), workers)
+
+    def decoded(self, features: Sequence[RowFeatures], outputs: Sequence[Tensor], head: Head) -> list[Answer]:
+        """The answers of another head to the (S, U, C) outputs of N rows, each row on its own."""
+        found: list[Answer] = []
+        with self._computing(self.head_precision):
+            for row, of_row in zip(features, outputs, strict=True):
+                _, batch = self._head_inputs([row], self._head_key(row))
+                found += head.answers(of_row.to(self.model.device), batch)
+        return found
+
+    def _observed(
+        self, observe: Callable[[TaskModel, Tensor, Batch], Sequence[Result]]
+    ) -> Callable[[Hashable, Sequence[RowFeatures]], list[tuple[Answer, Result]]]:
         def head(key: Hashable, rows: Sequence[RowFeatures]) -> list[tuple[Answer, Result]]:
             inputs, batch = self._head_inputs(rows, key)
             with self._computing(self.head_precision):
@@ -192,7 +214,7 @@ class FixedBatches:
                 found = self.model.head.answers(self.model.outputs(vectors, batch), batch)
                 return list(zip(found, observe(self.model, vectors, batch), strict=True))
 
-        return self._answers(encoded, head)
+        return head
 
     def features(self, encoded: Sequence[Encoded]) -> Iterator[tuple[int, RowFeatures]]:
         """The inputs of the head for N rows, with the rows' indices, portion by portion."""

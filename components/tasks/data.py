@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,11 @@ def one_hot(targets: Sequence[Target], *, labels: int) -> NDArray[np.float64]:
     for row, target in enumerate(targets):
         found[row, target.astype(np.int64)] = 1
     return found
+
+
+def mean_answers(members: Sequence[Sequence[NDArray[Any]]]) -> list[Answer]:
+    """The mean of several models' answers to each of N rows, for kinds whose answers are probabilities or numbers."""
+    return [np.stack(row).mean(0, dtype=np.float64).astype(np.float32) for row in zip(*members, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Results of the systems that were trained on a task, in one format: answers, records, labels.
 
-runs.parquet  one row per run, split and row: system, family, start, budget (-1: all rows), seed, split (dev, test,
-              oof), row (index in the split), answer (list of float32, see `components.tasks.data.Answer`), slice
+runs.parquet  one row per run, split and row: system, family, start, budget (-1: all rows), seed, split (dev, test, oof,
+              served), row (index in the split), answer (list of float32, see `components.tasks.data.Answer`), slice
 runs.json     one record per run: system, budget, seed, rows, curve of dev metrics, best step and epoch, seconds ...
 labels.json   names of the labels, by index
 """
@@ -23,12 +23,15 @@ from numpy.typing import NDArray
 from components.errors import ArtifactError
 from components.scoring.base import Vectors
 from components.tasks.budgets import ALL
-from components.tasks.data import Answer, Split
+from components.tasks.data import Answer, Split, mean_answers
 
 KIND = "finetuned"
 #: Split of the predictions of a cross-validation: the training rows of the run's label budget and seed, in the order of
 #: their indices (`components.tasks.budgets.sample_rows`), each predicted by a model that has not learned from it.
 OUT_OF_FOLD = "oof"
+#: Split of the predictions of the test rows by the stored average of a system's seeds, where that is not the mean of
+#: their predictions (`Scoring.averages`): under the largest label budget and its first seed.
+SERVED = "served"
 SCHEMA = pa.schema(
     [
         ("system", pa.string()),
@@ -140,6 +143,47 @@ def read_answers(directory: Path, split: str) -> dict[RunKey, Vectors]:
     for key, answer in zip(keys, vectors(table.column("answer")), strict=True):
         answers.setdefault(key, []).append(answer)
     return dict(answers)
+
+
+@dataclass(frozen=True)
+class Average:
+    """What the stored model of a system answers.
+
+    Attributes:
+        budget: the largest label budget of the system.
+        seeds: that are averaged, ascending.
+        answers: to the test rows.
+    """
+
+    budget: int
+    seeds: Sequence[int]
+    answers: Vectors
+
+
+def read_averages(directory: Path, *, averages: bool) -> dict[str, Average]:
+    """System -> the average over the seeds of its largest budget, in an output directory of `finetune` or `baseline`.
+
+    Args:
+        directory: the output directory.
+        averages: whether the mean of answers is an answer (`Scoring.averages`). If not, and no average is stored
+            (baselines that are not served), the first seed stands for the system.
+
+    Raises:
+        ArtifactError: as `read_answers`.
+    """
+    runs, served = read_answers(directory, "test"), read_answers(directory, SERVED)
+    found = {}
+    for system in dict.fromkeys(name for name, _, _ in runs):
+        budget = max((size for name, size, _ in runs if name == system), key=lambda size: (size == ALL, size))
+        seeds = sorted(seed for name, size, seed in runs if (name, size) == (system, budget))
+        answers = [runs[system, budget, seed] for seed in seeds]
+        if averages:
+            found[system] = Average(budget, seeds, mean_answers(answers))
+        elif (system, budget, seeds[0]) in served:
+            found[system] = Average(budget, seeds, served[system, budget, seeds[0]])
+        else:
+            found[system] = Average(budget, seeds[:1], answers[0])
+    return found
 
 
 def read_columns(path: Path, columns: Sequence[str], *, stage: str, filters: Any = None) -> pa.Table:

@@ -5,6 +5,8 @@ labels.json         names of the labels, by index
 words.json          form of the features, and the terms of each vectorizer in the order of their columns
 words.safetensors   document frequencies as idf, and the weights of the linear model, in float64
 manifest.json       digests of all files (components.artifacts)
+
+The average of several models holds them as its members (components.tasks.members).
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -19,13 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from components.artifacts import read_manifest, writing
+from components.artifacts import read_manifest
 from components.errors import ArtifactError
-from components.tasks.data import Answer, Fields
+from components.tasks.data import Answer, Fields, mean_answers
+from components.tasks.members import KIND, members_of, save_members
 from components.words.features import WordFeatures
 from components.words.linear import LinearFunction, LinearModel, load_linear
 
-KIND: Final = "classifier"
 FORM: Final = "words"
 #: Form of features that are fitted on texts without labels too (`components.words.transductive`).
 LATENT: Final = "latent"
@@ -111,24 +114,25 @@ class WordsClassifier:
     Attributes:
         kind: of the task.
         labels: C names.
-        model: features and weights.
+        models: features and weights; the answers of several are averaged.
     """
 
     kind: str
     labels: Sequence[str]
-    model: WordsModel
+    models: Sequence[WordsModel]
 
     def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> list[Answer]:
         """The answers to N rows. The answer to a row does not depend on the other rows."""
         found: list[Answer] = []
         for start in range(0, len(rows), batch_size):
-            found += self.model.answers(rows[start : start + batch_size])
+            part = rows[start : start + batch_size]
+            found += mean_answers([model.answers(part) for model in self.models])
         return found
 
     def answer_measured(
         self, rows: Sequence[Fields], projection: Callable[[int], NDArray[np.float32]]
     ) -> tuple[list[Answer], NDArray[np.int64], NDArray[np.float32]]:
-        """The same answers, with what `components.drift` measures.
+        """The same answers, with what `components.drift` measures on the first model.
 
         Args:
             rows: N inputs.
@@ -138,32 +142,39 @@ class WordsClassifier:
             N answers; (N, 2) words and unknown words; (N, S) projections of the features. Rows of TF-IDF have norm 1,
             so they are scaled by sqrt(F), as features of variance 1 are.
         """
-        counts = np.asarray([self.model.features.words(row) for row in rows], dtype=np.int64).reshape(-1, 2)
-        features = self.model.features.matrix(rows)
+        first = self.models[0]
+        counts = np.asarray([first.features.words(row) for row in rows], dtype=np.int64).reshape(-1, 2)
+        features = first.features.matrix(rows)
         sketches = features @ projection(features.shape[1]) * np.sqrt(features.shape[1])
-        return list(self.model.linear.answers(features)), counts, np.asarray(sketches, dtype=np.float32)
+        others = [model.answers(rows) for model in self.models[1:]]
+        answers = mean_answers([list(first.linear.answers(features)), *others])
+        return answers, counts, np.asarray(sketches, dtype=np.float32)
 
 
-def save_words(directory: Path, *, model: WordsModel, kind: str, labels: Sequence[str], facts: dict[str, Any]) -> None:
-    """Write a words model as a directory, which may be part of another draft.
+def save_words(
+    directory: Path, *, models: Sequence[WordsModel], kind: str, labels: Sequence[str], facts: dict[str, Any]
+) -> None:
+    """Write words models as a directory, which may be part of another draft.
 
     Args:
         directory: to write.
-        model: features and weights.
+        models: features and weights; several are averaged.
         kind: of the task.
         labels: C names.
         facts: of the manifest.
     """
-    with writing(directory, kind=KIND) as draft:
+
+    def write(model: WordsModel, path: Path) -> None:
         config = {"form": FORM, "kind": kind}
-        (draft.path / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
-        (draft.path / "labels.json").write_text(json.dumps(list(labels), ensure_ascii=False, indent=1) + "\n")
-        model.write(draft.path)
-        draft.facts |= facts
+        (path / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
+        (path / "labels.json").write_text(json.dumps(list(labels), ensure_ascii=False, indent=1) + "\n")
+        model.write(path)
+
+    save_members(directory, [partial(write, model) for model in models], facts=facts)
 
 
 def load_words(directory: Path) -> WordsClassifier:
-    """Load a words model; every file is compared with its digest.
+    """Load words models; every file is compared with its digest.
 
     Raises:
         ArtifactError: the directory is incomplete, altered, or not a words model.
@@ -175,11 +186,12 @@ def load_words(directory: Path) -> WordsClassifier:
     try:
         kind = str(json.loads((directory / "config.json").read_text(encoding="utf-8"))["kind"])
         labels = [str(name) for name in json.loads((directory / "labels.json").read_text(encoding="utf-8"))]
+        members = members_of(directory)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtifactError(
             f"{directory}: not a words model of this version ({error}); run the stage baseline again"
         ) from error
-    return WordsClassifier(kind, labels, WordsModel.read(directory, labels=len(labels)))
+    return WordsClassifier(kind, labels, [WordsModel.read(member, labels=len(labels)) for member in members])
 
 
 def form_of(directory: Path) -> str:

@@ -12,13 +12,22 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from components.artifacts import read_manifest
 from components.baselines.stage import BaselineJob, baseline
+from components.drift.measuring import projection
 from components.finetuning.stage import FinetuneJob, finetune
+from components.inference.loading import load_model
 from components.models import FAMILIES
+from components.registry.packaging import model_content, write_bundle
+from components.scoring import Scoring
+from components.settings.names import FROZEN
 from components.task_models.classifier import load_classifier
 from components.task_models.kinds import TASKS
+from components.tasks.data import Fields, mean_answers
 from components.tasks.examples import read_facts, read_split
 from components.tasks.kinds import KINDS, scoring_for
+from components.tasks.members import extract_member, members_of
+from components.tasks.results import SERVED, best_score, read_answers
 from tests.example_task import ROWS
 from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 
@@ -35,21 +44,51 @@ def test_there_are_rows_for_every_kind() -> None:
 @pytest.mark.parametrize("kind", sorted(TASKS))
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_every_family_learns_every_kind(family: str, kind: str, make_job, in_process) -> None:
-    job = make_job(family, kind)
+    job = make_job(family, kind, source={"seeds": [0, 1]}, frozen=True)
     output = finetune(job)
-    facts, test = read_facts(job.examples), read_split(job.examples, "test")
-    found = answers_of(output, "test")
-    assert len(found) == len(test) and all(np.isfinite(answer).all() for answer in found)
+    facts, test, dev = read_facts(job.examples), read_split(job.examples, "test"), read_split(job.examples, "dev")
     scoring = scoring_for(kind, facts.labels)
-    (record,) = json.loads((output / "runs.json").read_text())
-    assert record["score"] == scoring.main and [point["step"] for point in record["curve"]] == [0, 3]
-    dev = read_split(job.examples, "dev")
-    best = max(point[scoring.main] for point in record["curve"])
-    on_dev = [np.asarray(answer, dtype=np.float32) for answer in answers_of(output, "dev")]
-    assert scoring.score(dev.fields, dev.targets, on_dev)[scoring.main] == pytest.approx(best, abs=1e-5)
-    served = load_classifier(output / "classifier").answer(test.fields)
-    for answer, expected in zip(served, found, strict=True):
-        np.testing.assert_array_equal(answer, np.asarray(expected, dtype=np.float32))
+    records = json.loads((output / "runs.json").read_text())
+    for record in records:
+        key = (record["system"], record["budget"], record["seed"])
+        found = read_answers(output, "test")[key]
+        assert len(found) == len(test) and all(np.isfinite(answer).all() for answer in found)
+        assert record["score"] == scoring.main
+        assert [point["step"] for point in record["curve"]] == ([0] if key[0].endswith(FROZEN) else [0, 3])
+        on_dev = scoring.score(dev.fields, dev.targets, read_answers(output, "dev")[key])[scoring.main]
+        assert on_dev == pytest.approx(best_score(record), abs=1e-5)
+    for part, system in (("classifier", f"{family}-adapted"), ("classifier-frozen", f"{family}-adapted{FROZEN}")):
+        if (output / part).is_dir():
+            check_average(output, part, system, scoring, test.fields)
+
+
+def check_average(output: Path, part: str, system: str, scoring: Scoring, rows: list[Fields]) -> None:
+    """The stored classifier answers as the mean of its seeds, each row alone as together, in any batch, and after its
+    files were copied as a registered model's."""
+    assert read_manifest(output / part).facts["seeds"] == [0, 1]
+    members = [load_classifier(path) for path in extracted(output / part)]
+    served = load_classifier(output / part)
+    answers = served.answer(rows)
+    runs = [read_answers(output, "test")[system, -1, seed] for seed in (0, 1)]
+    for member, run in zip(members, runs, strict=False):
+        np.testing.assert_equal(member.answer(rows), list(run))
+    expected = mean_answers(runs) if scoring.averages else read_answers(output, SERVED)[system, -1, 0]
+    np.testing.assert_equal(answers, list(expected))
+    np.testing.assert_equal([served.answer([row])[0] for row in rows], answers)
+    np.testing.assert_equal(served.answer(rows, batch_size=5), answers)
+    measured, counts, sketches = served.answer_measured(rows, projection)
+    np.testing.assert_equal(measured, answers)
+    assert len(counts) == len(sketches) == len(rows)
+    assert (output / part / "encoder").is_dir() or part == "classifier", "heads on one encoder store it once"
+    copy = write_bundle(model_content(output / part, kind="classifier"), output.parent / f"copy-{part}")
+    np.testing.assert_equal(load_model(copy).answer(rows), answers)
+
+
+def extracted(directory: Path) -> list[Path]:
+    folders = [directory.parent.parent / f"{directory.name}-{number}" for number in range(len(members_of(directory)))]
+    for number, folder in enumerate(folders):
+        extract_member(directory, number, folder)
+    return folders
 
 
 @pytest.mark.parametrize("method", ["finetune", "features"])

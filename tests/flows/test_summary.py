@@ -29,9 +29,14 @@ EVALUATION = {
     "headline": "Transfer was worth 4 times the labels.",
     "budgets": [5, 20, -1],
     "systems": [
-        {"system": "ulmfit-adapted", "budgets": [cell(5, 0.4), cell(20, 0.5), cell(-1, 0.6)]},
+        {
+            "system": "ulmfit-adapted",
+            "budgets": [cell(5, 0.4), cell(20, 0.5), cell(-1, 0.6)],
+            "artifact": cell(-1, 0.62) | {"labels": 300},
+        },
         {"system": "tfidf-words", "budgets": [cell(20, 0.45)]},
     ],
+    "challenger": {"text": "Of the models that can be registered, ulmfit-adapted is better."},
     "statements": [{"text": "ulmfit-adapted beats tfidf-words at 20 labels a class"}],
 }
 DECISION = {
@@ -39,6 +44,7 @@ DECISION = {
         "aws-type": {
             "verdict": "promote",
             "reasons": ["better by 0.05 (0.03 to 0.07)", "fast"],
+            "story": "ulmfit-adapted (version 3) is served: better by 0.05",
             "warnings": ["a baseline does better: tfidf-words"],
             "alias_after": "3",
         }
@@ -64,14 +70,15 @@ def test_scores_decision_report_and_registry(params: Path, monkeypatch: pytest.M
     lines = summary.lines(root=params.parent, params=params)
     assert [" ".join(line.split()) for line in lines if not line.strip().startswith("─")] == [
         "aws-type: macro F1, 95% interval",
-        "labels a class 5 20 all",
-        "ulmfit-adapted 0.400 [0.390, 0.410] 0.500 [0.490, 0.510] 0.600 [0.590, 0.610]",
+        "labels a class 5 20 all registered its labels",
+        "ulmfit-adapted 0.400 [0.390, 0.410] 0.500 [0.490, 0.510] 0.600 [0.590, 0.610] 0.620 [0.610, 0.630] 300",
         "tfidf-words 0.450 [0.440, 0.460]",
         "",
         "- aws-type: Transfer was worth 4 times the labels.",
         "- aws-type: ulmfit-adapted beats tfidf-words at 20 labels a class",
+        "- aws-type: Of the models that can be registered, ulmfit-adapted is better.",
         "",
-        "aws-type: promote (better by 0.05 (0.03 to 0.07)); champion: version 3",
+        "aws-type: promote: ulmfit-adapted (version 3) is served: better by 0.05",
         "aws-type: warning: a baseline does better: tfidf-words",
         f"report: {params.parent}/artifacts/report/report.html",
         "pages: headstart ui; headstart ui --servers: MLflow's page too",

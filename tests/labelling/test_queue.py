@@ -171,7 +171,7 @@ def test_the_champion_gives_features_and_proposals(project: Project, monkeypatch
     data = find_kind("classification").read("things", params.data.tasks["things"])
     training = models.Training(data.train.fields, data.train.targets, data.labels, exclusive=True)
     features, matrix = fit_text(word_vectorizers((1, 1)), data.train.fields)
-    classifier = WordsClassifier("classification", data.labels, WordsModel(features, models.fitted(matrix, training)))
+    classifier = WordsClassifier("classification", data.labels, [WordsModel(features, models.fitted(matrix, training))])
     monkeypatch.setattr(models, "champion_of", lambda *_: classifier)
     found = queue(params, count=5)
     assert found.model == "champion"

@@ -138,8 +138,8 @@ def test_quantised_transformers(classifier: TextClassifier, precision: str) -> N
     np.testing.assert_allclose(found, stored.answer(ROWS), atol=0.02)
     assert not np.array_equal(found, stored.answer(ROWS))
     np.testing.assert_array_equal(np.concatenate([subject.answer([row]) for row in ROWS]), found)
-    assert any(isinstance(part, Int8Linear) for part in subject._batches.model.modules())
-    assert not any(isinstance(part, Linear) for part in subject._batches.model.encoder.modules())
+    assert any(isinstance(part, Int8Linear) for part in subject.batches.model.modules())
+    assert not any(isinstance(part, Linear) for part in subject.batches.model.encoder.modules())
     for name, value in classifier.model.state_dict().items():
         assert torch.equal(value, before[name])
 

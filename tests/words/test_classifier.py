@@ -72,7 +72,7 @@ def saved(system: str, directory: Path) -> tuple[WordsModel, list[Fields]]:
     given = training(kind)
     model = candidates(given)[-1].model
     assert isinstance(model, WordsModel)
-    save_words(directory, model=model, kind=kind, labels=LABELS, facts={"system": system})
+    save_words(directory, models=[model], kind=kind, labels=LABELS, facts={"system": system})
     return model, [*given.rows.fields, *[tuple(f"{part} unseen" for part in row) for row in given.rows.fields]]
 
 
@@ -132,7 +132,7 @@ def test_measurements_do_not_change_the_answers(system: str, tmp_path: Path) -> 
     parts = 2 if SYSTEMS[system][0] == "pair" else 1
     assert measured.rows["pieces"][0] == 3 * parts
     assert measured.rows["unknown"][len(rows) // 2] == parts, "the word that was added"
-    features = loaded.model.features.matrix(rows)
+    features = loaded.models[0].features.matrix(rows)
     expected = features @ projection(features.shape[1]) * np.sqrt(features.shape[1])
     assert measured.rows["sketch"].shape == (len(rows), SKETCH)
     np.testing.assert_allclose(measured.rows["sketch"], expected, atol=2e-3 * abs(expected).max())

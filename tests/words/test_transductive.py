@@ -101,7 +101,7 @@ def test_a_stored_model_is_the_same(tmp_path: Path) -> None:
     known, test = training("classification")
     model = transductive.exclusive(known)[-1].model
     assert isinstance(model, WordsModel)
-    save_words(tmp_path / "model", model=model, kind="classification", labels=known.labels, facts={})
+    save_words(tmp_path / "model", models=[model], kind="classification", labels=known.labels, facts={})
     stored = load_words(tmp_path / "model")
     np.testing.assert_array_equal(stored.answer(test.fields), model.answers(test.fields))
     # A row does not depend on the others.

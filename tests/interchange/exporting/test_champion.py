@@ -173,7 +173,7 @@ def test_a_model_of_words_is_a_pipeline_with_the_same_predictions(form: str, tmp
         features = LatentFeatures(LatentSemantics.fit(texts, dimensions=3), WordMeans.fit(texts, dimensions=3))
         matrix = features.matrix([(text,) for text in texts])
         model = WordsModel(features, fit_exclusive(matrix, np.asarray([0, 1, 0, 1] * 2), 3, c=10.0))
-    save_words(tmp_path / "model", model=model, kind="classification", labels=LABELS, facts={})
+    save_words(tmp_path / "model", models=[model], kind="classification", labels=LABELS, facts={})
     output, _ = export(tmp_path / "model", "sklearn")
     found = estimator.load(output)
     assert isinstance(found, Pipeline) and found[-1].classes_.tolist() == LABELS
@@ -298,7 +298,7 @@ def test_what_a_form_cannot_express(
 
 
 def test_the_container_serves_the_model(tmp_path: Path) -> None:
-    save_words(tmp_path / "model", model=words_model(), kind="classification", labels=LABELS, facts={})
+    save_words(tmp_path / "model", models=[words_model()], kind="classification", labels=LABELS, facts={})
     output, _ = export(tmp_path / "model", "container")
     image = (ROOT / "infra" / "images" / "headstart.Dockerfile").read_text()
     dockerfile = (output / "Dockerfile").read_text()
