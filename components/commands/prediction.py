@@ -78,8 +78,8 @@ def predict_file(
             output.parent.mkdir(parents=True, exist_ok=True)
             # Next to the output, where a node of a cluster finds it and the next run removes it after a kill.
             folder = stack.enter_context(partial_path(output.with_name(f"{output.name}.model"), folder=True))
-        files = stack.enter_context(fetched(registry, version, directory=folder))
-        load = Loader(files, version, partial(logged, task=name, settings=settings.drift), int8)
+        bundle = stack.enter_context(fetched(registry, version, directory=folder))
+        load = Loader(bundle, version, partial(logged, task=name, settings=settings.drift), int8)
         if not form and (data := settings.data.tasks.get(name)) is not None:
             columns = columns_of_data(source, kind=load.kind, source=data) | columns
 
