@@ -113,6 +113,10 @@ def serve(
     task: Task = "",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0: a free one.")] = 5001,
+    name: Annotated[
+        list[str],
+        typer.Option(metavar="HOST", help="A further name of this machine, as clients address it; may be repeated."),
+    ] = [],  # noqa: B006 -- typer does not mutate the default
     challenger: Annotated[str, typer.Option(help="Version number of a second model.")] = "",
     canary: Annotated[bool, typer.Option("--canary", help="Let the challenger answer its share.")] = False,
     share: Annotated[float, typer.Option(help="Fraction of the requests for the challenger.")] = 0.1,
@@ -129,7 +133,7 @@ def serve(
 
     if model is not None:
         own = load_params(params).serve if params.is_file() else ServeSettings()
-        serve_directory(model, settings=own, host=host, port=port, int8=int8)
+        serve_directory(model, settings=own, host=host, port=port, names=name, int8=int8)
         return
     settings = load_params(params)
     serve_champion(
@@ -139,6 +143,7 @@ def serve(
         drift=settings.drift,
         host=host,
         port=port,
+        names=name,
         challenger=challenger,
         mode="canary" if canary else "shadow",
         share=share,
