@@ -20,8 +20,8 @@ from components.errors import RegistryError
 
 #: Environment variable with the token that requests need.
 TOKEN: Final = "HEADSTART_TOKEN"
-#: Maximum number of connections, of which some files stay for models and the registry.
-CONNECTIONS: Final = min(256, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+#: Number of connections above which those that wait for a request are closed. Most files of the process stay for others.
+CONNECTIONS: Final = min(256, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 #: Seconds in which a client has to send the headers of a request, and then its body.
 HEADER_SECONDS: Final = 10.0
 BODY_SECONDS: Final = 60.0
@@ -74,8 +74,8 @@ def configure(app: Any, *, shutdown_seconds: int) -> uvicorn.Config:
         app,
         http=LimitedProtocol,
         ws="none",
-        # If even all others wait for answers: status 503.
-        limit_concurrency=CONNECTIONS + 1,
+        # Requests in progress, those of closed connections that still end among them; more are answered with status 503.
+        limit_concurrency=2 * CONNECTIONS,
         # So many connections are accepted at once.
         backlog=128,
         log_level="error",
