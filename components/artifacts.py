@@ -25,7 +25,7 @@ from typing import Any
 from components.errors import ArtifactError, SchemaError
 
 MANIFEST = "manifest.json"
-#: Version of the format of an output and of a registered model. It is raised when present code cannot read earlier ones.
+#: Version of the format of an output and of a registered model, raised when present code cannot read earlier ones.
 SCHEMA = 1
 _PARTIAL = re.compile(r"\.partial-[0-9a-f]{32}\.(?P<target>.+)")
 
@@ -283,8 +283,8 @@ def read_manifest(path: Path, *, kind: str | None = None, verify: bool = False) 
         raise ArtifactError(f"{path / MANIFEST}: damaged ({error}); run the stage again") from error
     if manifest.schema != SCHEMA:
         raise SchemaError(
-            f"{path / MANIFEST}: schema {manifest.schema!r} is not supported, this version of Headstart reads {SCHEMA}; "
-            "run the stage that makes it again"
+            f"{path / MANIFEST}: schema {manifest.schema!r} is not supported, this version of Headstart reads "
+            f"{SCHEMA}; run the stage that makes it again"
         )
     if kind is not None and manifest.kind != kind:
         raise ArtifactError(f"{path}: is of kind {manifest.kind!r}, expected {kind!r}")

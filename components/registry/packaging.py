@@ -96,8 +96,9 @@ def check_bundle(path: Path, *, kind: str, digest: str, what: str) -> None:
         manifest = read_manifest(path, kind=kind, verify=True)
     except SchemaError as error:
         raise SchemaError(
-            f"{what}: the schema of the registered model is not the one that this version of Headstart reads ({SCHEMA}); "
-            "run the pipeline again, which registers a new model, or install the version that has registered this one"
+            f"{what}: the schema of the registered model is not the one that this version of Headstart reads "
+            f"({SCHEMA}); run the pipeline again, which registers a new model, or install the version of Headstart that "
+            "has registered this one"
         ) from error
     if manifest.digest != digest:
         raise ArtifactError(

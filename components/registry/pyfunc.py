@@ -1,7 +1,7 @@
-"""Registered models in MLflow: `mlflow models serve` and `mlflow models predict` load a bundle with the installed code.
+"""Registered models in MLflow: `mlflow models serve` and `mlflow models predict` load bundles with the installed code.
 
-MLflow calls `_load_pyfunc` of this module, whose name is in the model's MLmodel file (`loader_module`). The model itself
-is data: nothing of it is run or unpickled.
+MLflow calls `_load_pyfunc` of this module, which the file MLmodel names as `loader_module`. The model itself is data:
+nothing of it is run or unpickled.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Micro-batching: rows that wait at the same time are predicted together.
 
-One thread predicts. While it computes a batch, further requests wait; the next batch takes as many of their rows as fit.
-So a single request never waits for others to arrive, and batches grow with the load. A request with more rows than a batch
-is predicted in several batches, between which the requests behind it have theirs.
+One thread predicts. While it computes a batch, further requests wait; the next batch takes as many of their rows as
+fit. So a single request never waits for others to arrive, and batches grow with the load. A request with more rows than
+a batch is predicted in several batches, and the requests behind it are predicted in between.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from components.errors import RegistryError
 
 #: Environment variable with the token that requests need.
 TOKEN: Final = "HEADSTART_TOKEN"
-#: Number of connections above which those that wait for a request are closed. Most files of the process stay for others.
+#: Connections above which those that wait for a request are closed. Most files of the process stay for others.
 CONNECTIONS: Final = min(256, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 #: Seconds in which a client has to send the headers of a request, and then its body.
 HEADER_SECONDS: Final = 10.0
@@ -74,7 +74,7 @@ def configure(app: Any, *, shutdown_seconds: int) -> uvicorn.Config:
         app,
         http=LimitedProtocol,
         ws="none",
-        # Requests in progress, those of closed connections that still end among them; more are answered with status 503.
+        # Requests in progress, among them those of closed connections that have not ended; more get status 503.
         limit_concurrency=2 * CONNECTIONS,
         # So many connections are accepted at once.
         backlog=128,
@@ -172,7 +172,7 @@ class Bodies:
         """The body of a request; it counts as in progress until the block ends.
 
         Raises:
-            BodyError: it is too large (413), too many are in progress (503), or the client has not sent all of it (400).
+            BodyError: it is too large (413), too many are in progress (503), or the client has not sent it all (400).
         """
         body = bytearray()
         try:

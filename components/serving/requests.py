@@ -126,7 +126,7 @@ def _read(row: Any, io: TaskIO, characters: int) -> tuple[Fields | None, str]:
     if isinstance(row, _Refused):
         return None, row.reason
     if not isinstance(row, dict) and len(io.inputs) == 1 and isinstance(row, str | list):
-        row = {name: row for name in io.inputs}
+        row = dict.fromkeys(io.inputs, row)
     if not isinstance(row, dict):
         return None, f"the row is {_type(row)}, expected an object with {', '.join(io.inputs)}"
     if missing := [name for name in io.inputs if row.get(name) is None]:

@@ -17,8 +17,8 @@ from components.settings.registry import RegistrySettings
 from components.tracking.connection import as_default, is_unanswered, translated
 
 PREFIX = "headstart."
-#: Folders inside a logged model that may hold the bundle (weights, tokenizer, configuration). Models of earlier versions
-#: have the second; the code that they also contain is never downloaded.
+#: Folders inside a logged model that may hold the bundle (weights, tokenizer, configuration). Models of earlier
+#: versions have the second; the code that they also contain is never downloaded.
 BUNDLES = ("data", "artifacts")
 #: Folder of a run with the documents of `Registry.record`.
 DOCUMENTS = "lineage"

@@ -1,7 +1,7 @@
 """Record tiny registered models of the present schema: `python -m tests.compatibility.record`.
 
-`models/NAME-SCHEMA/bundle` is the bundle of a registered model, `expected.json` beside it holds texts and the answers that
-were computed when it was recorded. Models of earlier schemas stay as they are for as long as present code reads them.
+`models/NAME-SCHEMA/bundle` is the bundle of a registered model, `expected.json` beside it holds texts and the answers
+that were computed when it was recorded. Models of earlier schemas stay as they are while present code reads them.
 Existing models are not replaced. No test writes these files.
 """
 
@@ -34,7 +34,14 @@ MODELS: Final = Path(__file__).parent / "models"
 EXPECTED: Final = "expected.json"
 TEXTS: Final = ["the red apple", "old iron is here", "a small horse", "unknown", "apple iron horse"]
 LABELS: Final = ["fruit", "metal", "animal"]
-TRAIN: Final = [("red apple", 0), ("a pear", 0), ("old iron", 1), ("zinc is here", 1), ("small horse", 2), ("a goat", 2)]
+TRAIN: Final = [
+    ("red apple", 0),
+    ("a pear", 0),
+    ("old iron", 1),
+    ("zinc is here", 1),
+    ("small horse", 2),
+    ("a goat", 2),
+]
 
 
 def write_words(directory: Path) -> None:

@@ -36,7 +36,6 @@ from components.settings.serve import ServeSettings
 from components.tracking import Version
 from tests.serving.test_requests import BODIES
 
-
 #: Of a server that the tests' client calls `test`.
 GUARD = Guard.of("127.0.0.1", names=["test"])
 
