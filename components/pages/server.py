@@ -14,7 +14,7 @@ from components.errors import HeadstartError
 from components.pages.app import create_app
 from components.pages.project import Link, Project
 from components.pages.security import Guard
-from components.serving.http import configure, listen, own_names, token_for
+from components.serving.http import configure, listen, machine_names, token_for
 
 PORT = 5002
 SHUTDOWN_S = 3
@@ -54,7 +54,7 @@ class PagesServer:
         address, number = self._listener.getsockname()[:2]
         token = token_for(self._listener)
         project = Project(params, root=root, write=write, links=links)
-        guard = Guard.of(address, names=[host, *own_names(self._listener), *names], token=token)
+        guard = Guard.of(address, names=[host, *machine_names(self._listener), *names], token=token)
         shown = socket.gethostname() if guard.any_address else f"[{host}]" if ":" in host else host
         self.address = f"http://{shown}:{number}/" + (f"?token={token}" if token else "")
         self._server = uvicorn.Server(configure(create_app(project, guard), shutdown_seconds=SHUTDOWN_S))

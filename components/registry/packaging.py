@@ -97,8 +97,8 @@ def check_bundle(path: Path, *, kind: str, digest: str, what: str) -> None:
     except SchemaError as error:
         raise SchemaError(
             f"{what}: the schema of the registered model is not the one that this version of Headstart reads "
-            f"({SCHEMA}); run the pipeline again, which registers a new model, or install the version of Headstart that "
-            "has registered this one"
+            f"({SCHEMA}); run the pipeline again, which registers a new model, or install the version of Headstart "
+            "that has registered this one"
         ) from error
     if manifest.digest != digest:
         raise ArtifactError(

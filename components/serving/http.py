@@ -63,7 +63,7 @@ def token_for(listener: socket.socket) -> str:
     return token if token or is_local(listener) else secrets.token_urlsafe(24)
 
 
-def own_names(listener: socket.socket) -> list[str]:
+def machine_names(listener: socket.socket) -> list[str]:
     """The names of this machine, for a socket that other machines reach."""
     return [] if is_local(listener) else [socket.gethostname(), socket.getfqdn()]
 

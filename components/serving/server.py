@@ -20,7 +20,7 @@ from components.processors import cores
 from components.serving.app import Service, create_app
 from components.serving.challenger import Challenger
 from components.serving.guard import Guard
-from components.serving.http import TOKEN, configure, listen, own_names, token_for
+from components.serving.http import TOKEN, configure, listen, machine_names, token_for
 from components.serving.metrics import Metrics
 from components.serving.models import ChampionFollower, FixedModel, Served, load
 from components.settings.drift import DriftSettings
@@ -134,7 +134,9 @@ def serve_directory(
 
 
 def _guard(listener: socket.socket, host: str, names: Sequence[str]) -> Guard:
-    return Guard.of(listener.getsockname()[0], names=[host, *own_names(listener), *names], token=token_for(listener))
+    return Guard.of(
+        listener.getsockname()[0], names=[host, *machine_names(listener), *names], token=token_for(listener)
+    )
 
 
 def _run(service: Service, listener: socket.socket, host: str) -> None:

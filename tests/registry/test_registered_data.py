@@ -50,8 +50,8 @@ def test_the_data_of_an_earlier_version_is_loaded_and_its_code_is_not_run(
         (stored / name).parent.mkdir(parents=True, exist_ok=True)
         (stored / name).write_text(f"open({str(marker)!r}, 'w').close()\n")
     (stored / "python_model.pkl").write_bytes(b"cposix\nsystem\n(S'touch " + str(marker).encode() + b"'\ntR.")
-    found = load_version(registry, version).answer(ROWS)
-    np.testing.assert_array_equal(found, pipeline.classifier("adapted").answer(ROWS))
+    answers = load_version(registry, version).answer(ROWS)
+    np.testing.assert_array_equal(answers, pipeline.classifier("adapted").answer(ROWS))
     assert "promote" in promote(pipeline.promote_job()).read_text()
     assert not marker.exists()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
 import sys
@@ -145,7 +146,9 @@ def test_a_request_within_the_limits_is_answered(limited: int) -> None:
             connection.sendall(GOOD[:20])
             time.sleep(0.2)
             connection.sendall(GOOD[20:])
-            assert connection.recv(1000).endswith(b"\r\n\r\n3")
+            answer = b""
+            while not answer.endswith(b"\r\n\r\n3"):
+                answer += connection.recv(1000)
 
 
 def test_the_connection_that_has_waited_longest_is_closed(limited: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,15 +159,15 @@ def test_the_connection_that_has_waited_longest_is_closed(limited: int, monkeypa
         for _ in range(4):
             opened.append(stack.enter_context(socket.create_connection(("127.0.0.1", limited), timeout=2)))
             time.sleep(0.05)
-        with pytest.raises(ConnectionResetError):
-            opened[0].recv(1)
+        with contextlib.suppress(ConnectionResetError):
+            assert opened[0].recv(1) == b""
         opened[1].sendall(GOOD)
         assert b" 200 " in opened[1].recv(1000)
 
 
 def test_bodies_that_are_too_large_alone_or_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "BODIES", 2)
-    bodies, found = http.Bodies(10), []
+    bodies, statuses = http.Bodies(10), []
 
     async def read(number: int) -> None:
         async def receive() -> dict[str, object]:
@@ -172,21 +175,21 @@ def test_bodies_that_are_too_large_alone_or_together(monkeypatch: pytest.MonkeyP
 
         try:
             async with bodies.read(Request({"type": "http", "headers": []}, receive)):
-                found.append(200)
-                if len(found) < 3:
+                statuses.append(200)
+                if len(statuses) < 3:
                     await read(number)
         except http.BodyError as error:
-            found.append(error.status)
+            statuses.append(error.status)
 
     import asyncio
 
     asyncio.run(read(11))
-    assert found == [413]
-    found.clear()
+    assert statuses == [413]
+    statuses.clear()
     asyncio.run(read(9))
-    assert found == [200, 200, 503], "the third body while two are answered"
+    assert statuses == [200, 200, 503], "the third body while two are answered"
     asyncio.run(read(9))
-    assert found[3] == 200, "they no longer count"
+    assert statuses[3] == 200, "they no longer count"
 
 
 @pytest.mark.parametrize("variables", [{}, {http.TOKEN: ""}, {http.TOKEN: " "}])
