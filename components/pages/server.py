@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,7 +13,7 @@ from components.errors import HeadstartError
 from components.pages.app import create_app
 from components.pages.project import Link, Project
 from components.pages.security import Guard
-from components.serving.http import configure, listen, machine_names, token_for
+from components.serving.http import address_of, configure, listen, names_of, token_for
 
 PORT = 5002
 SHUTDOWN_S = 3
@@ -51,12 +50,11 @@ class PagesServer:
         links: Sequence[Link] = (),
     ) -> None:
         self._listener = listen(host, port)
-        address, number = self._listener.getsockname()[:2]
         token = token_for(self._listener)
         project = Project(params, root=root, write=write, links=links)
-        guard = Guard.of(address, names=[host, *machine_names(self._listener), *names], token=token)
-        shown = socket.gethostname() if guard.any_address else f"[{host}]" if ":" in host else host
-        self.address = f"http://{shown}:{number}/" + (f"?token={token}" if token else "")
+        bound = self._listener.getsockname()[0]
+        guard = Guard.of(bound, names=names_of(self._listener, host, names), token=token)
+        self.address = f"{address_of(self._listener, host)}/" + (f"?token={token}" if token else "")
         self._server = uvicorn.Server(configure(create_app(project, guard), shutdown_seconds=SHUTDOWN_S))
         # The first connection to the registry imports MLflow, which takes seconds.
         threading.Thread(target=_connect, args=[project], name="connect", daemon=True).start()

@@ -8,7 +8,7 @@ import os
 import resource
 import secrets
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -63,9 +63,17 @@ def token_for(listener: socket.socket) -> str:
     return token if token or is_local(listener) else secrets.token_urlsafe(24)
 
 
-def machine_names(listener: socket.socket) -> list[str]:
-    """The names of this machine, for a socket that other machines reach."""
-    return [] if is_local(listener) else [socket.gethostname(), socket.getfqdn()]
+def names_of(listener: socket.socket, host: str, further: Sequence[str]) -> list[str]:
+    """The names that clients may give a server: `host`, `further`, and those of a machine that others reach."""
+    machine = [] if is_local(listener) else [socket.gethostname(), socket.getfqdn()]
+    return [name for name in (host, *machine, *further) if name]
+
+
+def address_of(listener: socket.socket, host: str) -> str:
+    """`http://HOST:PORT` as a person opens it."""
+    bound, port = listener.getsockname()[:2]
+    shown = socket.gethostname() if ipaddress.ip_address(bound).is_unspecified else f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{port}"
 
 
 def configure(app: Any, *, shutdown_seconds: int) -> uvicorn.Config:

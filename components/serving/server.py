@@ -20,7 +20,7 @@ from components.processors import cores
 from components.serving.app import Service, create_app
 from components.serving.challenger import Challenger
 from components.serving.guard import Guard
-from components.serving.http import TOKEN, configure, listen, machine_names, token_for
+from components.serving.http import TOKEN, address_of, configure, listen, names_of, token_for
 from components.serving.metrics import Metrics
 from components.serving.models import ChampionFollower, FixedModel, Served, load
 from components.settings.drift import DriftSettings
@@ -134,17 +134,14 @@ def serve_directory(
 
 
 def _guard(listener: socket.socket, host: str, names: Sequence[str]) -> Guard:
-    return Guard.of(
-        listener.getsockname()[0], names=[host, *machine_names(listener), *names], token=token_for(listener)
-    )
+    return Guard.of(listener.getsockname()[0], names=names_of(listener, host, names), token=token_for(listener))
 
 
 def _run(service: Service, listener: socket.socket, host: str) -> None:
     config = configure(create_app(service), shutdown_seconds=service.settings.shutdown_seconds)
     service.follower.start()
     listener.listen()
-    shown = socket.gethostname() if service.guard.any_address else f"[{host}]" if ":" in host else host
-    address = f"http://{shown}:{listener.getsockname()[1]}/invocations"
+    address = f"{address_of(listener, host)}/invocations"
     say(address)
     example = json.dumps({"inputs": [dict(service.follower.current.io.examples[0])]}, ensure_ascii=False)
     header = ""

@@ -229,7 +229,9 @@ def test_which_sockets_others_reach(host: str, local: bool, monkeypatch: pytest.
     try:
         assert http.is_local(listener) is local
         assert bool(http.token_for(listener)) is not local
-        assert Guard.of(listener.getsockname()[0]).any_address is not local
+        guard = Guard.of(listener.getsockname()[0], names=http.names_of(listener, host, ["desk.example"]))
+        assert guard.any_address is not local
+        assert guard.knows("desk.example") and not guard.knows("") and not guard.knows("evil.example")
     finally:
         listener.close()
 
