@@ -22,9 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from components.errors import ArtifactError
+from components.errors import ArtifactError, SchemaError
 
 MANIFEST = "manifest.json"
+#: Version of the format of an output and of a registered model, raised when present code cannot read earlier ones.
 SCHEMA = 1
 _PARTIAL = re.compile(r"\.partial-[0-9a-f]{32}\.(?P<target>.+)")
 
@@ -269,7 +270,8 @@ def read_manifest(path: Path, *, kind: str | None = None, verify: bool = False) 
     """The manifest of a complete directory; checks that every file has its size and, with `verify`, its digest.
 
     Raises:
-        ArtifactError: no manifest or a damaged one, another kind, a newer schema, a missing or altered file.
+        ArtifactError: no manifest or a damaged one, another kind, a missing or altered file.
+        SchemaError: the schema is another one.
     """
     path = Path(path)
     try:
@@ -277,10 +279,13 @@ def read_manifest(path: Path, *, kind: str | None = None, verify: bool = False) 
         manifest = Manifest(kind=raw["kind"], schema=raw["schema"], files=raw["files"], facts=raw["facts"])
     except FileNotFoundError as error:
         raise ArtifactError(f"{path}: not a complete output (no {MANIFEST}); run the stage that makes it") from error
-    except (json.JSONDecodeError, KeyError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise ArtifactError(f"{path / MANIFEST}: damaged ({error}); run the stage again") from error
-    if manifest.schema > SCHEMA:
-        raise ArtifactError(f"{path}: written by a newer version (schema {manifest.schema}, supported: {SCHEMA})")
+    if manifest.schema != SCHEMA:
+        raise SchemaError(
+            f"{path / MANIFEST}: schema {manifest.schema!r} is not supported, this version of Headstart reads "
+            f"{SCHEMA}; run the stage that makes it again"
+        )
     if kind is not None and manifest.kind != kind:
         raise ArtifactError(f"{path}: is of kind {manifest.kind!r}, expected {kind!r}")
     for name, entry in manifest.files.items():

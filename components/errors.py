@@ -44,6 +44,10 @@ class ArtifactError(HeadstartError):
     """The output of a stage is incomplete, altered, or incompatible with another one."""
 
 
+class SchemaError(ArtifactError):
+    """The output of a stage or a registered model has a schema that this version of Headstart does not read."""
+
+
 class TrainingError(HeadstartError):
     """Training cannot continue: a loss that is not finite, no space for a checkpoint, too few workers."""
 

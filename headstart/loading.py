@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from pathlib import Path
 
 from components.artifacts import MANIFEST, read_json, read_manifest
@@ -80,8 +78,7 @@ def _best_of_run(run: Path, task: str | None) -> Path:
 
 
 def _registered(name: str, params: Path) -> Model:
-    """A registered model; it runs with its own code if that differs from the present code."""
-    from components.registry.champion import fetched, find_champion, load_version
+    from components.registry.champion import fetched, find_champion
     from components.settings.loading import load_params
     from components.tracking import connect
 
@@ -95,9 +92,5 @@ def _registered(name: str, params: Path) -> Model:
         version = known[number]
     else:
         version = find_champion(registry, task)
-    with tempfile.TemporaryDirectory(prefix="headstart-load-") as folder:
-        with fetched(registry, version, directory=Path(folder) / "files") as files:
-            if files.code is None:
-                return Model(files.bundle)
-        shutil.rmtree(folder, ignore_errors=True)
-    return Model(None, classifier=load_version(registry, version))
+    with fetched(registry, version) as bundle:
+        return Model(bundle)

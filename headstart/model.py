@@ -37,8 +37,7 @@ class Model:
     """A fitted or loaded model.
 
     Args:
-        directory: complete directory of a classifier. It is copied, unless it is None.
-        classifier: what is loaded from the directory; None: loaded here.
+        directory: complete directory of a classifier; it is copied.
         columns: input of the task -> column of a DataFrame; None: as saved, else the names of the inputs.
         classes: name of a label -> its value in the labelled data.
         report: of the fit.
@@ -55,19 +54,15 @@ class Model:
 
     def __init__(
         self,
-        directory: Path | None,
+        directory: Path,
         *,
-        classifier: Classifier | None = None,
         columns: Mapping[str, str] | None = None,
         classes: Mapping[str, Any] | None = None,
         report: Report | None = None,
     ) -> None:
-        described: dict[str, Any] = {}
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        if directory is not None:
-            self._folder = tempfile.TemporaryDirectory(prefix="headstart-model-")
-            described = _copy(Path(directory), Path(self._folder.name) / "model")
-        self._classifier = classifier if classifier is not None else self._loaded()
+        self._folder = tempfile.TemporaryDirectory(prefix="headstart-model-")
+        described = _copy(Path(directory), Path(self._folder.name) / "model")
+        self._classifier = self._loaded()
         self._columns = dict(columns if columns is not None else described.get("columns", {}))
         self._values = dict(classes if classes is not None else described.get("classes", {}))
         saved = described.get("report")
@@ -139,11 +134,9 @@ class Model:
         """Write the model as a folder, which `load` reads; an existing model there is replaced.
 
         Raises:
-            ArtifactError: the folder exists and is not a saved model, or the model runs with code of another version.
+            ArtifactError: the folder exists and is not a saved model.
         """
         folder = Path(folder)
-        if self._folder is None:
-            raise ArtifactError("this model runs with the code it was registered with, and cannot be saved")
         if folder.exists() and not (folder / MANIFEST).is_file() and (not folder.is_dir() or any(folder.iterdir())):
             raise ArtifactError(f"{folder}: exists and is not a saved model; choose another folder")
         source = Path(self._folder.name) / "model"
@@ -163,7 +156,6 @@ class Model:
         return find_kind(self.kind).io
 
     def _loaded(self) -> Classifier:
-        assert self._folder is not None
         directory = Path(self._folder.name) / "model"
         if form_of(directory) != FORM:
             threads.own(cores())  # as in `headstart serve`
@@ -199,8 +191,6 @@ class Model:
         return f"Model({self.kind}, {what}{best})"
 
     def __getstate__(self) -> dict[str, Any]:
-        if self._folder is None:
-            raise ArtifactError("this model runs with the code it was registered with, and cannot be copied")
         root = Path(self._folder.name) / "model"
         files = {str(path.relative_to(root)): path.read_bytes() for path in _files(root)}
         return {"files": files, "columns": self._columns, "values": self._values, "report": self.report}

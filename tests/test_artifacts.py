@@ -14,7 +14,7 @@ import pytest
 
 from components import artifacts
 from components.artifacts import digest_tree, partial_path, read_manifest, write_atomic, writing
-from components.errors import ArtifactError
+from components.errors import ArtifactError, SchemaError
 
 
 def make(path: Path, text: str = "one") -> None:
@@ -180,13 +180,28 @@ def test_damaged_files_are_reported(tmp_path: Path, damage, message: str) -> Non
         read_manifest(tmp_path / "out", verify=True)
 
 
-def test_another_kind_and_a_newer_schema(tmp_path: Path) -> None:
+def test_another_kind(tmp_path: Path) -> None:
     make(tmp_path / "out")
     with pytest.raises(ArtifactError, match="is of kind 'sample', expected 'encoder'"):
         read_manifest(tmp_path / "out", kind="encoder")
+
+
+@pytest.mark.parametrize("schema", [99, 0, "2", None, [1]])
+def test_another_schema(schema: object, tmp_path: Path) -> None:
+    make(tmp_path / "out")
     raw = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    (tmp_path / "out" / "manifest.json").write_text(json.dumps(raw | {"schema": 99}))
-    with pytest.raises(ArtifactError, match="written by a newer version"):
+    (tmp_path / "out" / "manifest.json").write_text(json.dumps(raw | {"schema": schema}))
+    with pytest.raises(
+        SchemaError, match=r"manifest.json: schema .* is not supported, this version .* reads 1; run the"
+    ):
+        read_manifest(tmp_path / "out")
+
+
+@pytest.mark.parametrize("content", ["[1]", "5", '{"kind": "sample"}', '"a"'])
+def test_a_manifest_of_another_form_is_damaged(content: str, tmp_path: Path) -> None:
+    make(tmp_path / "out")
+    (tmp_path / "out" / "manifest.json").write_text(content)
+    with pytest.raises(ArtifactError, match="damaged"):
         read_manifest(tmp_path / "out")
 
 

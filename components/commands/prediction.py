@@ -78,8 +78,8 @@ def predict_file(
             output.parent.mkdir(parents=True, exist_ok=True)
             # Next to the output, where a node of a cluster finds it and the next run removes it after a kill.
             folder = stack.enter_context(partial_path(output.with_name(f"{output.name}.model"), folder=True))
-        files = stack.enter_context(fetched(registry, version, directory=folder))
-        load = Loader(files, version, partial(logged, task=name, settings=settings.drift), int8)
+        bundle = stack.enter_context(fetched(registry, version, directory=folder))
+        load = Loader(bundle, version, partial(logged, task=name, settings=settings.drift), int8)
         if not form and (data := settings.data.tasks.get(name)) is not None:
             columns = columns_of_data(source, kind=load.kind, source=data) | columns
 
@@ -113,6 +113,10 @@ def serve(
     task: Task = "",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0: a free one.")] = 5001,
+    name: Annotated[
+        list[str],
+        typer.Option(metavar="HOST", help="A further name of this machine, as clients address it; may be repeated."),
+    ] = [],  # noqa: B006 -- typer does not mutate the default
     challenger: Annotated[str, typer.Option(help="Version number of a second model.")] = "",
     canary: Annotated[bool, typer.Option("--canary", help="Let the challenger answer its share.")] = False,
     share: Annotated[float, typer.Option(help="Fraction of the requests for the challenger.")] = 0.1,
@@ -129,7 +133,7 @@ def serve(
 
     if model is not None:
         own = load_params(params).serve if params.is_file() else ServeSettings()
-        serve_directory(model, settings=own, host=host, port=port, int8=int8)
+        serve_directory(model, settings=own, host=host, port=port, names=name, int8=int8)
         return
     settings = load_params(params)
     serve_champion(
@@ -139,6 +143,7 @@ def serve(
         drift=settings.drift,
         host=host,
         port=port,
+        names=name,
         challenger=challenger,
         mode="canary" if canary else "shadow",
         share=share,

@@ -25,7 +25,7 @@ def load_model(directory: Path, *, int8: bool = False, what: str = "") -> Classi
 
     if form_of(directory) == FORM:
         if int8:
-            say_not_quantised(what or str(directory), "is a words model")
+            _say_not_quantised(what or str(directory), "is a words model")
         return load_words(directory)
     from components.task_models.classifier import load_classifier  # imports torch
     from components.task_models.inference_weights import why_not_quantised
@@ -35,10 +35,9 @@ def load_model(directory: Path, *, int8: bool = False, what: str = "") -> Classi
     if int8:
         if not (reason := why_not_quantised(classifier.encoder)):
             return classifier.quantised()
-        say_not_quantised(what or str(directory), reason)
+        _say_not_quantised(what or str(directory), reason)
     return classifier.on(first_device())
 
 
-def say_not_quantised(what: str, reason: str) -> None:
-    """Print that `--int8` has no effect on a model."""
+def _say_not_quantised(what: str, reason: str) -> None:
     print(f"{what}: {reason}; --int8 has no effect on it", file=sys.stderr, flush=True)

@@ -40,7 +40,7 @@ USER headstart
 WORKDIR /opt/headstart
 EXPOSE 8000
 HEALTHCHECK --start-period=60s CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/readyz')"]
-# Requests need a token if HEADSTART_TOKEN is set.
+# Requests need the token HEADSTART_TOKEN; if it is not set, the log has a random one.
 CMD ["python", "-m", "components.cli", "serve", "--model", "model", "--host", "0.0.0.0", "--port", "8000"]
 """
 

@@ -34,12 +34,14 @@ from components.pages.project import Project
 from components.pages.security import Guard
 from components.progress import duration
 from components.reporting import figures
+from components.serving.http import Bodies, BodyError
 from components.tasks.budgets import budget_name
 from components.tasks.kinds import find_kind
 
 STATIC = {"style.css": "text/css", "pages.js": "text/javascript", "icon.svg": "image/svg+xml"}
-#: Maximum size of a form in bytes.
+#: Maximum size of a form in bytes, and its maximum number of fields.
 LARGEST = 200_000
+FIELDS = 1000
 NAVIGATION = (
     ("/", "Overview"),
     ("/runs", "Runs"),
@@ -263,8 +265,7 @@ class Pages:
 def create_app(project: Project, guard: Guard) -> FastAPI:
     """The application of a project."""
     app = FastAPI(title="Headstart", docs_url=None, redoc_url=None, openapi_url=None)
-    pages = Pages(project, guard)
-    app.state.pages = pages
+    pages, bodies = Pages(project, guard), Bodies(LARGEST)
     app.add_middleware(BaseHTTPMiddleware, dispatch=guard)
 
     @app.exception_handler(HeadstartError)
@@ -290,7 +291,7 @@ def create_app(project: Project, guard: Guard) -> FastAPI:
     @app.post("/try")
     async def tried(request: Request) -> Response:
         # A text is sent in the body, so that it is in no address and no log.
-        form = await read_form(request, guard)
+        form = await read_form(request, guard, bodies)
         if isinstance(form, Response):
             return form
         return await run_in_threadpool(pages.trial, {name: values[-1] for name, values in form.items()})
@@ -301,7 +302,7 @@ def create_app(project: Project, guard: Guard) -> FastAPI:
 
     @app.post("/label")
     async def label(request: Request) -> Response:
-        form = await read_form(request, guard)
+        form = await read_form(request, guard, bodies)
         return form if isinstance(form, Response) else await run_in_threadpool(pages.label, form)
 
     @app.get("/errors")
@@ -330,16 +331,14 @@ def create_app(project: Project, guard: Guard) -> FastAPI:
     return app
 
 
-async def read_form(request: Request, guard: Guard) -> dict[str, list[str]] | Response:
+async def read_form(request: Request, guard: Guard, bodies: Bodies) -> dict[str, list[str]] | Response:
     """The fields of a form of this server, or the refusal of another one."""
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > LARGEST:
-            return PlainTextResponse(f"the form has more than {LARGEST:,} bytes", status_code=413)
     try:
-        fields = parse_qs(body.decode(), keep_blank_values=True)
-    except (UnicodeDecodeError, ValueError):
+        async with bodies.read(request) as body:
+            fields = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=FIELDS)
+    except BodyError as error:
+        return PlainTextResponse(str(error), status_code=error.status)
+    except ValueError:
         return PlainTextResponse("the form is damaged", status_code=400)
     if not guard.is_form(fields.pop("csrf", [""])[-1]):
         return PlainTextResponse("the form is too old; load the page again", status_code=403)

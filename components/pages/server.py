@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-import socket
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,7 +13,7 @@ from components.errors import HeadstartError
 from components.pages.app import create_app
 from components.pages.project import Link, Project
 from components.pages.security import Guard
-from components.serving.server import LOCAL, TOKEN, listen
+from components.serving.http import address_of, configure, listen, names_of, token_for
 
 PORT = 5002
 SHUTDOWN_S = 3
@@ -52,19 +49,13 @@ class PagesServer:
         write: bool = False,
         links: Sequence[Link] = (),
     ) -> None:
-        token = os.environ.get(TOKEN, "")
-        if not token and host not in LOCAL:
-            token = secrets.token_urlsafe(24)
         self._listener = listen(host, port)
+        token = token_for(self._listener)
         project = Project(params, root=root, write=write, links=links)
-        everywhere = host in ("0.0.0.0", "::")
-        own = [socket.gethostname(), socket.getfqdn()] if host not in LOCAL else []
-        app = create_app(project, Guard.of(host, names=[*own, *names], token=token))
-        self._pages = app.state.pages
-        shown = socket.gethostname() if everywhere else f"[{host}]" if ":" in host else host
-        self.address = f"http://{shown}:{self._listener.getsockname()[1]}/" + (f"?token={token}" if token else "")
-        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=SHUTDOWN_S, access_log=False)
-        self._server = uvicorn.Server(config)
+        bound = self._listener.getsockname()[0]
+        guard = Guard.of(bound, names=names_of(self._listener, host, names), token=token)
+        self.address = f"{address_of(self._listener, host)}/" + (f"?token={token}" if token else "")
+        self._server = uvicorn.Server(configure(create_app(project, guard), shutdown_seconds=SHUTDOWN_S))
         # The first connection to the registry imports MLflow, which takes seconds.
         threading.Thread(target=_connect, args=[project], name="connect", daemon=True).start()
 
@@ -82,9 +73,8 @@ class PagesServer:
         self._server.should_exit = True
 
     def close(self) -> None:
-        """Release the port and the loaded models."""
+        """Release the port."""
         self._listener.close()
-        self._pages.models.close()
 
 
 def _connect(project: Project) -> None:

@@ -103,22 +103,11 @@ class Models:
     def _load(self, version: Version) -> Classifier:
         if version.label not in self._loaded:
             while len(self._loaded) >= KEPT:
-                self._close(self._loaded.pop(next(iter(self._loaded))))
+                del self._loaded[next(iter(self._loaded))]
             self._loaded[version.label] = load_version(self._project.registry(), version)
         # The last used one is the last that is given up.
         self._loaded[version.label] = self._loaded.pop(version.label)
         return self._loaded[version.label]
-
-    def close(self) -> None:
-        """End the processes of versions that run with their own code."""
-        with self._lock:
-            while self._loaded:
-                self._close(self._loaded.popitem()[1])
-
-    @staticmethod
-    def _close(classifier: Classifier) -> None:
-        if (close := getattr(classifier, "close", None)) is not None:
-            close()
 
 
 class Similar:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from components.errors import RegistryError
-from components.inference.loading import load_model, say_not_quantised
+from components.inference.loading import load_model
 from components.inference.prediction import Classifier
 from components.registry.alias_changes import missing_champion
-from components.registry.bundle_code import CODE_DIGEST, check_code, differing_file
-from components.registry.isolated import IsolatedClassifier
-from components.registry.packaging import PACKAGE, check_bundle
+from components.registry.packaging import check_bundle
 from components.settings.registry import RegistrySettings
 from components.tracking import Registry, Version, connect
 
@@ -43,25 +40,11 @@ def find_champion(registry: Registry, task: str) -> Version:
     return version
 
 
-@dataclass(frozen=True)
-class Files:
-    """The verified files of a version.
-
-    Attributes:
-        bundle: weights, tokenizer and configuration.
-        code: folder that contains the package `components` of the version, if it differs from the present code; else
-            None.
-    """
-
-    bundle: Path
-    code: Path | None
-
-
 @contextmanager
 def fetched(
     registry: Registry, version: Version, *, kind: str = "classifier", directory: Path | None = None
-) -> Iterator[Files]:
-    """Download a version, verify weights and code against the registered digests, and delete it on exit.
+) -> Iterator[Path]:
+    """Download the bundle of a version, verify it against the registered digest, and delete it on exit.
 
     Args:
         registry: of the version.
@@ -70,60 +53,32 @@ def fetched(
         directory: where to; None: a temporary directory.
 
     Raises:
-        ArtifactError: the files differ from the registered ones.
+        ArtifactError: the files differ from the registered ones, or their schema is not supported.
         RegistryError: the files cannot be downloaded.
     """
     directory = Path(tempfile.mkdtemp(prefix="headstart-")) if directory is None else directory
     try:
         bundle = registry.download(version, directory / "model")
         check_bundle(bundle, kind=kind, digest=version.digest, what=version.label)
-        code = None
-        # Versions without a digest of their code are older than it. They run with the present code.
-        if digest := version.tags.get(CODE_DIGEST):
-            package = registry.download_code(version, directory / "code") / PACKAGE.name
-            check_code(package, digest=digest, what=version.label)
-            code = package.parent if differing_file(package) else None
-        yield Files(bundle, code)
+        yield bundle
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
 def load_version(registry: Registry, version: Version, *, int8: bool = False) -> Classifier:
-    """Load a registered classifier: in this process if its code is the present code, else in a process of its own.
+    """Load a registered classifier with the present code.
 
     Args:
         registry: of the version.
         version: to load.
-        int8: as of `load_model`; a version in a process of its own is not quantised.
+        int8: as of `load_model`.
 
     Raises:
-        ArtifactError: the files differ from the registered ones, or the code of the version cannot be run.
+        ArtifactError: the files differ from the registered ones, or their schema is not supported.
         RegistryError: the files cannot be downloaded.
     """
-    with ExitStack() as stack:
-        files = stack.enter_context(fetched(registry, version))
-        if files.code is None:
-            return load_bundle(files, what=version.label, int8=int8)
-        kept = ExitStack()
-        classifier = load_bundle(files, what=version.label, int8=int8, on_close=kept.close)
-        kept.push(stack.pop_all())  # the files are needed until the process ends
-        print(f"{version.label}: runs with its own code, in a separate process", file=sys.stderr, flush=True)
-        return classifier
-
-
-def load_bundle(
-    files: Files, *, what: str = "", int8: bool = False, on_close: Callable[[], object] = lambda: None
-) -> Classifier:
-    """Load verified files; `on_close` is called when a separate process has ended.
-
-    Raises:
-        ArtifactError: the code of the version cannot be run.
-    """
-    if files.code is None:
-        return load_model(files.bundle, int8=int8, what=what)
-    if int8:
-        say_not_quantised(what, "runs with its own code")
-    return IsolatedClassifier(files.bundle, code=files.code, what=what, on_close=on_close)
+    with fetched(registry, version) as bundle:
+        return load_model(bundle, int8=int8, what=version.label)
 
 
 @dataclass(frozen=True)
@@ -131,34 +86,30 @@ class Loader:
     """Loads verified files in any process that can read them; a picklable function.
 
     Attributes:
-        files: what `fetched` has returned.
+        bundle: what `fetched` has returned.
         version: their version.
         wrapped: applied to the classifier, such as a log of its rows.
         int8: as of `load_model`.
     """
 
-    files: Files
+    bundle: Path
     version: Version
     wrapped: Callable[[Classifier, Version], Classifier]
     int8: bool = False
 
     def __call__(self) -> Classifier:
-        """The classifier.
-
-        Raises:
-            ArtifactError: the code of the version cannot be run.
-        """
-        return self.wrapped(load_bundle(self.files, what=self.version.label, int8=self.int8), self.version)
+        """The classifier."""
+        return self.wrapped(load_model(self.bundle, int8=self.int8, what=self.version.label), self.version)
 
     @property
     def kind(self) -> str:
         """Kind of task."""
-        return str(json.loads((self.files.bundle / "config.json").read_text(encoding="utf-8"))["kind"])
+        return str(json.loads((self.bundle / "config.json").read_text(encoding="utf-8"))["kind"])
 
     @property
     def identity(self) -> str:
-        """Identity of weights, code and arithmetic."""
-        return f"{self.version.digest} {self.version.tags.get(CODE_DIGEST, '')}{' int8' if self.int8 else ''}"
+        """Identity of weights and arithmetic."""
+        return f"{self.version.digest}{' int8' if self.int8 else ''}"
 
 
 def load_champion(

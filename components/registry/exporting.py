@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 
 from components.artifacts import read_manifest
@@ -38,21 +37,15 @@ def export_champion(params: Params, task: str, *, output: Path, form: str, int8:
 
     Raises:
         RegistryError: there is no champion.
-        ConfigError: as `export_classifier`; or the version needs other code than this.
+        ConfigError: as `export_classifier`.
         ArtifactError: the files differ from the registered ones.
     """
     name = task or params.run.tasks[0]
     registry = connect(params.registry)
     version = find_champion(registry, name)
-    with ExitStack() as stack:
-        files = stack.enter_context(fetched(registry, version))
-        if files.code is not None:
-            raise ConfigError(
-                f"{version.label}: was made by another version of the code; export it with that commit, or promote a "
-                "version of the present code"
-            )
+    with fetched(registry, version) as bundle:
         rows, split = _rows(Path(params.run.out) / "examples" / name)
-        source = Source(files.bundle, version.label, name, version.digest, rows, split)
+        source = Source(bundle, version.label, name, version.digest, rows, split)
         return export_classifier(source, output=output, form=form, int8=int8)
 
 

@@ -1,4 +1,4 @@
-"""The parts of a registered model: its bundle, its code, and the packages that the code requires.
+"""A registered model: a bundle, which is data that the installed code loads.
 
 A bundle is a complete directory (`components.artifacts`) with weights, tokenizer and configuration. It holds no timings
 or curves, which differ between two runs with the same result, so its digest identifies the model.
@@ -6,22 +6,16 @@ or curves, which differ between two runs with the same result, so its digest ide
 
 from __future__ import annotations
 
-import importlib.metadata
 import shutil
-from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from components.artifacts import SCHEMA, Manifest, read_manifest, writing
-from components.code_identity import installed, locked_versions, normal, reachable
-from components.errors import ArtifactError
+from components.errors import ArtifactError, SchemaError
 
-PACKAGE = Path(__file__).resolve().parents[1]
 #: Files of a model's directory that describe its training and are not part of the bundle.
 EXCLUDED = ("metrics.json", "curve.csv")
-#: Packages that MLflow needs to serve any model.
-REQUIRED = ("mlflow", "pandas")
 
 
 @dataclass(frozen=True)
@@ -96,40 +90,18 @@ def check_bundle(path: Path, *, kind: str, digest: str, what: str) -> None:
 
     Raises:
         ArtifactError: a file differs from the bundle's manifest, or the manifest from the registered digest.
+        SchemaError: the bundle has another schema.
     """
-    manifest = read_manifest(path, kind=kind, verify=True)
+    try:
+        manifest = read_manifest(path, kind=kind, verify=True)
+    except SchemaError as error:
+        raise SchemaError(
+            f"{what}: the schema of the registered model is not the one that this version of Headstart reads "
+            f"({SCHEMA}); run the pipeline again, which registers a new model, or install the version of Headstart "
+            "that has registered this one"
+        ) from error
     if manifest.digest != digest:
         raise ArtifactError(
             f"{what}: its files are not the ones that were registered (digest {manifest.digest[:12]}, "
             f"registered {digest[:12] or 'none'}); register the model again or roll back"
         )
-
-
-def model_code(script: Path) -> tuple[list[Path], set[str]]:
-    """The files of `components` in the import closure of a script, itself included, and the other packages that they
-    import."""
-    modules = reachable(".".join(script.relative_to(PACKAGE.parent).with_suffix("").parts))
-    files = {installed().path(name) for name in modules}
-    return sorted(file for file in files if file), {name for module in modules.values() for name in module.libraries}
-
-
-def copy_code(files: Iterable[Path], target: Path) -> Path:
-    """Copy files of the package to `target/components` and return that path."""
-    for file in files:
-        copy = target / PACKAGE.name / file.relative_to(PACKAGE)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file, copy)
-    return target / PACKAGE.name
-
-
-def requirements(libraries: Collection[str], lock: Path) -> list[str]:
-    """The distributions of packages, pinned to the version in the lock, or else to the installed version."""
-    providers = importlib.metadata.packages_distributions()
-    names = {
-        # If several distributions provide a module (mlflow, mlflow-skinny), the one with its name requires the others.
-        normal(library if library in providers[library] else providers[library][0])
-        for library in libraries
-        if library in providers
-    }
-    pinned = locked_versions(lock)
-    return [f"{name}=={pinned.get(name) or importlib.metadata.version(name)}" for name in sorted({*names, *REQUIRED})]

@@ -22,11 +22,10 @@ from components.drift.measurements import REFERENCE
 from components.drift.reference import record_reference
 from components.errors import ArtifactError
 from components.inference.loading import load_model
-from components.registry.bundle_code import CODE_DIGEST, code_digest
 from components.registry.candidates import Candidate, Key, candidates
 from components.registry.descriptions import describe_model, describe_version
 from components.registry.lineage import Lineage, read_lineage
-from components.registry.packaging import Content, copy_code, model_code, model_content, requirements, write_bundle
+from components.registry.packaging import Content, model_content, write_bundle
 from components.registry.provenance import PROVENANCE, provenance
 from components.registry.runs import artifact_of, read_dev_score, read_leakage
 from components.settings.names import Start
@@ -39,9 +38,6 @@ REGISTERED = "registered.json"
 #: Prefix of metrics of a recipe: means over the runs of its seeds, whose average is registered.
 MEAN = "mean_over_seeds"
 SCHEMA = 1
-ENCODER_SCRIPT = Path(__file__).with_name("pyfunc_encoder.py")
-CLASSIFIER_SCRIPT = Path(__file__).with_name("pyfunc_classifier.py")
-WORDS_SCRIPT = Path(__file__).with_name("pyfunc_words.py")
 
 
 class RegisterJob(Section):
@@ -60,7 +56,7 @@ class RegisterJob(Section):
         parents: block -> blocks that its encoders are computed from; these are registered as well.
         metric: dev metric by which each task's challenger is chosen; None: the task's primary metric.
         data: output below `out` that is made from raw data (`corpus/general`, `examples/<task>`) -> path of the data.
-        project: the repository, with dvc.lock, .dvc files and requirements.lock.
+        project: the repository, with dvc.lock and .dvc files.
     """
 
     registry: RegistrySettings
@@ -165,17 +161,10 @@ def _ensure_version(
         return found
     draft = Path(tempfile.mkdtemp(prefix="headstart-register-"))
     try:
-        script = WORDS_SCRIPT if candidate.is_words else CLASSIFIER_SCRIPT
-        script = script if candidate.kind == "classifier" else ENCODER_SCRIPT
-        code, libraries = model_code(script)
-        package = copy_code(code, draft / "code")
         version = registry.record(
             candidate.name,
             files=ModelFiles(
                 bundle=write_bundle(content, draft / "bundle"),
-                script=script,
-                code=package,
-                requirements=requirements(libraries, job.project / "requirements.lock"),
                 form=find_kind(_kind_of_task(content)).io if candidate.kind == "classifier" else None,
             ),
             run_name=(candidate.directory if candidate.cost == 2 else candidate.model).relative_to(job.out).as_posix(),
@@ -185,7 +174,6 @@ def _ensure_version(
             datasets=lineage.datasets(candidate.directory),
             tags={
                 "digest": content.digest,
-                CODE_DIGEST: code_digest(package),
                 "kind": candidate.kind,
                 "family": candidate.family,
                 "start": candidate.start,

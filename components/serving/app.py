@@ -9,13 +9,12 @@
 | /metrics     | GET    | Prometheus                                                                          |
 
 A bad row is answered with its reason, next to the answers of the others; a request without any valid row has status
-422. Errors are JSON: {"error": message}.
+422. Errors are JSON: {"error": message}. Requests to another host, or from another site, are refused on every path.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -27,12 +26,14 @@ from components.errors import DataError
 from components.serving.batching import Batcher, OverloadedError
 from components.serving.batching import Request as Waiting
 from components.serving.challenger import Challenger
+from components.serving.guard import Guard
+from components.serving.http import Bodies, BodyError
 from components.serving.metrics import Metrics
 from components.serving.models import ChampionFollower, FixedModel, Served
-from components.serving.requests import Rows, read_rows
+from components.serving.requests import Rows, TooManyRowsError, read_rows
 from components.settings.serve import ServeSettings
 
-#: Paths that probes may call without a token.
+#: Paths that probes may call without the token.
 OPEN = ("/livez", "/readyz")
 
 
@@ -44,7 +45,7 @@ class Service:
         settings: `params.serve`.
         metrics: of the server.
         challenger: a second model, or None.
-        token: bearer token of requests; empty: none is needed.
+        guard: which requests are answered.
     """
 
     def __init__(
@@ -53,11 +54,11 @@ class Service:
         settings: ServeSettings,
         *,
         metrics: Metrics,
+        guard: Guard,
         challenger: Challenger | None = None,
-        token: str = "",
     ) -> None:
         self.follower, self.settings, self.metrics = follower, settings, metrics
-        self.challenger, self.token = challenger, token
+        self.challenger, self.guard = challenger, guard
         self.ready = True
         self.batcher = Batcher(
             batch_rows=settings.batch_rows, queue_rows=settings.queue_rows, on_batch=self._observe_batch
@@ -67,19 +68,16 @@ class Service:
         self.metrics.batch_rows.observe(rows)
         self.metrics.batch_seconds.observe(seconds)
 
-    def allows(self, header: str) -> bool:
-        """Whether the header `Authorization` has the token."""
-        return not self.token or hmac.compare_digest(header.encode(), f"Bearer {self.token}".encode())
-
-    async def answer(self, body: bytes) -> tuple[int, dict[str, Any]]:
+    async def answer(self, body: bytes | bytearray) -> tuple[int, dict[str, Any]]:
         """Status and content of the answer to a body of /invocations.
 
         Raises:
-            DataError: the body is not in a known format.
+            DataError: the body is not in a known form, or has too many rows.
             OverloadedError: too many rows wait.
             TimeoutError: the answers were not there in time.
         """
-        rows = read_rows(body, self.follower.current.io, characters=self.settings.row_characters)
+        io, settings = self.follower.current.io, self.settings
+        rows = read_rows(body, io, characters=settings.row_characters, most=settings.queue_rows)
         if not rows.valid:
             return 422, self._content(rows, self.follower.current, [])
         takes = self.challenger is not None and self.challenger.takes()
@@ -88,10 +86,10 @@ class Service:
         waiting = Waiting(
             rows.valid,
             choose=lambda: canary.served if canary else self.follower.current,
-            deadline=started + self.settings.timeout_seconds,
+            deadline=started + settings.timeout_seconds,
         )
         future = asyncio.wrap_future(self.batcher.submit(waiting))
-        served, answers = await asyncio.wait_for(future, self.settings.timeout_seconds)
+        served, answers = await asyncio.wait_for(future, settings.timeout_seconds)
         if canary:
             canary.answered(len(answers), time.monotonic() - started)
         elif takes and self.challenger:
@@ -125,14 +123,17 @@ class Service:
 def create_app(service: Service) -> FastAPI:
     """The application of a service."""
     app = FastAPI(title="Headstart", docs_url=None, redoc_url=None, openapi_url=None)
-    limit = int(service.settings.body_megabytes * 1e6)
+    bodies, guard = Bodies(int(service.settings.body_megabytes * 1e6)), service.guard
 
     @app.middleware("http")
     async def observe(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
         started = time.perf_counter()
         path = request.url.path
-        if path not in OPEN and not service.allows(request.headers.get("authorization", "")):
-            response: Response = _error(401, "the header Authorization needs `Bearer` and the server's token")
+        response: Response
+        if (foreign := guard.foreign(request)) is not None:
+            response = _error(*foreign)
+        elif guard.token and path not in OPEN and not guard.has_token(request):
+            response = _error(401, "the header Authorization needs `Bearer` and the server's token")
             response.headers["WWW-Authenticate"] = "Bearer"
         else:
             response = await call_next(request)
@@ -143,13 +144,13 @@ def create_app(service: Service) -> FastAPI:
 
     @app.post("/invocations")
     async def invocations(request: Request) -> Response:
-        body = bytearray()
-        async for part in request.stream():
-            body += part
-            if len(body) > limit:
-                return _error(413, f"the body has more than {service.settings.body_megabytes:g} MB; send fewer rows")
         try:
-            status, content = await service.answer(bytes(body))
+            async with bodies.read(request) as body:
+                status, content = await service.answer(body)
+        except BodyError as error:
+            return _error(error.status, str(error))
+        except TooManyRowsError as error:
+            return _error(413, str(error))
         except DataError as error:
             return _error(400, str(error))
         except OverloadedError:

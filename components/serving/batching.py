@@ -1,7 +1,8 @@
 """Micro-batching: rows that wait at the same time are predicted together.
 
-One thread predicts. While it computes a batch, further requests wait; the next batch takes as many of them as fit. So a
-single request never waits for others to arrive, and batches grow with the load.
+One thread predicts. While it computes a batch, further requests wait; the next batch takes as many of their rows as
+fit. So a single request never waits for others to arrive, and batches grow with the load. A request with more rows than
+a batch is predicted in several batches, and the requests behind it are predicted in between.
 """
 
 from __future__ import annotations
@@ -31,22 +32,37 @@ class Request:
 
     Attributes:
         rows: inputs.
-        choose: picks the model when the request is taken from the queue.
+        choose: picks the model when the first rows are taken from the queue.
         deadline: time.monotonic() at which nobody waits for the answers any more.
         answers: the model that was used, and one answer per row.
+        served: the model, as soon as it is chosen.
+        taken: number of rows that were taken from the queue.
+        done: the answers to the rows so far.
     """
 
     rows: Sequence[Fields]
     choose: Callable[[], Served]
     deadline: float
     answers: Future[tuple[Served, Answers]] = field(default_factory=Future)
+    served: Served | None = None
+    taken: int = 0
+    done: Answers = field(default_factory=list)
+
+    @property
+    def expected(self) -> bool:
+        """Whether somebody waits for the answers."""
+        return self.deadline > time.monotonic() and not self.answers.done()
+
+
+#: A request and some of its rows.
+Part = tuple[Request, Sequence[Fields]]
 
 
 class Batcher:
     """Predicts requests in a thread of its own.
 
     Args:
-        batch_rows: maximum number of rows of a batch. A request with more is a batch by itself.
+        batch_rows: maximum number of rows of a batch.
         queue_rows: maximum number of waiting rows.
         on_batch: called with the number of rows and the seconds of each batch.
     """
@@ -76,10 +92,10 @@ class Batcher:
         """Queue a request.
 
         Raises:
-            OverloadedError: too many rows wait already.
+            OverloadedError: too many rows would wait.
         """
         with self._condition:
-            if self._rows and self._rows + len(request.rows) > self._queue_rows:
+            if self._rows + len(request.rows) > self._queue_rows:
                 raise OverloadedError
             self._waiting.append(request)
             self._rows += len(request.rows)
@@ -93,47 +109,57 @@ class Batcher:
             self._condition.notify()
         self._thread.join(seconds)
 
-    def _take(self) -> list[Request]:
-        """The requests of the next batch, all for the same model; empty at the end."""
+    def _take(self) -> list[Part]:
+        """The rows of the next batch; empty at the end."""
         with self._condition:
             while not self._waiting and not self._stopped:
                 self._condition.wait()
-            taken: list[Request] = []
-            rows = 0
-            while self._waiting and (not taken or rows + len(self._waiting[0].rows) <= self._batch_rows):
+            parts: list[Part] = []
+            room, rest = self._batch_rows, deque[Request]()
+            while self._waiting and room:
                 request = self._waiting.popleft()
-                self._rows -= len(request.rows)
-                # Nobody waits for the answers of a request that has timed out or was cancelled.
-                if request.deadline > time.monotonic() and request.answers.set_running_or_notify_cancel():
-                    taken.append(request)
-                    rows += len(request.rows)
-            return taken
+                if not request.expected:
+                    self._rows -= len(request.rows) - request.taken
+                    continue
+                rows = request.rows[request.taken : request.taken + room]
+                request.taken += len(rows)
+                self._rows -= len(rows)
+                room -= len(rows)
+                parts.append((request, rows))
+                if request.taken < len(request.rows):
+                    rest.append(request)
+            # Behind the others, which have rows in the next batch.
+            self._waiting += rest
+            return parts
 
     def _run(self) -> None:
         while True:
-            requests = self._take()
-            if not requests:
+            parts = self._take()
+            if not parts:
                 if self._stopped and not self._waiting:
                     return
                 continue
-            groups: dict[int, tuple[Served, list[Request]]] = {}
-            for request in requests:
-                served = request.choose()
-                groups.setdefault(id(served), (served, []))[1].append(request)
+            groups: dict[int, tuple[Served, list[Part]]] = {}
+            for request, rows in parts:
+                request.served = request.served or request.choose()
+                groups.setdefault(id(request.served), (request.served, []))[1].append((request, rows))
             for served, group in groups.values():
                 self._predict(served, group)
 
-    def _predict(self, served: Served, requests: Sequence[Request]) -> None:
-        rows = [fields for request in requests for fields in request.rows]
+    def _predict(self, served: Served, parts: Sequence[Part]) -> None:
+        rows = [fields for _, part in parts for fields in part]
         started = time.perf_counter()
         try:
             answers = predict_rows(served.classifier, rows)
         except Exception as error:  # a defect of one batch must not end the server
-            for request in requests:
-                request.answers.set_exception(error)
+            for request, _ in parts:
+                if not request.answers.done():
+                    request.answers.set_exception(error)
             return
         self._on_batch(len(rows), time.perf_counter() - started)
         start = 0
-        for request in requests:
-            request.answers.set_result((served, answers[start : start + len(request.rows)]))
-            start += len(request.rows)
+        for request, part in parts:
+            request.done += answers[start : start + len(part)]
+            start += len(part)
+            if len(request.done) == len(request.rows) and request.answers.set_running_or_notify_cancel():
+                request.answers.set_result((served, request.done))

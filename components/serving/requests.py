@@ -1,16 +1,33 @@
-"""Request bodies as rows: MLflow's formats, each row checked separately."""
+"""Request bodies as rows, each checked separately: MLflow's forms, and plain JSON."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from components.errors import DataError, nearest
+from components.errors import DataError
 from components.tasks.data import Fields
 from components.tasks.task_io import TaskIO
+
+#: Keys of a body that may hold its rows.
+KEYS: Final = ("inputs", "instances", "dataframe_records", "dataframe_split")
+#: JSON can express halves of surrogate pairs alone; UTF-8, tokenizers and answers cannot.
+SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+class TooManyRowsError(DataError):
+    """A request has more rows than one request may have."""
+
+
+@dataclass(frozen=True)
+class _Refused:
+    """A row that is refused before it is read."""
+
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -31,66 +48,90 @@ class Rows:
         return [fields for fields in self.fields if fields is not None]
 
 
-def read_rows(body: bytes, io: TaskIO, *, characters: int) -> Rows:
-    """The rows of a body in JSON.
+def read_rows(body: bytes | bytearray, io: TaskIO, *, characters: int, most: int) -> Rows:
+    """The rows of a body in JSON, by the same rules in each form.
 
-    Formats: {"inputs": {column: [value, ...]}} or {"inputs": [row, ...]}, {"dataframe_records": [row, ...]},
-    {"dataframe_split": {"columns": [...], "data": [[value, ...], ...]}}, where a row is {column: value}.
+    A body is the value of one of the keys `inputs`, `instances`, `dataframe_records` and `dataframe_split`, or such a
+    value by itself. A value is a list of rows, an object of columns {column: [value, ...]}, an object of values
+    {column: value}, which is one row, or a table {"columns": [...], "data": [[value, ...], ...]}. A row is an object
+    {column: value}, or the value itself if the task has one input. Other columns than those of the task are ignored.
 
     Args:
         body: of the request.
         io: columns of the task.
         characters: maximum number of characters of a row.
+        most: maximum number of rows.
 
     Raises:
-        DataError: the body is not JSON, or not in one of these formats. Nothing is raised for a bad row.
+        DataError: the body is not JSON, or not in one of these forms. Nothing is raised for a bad row.
+        TooManyRowsError: it has more rows.
     """
     try:
         content = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise DataError(f"the body is not JSON: {error}") from error
-    found = [_read(row, io, characters) for row in _records(content, io)]
-    return Rows([fields for fields, _ in found], [problem for _, problem in found])
+    keys = [key for key in KEYS if key in content] if isinstance(content, dict) else []
+    if len(keys) > 1:
+        raise DataError(f"the body has several of the keys {', '.join(KEYS)}: {', '.join(keys)}; send one")
+    where = keys[0] if keys else "the body"
+    rows = _rows(content[where] if keys else content, io, where, most)
+    if not rows:
+        raise DataError(f"{where}: no rows; send at least one")
+    read = [_read(row, io, characters) for row in rows]
+    return Rows([fields for fields, _ in read], [problem for _, problem in read])
 
 
-def _records(content: Any, io: TaskIO) -> list[Any]:
-    if not isinstance(content, dict):
-        raise DataError(f"the body is {_type(content)}, expected an object with the key inputs")
-    known = ("inputs", "dataframe_records", "dataframe_split")
-    keys = [key for key in known if key in content]
-    if len(keys) != 1:
-        raise DataError(f"the body needs one of the keys {', '.join(known)}; found {', '.join(content) or 'none'}")
-    value = content[keys[0]]
-    if keys[0] == "dataframe_split":
-        return _of_split(value)
+def _rows(value: Any, io: TaskIO, where: str, most: int) -> list[Any]:
+    """The rows of a value, not yet checked."""
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, list | dict):
+        raise DataError(f"{where}: {_type(value)}, expected a list of rows or an object of columns")
     if isinstance(value, list):
+        _check_number(len(value), where, most)
         return value
-    if keys[0] == "inputs" and isinstance(value, dict):
-        if unknown := sorted(set(value) - {*io.inputs, *io.context}):
-            raise DataError(f"inputs: unknown column {unknown[0]!r}{nearest(unknown[0], [*io.inputs, *io.context])}")
-        columns = {name: column if isinstance(column, list) else [column] for name, column in value.items()}
-        if len({len(column) for column in columns.values()}) > 1:
-            raise DataError("inputs: the columns have different numbers of values")
-        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-    raise DataError(f"{keys[0]} is {_type(value)}, expected a list of rows")
+    if "columns" in value and "data" in value:
+        return _of_table(value["columns"], value["data"], where, most)
+    columns = {name: column if isinstance(column, list) else [column] for name, column in value.items()}
+    lengths = {len(column) for column in columns.values()}
+    if len(lengths) > 1:
+        raise DataError(f"{where}: the columns have different numbers of values; give each one value per row")
+    _check_number(max(lengths, default=0), where, most)
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
-def _of_split(value: Any) -> list[Any]:
-    columns, data = (value.get("columns"), value.get("data")) if isinstance(value, dict) else (None, None)
+def _of_table(columns: Any, data: Any, where: str, most: int) -> list[Any]:
     if not isinstance(columns, list) or not isinstance(data, list):
-        raise DataError("dataframe_split needs the lists columns and data")
+        raise DataError(f"{where}: columns and data have to be lists")
+    if wrong := [name for name in columns if not isinstance(name, str)]:
+        raise DataError(f"{where}: a name of a column is {_type(wrong[0])}, expected text")
+    if len(set(columns)) < len(columns):
+        raise DataError(f"{where}: two columns have the same name; give each its own")
+    _check_number(len(data), where, most)
     return [
-        dict(zip(columns, row, strict=True)) if isinstance(row, list) and len(row) == len(columns) else row
+        dict(zip(columns, row, strict=True))
+        if isinstance(row, list) and len(row) == len(columns)
+        else _Refused(f"the row is {_type(row)}, expected a list of {len(columns)} values")
         for row in data
     ]
 
 
+def _check_number(rows: int, where: str, most: int) -> None:
+    if rows > most:
+        raise TooManyRowsError(f"{where}: {rows:,} rows, more than {most:,} (serve.queue_rows); send fewer at once")
+
+
 def _read(row: Any, io: TaskIO, characters: int) -> tuple[Fields | None, str]:
     """The parts of one row, or why it is refused."""
-    if not isinstance(row, Mapping):
+    if isinstance(row, _Refused):
+        return None, row.reason
+    if not isinstance(row, dict) and len(io.inputs) == 1 and isinstance(row, str | list):
+        row = dict.fromkeys(io.inputs, row)
+    if not isinstance(row, dict):
         return None, f"the row is {_type(row)}, expected an object with {', '.join(io.inputs)}"
     if missing := [name for name in io.inputs if row.get(name) is None]:
-        return None, f"{missing[0]!r} is missing or null"
+        others = [name for name in row if name not in io.inputs and name not in io.context]
+        return None, f"{missing[0]!r} is missing or null{_instead(others)}"
     for name in io.inputs:
         if isinstance(row[name], float) and math.isnan(row[name]):
             return None, f"{name!r} is NaN, expected text"
@@ -100,14 +141,20 @@ def _read(row: Any, io: TaskIO, characters: int) -> tuple[Fields | None, str]:
         return None, str(error)
     if fields is None:
         return None, f"a part of the input is empty ({', '.join(io.inputs)})"
-    if (length := sum(map(len, fields)) + sum(_size(row.get(name)) for name in io.context)) > characters:
+    parts = [*fields, *(part for name in io.context for part in _parts(row.get(name)))]
+    if (length := sum(map(len, parts))) > characters:
         return None, f"{length} characters, more than the limit of {characters} (serve.row_characters)"
+    if any(SURROGATE.search(part) for part in parts):
+        return None, "the text contains half of a surrogate pair, which is no character"
     return fields, ""
 
 
-def _size(value: Any) -> int:
-    """Characters of a text or of a list of texts."""
-    return sum(map(len, value)) if isinstance(value, list) else len(value or "")
+def _instead(names: list[str]) -> str:
+    return f"; the row has {', '.join(repr(name[:50]) for name in names[:5])}" if names else ""
+
+
+def _parts(value: str | list[str] | None) -> list[str]:
+    return value if isinstance(value, list) else [value or ""]
 
 
 def _type(value: Any) -> str:

@@ -7,6 +7,7 @@ import os
 import shlex
 import socket
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -14,10 +15,12 @@ from typing import Literal
 import uvicorn
 
 from components.drift.logged import logged
-from components.errors import ConfigError, RegistryError
+from components.errors import ConfigError
 from components.processors import cores
 from components.serving.app import Service, create_app
 from components.serving.challenger import Challenger
+from components.serving.guard import Guard
+from components.serving.http import TOKEN, address_of, configure, listen, names_of, token_for
 from components.serving.metrics import Metrics
 from components.serving.models import ChampionFollower, FixedModel, Served, load
 from components.settings.drift import DriftSettings
@@ -25,10 +28,6 @@ from components.settings.registry import RegistrySettings
 from components.settings.serve import ServeSettings
 from components.tracking import connect
 from components.training import threads
-
-#: Environment variable with the token that requests need.
-TOKEN = "HEADSTART_TOKEN"
-LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
 def serve(
@@ -39,6 +38,7 @@ def serve(
     drift: DriftSettings,
     host: str = "127.0.0.1",
     port: int = 5001,
+    names: Sequence[str] = (),
     challenger: str = "",
     mode: Literal["shadow", "canary"] = "shadow",
     share: float = 0.1,
@@ -55,6 +55,7 @@ def serve(
         drift: `params.drift`: whether and where served rows are logged.
         host: address to listen on.
         port: port to listen on.
+        names: further names of this machine, which the header `Host` may have.
         challenger: version number of a second model; empty: none.
         mode: what the challenger does (`components.serving.challenger`).
         share: fraction of the requests for the challenger.
@@ -67,7 +68,6 @@ def serve(
     """
     if not 0 < share <= 1:
         raise ConfigError(f"--share must be above 0 and at most 1; found {share:g}")
-    token = _token(host)
     listener = listen(host, port)
     threads.own(cores())
     registry = connect(registry_settings)
@@ -97,11 +97,18 @@ def serve(
             load(registry, version, int8=int8), mode=mode, share=share, registry=registry, metrics=metrics
         )
         say(f"{mode} of {version.label} on {share:.0%} of the requests")
-    _run(Service(follower, settings, metrics=metrics, challenger=second, token=token), listener, settings, host)
+    guard = _guard(listener, host, names)
+    _run(Service(follower, settings, metrics=metrics, guard=guard, challenger=second), listener, host)
 
 
 def serve_directory(
-    directory: Path, *, settings: ServeSettings, host: str = "127.0.0.1", port: int = 5001, int8: bool = False
+    directory: Path,
+    *,
+    settings: ServeSettings,
+    host: str = "127.0.0.1",
+    port: int = 5001,
+    names: Sequence[str] = (),
+    int8: bool = False,
 ) -> None:
     """Serve the model of a directory, without registry, until SIGTERM or Ctrl-C. Rows are not logged.
 
@@ -110,39 +117,41 @@ def serve_directory(
         settings: `params.serve`.
         host: address to listen on.
         port: port to listen on.
+        names: as of `serve`.
         int8: as of `load_model`.
 
     Raises:
         RegistryError: the port is in use.
         ArtifactError: the directory is incomplete or altered.
     """
-    token = _token(host)
     listener = listen(host, port)
     threads.own(cores())
     metrics = Metrics()
     follower = FixedModel(directory, int8=int8)
     metrics.serve(follower.current)
     say(f"serving {directory}, digest {follower.current.version.digest[:12]}")
-    _run(Service(follower, settings, metrics=metrics, token=token), listener, settings, host)
+    _run(Service(follower, settings, metrics=metrics, guard=_guard(listener, host, names)), listener, host)
 
 
-def _token(host: str) -> str:
-    token = os.environ.get(TOKEN, "")
-    if host not in LOCAL and not token:
-        say(f"warning: {host} can be reached from other machines and no token is set ({TOKEN})")
-    return token
+def _guard(listener: socket.socket, host: str, names: Sequence[str]) -> Guard:
+    return Guard.of(listener.getsockname()[0], names=names_of(listener, host, names), token=token_for(listener))
 
 
-def _run(service: Service, listener: socket.socket, settings: ServeSettings, host: str) -> None:
-    config = uvicorn.Config(
-        create_app(service), log_level="warning", timeout_graceful_shutdown=settings.shutdown_seconds, access_log=False
-    )
+def _run(service: Service, listener: socket.socket, host: str) -> None:
+    config = configure(create_app(service), shutdown_seconds=service.settings.shutdown_seconds)
     service.follower.start()
     listener.listen()
-    address = f"http://{host}:{listener.getsockname()[1]}/invocations"
+    address = f"{address_of(listener, host)}/invocations"
     say(address)
     example = json.dumps({"inputs": [dict(service.follower.current.io.examples[0])]}, ensure_ascii=False)
-    say(f"  curl -s {address} -d {shlex.quote(example)}")
+    header = ""
+    if service.guard.token:
+        # A token that a person has set is not written into logs.
+        token = "TOKEN" if os.environ.get(TOKEN, "").strip() else service.guard.token
+        header = f" -H 'Authorization: Bearer {token}'"
+        if token != "TOKEN":
+            say(f"requests need this random token, since {TOKEN} is not set: {token}")
+    say(f"  curl -s {address}{header} -d {shlex.quote(example)}")
     try:
         _Server(config, service).run(sockets=[listener])
     finally:
@@ -161,28 +170,6 @@ class _Server(uvicorn.Server):
         """Called by SIGTERM and SIGINT."""
         self._service.ready = False
         super().handle_exit(sig, frame)  # type: ignore[arg-type]
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens on an address; port 0 takes a free one.
-
-    Raises:
-        RegistryError: the port is in use, or the address does not belong to this machine.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With the protocol named, asyncio disables Nagle's algorithm on accepted connections; else answers wait 40 ms.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    # A port with connections in TIME_WAIT counts as free.
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise RegistryError(
-            f"{host}:{port}: cannot listen on this address ({error.strerror}); stop the process that uses it, or "
-            "choose another port"
-        ) from error
-    return listener
 
 
 def say(line: str) -> None:

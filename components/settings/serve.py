@@ -14,9 +14,9 @@ class ServeSettings(Section):
 
     #: Seconds between two checks of the alias `champion`.
     poll_seconds: Annotated[float, Field(gt=0)] = 10
-    #: Maximum number of rows of a batch; requests that wait together share a batch.
+    #: Maximum number of rows of a batch; requests that wait together share a batch, longer ones have several.
     batch_rows: Positive = 64
-    #: Maximum number of waiting rows; further requests are answered with status 503.
+    #: Maximum number of rows of a request (status 413), and of waiting rows (status 503).
     queue_rows: Positive = 4096
     #: Maximum seconds from receiving a request to its answer; then status 504.
     timeout_seconds: Annotated[float, Field(gt=0)] = 30

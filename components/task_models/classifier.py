@@ -43,8 +43,6 @@ from components.tasks.members import ENCODER, KIND, encoder_of, members_of, save
 from components.tokenization import Tokenizer
 from components.training.precision import Precision
 
-#: Settings of training (section, key) that earlier versions had: stored classifiers may contain them.
-REMOVED_KEYS = (("contrastive", "label_names"),)
 
 Observed = TypeVar("Observed")
 
@@ -261,9 +259,8 @@ def _read(directory: Path, encoder: Encoder) -> TextClassifier:
     try:
         config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
         labels = json.loads((directory / "labels.json").read_text(encoding="utf-8"))
-        for section, name in REMOVED_KEYS:
-            config["settings"].get(section, {}).pop(name, None)
-        settings = FinetuneSettings.model_validate(config["settings"])
+        # Keys of training that no longer exist do not change a prediction; the schema is raised if one does.
+        settings = FinetuneSettings.model_validate(config["settings"], extra="ignore")
         task = find_task(config["kind"])
         precision: Precision = "bf16" if config["precision"] == "bf16" else "float32"
         head_precision: Precision | None = "float32" if config.get("head_precision") == "float32" else None

@@ -23,8 +23,6 @@ for _name, _value in {
     os.environ.setdefault(_name, _value)
 
 from mlflow.entities import Metric, RunTag  # noqa: E402
-from mlflow.models import set_model  # noqa: E402
-from mlflow.pyfunc import PythonModel  # noqa: E402
 
 from components.tracking.logged_models import ModelFiles  # noqa: E402
 from components.tracking.machine import machine_monitors  # noqa: E402
@@ -47,14 +45,12 @@ __all__ = [
     "VALUE_LENGTH",
     "Metric",
     "ModelFiles",
-    "PythonModel",
     "Registry",
     "RunTag",
     "Version",
     "connect",
     "machine_monitors",
     "metric_key",
-    "set_model",
 ]
 
 for _noisy in ("alembic", "mlflow"):

@@ -1,8 +1,8 @@
-"""Models as MLflow stores them: bundle, code, requirements, signature."""
+"""Models as MLflow stores them: a bundle, the module that loads it, and a signature."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from components.tasks.task_io import TaskIO
 
+#: Module of the installed package that loads a bundle for MLflow, and the package.
+LOADER: Final = "components.registry.pyfunc"
+PACKAGE: Final = "headstart"
 #: Input examples of an encoder.
 EXAMPLES: Final = ({"text": "The name of the bucket."}, {"text": "Whether versioning is on."})
 
@@ -22,16 +25,10 @@ class ModelFiles:
 
     Attributes:
         bundle: directory with weights, tokenizer and configuration.
-        script: the models-from-code file that serves it.
-        code: directory that holds the part of the `components` package that the script imports.
-        requirements: pinned, `name==version`.
         form: columns of inputs and outputs of the task; None for an encoder, which returns one vector per text.
     """
 
     bundle: Path
-    script: Path
-    code: Path
-    requirements: Sequence[str]
     form: TaskIO | None
 
 
@@ -46,14 +43,12 @@ def log_model(files: ModelFiles, *, model_id: str, run: str) -> Any:
         artifact_path=None,
         model_id=model_id,
         flavor=mlflow.pyfunc,
-        flavor_name="pyfunc.ModelFromCode",
         run_id=run,
-        python_model=str(files.script),
-        artifacts={"bundle": str(files.bundle)},
-        code_paths=[str(files.code)],
+        loader_module=LOADER,
+        data_path=str(files.bundle),
         signature=signature(files.form),
         input_example=pandas.DataFrame(list(files.form.examples if files.form else EXAMPLES)),
-        pip_requirements=list(files.requirements),
+        pip_requirements=[PACKAGE],
     )
 
 

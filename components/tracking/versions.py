@@ -17,12 +17,11 @@ from components.settings.registry import RegistrySettings
 from components.tracking.connection import as_default, is_unanswered, translated
 
 PREFIX = "headstart."
-#: Folder inside a logged model that holds the bundle (weights, tokenizer, configuration).
-BUNDLE = "artifacts"
+#: Folders inside a logged model that may hold the bundle (weights, tokenizer, configuration). Models of earlier
+#: versions have the second; the code that they also contain is never downloaded.
+BUNDLES = ("data", "artifacts")
 #: Folder of a run with the documents of `Registry.record`.
 DOCUMENTS = "lineage"
-#: Folder inside a logged model that holds its package `components`.
-CODE = "code"
 #: Codes of MLflow's errors about a model, version or alias that does not exist.
 MISSING = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 
@@ -113,34 +112,25 @@ class Versions:
             RegistryError: the artifacts do not exist or cannot be downloaded.
             RegistryUnavailableError: the registry, or the object store of its artifacts, does not answer.
         """
-        root = self._download(version, BUNDLE, directory)
-        bundles = [path for path in sorted(root.iterdir()) if path.is_dir()] if root.is_dir() else []
-        if len(bundles) != 1:
-            raise RegistryError(f"{version.label}: expected one bundle below {BUNDLE}, found {len(bundles)}")
-        return bundles[0]
-
-    def download_code(self, version: Version, directory: Path) -> Path:
-        """Download a version's code into `directory` and return the folder that contains its package. The content is
-        not verified.
-
-        Raises:
-            RegistryError: the artifacts do not exist or cannot be downloaded.
-        """
-        return self._download(version, CODE, directory)
-
-    def _download(self, version: Version, part: str, directory: Path) -> Path:
         from mlflow.artifacts import download_artifacts
+        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
         directory.mkdir(parents=True, exist_ok=True)
         with translated(version.label), as_default(self.uri):
-            uri = f"{self.client.get_model_version_download_uri(version.name, version.number)}/{part}"
+            uri = self.client.get_model_version_download_uri(version.name, version.number)
             try:
-                return Path(download_artifacts(artifact_uri=uri, dst_path=str(directory), tracking_uri=self.uri))
+                parts = {item.path for item in get_artifact_repository(uri).list_artifacts("")}
+                uri = f"{uri}/{next((part for part in BUNDLES if part in parts), BUNDLES[0])}"
+                root = Path(download_artifacts(artifact_uri=uri, dst_path=str(directory), tracking_uri=self.uri))
             except MlflowException:
                 raise
             except Exception as error:
                 kind = RegistryUnavailableError if is_unanswered(error) else RegistryError
                 raise kind(f"{version.label}: its files cannot be downloaded from {uri} ({error})") from error
+        bundles = [path for path in sorted(root.iterdir()) if path.is_dir()] if root.is_dir() else []
+        if len(bundles) != 1:
+            raise RegistryError(f"{version.label}: expected one bundle below {root.name}, found {len(bundles)}")
+        return bundles[0]
 
     def attached(self, version: Version, file: str) -> bytes | None:
         """The content of a file that `attach` has stored with a version; None if there is none.

@@ -16,15 +16,9 @@ from components.data_version import UNKNOWN, DataVersion, data_versions
 from components.errors import ArtifactError, ConfigError
 from components.lineage.trace import _traced, model_lines
 from components.measurements import RUN_ID
-from components.models import FAMILIES
-from components.registry.packaging import PACKAGE, model_code
 from components.registry.promote import promote
 from components.registry.runs import DevScore, read_dev_score
-from components.registry.stage import CLASSIFIER_SCRIPT, register
-from components.tables import LazyTable
-from components.task_models.kinds import TASKS
-from components.tasks.kinds import KINDS
-from components.tokenization.base import KINDS as TOKENIZERS
+from components.registry.stage import register
 from components.tracking import connect
 from tests.registry.conftest import Pipeline
 
@@ -248,49 +242,30 @@ def test_metrics_curves_and_parameters_are_logged_in_the_run(pipeline: Pipeline)
     }
 
 
-def test_a_model_has_no_pickles_and_includes_its_code(pipeline: Pipeline) -> None:
+def test_a_registered_model_is_data_only(pipeline: Pipeline) -> None:
     register(pipeline.register_job(starts=["scratch"]))
-    logged = sorted((pipeline.root / "mlruns").rglob("*"))
-
-    assert not [path for path in logged if path.suffix in (".pkl", ".pickle", ".pt", ".pth", ".bin", ".joblib")]
-    (model,) = [path for path in logged if path.name == "MLmodel"]
+    (model,) = (pipeline.root / "mlruns").rglob("MLmodel")
     files = {path.relative_to(model.parent).as_posix() for path in model.parent.rglob("*") if path.is_file()}
     assert {
-        "artifacts/bundle/head.safetensors",
-        "artifacts/bundle/encoder/model.safetensors",
-        "artifacts/bundle/encoder/tokenizer/config.json",
-        "code/components/task_models/classifier.py",
-        "code/components/models/ulmfit.py",
+        "data/bundle/manifest.json",
+        "data/bundle/head.safetensors",
+        "data/bundle/encoder/model.safetensors",
+        "data/bundle/encoder/tokenizer/config.json",
         "input_example.json",
     } <= files
-    assert not [name for name in files if "/pretraining/" in name or "/reporting/" in name or "/flows/" in name]
+    assert {Path(name).suffix for name in files if name.startswith("data/")} == {".json", ".safetensors"}
+    assert not [name for name in files if Path(name).suffix in (".py", ".pyc", ".pkl", ".pickle", ".pt", ".joblib")]
     described = yaml.safe_load(model.read_text())
+    flavor = described["flavors"]["python_function"]
+    assert flavor["loader_module"] == "components.registry.pyfunc"
+    assert flavor["data"] == "data/bundle" and not flavor.get("code") and "python_model" not in flavor
+    assert (model.parent / "requirements.txt").read_text().splitlines()[-1] == "headstart"
     assert json.loads(described["signature"]["inputs"]) == [{"type": "string", "name": "text", "required": True}]
     assert [column["name"] for column in json.loads(described["signature"]["outputs"])] == [
         "label",
         "confidence",
         "probabilities",
     ]
-
-
-@pytest.mark.parametrize("table", [FAMILIES, TOKENIZERS, KINDS, TASKS])
-def test_the_code_of_a_model_includes_the_entries_of_lazy_tables(table: LazyTable) -> None:
-    files, _ = model_code(CLASSIFIER_SCRIPT)
-    modules = [PACKAGE.parent.joinpath(*entry.partition(":")[0].split(".")) for entry in table._entries.values()]
-    assert modules and all({path.with_suffix(".py"), path / "__init__.py"} & set(files) for path in modules)
-
-
-def test_requirements_are_pinned_to_the_lock(pipeline: Pipeline) -> None:
-    (pipeline.root / "requirements.lock").write_text("# made\nTorch==9.9.9 ; python_version > '3'\nnumpy==8.8\n")
-    register(pipeline.register_job(starts=["scratch"]))
-
-    (path,) = (pipeline.root / "mlruns").rglob("requirements.txt")
-    lines = dict(line.split("==") for line in path.read_text().splitlines())
-    assert lines["torch"] == "9.9.9"
-    assert lines["numpy"] == "8.8"
-    assert {"mlflow", "pandas", "pyarrow", "safetensors", "tokenizers"} <= lines.keys()
-    # scikit-learn computes TF-IDF beside an encoder.
-    assert not {"ray", "prefect", "dvc", "boto3"} & lines.keys()
 
 
 def test_an_altered_model_is_not_registered(pipeline: Pipeline) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,14 +17,11 @@ from components.drift.reference import find_reference
 from components.evaluation.stage import EvaluateJob, evaluate
 from components.finetuning.stage import FinetuneJob, finetune
 from components.inference.prediction import predict_file, predict_rows
-from components.registry import stage
-from components.registry.champion import load_champion, load_version
+from components.registry.champion import load_champion
 from components.registry.commands import rollback
-from components.registry.isolated import IsolatedClassifier
-from components.registry.packaging import copy_code, model_code
 from components.registry.promote import PromoteJob, promote
 from components.registry.runs import read_leakage, results_of
-from components.registry.stage import CLASSIFIER_SCRIPT, WORDS_SCRIPT, RegisterJob, register
+from components.registry.stage import RegisterJob, register
 from components.serving.models import ChampionFollower
 from components.settings.cluster import ClusterSettings
 from components.settings.evaluate import EvaluateSettings
@@ -33,7 +32,7 @@ from components.settings.tasks import TaskSource
 from components.tasks.examples import ExamplesJob, examples, read_split
 from components.tasks.results import read_answers
 from components.tracking import connect
-from components.words.classifier import WordsClassifier, load_words
+from components.words.classifier import WordsClassifier
 from tests.example_task import in_process, make_encoder, rows, settings, write_jsonl
 from tests.registry.conftest import LABELS, Pipeline
 
@@ -122,33 +121,14 @@ def test_at_equal_scores_words_are_preferred(winning: Pipeline) -> None:
     assert (challenger["dev_score"], challenger["system"]) == (1.0, "tfidf-words")
 
 
-def test_the_code_of_a_words_model_needs_no_torch() -> None:
-    files, libraries = model_code(WORDS_SCRIPT)
-    assert "torch" not in libraries and {"sklearn", "scipy", "safetensors"} <= libraries
-    assert not any("models" in path.parts or "training" in path.parts for path in files)
-    assert "torch" in model_code(CLASSIFIER_SCRIPT)[1]
-
-
-def test_a_words_model_with_other_code_is_computed_by_its_own(
-    winning: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def copied(files, target):
-        package = copy_code(files, target)
-        path = package / "words" / "text.py"
-        if path.is_file():
-            path.write_text(path.read_text().replace(".lower()", ".upper().lower()"))
-        return package
-
-    monkeypatch.setattr(stage, "copy_code", copied)
+def test_mlflow_loads_a_words_model_without_torch(winning: Pipeline) -> None:
     registered(winning)
-    registry = connect(winning.settings)
-    version = next(found for found in registry.versions(NAME) if found.tags["family"] == "words")
-    classifier = load_version(registry, version)
-    assert isinstance(classifier, IsolatedClassifier)
-    rows = [("a",), ("bb",), ("unseen",)]
-    expected = load_words(baselines(winning) / "classifier").answer(rows)
-    np.testing.assert_array_equal(classifier.answer(rows), expected)
-    classifier.close()
+    script = (
+        "import sys; from components.registry.pyfunc import _load_pyfunc; import pandas\n"
+        "print(_load_pyfunc(sys.argv[1]).predict(pandas.DataFrame({'text': ['a']})).label[0], 'torch' in sys.modules)"
+    )
+    command = [sys.executable, "-c", script, str(baselines(winning) / "classifier")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() == [LABELS[0], "False"]
 
 
 def test_results_and_leakage_of_every_kind_of_system(tmp_path: Path) -> None:

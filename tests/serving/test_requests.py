@@ -1,4 +1,4 @@
-"""Request bodies: each format, and each bad row with its reason."""
+"""Request bodies: the same rules in every form, each bad row with its reason, and no body that fails."""
 
 from __future__ import annotations
 
@@ -6,41 +6,58 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from components.errors import DataError
-from components.serving.requests import read_rows
-from components.tasks.kinds import find_kind
+from components.serving.requests import TooManyRowsError, read_rows
+from components.tasks.kinds import KINDS, find_kind
 
 TEXT = find_kind("classification").io
 PAIR = find_kind("pair").io
 WORDS = find_kind("tagging").io
+MOST = 50
 
 
 def read(content: Any, io: Any = TEXT, characters: int = 100) -> list[Any]:
-    rows = read_rows(json.dumps(content).encode(), io, characters=characters)
+    rows = read_rows(json.dumps(content).encode(), io, characters=characters, most=MOST)
     found = zip(rows.fields, rows.problems, strict=True)
     return [fields if fields is not None else problem for fields, problem in found]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        {"inputs": {"text": ["a", "b"]}},
-        {"inputs": [{"text": "a"}, {"text": "b"}]},
-        {"dataframe_records": [{"text": "a"}, {"text": "b", "id": 7}]},
-        {"dataframe_split": {"columns": ["text", "id"], "data": [["a", 1], ["b", 2]]}},
-    ],
-)
-def test_formats(content: Any) -> None:
-    assert read(content) == [("a",), ("b",)]
+TABLE = {"columns": ["id", "text"], "data": [[1, "a"], [2, "b"]]}
+VALUES = [
+    ["a", "b"],
+    [{"text": "a"}, {"text": "b", "id": 7}],
+    ["a", {"text": "b"}],
+    {"text": ["a", "b"]},
+    {"text": ["a", "b"], "id": [1, 2]},
+    TABLE,
+    TABLE | {"index": [0, 1]},
+]
+
+
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("key", ["inputs", "instances", "dataframe_records", "dataframe_split", None])
+def test_every_form_has_the_same_values(key: str | None, value: Any) -> None:
+    assert read(value if key is None else {key: value, "params": {}}) == [("a",), ("b",)]
+
+
+@pytest.mark.parametrize("value", ["a", ["a"], {"text": "a"}])
+@pytest.mark.parametrize("key", ["inputs", "instances", None])
+def test_one_row(key: str | None, value: Any) -> None:
+    assert read(value if key is None else {key: value}) == [("a",)]
 
 
 def test_inputs_of_other_kinds() -> None:
     assert read({"inputs": {"first": "a", "second": "b"}}, PAIR) == [("a", "b")]
-    assert read({"inputs": [{"words": ["a", "b"]}, {"words": ["a", 5]}]}, WORDS) == [
-        ("a", "b"),
-        "'words' is list, expected a list of texts",
+    assert read({"inputs": ["a", ["a", "b"]]}, PAIR) == [
+        "the row is text, expected an object with first, second",
+        "the row is a list, expected an object with first, second",
     ]
+    wrong = "'words' is list, expected a list of texts"
+    assert read({"inputs": [{"words": ["a", "b"]}, {"words": ["a", 5]}]}, WORDS) == [("a", "b"), wrong]
+    assert read([["a", "b"], ["c"]], WORDS) == read({"words": [["a", "b"], ["c"]]}, WORDS) == [("a", "b"), ("c",)]
 
 
 @pytest.mark.parametrize(
@@ -48,11 +65,14 @@ def test_inputs_of_other_kinds() -> None:
     [
         ({"text": None}, "'text' is missing or null"),
         ({}, "'text' is missing or null"),
+        ({"txt": "a", "\ud800": 1}, "'text' is missing or null; the row has 'txt', '\\ud800'"),
         ({"text": float("nan")}, "'text' is NaN, expected text"),
         ({"text": 5}, "'text' is int, expected text"),
         ({"text": ["a"]}, "'text' is list, expected text"),
+        (["a"], "'text' is list, expected text"),
         ({"text": "  "}, "a part of the input is empty (text)"),
         ({"text": "x" * 101}, "101 characters, more than the limit of 100 (serve.row_characters)"),
+        ({"text": "a \ud800"}, "the text contains half of a surrogate pair, which is no character"),
         (5, "the row is a number, expected an object with text"),
         (None, "the row is null, expected an object with text"),
     ],
@@ -61,24 +81,104 @@ def test_a_bad_row_is_refused_and_the_others_stay(row: Any, problem: str) -> Non
     assert read({"inputs": [{"text": "a"}, row, {"text": "b"}]}) == [("a",), problem, ("b",)]
 
 
+def test_what_surrounds_an_input_is_checked_too() -> None:
+    problem = "the text contains half of a surrogate pair, which is no character"
+    assert read([{"words": ["a"], "left": ["\udfff"]}, {"words": "a", "right": "\udfff"}], WORDS) == [problem] * 2
+
+
+def test_choices_that_are_nested_too_deeply() -> None:
+    (problem,) = read({"text": "a", "choices": "[" * 100_000}, find_kind("choice").io, characters=10**6)
+    assert problem.startswith("'choices' is not a list in JSON")
+
+
+@pytest.mark.parametrize("row", [["a"], ["a", "b", "c"], "a", {"text": "a"}, None])
+def test_a_row_of_a_table_has_a_value_per_column(row: Any) -> None:
+    value = {"dataframe_split": TABLE | {"data": [[1, "a"], row]}}
+    first, second = read(value)
+    assert first == ("a",) and second.endswith("expected a list of 2 values")
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
         (b"", "the body is not JSON"),
+        (b"The name of the bucket.", "the body is not JSON"),
+        (b"\xff\xfe\xff", "the body is not JSON"),
         (b"[" * 100_000, "the body is not JSON"),
-        (b"[1]", "the body is a list, expected an object with the key inputs"),
-        (b"{}", "the body needs one of the keys inputs, dataframe_records, dataframe_split; found none"),
-        (b'{"inputs": 5}', "inputs is a number, expected a list of rows"),
-        (b'{"inputs": {"txt": ["a"]}}', "inputs: unknown column 'txt'; did you mean 'text'?"),
-        (b'{"dataframe_split": {"columns": ["text"]}}', "dataframe_split needs the lists columns and data"),
+        (b'{"inputs": ' + b"9" * 5000 + b"}", "the body is not JSON"),
+        (b"5", "the body: a number, expected a list of rows or an object of columns"),
+        (b"{}", "the body: no rows"),
+        (b'{"inputs": []}', "inputs: no rows"),
+        (b'{"inputs": {"text": []}}', "inputs: no rows"),
+        (b'{"inputs": 5}', "inputs: a number, expected a list of rows"),
+        (b'{"inputs": null}', "inputs: null, expected a list of rows"),
+        (b'{"inputs": ["a"], "instances": ["a"]}', "the body has several of the keys"),
+        (b'{"dataframe_split": {"columns": "text", "data": []}}', "dataframe_split: columns and data have to be lists"),
+        (
+            b'{"dataframe_split": {"columns": [{"a": 1}], "data": [[1]]}}',
+            "dataframe_split: a name of a column is an ob",
+        ),
+        (b'{"dataframe_split": {"columns": [["a"]], "data": [[1]]}}', "dataframe_split: a name of a column is a list"),
+        (b'{"dataframe_split": {"columns": [null], "data": [[1]]}}', "dataframe_split: a name of a column is null"),
+        (
+            b'{"dataframe_split": {"columns": ["a", "a"], "data": [[1, 2]]}}',
+            "dataframe_split: two columns have the same",
+        ),
     ],
 )
-def test_a_body_in_another_format(body: bytes, message: str) -> None:
+def test_a_body_in_another_form(body: bytes, message: str) -> None:
     with pytest.raises(DataError) as caught:
-        read_rows(body, TEXT, characters=100)
+        read_rows(body, TEXT, characters=100, most=MOST)
     assert str(caught.value).startswith(message)
 
 
 def test_columns_of_different_lengths() -> None:
-    with pytest.raises(DataError, match="different numbers of values"):
+    with pytest.raises(DataError, match="inputs: the columns have different numbers of values"):
         read({"inputs": {"first": ["a"], "second": ["b", "c"]}}, PAIR)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [["a"] * 51, [{}] * 51, {"text": ["a"] * 51}, {"columns": ["text"], "data": [["a"]] * 51}, [None] * 51],
+)
+@pytest.mark.parametrize("key", ["inputs", "instances", "dataframe_records", "dataframe_split", None])
+def test_too_many_rows_in_every_form(key: str | None, value: Any) -> None:
+    with pytest.raises(TooManyRowsError, match=r"51 rows, more than 50 \(serve.queue_rows\); send fewer at once"):
+        read(value if key is None else {key: value})
+
+
+NAMES = st.sampled_from(["text", "first", "second", "words", "left", "right", "context", "choices", "columns", "data"])
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=3)
+JSON = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES | st.text(max_size=2), inner, max_size=3),
+    max_leaves=8,
+)
+BODIES = JSON | st.builds(
+    lambda key, value: {key: value},
+    st.sampled_from(["inputs", "instances", "dataframe_records", "dataframe_split"]),
+    JSON | st.fixed_dictionaries({"columns": JSON | st.lists(NAMES | JSON, max_size=3), "data": JSON}),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(content=BODIES, kind=st.sampled_from(sorted(KINDS)))
+def test_no_body_fails_and_every_reason_can_be_sent(content: Any, kind: str) -> None:
+    try:
+        rows = read_rows(json.dumps(content).encode(), find_kind(kind).io, characters=100, most=MOST)
+    except DataError as error:
+        str(error).encode()
+        return
+    assert len(rows.fields) == len(rows.problems)
+    for fields, problem in zip(rows.fields, rows.problems, strict=True):
+        assert (fields is None) == bool(problem)
+        "".join([problem, *(fields or ())]).encode()
+
+
+@settings(max_examples=100, deadline=None)
+@given(body=st.binary(max_size=40))
+def test_no_bytes_fail(body: bytes) -> None:
+    try:
+        read_rows(body, TEXT, characters=100, most=MOST)
+    except DataError as error:
+        str(error).encode()

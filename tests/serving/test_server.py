@@ -20,18 +20,24 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
 
 from components.drift.traffic import read_traffic
 from components.errors import RegistryError
 from components.serving.app import Service, create_app
 from components.serving.batching import Batcher, OverloadedError, Request
 from components.serving.challenger import Challenger
+from components.serving.guard import Guard
+from components.serving.http import listen
 from components.serving.metrics import Metrics
 from components.serving.models import ChampionFollower, Served
-from components.serving.server import listen
 from components.settings.registry import RegistrySettings
 from components.settings.serve import ServeSettings
 from components.tracking import Version
+from tests.serving.test_requests import BODIES
+
+#: Of a server that the tests' client calls `test`.
+GUARD = Guard.of("127.0.0.1", names=["test"])
 
 
 class Letters:
@@ -39,6 +45,7 @@ class Letters:
 
     kind = "classification"
     labels = ("a", "b")
+    seconds = 0.0  # of a batch
 
     def __init__(self, *, flipped: bool = False) -> None:
         self.flipped, self.gate, self.batches = flipped, threading.Event(), []
@@ -46,6 +53,7 @@ class Letters:
 
     def answer(self, rows: Sequence[tuple[str, ...]], batch_size: int = 0) -> list[Any]:
         self.gate.wait(10)
+        time.sleep(self.seconds)
         self.batches.append(len(rows))
         if rows[0][0] == "crash":
             raise ZeroDivisionError("a path: /secret")
@@ -95,11 +103,11 @@ def made() -> Iterator[list[Service]]:
 
 
 def service_of(
-    registry: Any, made: list[Service], *, token: str = "", challenger: Any = None, **settings: Any
+    registry: Any, made: list[Service], *, guard: Guard = GUARD, challenger: Any = None, **settings: Any
 ) -> Service:
     metrics = Metrics()
     follower = ChampionFollower(registry, "t", poll_seconds=60, on_change=metrics.serve)
-    service = Service(follower, ServeSettings(**settings), metrics=metrics, token=token)
+    service = Service(follower, ServeSettings(**settings), metrics=metrics, guard=guard)
     if challenger:
         service.challenger = Challenger(
             Served(version("2"), registry.models["2"]), registry=registry, metrics=metrics, **challenger
@@ -146,7 +154,9 @@ def test_answers_name_the_version_and_bad_rows_have_their_reason(registry: FakeR
 def test_limits_have_a_status_each(registry: FakeRegistry, made: list[Service]) -> None:
     service = service_of(registry, made, body_megabytes=0.001, timeout_seconds=0.3, queue_rows=2)
     (large,) = call(service, ("POST", "/invocations", b"x" * 2000))
-    assert (large.status_code, large.json()["error"]) == (413, "the body has more than 0.001 MB; send fewer rows")
+    assert (large.status_code, large.json()["error"]) == (413, "the body has more than 0.001 MB; send less at once")
+    (many,) = call(service, ("POST", "/invocations", {"inputs": ["a"] * 3}))
+    assert many.status_code == 413 and "3 rows, more than 2 (serve.queue_rows)" in many.json()["error"]
     (bad,) = call(service, ("POST", "/invocations", b"{"))
     assert bad.status_code == 400
     crash = post(service, "crash")
@@ -172,8 +182,90 @@ def test_requests_that_wait_share_a_batch(registry: FakeRegistry, made: list[Ser
     assert max(model.batches) == 4 and sum(model.batches) == 10
 
 
+def test_a_long_request_is_predicted_in_batches_between_those_of_others(
+    registry: FakeRegistry, made: list[Service]
+) -> None:
+    service = service_of(registry, made, batch_rows=4)
+    model = registry.models["1"]
+    model.batches.clear()
+    model.seconds = 0.02
+    finished: list[int] = []
+
+    def timed(rows: int) -> None:
+        labels = [
+            answer["label"] for answer in post(service, *(["apple", "berry"] * (rows // 2))).json()["predictions"]
+        ]
+        assert labels == ["a", "b"] * (rows // 2)
+        finished.append(rows)
+
+    threads = [threading.Thread(target=timed, args=[rows]) for rows in (200, 2, 2)]
+    threads[0].start()
+    while not model.batches:
+        time.sleep(0.001)
+    for thread in threads[1:]:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert finished == [2, 2, 200] and max(model.batches) == 4 and sum(model.batches) == 204
+
+
+def test_no_further_batch_is_computed_for_a_request_that_is_too_late(
+    registry: FakeRegistry, made: list[Service]
+) -> None:
+    service = service_of(registry, made, batch_rows=1, timeout_seconds=0.3)
+    model = registry.models["1"]
+    model.seconds = 0.05
+    assert post(service, *["a"] * 1000).status_code == 504
+    assert post(service, "a").status_code == 200 and service.batcher.waiting_rows == 0
+    assert sum(model.batches) < 20
+
+
+@pytest.mark.parametrize("path", ["/invocations", "/model", "/metrics", "/livez", "/readyz", "/nothing"])
+def test_another_host_is_refused_on_every_path(path: str, registry: FakeRegistry, made: list[Service]) -> None:
+    service = service_of(registry, made)
+    method = "POST" if path == "/invocations" else "GET"
+    for host in ("evil.example", "127.0.0.1.evil.example", "10.0.0.1", "", "[::1", "evil@localhost", "localhost/evil"):
+        (answer,) = call(service, (method, path, b'["a"]'), headers={"Host": host})
+        assert answer.status_code == 421 and "is not this server" in answer.json()["error"], host
+    for host in ("localhost:5001", "127.0.0.1", "[::1]:80", "TEST"):
+        (answer,) = call(service, (method, path, b'["a"]'), headers={"Host": host})
+        assert answer.status_code == (404 if path == "/nothing" else 200), host
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://test:1"},
+        {"Origin": "http://[::1"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+def test_requests_of_other_sites_are_refused(
+    header: dict[str, str], registry: FakeRegistry, made: list[Service]
+) -> None:
+    service = service_of(registry, made)
+    for kind in ("text/plain", "application/json", "application/x-www-form-urlencoded"):
+        (answer,) = call(service, ("POST", "/invocations", b'["a"]'), headers={"Content-Type": kind, **header})
+        assert answer.status_code == 403, kind
+    assert not registry.models["1"].batches[1:]  # of the start
+    (answer,) = call(service, ("POST", "/invocations", b'["a"]'), headers={"Origin": "http://test"})
+    assert answer.status_code == 200
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=BODIES)
+def test_no_body_is_an_error_of_the_server(content: Any, registry: FakeRegistry, made: list[Service]) -> None:
+    if not made:
+        service_of(registry, made)
+    (answer,) = call(made[0], ("POST", "/invocations", json.dumps(content).encode()))
+    assert answer.status_code == 200 or 400 <= answer.status_code < 500, answer.text
+
+
 def test_a_token(registry: FakeRegistry, made: list[Service]) -> None:
-    service = service_of(registry, made, token="secret")
+    service = service_of(registry, made, guard=Guard.of("127.0.0.1", names=["test"], token="secret"))
     paths = ["/model", "/metrics", "/livez", "/readyz"]
     answers = call(service, *[("GET", path, None) for path in paths])
     assert [answer.status_code for answer in answers] == [401, 401, 200, 200]

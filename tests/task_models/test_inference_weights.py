@@ -17,7 +17,7 @@ from components.models.encoder import load_encoder
 from components.models.layers.linear import Linear
 from components.models.layers.lstm import LSTM
 from components.models.layers.projected_lstm import ProjectedLSTM
-from components.registry.champion import Files, Loader
+from components.registry.champion import Loader
 from components.serving.models import FixedModel
 from components.settings.finetune import FinetuneSettings
 from components.task_models import fixed_batches as module
@@ -181,7 +181,7 @@ def saved(classifier: TextClassifier, make_encoder, tmp_path: Path, request: pyt
 def test_predicted_files_and_served_models_are_quantised(classifier: TextClassifier, saved: Path) -> None:
     expected = classifier.quantised().answer(ROWS)
     version = Version("reviews", "3", "", "", {})
-    stored, loader = (Loader(Files(saved, None), version, lambda found, _: found, int8) for int8 in (False, True))
+    stored, loader = (Loader(saved, version, lambda found, _: found, int8) for int8 in (False, True))
     np.testing.assert_array_equal(loader().answer(ROWS), expected)
     assert not np.array_equal(stored().answer(ROWS), expected)
     assert loader.identity != stored.identity, "parts of one file must not be predicted in different ways"

@@ -76,7 +76,7 @@ def parse(row: Mapping[str, Any]) -> Fields | None:
     if isinstance(value, str) and value.strip():
         try:
             value = json.loads(value)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"'choices' is not a list in JSON ({error})") from error
     choices = texts("choices", value or None)
     return (prompt, *choices) if len(choices) > 1 and all(choice.strip() for choice in choices) else None

@@ -1,0 +1,77 @@
+"""Registered models in MLflow: `mlflow models serve` and `mlflow models predict` load bundles with the installed code.
+
+MLflow calls `_load_pyfunc` of this module, which the file MLmodel names as `loader_module`. The model itself is data:
+nothing of it is run or unpickled.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas
+
+from components.artifacts import read_manifest
+from components.inference.loading import load_model
+from components.inference.prediction import Classifier, predict_rows
+from components.tasks.kinds import find_kind
+
+if TYPE_CHECKING:
+    from components.models.encoder import Encoder
+
+
+def _load_pyfunc(path: str) -> ServedClassifier | ServedEncoder:
+    """Load a bundle and verify it against its manifest; the name is MLflow's.
+
+    Raises:
+        ArtifactError: a file was altered, or the schema of the bundle is not supported.
+    """
+    directory = Path(path)
+    if read_manifest(directory).kind == "classifier":
+        return ServedClassifier(load_model(directory))
+    from components.models.encoder import load_encoder  # imports torch, which words models do not need
+
+    return ServedEncoder(load_encoder(directory, verify=True))
+
+
+class ServedEncoder:
+    """DataFrame with the column `text` (N) -> DataFrame (N) with `embedding`, a list of D numbers or null (no text)."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+
+    def predict(self, model_input: pandas.DataFrame, params: dict[str, Any] | None = None) -> pandas.DataFrame:
+        """One embedding per text."""
+        from components.registry.embedding import embed
+
+        return pandas.DataFrame({"embedding": embed(self._encoder, list(model_input["text"]))}, dtype=object)
+
+
+class ServedClassifier:
+    """DataFrame (N) with the task's input columns (`text`; `first` and `second`; `words` ...) -> DataFrame (N) with its
+    output columns (`components.tasks.task_io`): for classification `label`, `confidence` and `probabilities`, a map
+    label -> probability. The outputs of a row with missing input are null."""
+
+    def __init__(self, classifier: Classifier) -> None:
+        self._classifier = classifier
+
+    def predict(self, model_input: pandas.DataFrame, params: dict[str, Any] | None = None) -> pandas.DataFrame:
+        """Predict the rows.
+
+        Raises:
+            ValueError: a value has the wrong type for the task.
+        """
+        form = find_kind(self._classifier.kind).io
+        columns = [*form.inputs, *(name for name in form.context if name in model_input.columns)]
+        # A value that may be missing and is so is NaN.
+        missing = dict.fromkeys(form.context, (float, type(None)))
+        rows = [
+            form.parse({name: value for name, value in row.items() if not isinstance(value, missing.get(name, ()))})
+            for row in model_input[columns].to_dict("records")
+        ]
+        answers = predict_rows(self._classifier, rows)
+        # dtype object keeps None, which JSON can represent, apart from NaN.
+        return pandas.DataFrame(
+            {name: [answer[name] if answer is not None else None for answer in answers] for name in form.outputs},
+            dtype=object,
+        )
