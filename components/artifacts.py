@@ -246,7 +246,7 @@ def writing(path: Path, *, kind: str, keep: bool = False, replace: bool = True) 
             sync(partial)
             _put_in_place(partial, path, unless_complete=None if replace else kind)
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise unwritable(path, error) from error
 
 
 def is_complete(path: Path, *, kind: str) -> bool:
@@ -308,7 +308,7 @@ def read_manifest(path: Path, *, kind: str | None = None, verify: bool = False) 
         manifest = Manifest(kind=raw["kind"], schema=raw["schema"], files=raw["files"], facts=raw["facts"])
     except FileNotFoundError as error:
         raise ArtifactError(f"{path}: not a complete output (no {MANIFEST}); run the stage that makes it") from error
-    except (json.JSONDecodeError, KeyError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise ArtifactError(f"{path / MANIFEST}: damaged ({error}); run the stage again") from error
     if manifest.schema > SCHEMA:
         raise ArtifactError(f"{path}: written by a newer version (schema {manifest.schema}, supported: {SCHEMA})")
@@ -325,7 +325,8 @@ def read_manifest(path: Path, *, kind: str | None = None, verify: bool = False) 
     return manifest
 
 
-def _unwritable(path: Path, error: OSError) -> ArtifactError:
+def unwritable(path: Path, error: OSError) -> ArtifactError:
+    """The error about an output that cannot be written."""
     return ArtifactError(
         f"{error.filename or path}: cannot be written ({error.strerror}); free space or choose another location"
     )

@@ -23,9 +23,10 @@ from components.formats.rows import open_rows
 from components.formats.spans import spans
 from components.inference import parts
 from components.inference.parts import predict_parts
-from components.inference.prediction import Classifier, Predicted, predict_file
+from components.inference.prediction import Classifier, Predicted
 from components.settings.cluster import ClusterSettings
 from components.tasks.data import Fields
+from tests.inference.files import names, predict_file
 
 ROWS = 60
 
@@ -129,14 +130,14 @@ def test_the_output_is_that_of_one_piece(suffix: str, target: str, tmp_path: Pat
     else:
         assert joined.read_bytes() == whole.read_bytes()
     assert joined.with_name(f"{joined.name}.rejected.jsonl").read_bytes() == rejects.read_bytes()
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+    assert not [name for name in names(tmp_path) if name.startswith(".")]
 
 
 def test_a_path_without_suffix_is_a_folder_of_parts(tmp_path: Path, cluster: ClusterSettings) -> None:
     source, output = write(tmp_path / "in.csv"), tmp_path / "out"
     for _ in range(2):
-        done = predicted(source, output, cluster)
-        lines = [path.read_text().splitlines() for path in sorted(output.iterdir())]
+        done = predicted(source, output, cluster, overwrite=True)
+        lines = [path.read_text().splitlines() for path in sorted(output.glob("part-*"))]
         assert len(lines) > 4 and {part[0] for part in lines} == {"id,text,prediction,confidence"}
         assert sum(map(len, lines)) - len(lines) == done.rows + 1, "one value contains a line break"
 
@@ -145,7 +146,7 @@ def test_strict_ends_at_the_first_bad_row_and_leaves_nothing(tmp_path: Path, clu
     source = write(tmp_path / "in.tsv")
     with pytest.raises(DataError, match=r"in\.tsv, line 13: contains a NUL character"):
         predicted(source, tmp_path / "out.tsv", cluster, rejects=None)
-    assert [path.name for path in tmp_path.iterdir()] == ["in.tsv"]
+    assert names(tmp_path) == ["in.tsv"]
 
 
 def test_a_file_without_rows_and_a_file_of_bad_rows(tmp_path: Path, cluster: ClusterSettings) -> None:
@@ -156,7 +157,7 @@ def test_a_file_without_rows_and_a_file_of_bad_rows(tmp_path: Path, cluster: Clu
     source.write_text("id,text\n" + "1,a,b\n" * 50)
     with pytest.raises(DataError, match=r"in\.csv: every row is rejected, the first because: .*line 2: has more"):
         predicted(source, tmp_path / "new.csv", cluster)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.csv", "out.csv"]
+    assert names(tmp_path) == ["in.csv", "out.csv"]
 
 
 def run_and_kill(source: Path, output: Path, *, workers: int, after: int) -> None:
