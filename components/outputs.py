@@ -66,6 +66,12 @@ def named_output(path: Path, *, kind: str | None = None, overwrite: bool = False
         raise unwritable(path, error) from error
 
 
+def write_named(path: Path, text: str, *, overwrite: bool) -> None:
+    """Write a file that a person names; errors as of `named_output`."""
+    with named_output(path, overwrite=overwrite) as draft:
+        draft.path.write_bytes(text.encode())
+
+
 def check_output(path: Path, *, overwrite: bool) -> None:
     """Check that an output may be written; an output whose replacement was interrupted is restored first.
 

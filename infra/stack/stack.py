@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from components.errors import ConfigError
+from components.outputs import claim_folder
 from infra.stack import compose, nodes, postgres, processes
 from infra.stack.compose import ROOT, Service
 from infra.stack.processes import StackError, Started
@@ -233,6 +234,7 @@ def up(
         say: prints a line.
 
     Raises:
+        ArtifactError: the folder contains files, and no stack has run there.
         StackError: a stack of this folder is running, a program is missing, or a service did not start.
     """
     layout = Layout(folder.resolve())
@@ -243,7 +245,9 @@ def up(
         )
     user = postgres.unprivileged_user(os.geteuid())
     binaries = postgres.programs()
+    claim_folder(layout.folder)
     shutil.rmtree(layout.folder, ignore_errors=True)
+    claim_folder(layout.folder)
     layout.logs.mkdir(parents=True)
     layout.empty.touch()
     given = settings() | {"HEADSTART_REPOSITORY": str(layout.origin)} | dict(values or {})
