@@ -6,8 +6,8 @@ ends it when nobody holds the shared lock any more. The kernel releases both loc
 included, and kills the server with its supervisor. So no server outlives its schedules, and a schedule never uses one
 that belongs to somebody else.
 
-The server answers only who knows a random text, which is in the file `.headstart/prefect-server/auth` (0600) for as long
-as the server is used, and pages of its own origin.
+The server answers only pages of its own origin, and who knows a random text, which is in the file
+`.headstart/prefect-server/auth` (0600) for as long as the server is used.
 """
 
 from __future__ import annotations

@@ -132,8 +132,7 @@ class Page:
 
 
 def mlflow_variables(port: int) -> dict[str, str]:
-    """The environment of an MLflow server on this host that answers under this address only, and pages of its own origin
-    only."""
+    """The environment of an MLflow server on this host that answers only under its address and pages of its origin."""
     return {
         "MLFLOW_SERVER_ALLOWED_HOSTS": f"{HOST}:{port}",
         "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS": f"http://{HOST}:{port}",

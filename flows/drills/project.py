@@ -255,7 +255,7 @@ def make(root: Path, *, variables: Mapping[str, str], launcher: str = "local", t
     data.write(root, launcher=launcher, tokens=tokens)
     for arguments in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-q", "-m", "a drill"]):
         who = ["-c", "user.name=drill", "-c", "user.email=drill@example.org", "-c", "commit.gpgsign=false"]
-        subprocess.run(["git", *who, *arguments], cwd=root, check=True, capture_output=True)
+        subprocess.run(["git", *who, *arguments], cwd=root, check=True, capture_output=True, timeout=600)
     return Project(root, dict(variables))
 
 

@@ -335,7 +335,9 @@ def _make_databases(stack: Stack, binaries: Path, user: str | None) -> None:
     server = stack.start("postgres", postgres.server_command(binaries, home, port), folder=home, user=user)
     asking = stack.environment() | {"PGPASSWORD": stack.values["POSTGRES_PASSWORD"]}
     probe = postgres.psql_command(binaries, port, "--command=SELECT 1")
-    stack.wait(server, lambda: not subprocess.run(probe, env=asking, capture_output=True, check=False).returncode)
+    stack.wait(
+        server, lambda: not subprocess.run(probe, env=asking, capture_output=True, check=False, timeout=60).returncode
+    )
     script = home / "databases.sql"
     script.write_text(stack.compose["configs"]["databases"]["content"], encoding="utf-8")
     script.chmod(0o600)
@@ -438,7 +440,8 @@ def succeeds(stack: Stack, *command: str) -> bool:
 
 def git(*arguments: str, folder: Path = ROOT) -> str:
     """The output of a git command in a folder."""
-    return subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True, check=True).stdout.strip()
+    command = ["git", "-C", folder, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=3600).stdout.strip()
 
 
 def note_uncommitted(values: Mapping[str, str], say: Say) -> None:
