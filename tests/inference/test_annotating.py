@@ -128,3 +128,21 @@ def test_bad_rows_are_those_of_the_input(tmp_path: Path) -> None:
         DataError, match=re.escape(f"{source}: every row is rejected, the first because: {source}, line 1: ")
     ):
         predict(source, tmp_path / "out.jsonl", "doccano", rejects=rejects)
+
+
+@pytest.mark.parametrize(
+    ("form", "name"), [("datasets", "results"), ("doccano", "out.jsonl"), ("label-studio", "o.json")]
+)
+def test_what_others_have_written_stays(tmp_path: Path, form: str, name: str) -> None:
+    jsonl(tmp_path / "in.jsonl", {"text": "abc"})
+    output = tmp_path / name
+    # The labelling interface stands beside the tasks of Label Studio.
+    mine = output.with_suffix(".xml") if form == "label-studio" else output if output.suffix else output / "thesis.txt"
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("mine")
+    with pytest.raises(ArtifactError, match="exists, and was not written by Headstart; move it away"):
+        predict(tmp_path / "in.jsonl", output, form)
+    assert mine.read_text() == "mine" and len(names(tmp_path)) == 2
+    mine.unlink()
+    predict(tmp_path / "in.jsonl", output, form)
+    predict(tmp_path / "in.jsonl", output, form)

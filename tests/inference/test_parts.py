@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.errors import DataError
+from components.errors import ArtifactError, DataError
 from components.formats.rows import open_rows
 from components.formats.spans import spans
 from components.inference import parts
@@ -226,3 +226,44 @@ def test_parts_of_another_model_or_input_are_not_used(tmp_path: Path, cluster: C
     started = lambda rows, done, left: counts.append(done) or (lambda rows: None)  # noqa: E731
     predicted(source, output, cluster, started=started)
     assert counts == [0]
+
+
+@pytest.mark.parametrize("name", ["results", "out.csv", "out.csv.rejected.jsonl"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_others_have_written_stays(name: str, overwrite: bool, tmp_path: Path, cluster: ClusterSettings) -> None:
+    source, mine = write(tmp_path / "in.csv"), tmp_path / name
+    if mine.suffix:
+        mine.write_text("mine")
+    else:
+        mine.mkdir()
+        (mine / "thesis.txt").write_text("mine")
+    output = tmp_path / name.removesuffix(".rejected.jsonl")
+    with pytest.raises(ArtifactError, match=f"{mine}: exists, and was not written by Headstart; move it away"):
+        predicted(source, output, cluster, overwrite=overwrite)
+    assert names(tmp_path) == sorted(["in.csv", name])
+    assert (mine if mine.suffix else mine / "thesis.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("place", ["_append", "_link", "rmtree"])
+@pytest.mark.parametrize("name", ["out.csv", "out"])
+def test_a_run_that_ends_while_its_parts_are_joined_is_finished_by_the_same_command(
+    name: str, place: str, tmp_path: Path, cluster: ClusterSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    source, output = write(tmp_path / "in.csv"), tmp_path / name
+    if output.suffix and place == "_link":
+        pytest.skip("a file is not linked")
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(parts.shutil if place == "rmtree" else parts, place, killed)
+        predicted(source, output, cluster)
+    # Nothing is computed again.
+    monkeypatch.setattr(parts, "predict_part", killed)
+    done = predicted(source, output, cluster)
+    written = output.read_text() if output.suffix else "".join(file.read_text() for file in output.glob("part-*"))
+    assert done.rows > 50 and written.count("short") + written.count("long") == done.rows - done.empty
+    assert not [path for path in names(tmp_path) if path.startswith(".")]
