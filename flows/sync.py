@@ -54,7 +54,7 @@ RECORDS = ("data.dvc", *WRITTEN)
 SOURCE = "sync"
 #: `false`: commits are not pushed to git's upstream, because this clone may only read it.
 PUSH = "HEADSTART_PUSH"
-#: File that exists while a rebase of this module runs.
+#: File that exists while a rebase of this module runs, and after one that was interrupted.
 REBASING = "rebasing"
 #: Time limits in seconds: of a git command, of one that asks the upstream's server, of a command of DVC that reads
 #: `data/`, of a transfer with DVC, and of the whole retraining (each stage has its own in dvc.yaml).
@@ -115,7 +115,7 @@ def pull(root: Path) -> list[str]:
         TransientError: the upstream does not answer.
     """
     if (root / STATE / REBASING).exists():
-        with suppress(ConfigError):  # a rebase that was killed
+        with suppress(ConfigError):  # it had not begun, or has ended
             git(root, "rebase", "--abort")
         (root / STATE / REBASING).unlink()
     changed = [line[3:] for line in _listed(root, "status", "--porcelain", "--no-renames", "--untracked-files=no")]
@@ -162,7 +162,8 @@ def _take(root: Path, upstream: str, changed: Sequence[str]) -> str:
         return f"no new commits of {upstream}"
     theirs = _changes(root, upstream)
     others = _listed(root, "ls-files", "--others", "--exclude-standard", "--", *WRITTEN)
-    kept = {root / path: (root / path).read_bytes() for path in [*changed, *(set(others) & set(theirs))]}
+    paths = [root / path for path in {*changed, *(set(others) & set(theirs))}]
+    kept = {path: path.read_bytes() for path in paths if path.is_file()}
     if changed:
         git(root, "checkout", "--quiet", "--", *changed)
     for path in kept.keys() - {root / path for path in changed}:
@@ -172,20 +173,22 @@ def _take(root: Path, upstream: str, changed: Sequence[str]) -> str:
     if "data.dvc" in theirs:
         # Before data.dvc changes: if the data is not pulled after that, it must not be taken for a newer version.
         data_to_pull(root).touch()
+    rebasing = root / STATE / REBASING
+    rebasing.touch()
     try:
-        (root / STATE / REBASING).touch()
         _rebase(root, upstream)
     except ConfigError:
+        rebasing.unlink()
         for path, text in kept.items():
             write_atomic(path, text)
         raise
     finally:
-        (root / STATE / REBASING).unlink(missing_ok=True)
         if _data_version(root) == before:
             data_to_pull(root).unlink(missing_ok=True)
+    rebasing.unlink()
     for path, text in kept.items():
         if path.name == CHECKS:
-            write_atomic(path, merge(text.decode(), path.read_text("utf-8")))
+            write_atomic(path, merge(text.decode(), path.read_text("utf-8")) if path.is_file() else text)
     more = f" and {len(new) - SHOWN} more" if len(new) > SHOWN else ""
     return f"{len(new)} new commit(s) of {upstream}: {'; '.join(new[:SHOWN])}{more}"
 
