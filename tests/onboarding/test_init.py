@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from components.errors import ArtifactError, ConfigError
+from components.formats.detection import detected
 from components.onboarding.command import Options, init
 from components.onboarding.inspection import inspect
-from components.onboarding.project import renew
+from components.onboarding.project import renew, take_files
 from components.onboarding.proposal import Proposal
+from components.onboarding.splits import split_files
 from components.onboarding.starts import Measured
 from components.pipeline.checks import check_params
 from components.settings.loading import load_params
@@ -88,6 +90,19 @@ def test_changed_files_are_copied_again(root: Path, tmp_path: Path) -> None:
         renew(other, root=root)
 
 
+def test_copies_of_parallel_files_are_still_parallel_files(root: Path, tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        folder = tmp_path / "snips" / split
+        folder.mkdir(parents=True)
+        (folder / "seq.in").write_text("".join(f"play song {number}\n" for number in range(20)))
+        (folder / "seq.out").write_text("O O B-number\n" * 20)
+        (folder / "label").write_text("play\n" * 20)
+    files = split_files(tmp_path / "snips")
+    path, _ = take_files(files, name="snips", root=root)
+    assert detected(root / path / "train", kind="tagging") == detected(files["train"], kind="tagging")
+    assert (root / path / "train" / ".seq.in.manifest.json").is_file()
+
+
 def test_what_a_person_has_changed_is_not_replaced(root: Path, tmp_path: Path) -> None:
     file = write(tmp_path / "files", "classification")
     init(Options(file), root=root)
@@ -99,7 +114,7 @@ def test_what_a_person_has_changed_is_not_replaced(root: Path, tmp_path: Path) -
         with pytest.raises(ArtifactError, match=f"{path.name}: exists, and has changed since Headstart has written it"):
             init(Options(file, overwrite=True), root=root)
         assert path.read_text() == changed
-        copy.unlink()
+        copy.unlink(missing_ok=True)
 
 
 def test_text_without_labels_is_read_by_a_language_model(root: Path, tmp_path: Path) -> None:
