@@ -7,6 +7,7 @@ the process is killed at any time.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import fnmatch
 import glob
@@ -27,7 +28,7 @@ from components.errors import ArtifactError, SchemaError
 MANIFEST = "manifest.json"
 #: Version of the format of an output and of a registered model, raised when present code cannot read earlier ones.
 SCHEMA = 1
-_PARTIAL = re.compile(r"\.partial-[0-9a-f]{32}\.(?P<target>.+)")
+_PARTIAL = re.compile(r"\.(?P<state>partial|replaced)-[0-9a-f]{32}\.(?P<target>.+)")
 
 
 @dataclass
@@ -95,9 +96,9 @@ def digest_tree(path: Path) -> str:
 
 def sweep(folder: Path, *, target: str = "*") -> None:
     """Remove the partial files and folders that killed processes left in `folder`: those of `partial_path` without a
-    lock.
+    lock. An output that was about to be replaced is restored if the new one is not in its place.
 
-    On file systems without file locks nothing is removed, because the writer may still be running.
+    On file systems without file locks nothing is changed, because the writer may still be running.
 
     Args:
         target: pattern (fnmatch) of the target names.
@@ -115,7 +116,10 @@ def sweep(folder: Path, *, target: str = "*") -> None:
             descriptor = os.open(entry, os.O_RDONLY)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _remove(entry)
+                if name["state"] == "partial":
+                    _remove(entry)
+                else:
+                    _restore_or_remove(entry, folder / name["target"])
             finally:
                 os.close(descriptor)
 
@@ -147,26 +151,38 @@ def partial_path(path: Path, *, folder: bool = False) -> Iterator[Path]:
         os.close(descriptor)
 
 
-def _unique(path: Path) -> Path:
-    return path.with_name(f".partial-{uuid.uuid4().hex}.{path.name}")
+def _unique(path: Path, state: str = "partial") -> Path:
+    return path.with_name(f".{state}-{uuid.uuid4().hex}.{path.name}")
+
+
+def _restore_or_remove(old: Path, path: Path) -> None:
+    if not os.path.lexists(path):
+        old.rename(path)
+        return
+    # First it becomes a partial path: a removal that is interrupted leaves nothing that could be restored.
+    partial = _unique(path)
+    old.rename(partial)
+    _remove(partial)
 
 
 def _lock(path: Path) -> int | None:
-    """Lock a file or folder; None if a sweep has removed it already. The kernel releases the lock with the process."""
+    """Lock a file or folder; None if another process has removed or replaced it. The kernel releases the lock with the
+    process."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
         return None
     with suppress(OSError):  # a file system without locks
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-    if os.fstat(descriptor).st_nlink and path.exists():
-        return descriptor
+    with suppress(FileNotFoundError):
+        if os.path.samestat(os.fstat(descriptor), path.stat()):
+            return descriptor
     os.close(descriptor)
     return None
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
         with suppress(OSError):
@@ -231,7 +247,7 @@ def writing(path: Path, *, kind: str, keep: bool = False, replace: bool = True) 
             sync(partial)
             _put_in_place(partial, path, unless_complete=None if replace else kind)
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise unwritable(path, error) from error
 
 
 def is_complete(path: Path, *, kind: str) -> bool:
@@ -246,24 +262,39 @@ def is_complete(path: Path, *, kind: str) -> bool:
 def _put_in_place(partial: Path, path: Path, *, unless_complete: str | None) -> None:
     """Rename the directory `partial` to `path`.
 
-    A rename cannot replace a directory that contains files, so an existing one is first renamed to a name that `sweep`
-    removes.
+    A rename cannot replace a file, or a directory that contains files, so an existing one is first renamed to a name
+    from which `sweep` restores it until the new one stands.
 
     Args:
         unless_complete: keep an existing complete directory of this kind; None: always replace it.
     """
-    if unless_complete is not None:
-        try:
-            partial.rename(path)
+    while not _renamed(partial, path):
+        if unless_complete is not None and is_complete(path, kind=unless_complete):
             return
-        except OSError:
-            if is_complete(path, kind=unless_complete):
-                return
-    old = _unique(path)
-    if path.exists():
-        path.rename(old)
-    partial.rename(path)
-    _remove(old)
+        # Locked, so that no other process restores it meanwhile. None: another process has replaced it.
+        if (lock := _lock(path)) is None:
+            continue
+        old = _unique(path, "replaced")
+        try:
+            path.rename(old)
+            try:
+                if _renamed(partial, path):
+                    return
+            finally:
+                _restore_or_remove(old, path)
+        finally:
+            os.close(lock)
+
+
+def _renamed(partial: Path, path: Path) -> bool:
+    """Rename a directory; False if `path` is a file, or a directory that contains files."""
+    try:
+        partial.rename(path)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST) or (error.errno == errno.ENOTDIR and path.exists()):
+            return False
+        raise
+    return True
 
 
 def read_manifest(path: Path, *, kind: str | None = None, verify: bool = False) -> Manifest:
@@ -299,7 +330,8 @@ def read_manifest(path: Path, *, kind: str | None = None, verify: bool = False) 
     return manifest
 
 
-def _unwritable(path: Path, error: OSError) -> ArtifactError:
+def unwritable(path: Path, error: OSError) -> ArtifactError:
+    """The error about an output that cannot be written."""
     return ArtifactError(
         f"{error.filename or path}: cannot be written ({error.strerror}); free space or choose another location"
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 from pathlib import Path
 
 _HOME = Path(__file__).resolve().parents[1] / ".headstart" / "prefect"
@@ -25,6 +26,9 @@ _DEFAULTS = {
     # Also avoids a database-is-locked traceback at each start of the embedded server.
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "DO_NOT_TRACK": "1",
+    # Pages of other origins get no answer from a server that is started here; an embedded one has no page of its own.
+    "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
+    "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": "http://headstart.invalid",
     # The terminal shows the stages' output; Prefect's log records and tracebacks go to its server only.
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
     "DVC_NO_ANALYTICS": "1",
@@ -32,3 +36,13 @@ _DEFAULTS = {
 
 for _name, _value in _DEFAULTS.items():
     os.environ.setdefault(_name, _value)
+
+
+def profiles() -> Path:
+    """The file of Prefect's profiles, which need not exist."""
+    return Path(os.environ.get("PREFECT_PROFILES_PATH") or f"{os.environ['PREFECT_HOME']}/profiles.toml").expanduser()
+
+
+if not os.environ.get("PREFECT_API_URL") and not (profiles().is_file() and "PREFECT_API_" in profiles().read_text()):
+    # What the embedded server asks for; children inherit it.
+    os.environ.setdefault("PREFECT_API_AUTH_STRING", f"headstart:{secrets.token_urlsafe(32)}")

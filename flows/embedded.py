@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from pathlib import Path
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
+from flows import profiles
 from flows.tied import tied
 
 
@@ -21,8 +22,7 @@ def has_server() -> bool:
     imported only if there is a file of profiles."""
     if os.environ.get("PREFECT_API_URL"):
         return True
-    profiles = os.environ.get("PREFECT_PROFILES_PATH") or f"{os.environ['PREFECT_HOME']}/profiles.toml"
-    if not Path(profiles).expanduser().is_file():
+    if not profiles().is_file():
         return False
     from prefect.settings import PREFECT_API_URL
 
@@ -30,13 +30,17 @@ def has_server() -> bool:
 
 
 def tie_server() -> None:
-    """Tie the embedded server that this process will start to it; nothing if another server is configured."""
+    """Tie the embedded server that this process will start to it, and let it answer this process and its children only;
+    nothing if another server is configured."""
     if has_server():
         return
     from prefect.server.api import server
+    from prefect.settings import PREFECT_API_AUTH_STRING
 
-    def popen(args: list[str], **options: Any) -> subprocess.Popen[Any]:
-        return subprocess.Popen(tied(args, number=signal.SIGKILL), **options)
+    def popen(args: list[str], *, env: Mapping[str, str], **options: Any) -> subprocess.Popen[Any]:
+        if secret := PREFECT_API_AUTH_STRING.value():
+            env = {**env, "PREFECT_SERVER_API_AUTH_STRING": secret}
+        return subprocess.Popen(tied(args, number=signal.SIGKILL), env=env, **options)
 
     # Prefect has no setting for the command of the server.
     server.subprocess = SimpleNamespace(**vars(subprocess) | {"Popen": popen})  # type: ignore[assignment]

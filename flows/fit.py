@@ -54,7 +54,7 @@ def command(
     else:
         if unlabelled or start or text or label or kind or minutes is not None:
             raise ConfigError(
-                f"{params}: exists, so that the flags have no effect; change it, or run headstart init FILE --force"
+                f"{params}: exists, so that the flags have no effect; change it, or run headstart init FILE --overwrite"
             )
         if labelled is not None:
             terminal.say(f"{labelled}: the data of {renew(labelled, root=root)}", source="init", stays=True)

@@ -36,6 +36,8 @@ from flows.repository import STATE, active_run, environment, find_root, locked
 
 #: `gc.dvc` -> further flags of `dvc gc`; files of the working tree are always kept.
 SCOPES = {"commits": ["--all-commits"], "branches": ["--all-branches", "--all-tags"], "workspace": []}
+#: Time limit in seconds of a command of DVC.
+DVC_S = 6 * 3600.0
 #: Maximum number of lines of a kind that are printed.
 SHOWN = 20
 _REMOVING = re.compile(r"^Removing (.+)$", re.MULTILINE)
@@ -96,7 +98,7 @@ def unused_cache(root: Path, *, scope: str) -> Iterator[Garbage]:
     if root not in cache.resolve().parents:
         print(f"{cache}: the DVC cache is outside of the repository; it is left alone")
         return
-    has_git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True).returncode == 0
+    has_git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, timeout=60).returncode == 0
     flags = ["gc", "--force", "--workspace", *(SCOPES[scope] if has_git else [])]
     files = [Path(path) for path in _REMOVING.findall(_dvc(root, *flags, "--dry"))]
     size = sum(file.stat().st_size for file in files if file.is_file())
@@ -111,9 +113,11 @@ def _drop(root: Path, flags: list[str]) -> None:
 
 
 def _dvc(root: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "dvc", *arguments], cwd=root, env=environment(root), capture_output=True, text=True
-    )
+    command = [sys.executable, "-m", "dvc", *arguments]
+    try:
+        done = subprocess.run(command, cwd=root, env=environment(root), capture_output=True, text=True, timeout=DVC_S)
+    except subprocess.TimeoutExpired as error:
+        raise ConfigError(f"dvc {arguments[0]}: no end within {DVC_S:g} seconds; repeat the command") from error
     if done.returncode:
         raise ConfigError(f"dvc {arguments[0]}: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout

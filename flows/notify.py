@@ -81,10 +81,13 @@ def install(settings: NotifySettings, *, address: str) -> list[str]:
         ConfigError: the address of the mail server is invalid.
     """
     from prefect.client.orchestration import get_client
-    from prefect.settings import PREFECT_API_URL, temporary_settings
+    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
     # Prefect may have been imported before the address was known.
-    with temporary_settings({PREFECT_API_URL: address}), get_client(sync_client=True) as client:
+    updates = {PREFECT_API_URL: address}
+    if auth := os.environ.get("PREFECT_API_AUTH_STRING"):
+        updates[PREFECT_API_AUTH_STRING] = auth
+    with temporary_settings(updates), get_client(sync_client=True) as client:
         actions, told = _actions(settings, page=_page(address))
         for occasion in OCCASIONS:
             existing = client.read_automations_by_name(occasion.name)

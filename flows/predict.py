@@ -55,7 +55,7 @@ def predict(
             completely or not at all.
         task: the first of `run.tasks` if empty.
         columns: `INPUT=COLUMN` where the column of an input has another name, such as `text=body`.
-        overwrite: whether `output` and `source` may be the same file.
+        overwrite: whether an output that Headstart has written is replaced.
         strict: whether the first bad row ends the run; otherwise bad rows are written to OUTPUT.rejected.jsonl.
         workers: number of processes; 0: one per core.
         form: an annotation tool: label-studio, doccano, prodigy, spacy or datasets; empty: rows with added columns.

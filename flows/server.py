@@ -5,6 +5,9 @@ holds the exclusive lock `.headstart/prefect-server/supervisor`, starts the serv
 ends it when nobody holds the shared lock any more. The kernel releases both locks when their holders end, SIGKILL
 included, and kills the server with its supervisor. So no server outlives its schedules, and a schedule never uses one
 that belongs to somebody else.
+
+The server answers only pages of its own origin, and who knows a random text, which is in the file
+`.headstart/prefect-server/auth` (0600) for as long as the server is used.
 """
 
 from __future__ import annotations
@@ -13,10 +16,12 @@ import contextlib
 import fcntl
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -35,6 +40,9 @@ from flows.tied import tied
 HOST = "127.0.0.1"
 PORT = 4200
 ADDRESS = "PREFECT_API_URL"
+#: `USER:PASSWORD`, sent by clients; and what a server asks for.
+AUTH = "PREFECT_API_AUTH_STRING"
+SERVER_AUTH = "PREFECT_SERVER_API_AUTH_STRING"
 #: Time limit in seconds for the start of the server.
 START_S = 300.0
 #: Seconds between SIGTERM and SIGKILL at its end.
@@ -55,10 +63,11 @@ class Server:
 
     Attributes:
         address: of its API.
+        auth: what it asks for; None: nothing, or what a profile of Prefect names.
     """
 
-    def __init__(self, address: str) -> None:
-        self.address = address
+    def __init__(self, address: str, auth: str | None) -> None:
+        self.address, self.auth = address, auth
 
     def ensure(self) -> None:
         """Start what has ended; nothing for a server that is not the repository's own."""
@@ -73,7 +82,7 @@ class OwnServer(Server):
         self._port = port if state is None else state.port
         self._log = _folder(root) / "server.log"
         self._supervisor: subprocess.Popen[bytes] | None = None
-        super().__init__(f"http://{HOST}:{self._port}/api")
+        super().__init__(f"http://{HOST}:{self._port}/api", read_auth(root))
 
     def start(self) -> None:
         """Return when the server answers.
@@ -108,7 +117,8 @@ class OwnServer(Server):
             variables = environment(self._root)
             # It belongs to all schedules, so it must not count as a process of this one.
             del variables[MARK]
-            variables.pop(ADDRESS, None)
+            for name in (ADDRESS, AUTH):
+                variables.pop(name, None)
             with self._log.open("ab") as output:
                 self._supervisor = subprocess.Popen(
                     [sys.executable, "-m", "flows.server", str(self._port)],
@@ -136,7 +146,7 @@ class OwnServer(Server):
 def server(*, port: int, root: Path) -> Iterator[Server]:
     """The Prefect server that `PREFECT_API_URL` names, or the repository's own.
 
-    Within the block `PREFECT_API_URL` is its address.
+    Within the block `PREFECT_API_URL` is its address, and `PREFECT_API_AUTH_STRING` what it asks for.
 
     Args:
         port: of the repository's own server, unless it runs already.
@@ -146,20 +156,61 @@ def server(*, port: int, root: Path) -> Iterator[Server]:
         ConfigError: the port is used by another program, or the server does not start.
     """
     if address := os.environ.get(ADDRESS):
-        yield Server(address)
+        yield Server(address, os.environ.get(AUTH))
         return
+    before = os.environ.get(AUTH)
     _folder(root).mkdir(parents=True, exist_ok=True)
     with (_folder(root) / "users").open("a") as users:
         fcntl.flock(users, fcntl.LOCK_SH)
         found = OwnServer(root, port=port)
         try:
             found.start()
-            os.environ[ADDRESS] = found.address
+            os.environ |= server_variables(found)
             yield found
         finally:
-            os.environ.pop(ADDRESS, None)
+            for name in (ADDRESS, AUTH):
+                os.environ.pop(name, None)
+            if before is not None:
+                os.environ[AUTH] = before
             fcntl.flock(users, fcntl.LOCK_UN)
             found.wait(GRACE_S + 1)
+
+
+def server_variables(found: Server) -> dict[str, str]:
+    """The environment of a client of the server."""
+    return {ADDRESS: found.address, **({AUTH: found.auth} if found.auth else {})}
+
+
+def protection(port: int, auth: str) -> dict[str, str]:
+    """The environment of a Prefect server on this host that answers only pages of its own origin, and who knows the
+    text."""
+    address = f"http://{HOST}:{port}"
+    return {
+        # Otherwise the page asks the server at Prefect's own port.
+        "PREFECT_UI_API_URL": f"{address}/api",
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": address,
+        "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
+        SERVER_AUTH: auth,
+        AUTH: auth,
+    }
+
+
+def auth_file(root: Path) -> Path:
+    """The file with the text that the repository's server asks for."""
+    return _folder(root) / "auth"
+
+
+def read_auth(root: Path) -> str:
+    """The text that the repository's server asks for; a new one if there is none."""
+    path = auth_file(root)
+    if not path.is_file():
+        # A link appears with its content, and only one of several.
+        with tempfile.NamedTemporaryFile("w", dir=path.parent) as file:
+            file.write(f"headstart:{secrets.token_urlsafe(32)}")
+            file.flush()
+            with contextlib.suppress(FileExistsError):
+                os.link(file.name, path)
+    return path.read_text()
 
 
 def used(root: Path) -> bool:
@@ -226,8 +277,7 @@ def supervise(root: Path, *, port: int) -> None:
                 return
             time.sleep(0.05)
         command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
-        # Otherwise the page asks the server at Prefect's own port.
-        variables = {**os.environ, "PREFECT_UI_API_URL": f"http://{HOST}:{port}/api"}
+        variables = {**os.environ, **protection(port, read_auth(root))}
         starts = 0
         wait_s = FIRST_WAIT_S
         while used(root):
@@ -248,6 +298,9 @@ def supervise(root: Path, *, port: int) -> None:
                 until = time.monotonic() + wait_s
                 while used(root) and time.monotonic() < until:
                     time.sleep(POLL_S)
+        with (_folder(root) / "users").open("a") as users:
+            if _try_lock(users, fcntl.LOCK_EX):
+                auth_file(root).unlink(missing_ok=True)
         file.truncate(0)
 
 

@@ -33,7 +33,7 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import State, StateType
 from prefect.deployments.runner import RunnerDeployment
 from prefect.exceptions import ObjectNotFound, PrefectException
-from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Cancelled, Crashed, Pending, Scheduled
 
 from components.errors import ConfigError, TransientError
@@ -135,6 +135,8 @@ def serve(
         ConfigError: another process owns the name on this server, or a work pool serves the deployment.
     """
     settings = {PREFECT_API_URL: server.address, PREFECT_CLIENT_MAX_RETRIES: 0}
+    if server.auth:
+        settings[PREFECT_API_AUTH_STRING] = server.auth
     with temporary_settings(settings), get_client(sync_client=True) as client, stoppable():
         serving = Serving(client, name=name, params=params, root=root, server=server, record=record)
         claim = Claim(client, name=name, owner=owner)

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -37,7 +38,8 @@ from flows import flow_run, summary
 from flows.command import main
 from flows.execution import DVC, run_command
 from flows.missed import skip_missed
-from flows.repository import data_to_pull, find_root, locked
+from flows.processes import end_session
+from flows.repository import STATE, data_to_pull, find_root, locked
 from flows.telemetry import run_name
 from flows.terminal import terminal
 
@@ -46,11 +48,19 @@ DATA = "data"
 LOCK = "*dvc.lock"
 #: Data at an address: a folder or file, and the files of a task.
 IMPORTED = tuple(f"{FOLDER}/{place}" for place in ("*/*.dvc", "*/*/*.dvc", "*/.gitignore", "*/*/.gitignore"))
-RECORDS = ("data.dvc", *IMPORTED, LOCK, f"*{CHECKS}", f"*{VARIABLES}")
+#: Records that every run writes anew; only the versions of the data that a person has accepted are merged.
+WRITTEN = (*IMPORTED, LOCK, f"*{CHECKS}", f"*{VARIABLES}", f"*/{PIPELINE}")
+RECORDS = ("data.dvc", *WRITTEN)
 SOURCE = "sync"
 #: `false`: commits are not pushed to git's upstream, because this clone may only read it.
 PUSH = "HEADSTART_PUSH"
-#: Time limits in seconds: of a transfer with DVC, and of the whole retraining (each stage has its own in dvc.yaml).
+#: File that exists while a rebase of this module runs, and after one that was interrupted.
+REBASING = "rebasing"
+#: Time limits in seconds: of a git command, of one that asks the upstream's server, of a command of DVC that reads
+#: `data/`, of a transfer with DVC, and of the whole retraining (each stage has its own in dvc.yaml).
+GIT_S = 600.0
+SERVER_S = 3600.0
+STATUS_S = 6 * 3600.0
 TRANSFER_S = 24 * 3600.0
 RETRAIN_S = 30 * 24 * 3600.0
 #: Delays in seconds before git's server is asked again, and git's messages if it does not answer.
@@ -104,6 +114,10 @@ def pull(root: Path) -> list[str]:
         ConfigError: files that git tracks have changed here, or data has changed both here and in the upstream.
         TransientError: the upstream does not answer.
     """
+    if (root / STATE / REBASING).exists():
+        with suppress(ConfigError):  # it had not begun, or has ended
+            git(root, "rebase", "--abort")
+        (root / STATE / REBASING).unlink()
     changed = [line[3:] for line in _listed(root, "status", "--porcelain", "--no-renames", "--untracked-files=no")]
     own = [path for path in changed if not _is_record(path)]
     if own:
@@ -114,11 +128,12 @@ def pull(root: Path) -> list[str]:
         report.append("code: the branch has no upstream; nothing is pulled")
     else:
         _ask(root, "fetch", "--quiet", upstream.partition("/")[0])
-        if "data.dvc" in _changes(root, upstream) and not data_to_pull(root).exists() and _data_has_changed(root):
-            raise ConfigError(
-                f"{root}: data/ changed here, and data.dvc in {upstream}; merge the data by hand "
-                "(dvc add data, git merge), then sync"
-            )
+        if (
+            "data.dvc" in _changes(root, upstream)
+            and not data_to_pull(root).exists()
+            and ("data.dvc" in changed or _data_has_changed(root))
+        ):
+            raise ConfigError(_two_data(root, upstream))
         report.append(f"code: {_take(root, upstream, changed)}")
     if not data_to_pull(root).exists() and (root / DATA).exists():
         report.append("data: no new version")
@@ -145,33 +160,84 @@ def _take(root: Path, upstream: str, changed: Sequence[str]) -> str:
     new = git(root, "log", "--format=%h %s (%an)", f"HEAD..{upstream}").splitlines()
     if not new:
         return f"no new commits of {upstream}"
-    accepted = {root / path: (root / path).read_text("utf-8") for path in changed if Path(path).name == CHECKS}
+    theirs = _changes(root, upstream)
+    others = _listed(root, "ls-files", "--others", "--exclude-standard", "--", *WRITTEN)
+    paths = [root / path for path in {*changed, *(set(others) & set(theirs))}]
+    kept = {path: path.read_bytes() for path in paths if path.is_file()}
     if changed:
         git(root, "checkout", "--quiet", "--", *changed)
+    for path in kept.keys() - {root / path for path in changed}:
+        path.unlink()
     before = _data_version(root)
-    if "data.dvc" in _changes(root, upstream):
+    data_to_pull(root).parent.mkdir(exist_ok=True)
+    if "data.dvc" in theirs:
         # Before data.dvc changes: if the data is not pulled after that, it must not be taken for a newer version.
-        data_to_pull(root).parent.mkdir(exist_ok=True)
         data_to_pull(root).touch()
+    rebasing = root / STATE / REBASING
+    rebasing.touch()
     try:
-        git(root, "rebase", "--quiet", upstream)
-    except ConfigError as error:
-        try:
-            git(root, "rebase", "--abort")
-        except ConfigError:
-            # It has not begun, for example because of an untracked file with the name of a new one.
-            raise error from None
-        if not all(Path(path).match(LOCK) for path in _changes(root, "HEAD", since=upstream)):
-            raise
-        # Both sides have committed records of runs, and nothing else is ours. The next run writes them again.
-        git(root, "reset", "--quiet", "--hard", upstream)
+        _rebase(root, upstream)
+    except ConfigError:
+        rebasing.unlink()
+        for path, text in kept.items():
+            write_atomic(path, text)
+        raise
     finally:
         if _data_version(root) == before:
             data_to_pull(root).unlink(missing_ok=True)
-        for path, ours in accepted.items():
-            write_atomic(path, merge(ours, path.read_text("utf-8")))
+    rebasing.unlink()
+    for path, text in kept.items():
+        if path.name == CHECKS:
+            write_atomic(path, merge(text.decode(), path.read_text("utf-8")) if path.is_file() else text)
     more = f" and {len(new) - SHOWN} more" if len(new) > SHOWN else ""
     return f"{len(new)} new commit(s) of {upstream}: {'; '.join(new[:SHOWN])}{more}"
+
+
+def _rebase(root: Path, upstream: str) -> None:
+    """Rebase the branch onto its upstream.
+
+    Where both have changed a record that the next run writes anew, the upstream's is taken.
+
+    Raises:
+        ConfigError: they have changed other files; the branch is as it was.
+    """
+    step = ("rebase", "--quiet", upstream)
+    while True:
+        try:
+            git(root, *step)
+            return
+        except ConfigError as error:
+            conflicts = _listed(root, "diff", "--name-only", "--diff-filter=U")
+            if not conflicts or not all(_is_record(path, WRITTEN) for path in conflicts):
+                with suppress(ConfigError):  # it has not begun, for example because of an untracked file
+                    git(root, "rebase", "--abort")
+                if "data.dvc" in conflicts:
+                    raise ConfigError(_two_data(root, upstream)) from error
+                raise
+        for path in conflicts:
+            _resolve(root, path)
+        step = ("rebase", "--continue")
+
+
+def _resolve(root: Path, path: str) -> None:
+    """Resolve a conflict in a record: accepted versions of both sides, otherwise the upstream's content."""
+    sides = {line.split()[2] for line in _listed(root, "ls-files", "--unmerged", "--", path)}
+    if Path(path).name == CHECKS and sides >= {"2", "3"}:
+        write_atomic(root / path, merge(git(root, "show", f":2:{path}"), git(root, "show", f":3:{path}")))
+    elif "2" in sides:
+        # In a rebase the upstream's side is called "ours".
+        git(root, "checkout", "--quiet", "--ours", "--", path)
+    else:
+        git(root, "rm", "--quiet", "--", path)
+        return
+    git(root, "add", "--", path)
+
+
+def _two_data(root: Path, upstream: str) -> str:
+    return (
+        f"{root}: data/ changed here, and data.dvc in {upstream}; merge the data by hand (dvc add data, git merge), "
+        "then sync"
+    )
 
 
 def publish(root: Path, *, decisions: Sequence[str], push: bool) -> list[str]:
@@ -229,7 +295,7 @@ def _ask(root: Path, *arguments: str) -> str:
     """
     for delay_s in (*DELAYS_S, None):
         try:
-            return git(root, *arguments)
+            return git(root, *arguments, limit_s=SERVER_S)
         except ConfigError as error:
             if not AWAY.search(str(error)):
                 raise
@@ -239,19 +305,36 @@ def _ask(root: Path, *arguments: str) -> str:
     raise AssertionError
 
 
-def git(root: Path, *arguments: str) -> str:
+def git(root: Path, *arguments: str, limit_s: float = GIT_S) -> str:
     """The output of a git command.
 
     Raises:
         ConfigError: the command failed, with git's message.
+        TransientError: it exceeded its time limit; all of its processes have ended.
     """
-    # Without a terminal git must not ask for a password.
-    variables = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
-    done = subprocess.run(["git", *arguments], cwd=root, env=variables, capture_output=True, text=True, check=False)
-    if done.returncode:
-        text = (done.stderr.strip() or done.stdout.strip()).replace("\n", "; ")
-        raise ConfigError(f"{root}: git {arguments[0]}: {text or f'exit code {done.returncode}'}")
-    return done.stdout
+    # Without a terminal git must not ask for a password, or for the message of a commit.
+    variables = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true"}
+    with subprocess.Popen(
+        ["git", *arguments],
+        cwd=root,
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            output, message = process.communicate(timeout=limit_s)
+        except BaseException as error:
+            end_session(process.pid)  # also git's helpers, such as ssh
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise TransientError(f"{root}: git {arguments[0]}: no end within {limit_s:g} seconds") from error
+            raise
+    if process.returncode:
+        text = (message.strip() or output.strip()).replace("\n", "; ")
+        raise ConfigError(f"{root}: git {arguments[0]}: {text or f'exit code {process.returncode}'}")
+    return output
 
 
 def _changes(root: Path, revision: str, *, since: str = "HEAD") -> list[str]:
@@ -264,8 +347,8 @@ def _listed(root: Path, command: str, *arguments: str) -> list[str]:
     return git(root, command, "-z", *arguments).split("\0")[:-1]
 
 
-def _is_record(path: str) -> bool:
-    return any(Path(path).match(pattern) for pattern in RECORDS)
+def _is_record(path: str, patterns: Sequence[str] = RECORDS) -> bool:
+    return any(Path(path).match(pattern) for pattern in patterns)
 
 
 def _size(root: Path) -> str:
@@ -284,8 +367,7 @@ def _upstream(root: Path) -> str | None:
 
 def _remote(root: Path) -> bool:
     """Whether DVC has a default remote."""
-    command = [*DVC, "config", "core.remote"]
-    return bool(subprocess.run(command, cwd=root, capture_output=True, text=True, check=False).stdout.strip())
+    return bool(_dvc(root, "config", "core.remote").stdout.strip())
 
 
 def _data_version(root: Path) -> str:
@@ -297,8 +379,16 @@ def _data_has_changed(root: Path) -> bool:
     """Whether data/ differs from data.dvc."""
     if not (root / "data.dvc").is_file() or not (root / DATA).exists():
         return False
-    command = [*DVC, "status", "--quiet", "data.dvc"]
-    return subprocess.run(command, cwd=root, capture_output=True, check=False).returncode != 0
+    return _dvc(root, "status", "--quiet", "data.dvc").returncode != 0
+
+
+def _dvc(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            [*DVC, *arguments], cwd=root, capture_output=True, text=True, check=False, timeout=STATUS_S
+        )
+    except subprocess.TimeoutExpired as error:
+        raise TransientError(f"{root}: dvc {arguments[0]}: no end within {STATUS_S:g} seconds") from error
 
 
 def command(

@@ -279,5 +279,8 @@ def _page() -> str:
 
 
 def _output_of(*command: str, root: Path) -> str:
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=60)
+    except subprocess.TimeoutExpired:
+        return ""
     return done.stdout.strip() if not done.returncode else ""

@@ -35,7 +35,7 @@ from components.settings.registry import RegistrySettings
 from flows.command import main
 from flows.processes import descendants, end
 from flows.repository import STATE, environment, find_root
-from flows.server import HOST, PORT, START_S, in_use, server
+from flows.server import HOST, PORT, START_S, OwnServer, auth_file, in_use, server
 from flows.terminal import terminal
 from flows.tied import tied
 
@@ -93,6 +93,8 @@ def ui(
             terminal.say(f"pages:   {served.address}")
             terminal.say(f"MLflow:  {links[0].address}")
             terminal.say(f"Prefect: {links[1].address}")
+            if isinstance(prefect, OwnServer):
+                terminal.say(f"Prefect's page asks for the text in {auth_file(root)}")
             if experiment is None:
                 terminal.say(f"the experiment {registry.experiment!r} does not exist yet: nothing has been trained")
             terminal.say("Ctrl-C ends all")
@@ -129,6 +131,17 @@ class Page:
         self.address, self.process, self.log = address.rstrip("/"), process, log
 
 
+def mlflow_variables(port: int) -> dict[str, str]:
+    """The environment of an MLflow server on this host that answers only under its address and pages of its origin."""
+    return {
+        "MLFLOW_SERVER_ALLOWED_HOSTS": f"{HOST}:{port}",
+        "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS": f"http://{HOST}:{port}",
+        "MLFLOW_SERVER_DISABLE_SECURITY_MIDDLEWARE": "false",
+        # Without MLflow's workers for jobs, which nothing here uses: 2 processes instead of 15.
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    }
+
+
 @contextmanager
 def mlflow_page(registry: RegistrySettings, *, root: Path, port: int) -> Iterator[Page]:
     """MLflow's page on a registry: the server that is the registry's address, or one that ends with the block.
@@ -145,8 +158,7 @@ def mlflow_page(registry: RegistrySettings, *, root: Path, port: int) -> Iterato
     log.parent.mkdir(parents=True, exist_ok=True)
     options = ["--backend-store-uri", registry.address, "--host", HOST, "--port", str(port), "--workers", "1"]
     command = [sys.executable, "-m", "mlflow", "server", *options]
-    # Without MLflow's workers for jobs, which nothing here uses: 2 processes instead of 15.
-    variables = environment(root) | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    variables = environment(root) | mlflow_variables(port)
     with log.open("w") as output:
         process = subprocess.Popen(
             tied(command, number=signal.SIGKILL),

@@ -66,10 +66,10 @@ class _Estimator(BaseEstimator):
         assert self.model_.report is not None
         return self.model_.report
 
-    def save(self, folder: str | Path) -> Path:
-        """Write the model as a folder, which `headstart.load` reads."""
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the model as a folder, which `headstart.load` reads; arguments as of `Model.save`."""
         check_is_fitted(self, "model_")
-        return self.model_.save(folder)
+        return self.model_.save(folder, overwrite=overwrite)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

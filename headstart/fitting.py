@@ -19,6 +19,7 @@ from typing import Any, Final, Literal
 
 from components.artifacts import MANIFEST, read_manifest, write_atomic
 from components.baselines.stage import BaselineJob, baseline
+from components.outputs import claim_folder
 from components.scoring.base import Vectors
 from components.scoring.paired import choose
 from components.settings.cluster import ClusterSettings
@@ -80,8 +81,8 @@ def fit(
         folds: of the cross-validation by which everything is chosen; no further labels are needed.
         language: code, such as `th`; None: guessed from the texts.
         seed: of training and of the folds.
-        folder: where intermediate results are kept; a repeated call continues an interrupted one. None: a temporary
-            folder.
+        folder: new, empty or of an earlier fit; intermediate results are kept there, and a repeated call continues an
+            interrupted one. None: a temporary folder.
         verbose: whether progress is shown.
 
     Returns:
@@ -90,7 +91,7 @@ def fit(
     Raises:
         InputError: the data or an argument are wrong (row and column, what to do); it is a HeadstartError and a
             ValueError.
-        ArtifactError: the start cannot be imported.
+        ArtifactError: the start cannot be imported, or `folder` contains files of others.
     """
     if folds < 2:
         raise InputError(f"folds: {folds}; two or more are needed")
@@ -108,6 +109,7 @@ def fit(
     with contextlib.ExitStack() as stack:
         if folder is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="headstart-fit-"))
+        claim_folder(Path(folder))
         stack.enter_context(_quiet(verbose=verbose))
         work = _Work(Path(folder).absolute(), task, free, folds=folds, seed=seed)
         return work.fit(start, minutes=minutes, notes=notes)
@@ -213,7 +215,7 @@ class _Work:
             notes=notes,
         )
         model = Model(best.directory, columns=self.task.columns, classes=self.task.classes, report=report)
-        model.save(self.folder / CHOSEN)
+        model.save(self.folder / CHOSEN, overwrite=True)
         return model
 
     def _baseline(self) -> Path:

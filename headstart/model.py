@@ -14,9 +14,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from components.artifacts import MANIFEST, read_manifest, writing
-from components.errors import ArtifactError
 from components.inference.loading import load_model
 from components.inference.prediction import Classifier, predict_rows
+from components.outputs import named_output
 from components.processors import cores
 from components.tasks.data import Fields
 from components.tasks.kinds import find_kind
@@ -130,22 +130,24 @@ class Model:
         complete = [parts for parts in fields if parts is not None]
         return list(self._classifier.answer(complete)) if complete else []
 
-    def save(self, folder: str | Path) -> Path:
-        """Write the model as a folder, which `load` reads; an existing model there is replaced.
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the model as a folder, which `load` reads.
+
+        Args:
+            folder: new or empty.
+            overwrite: whether to replace a folder that Headstart has written, and in which nothing has changed since.
 
         Raises:
-            ArtifactError: the folder exists and is not a saved model.
+            ArtifactError: the folder exists and may not be replaced.
         """
         folder = Path(folder)
-        if folder.exists() and not (folder / MANIFEST).is_file() and (not folder.is_dir() or any(folder.iterdir())):
-            raise ArtifactError(f"{folder}: exists and is not a saved model; choose another folder")
         source = Path(self._folder.name) / "model"
         described = {
             "columns": self._columns,
             "classes": self._values,
             "report": None if self.report is None else self.report.as_dict(),
         }
-        with writing(folder, kind=KIND) as draft:
+        with named_output(folder, kind=KIND, overwrite=overwrite) as draft:
             draft.facts.update(read_manifest(source, kind=KIND).facts)
             shutil.copytree(source, draft.path, dirs_exist_ok=True, ignore=shutil.ignore_patterns(MANIFEST))
             (draft.path / DESCRIPTION).write_text(json.dumps(described, ensure_ascii=False, indent=1) + "\n")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import multiprocessing
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,55 @@ def test_kill_leaves_the_earlier_directory_and_the_next_run_cleans_up(tmp_path: 
     make(tmp_path / "out", "two")
     assert (tmp_path / "out" / "part" / "a.txt").read_text() == "two"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "started"]
+
+
+def _killed_at(step: int, path: Path) -> None:
+    """Replace the output, killed before the step: calls that rename or remove something."""
+    calls = itertools.count()
+
+    def killed(real: Callable[..., None]) -> Callable[..., None]:
+        def call(*arguments: object, **options: object) -> None:
+            if next(calls) == step:
+                os._exit(9)
+            real(*arguments, **options)
+
+        return call
+
+    for name in ("rename", "replace", "unlink", "rmdir"):
+        setattr(os, name, killed(getattr(os, name)))
+    make(path, "two")
+    os._exit(0)
+
+
+def test_a_kill_at_any_step_of_a_replacement_leaves_the_old_or_the_new_directory(tmp_path: Path) -> None:
+    path, seen = tmp_path / "out", []
+    for step in itertools.count():
+        make(path)
+        process = multiprocessing.get_context("fork").Process(target=_killed_at, args=(step, path))
+        process.start()
+        process.join()
+        artifacts.sweep(tmp_path)
+        assert [one.name for one in tmp_path.iterdir()] == ["out"]
+        read_manifest(path, kind="sample", verify=True)
+        seen.append((path / "part" / "a.txt").read_text())
+        if process.exitcode == 0:
+            break
+    # Two renames, the name from which the old one is removed, two files and two folders.
+    assert seen == ["one"] * 3 + ["two"] * (len(seen) - 3) and len(seen) >= 7
+
+
+def test_an_output_that_is_being_replaced_is_not_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path / "out")
+    real = artifacts._renamed
+
+    def renamed(partial: Path, path: Path) -> bool:
+        artifacts.sweep(tmp_path)
+        return real(partial, path)
+
+    monkeypatch.setattr(artifacts, "_renamed", renamed)
+    make(tmp_path / "out", "two")
+    assert (tmp_path / "out" / "part" / "a.txt").read_text() == "two"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def _hold(path: Path, folder: bool) -> None:

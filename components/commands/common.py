@@ -18,6 +18,9 @@ from components.settings.registry import find_repository
 
 PARAMS = Path("params.yaml")
 ParamsFile = Annotated[Path, typer.Option("--params", help="Settings file.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace an output that Headstart has written and nobody has changed.")
+]
 Task = Annotated[str, typer.Option(help="Task; the first of run.tasks by default.")]
 
 # Of `init` and `fit`.
@@ -32,7 +35,6 @@ Minutes = Annotated[float, typer.Option(help="Limit of training in minutes.")]
 
 # Of `predict` and `predict-file`; columns also of `drift`, int8 also of `serve`.
 Columns = Annotated[list[str], typer.Option(help="Column of a task input, such as `text=body`; may be repeated.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace SOURCE if OUTPUT is the same file.")]
 Strict = Annotated[bool, typer.Option("--strict", help="End at the first bad row.")]
 Workers = Annotated[int, typer.Option(help="Number of processes; by default one per core.")]
 Int8 = Annotated[bool, typer.Option("--int8", help="Quantise the matrices of a Transformer to 8-bit integers.")]

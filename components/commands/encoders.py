@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from components.commands.common import PARAMS, ParamsFile, Task, registry_of
+from components.commands.common import PARAMS, Overwrite, ParamsFile, Task, registry_of
 
 app = typer.Typer()
 
@@ -78,11 +78,14 @@ def import_(
     output: Annotated[Path, typer.Option(help="Encoder directory to write.")],
     family: Annotated[str, typer.Option(help="Model family; detected by default.")] = "",
     vocabulary: Annotated[Path | None, typer.Option(help="Vocabulary of a fastai file, .json.")] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Convert a published model to an encoder directory: a Hugging Face folder, a fastai file, or text word vectors."""
     from components.interchange.importing import import_encoder
 
-    for line in import_encoder(source, output=output, family=family or None, vocabulary=vocabulary):
+    for line in import_encoder(
+        source, output=output, family=family or None, vocabulary=vocabulary, overwrite=overwrite
+    ):
         print(line)
 
 
@@ -98,6 +101,7 @@ def export(
         typer.Option("--format", help="huggingface, onnx, vectors (encoders), sklearn, container (trained models)."),
     ] = "huggingface",
     int8: Annotated[bool, typer.Option("--int8", help="With onnx: a graph with 8-bit matrices, too.")] = False,
+    overwrite: Overwrite = False,
     task: Task = "",
     params: ParamsFile = PARAMS,
 ) -> None:
@@ -105,9 +109,10 @@ def export(
     from components.registry.exporting import export_champion, export_directory
 
     if model is not None:
-        lines = export_directory(model, output=output, form=form, int8=int8)
+        lines = export_directory(model, output=output, form=form, int8=int8, overwrite=overwrite)
     else:
-        lines = export_champion(registry_of(params), task, output=output.resolve(), form=form, int8=int8)
+        output = output.resolve()
+        lines = export_champion(registry_of(params), task, output=output, form=form, int8=int8, overwrite=overwrite)
     for line in lines:
         print(line)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from components.commands.common import PARAMS, ParamsFile, Task, registry_of
+from components.commands.common import PARAMS, Overwrite, ParamsFile, Task, registry_of
 from components.processors import cores
 from components.settings.loading import load_params
 from components.settings.registry import find_repository
@@ -37,6 +37,7 @@ def suggest(
         bool, typer.Option("--balanced/--not-balanced", help="Whether labels with few texts are preferred.")
     ] = True,
     seed: Annotated[int, typer.Option(help="Seed of the random choice.")] = 0,
+    overwrite: Overwrite = False,
     params: ParamsFile = PARAMS,
 ) -> None:
     """Choose the texts that should be labelled next and write them with an empty column of labels."""
@@ -48,7 +49,15 @@ def suggest(
         os.chdir(root)
     threads.own(cores())
     for line in command.suggest(
-        settings, task=task, count=count, file=file, output=output, model=model, balanced=balanced, seed=seed
+        settings,
+        task=task,
+        count=count,
+        file=file,
+        output=output,
+        model=model,
+        balanced=balanced,
+        seed=seed,
+        overwrite=overwrite,
     ):
         print(line)
 
@@ -64,6 +73,7 @@ def label_quality(
     output: Annotated[
         Path | None, typer.Option(help="csv file of the rows to look at; TASK-label-quality.csv by default.")
     ] = None,
+    overwrite: Overwrite = False,
     params: ParamsFile = PARAMS,
 ) -> None:
     """Find labels that look wrong, copies of a text with different labels, and the agreement of annotators."""
@@ -75,7 +85,9 @@ def label_quality(
         output = output or Path.cwd() / f"{task or settings.run.tasks[0]}-label-quality.csv"
         os.chdir(root)
     threads.own(cores())
-    for line in command.label_quality(settings, task=task, annotators=annotators, answers=answers, output=output):
+    for line in command.label_quality(
+        settings, task=task, annotators=annotators, answers=answers, output=output, overwrite=overwrite
+    ):
         print(line)
 
 

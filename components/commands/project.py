@@ -13,6 +13,7 @@ from components.commands.common import (
     Kind,
     LabelColumn,
     Minutes,
+    Overwrite,
     ParamsFile,
     Starts,
     TextColumn,
@@ -38,7 +39,7 @@ def init(
     name: Annotated[str, typer.Option(help="Name of the task; that of the file by default.")] = "",
     language: Annotated[str, typer.Option(help="Language code of the texts.")] = "",
     minutes: Minutes = FIRST_MINUTES,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing params.yaml.")] = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Look at labelled data and write params.yaml, in the folder of the command; nothing is asked.
 
@@ -57,7 +58,7 @@ def init(
         label=label or None,
         language=language or None,
         minutes=minutes,
-        force=force,
+        overwrite=overwrite,
     )
     for line in write(options, root=Path.cwd()):
         print(line)

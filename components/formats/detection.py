@@ -115,7 +115,7 @@ def files_of_split(folder: Path, split: str) -> list[Path]:
         if place.is_dir()
         for file in place.iterdir()
         if file.is_file()
-        and file.suffix in _SUFFIXES
+        and _is_table(file)
         and file.name not in (INFO, INFOS, STATE, SPLITS)
         and (place.name == split or name.fullmatch(file.name))
     )
@@ -123,7 +123,11 @@ def files_of_split(folder: Path, split: str) -> list[Path]:
 
 def holds_tables(folder: Path) -> bool:
     """Whether a folder holds tables, and is not a split of `save_to_disk`; parallel files have no such suffix."""
-    return not is_saved(folder) and any(file.suffix in _SUFFIXES for file in folder.iterdir())
+    return not is_saved(folder) and any(_is_table(file) for file in folder.iterdir())
+
+
+def _is_table(file: Path) -> bool:
+    return file.suffix in _SUFFIXES and not file.name.startswith(".")
 
 
 def _in_repository(path: Path) -> bool:

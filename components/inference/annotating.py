@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from itertools import islice
@@ -26,9 +25,10 @@ from components.formats.lines import Reading
 from components.formats.rows import READERS, open_rows
 from components.formats.tables import Layout, parse_json
 from components.formats.words import spans_of
-from components.inference.parts import predict_parts
+from components.inference.parts import KIND, predict_parts
 from components.inference.prediction import Classifier, Predicted
 from components.inference.writing import write_errors
+from components.outputs import check_output, discard, named_output
 from components.settings.cluster import ClusterSettings
 from components.tasks.words import words_of
 
@@ -58,13 +58,13 @@ def predict_annotations(
     Args:
         source: csv, tsv, jsonl or parquet; tasks of Label Studio (.json), a DocBin (.spacy), or a folder that
             `save_to_disk` has written. A text that is to be tagged is split into words as training data are.
-        output: replaced if it exists.
+        output: file or folder, as the form has it.
         form: key of `components.formats.annotations.writers.FORMS`.
         model: name of the model, which some tools show.
-        load, kind, identity, cluster, workers, columns, rejects, started: as of `predict_parts`.
-        overwrite: whether `output` and `source` may be the same.
+        load, kind, identity, cluster, workers, columns, overwrite, rejects, started: as of `predict_parts`.
 
     Raises:
+        ArtifactError: as `predict_parts`.
         ConfigError: the form is unknown, or cannot express predictions of the kind.
         DataError: as `predict_parts`; or a row of `source` has no text (file and row).
     """
@@ -74,9 +74,11 @@ def predict_annotations(
         raise ConfigError(
             f"{form}: cannot express predictions of a {kind} task; write csv, tsv, jsonl or parquet without --format"
         )
-    if output.exists() and output.resolve() == source.resolve() and not overwrite:
-        raise DataError(f"{output}: is the input; choose another output, or replace the input with --overwrite")
     texts, predicted = (output.with_name(f".{output.name}.{name}.jsonl") for name in ("texts", "predicted"))
+    interface = output.with_suffix(".xml") if form == "label-studio" else None
+    overwrite = overwrite or texts.exists()  # what an interrupted run has written
+    for path in filter(None, (output, interface, rejects)):
+        check_output(path, overwrite=overwrite)
     with write_errors(output):
         output.parent.mkdir(parents=True, exist_ok=True)
     _write_texts(source, texts, tagging=kind == "tagging", column=_column(kind, columns))
@@ -89,6 +91,7 @@ def predict_annotations(
             identity=identity,
             cluster=cluster,
             workers=workers,
+            overwrite=True,
             rejects=rejects,
             started=started,
             every_output=True,
@@ -98,15 +101,15 @@ def predict_annotations(
     if rejects is not None and rejects.exists():
         _restore_rejects(rejects, texts, source)
     with write_errors(output):
-        with partial_path(output, folder=not found.suffix) as partial:
-            found.write(partial, _rows(predicted), model=model)
-            if output.is_dir():
-                shutil.rmtree(output)
-            partial.replace(output)
-            if (extra := partial.with_suffix(".xml")).exists() and found.suffix:
-                extra.replace(output.with_suffix(".xml"))
+        with named_output(output, kind=None if found.suffix else KIND, overwrite=overwrite) as draft:
+            found.write(draft.path, _rows(predicted), model=model)
+            if interface is not None:
+                text = (made := draft.path.with_suffix(".xml")).read_text(encoding="utf-8")
+                made.unlink()
+                with named_output(interface, overwrite=overwrite) as second:
+                    second.path.write_text(text, encoding="utf-8")
         texts.unlink()
-        predicted.unlink()
+        discard(predicted)
     return done
 
 
@@ -194,13 +197,12 @@ def _about_source(message: str, where: str, texts: Path, source: Path) -> str:
 
 def _restore_rejects(path: Path, texts: Path, source: Path) -> None:
     """Replace rejected rows of the file of texts by those of the input."""
-    with write_errors(path), partial_path(path) as partial:
-        with path.open(encoding="utf-8") as file, partial.open("w", encoding="utf-8") as restored:
-            for line in file:
-                bad = json.loads(line)
-                reason = _about_source(bad["reason"], bad["row"][_WHERE], texts, source)
-                restored.write(json.dumps({"reason": reason, "row": bad["row"][_ROW]}, ensure_ascii=False) + "\n")
-        partial.replace(path)
+    with named_output(path, overwrite=True) as draft, path.open("rb") as file, draft.path.open("wb") as restored:
+        for line in file:
+            bad = json.loads(line)
+            reason = _about_source(bad["reason"], bad["row"][_WHERE], texts, source)
+            text = json.dumps({"reason": reason, "row": bad["row"][_ROW]}, ensure_ascii=False)
+            restored.write(text.encode() + b"\n")
 
 
 def _rows(path: Path) -> Iterator[PredictedRow]:

@@ -11,18 +11,20 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from components.artifacts import partial_path, write_atomic
+from components.artifacts import write_atomic
 from components.errors import DataError
 from components.formats.rows import Span, open_rows
 from components.formats.spans import spans
@@ -36,6 +38,7 @@ from components.inference.prediction import (
     schema_of,
 )
 from components.inference.writing import Rejects, write_errors
+from components.outputs import check_output, discard, named_output
 from components.settings.cluster import ClusterSettings
 from components.tasks.kinds import find_kind
 from components.tasks.task_io import DOCUMENT
@@ -43,6 +46,8 @@ from components.tasks.task_io import DOCUMENT
 #: Sizes of parts: minutes of work for a small model, so that an interruption loses little.
 PART_BYTES = 4_000_000
 PART_ROWS = 16_384
+#: Kind of an output that is a folder.
+KIND: Final = "predictions"
 PLAN = "plan.json"
 LOCK = "lock"
 
@@ -106,36 +111,45 @@ def predict_parts(
     started: Callable[[int, int, int], Callable[[int], None]] = lambda rows, done, parts: lambda rows: None,
     every_output: bool = False,
 ) -> Predicted:
-    """`predict_file` for files of any size.
+    """Predict every row of a file of any size and write the rows with their predictions.
 
     Args:
         source: csv or tsv (with a header line), jsonl or parquet.
         output: one of the same formats; or a folder, a path without suffix, which receives one file per part in the
-            format of the input. Replaced if it exists.
+            format of the input.
         load: loads the classifier; picklable. Called in every process.
         kind: kind of the task.
         identity: of the classifier; parts of another one are not used.
         cluster: where the processes are.
         workers: number of processes on this machine; None: one per core. 1: this process.
-        columns, overwrite, rejects, batch_size: as of `predict_file`.
+        columns: input of the task -> column of the file, if the names differ; for tagging also `document`, the column
+            of the document to which a sentence belongs, or `left` and `right`, the columns of the words around it.
+        overwrite: whether an output that Headstart has written is replaced; that of this interrupted run always is.
+        rejects: file of the rows that cannot be predicted, as JSON lines with `reason` and `row`; they are not in
+            `output`. It is written only if there are some. None: the first bad row is an error.
         part_bytes, part_rows: sizes of the parts of text files and parquet files.
+        batch_size: maximum number of rows of a batch.
         started: called with the number of rows, of rows that an earlier run has predicted, and of parts that remain;
             returns a function that is called with numbers of rows that have been predicted since.
         every_output: whether rows of jsonl also have what a served model answers, such as probabilities.
 
     Raises:
-        ConfigError, DataError: as `predict_file`; or another process writes the same output.
+        ArtifactError: `output` or `rejects` exists and may not be replaced (`components.outputs.check_output`).
+        ConfigError: `columns` names an input that the task does not have.
+        DataError: the input is missing, empty, damaged or of an unknown format; a column is missing or ambiguous; every
+            row is rejected; the output cannot be written, or another process writes it. The message names the line.
     """
     source, output, task_io = Path(source), Path(output), find_kind(kind).io
     folder = not output.suffix
     suffix = source.suffix if folder else output.suffix
-    check_files(
-        source, output.with_suffix(suffix) if folder else output, task_io=task_io, columns=columns, overwrite=overwrite
-    )
+    check_files(source, output.with_suffix(suffix) if folder else output, task_io=task_io, columns=columns)
     work = output.with_name(f".{output.name}.parts")
     with _owned(work, output):
         key = _key(source, identity, suffix, folder, columns, rejects is None, part_bytes, part_rows)
         found = _planned(work, key)
+        overwrite = overwrite or found is not None
+        for path in (output, *([rejects] if rejects is not None else [])):
+            check_output(path, overwrite=overwrite)
         if found is None:
             with write_errors(output):
                 for path in work.iterdir():
@@ -170,12 +184,15 @@ def predict_parts(
         advance = started(total, total - sum(part.span.rows for part in waiting), len(waiting))
         try:
             _compute(waiting, cluster=cluster, workers=workers, advance=advance)
-        except DataError:
+        except DataError as error:
             # With --strict the input has to be corrected, so its parts are of no use.
             if rejects is None:
                 shutil.rmtree(work)
-            raise
-        return _joined(parts, source=source, output=output, work=work, rejects=rejects, folder=folder)
+            # A person knows the output, not its parts.
+            part = rf"{re.escape(str(work))}/part-\d+{re.escape(suffix)}"
+            raise DataError(re.sub(part, lambda _: str(output), str(error))) from error
+        with write_errors(output):
+            return _joined(parts, source=source, output=output, work=work, rejects=rejects, overwrite=overwrite)
 
 
 def _compute(
@@ -221,7 +238,7 @@ def predict_part(part: Part, progress: Callable[[int], None] | None = None) -> P
 
 
 def _joined(
-    parts: Sequence[Part], *, source: Path, output: Path, work: Path, rejects: Path | None, folder: bool
+    parts: Sequence[Part], *, source: Path, output: Path, work: Path, rejects: Path | None, overwrite: bool
 ) -> Predicted:
     """Join the parts into the output and the file of rejected rows, and remove the folder of the parts."""
     marks = [json.loads(part.mark.read_text(encoding="utf-8")) for part in parts]
@@ -230,34 +247,37 @@ def _joined(
         first = next(mark["first"] for mark in marks if mark["first"])
         shutil.rmtree(work)
         raise all_rejected(source, first)
-    bad = [part.rejects for part in parts if part.rejects is not None and part.rejects.exists()]
-    with write_errors(output):
-        if rejects is not None:
-            if bad:
-                with partial_path(rejects) as partial:
-                    with partial.open("wb") as file:
-                        _append(file, bad)
-                    partial.replace(rejects)
-            else:
-                rejects.unlink(missing_ok=True)
-        if folder:
-            _as_folder(parts, output)
+    if rejects is not None:
+        if bad := [part.rejects for part in parts if part.rejects is not None and part.rejects.exists()]:
+            with named_output(rejects, overwrite=overwrite) as draft:
+                _append(draft.path, bad)
         else:
-            with partial_path(output) as partial:
-                if output.suffix == ".parquet":
-                    _join_parquet(parts, partial)
-                else:
-                    with partial.open("wb") as file:
-                        _append(file, [part.output for part in parts])
-                partial.replace(output)
-        shutil.rmtree(work)
+            discard(rejects)
+    with named_output(output, kind=None if output.suffix else KIND, overwrite=overwrite) as draft:
+        if not output.suffix:
+            for part in parts:
+                _link(part.output, draft.path / part.output.name)
+        elif output.suffix == ".parquet":
+            _join_parquet(parts, draft.path)
+        else:
+            _append(draft.path, [part.output for part in parts])
+    shutil.rmtree(work)
     return done
 
 
-def _append(file: IO[bytes], paths: Sequence[Path]) -> None:
-    for path in paths:
-        with path.open("rb") as part:
-            shutil.copyfileobj(part, file, 1 << 20)
+def _link(source: Path, target: Path) -> None:
+    """Not a rename: a run that is killed here still has its parts."""
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without links
+        shutil.copyfile(source, target)
+
+
+def _append(target: Path, paths: Sequence[Path]) -> None:
+    with target.open("wb") as file:
+        for path in paths:
+            with path.open("rb") as part:
+                shutil.copyfileobj(part, file, 1 << 20)
 
 
 def _join_parquet(parts: Sequence[Part], path: Path) -> None:
@@ -272,16 +292,6 @@ def _join_parquet(parts: Sequence[Part], path: Path) -> None:
     finally:
         if writer is not None:
             writer.close()
-
-
-def _as_folder(parts: Sequence[Part], output: Path) -> None:
-    """The files of the parts as a folder, which appears at once."""
-    with partial_path(output, folder=True) as partial:
-        for part in parts:
-            part.output.rename(partial / part.output.name)
-        if output.is_dir():
-            shutil.rmtree(output)
-        partial.rename(output)
 
 
 def _no_rows(source: Path) -> list[Span]:

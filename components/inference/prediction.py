@@ -81,62 +81,12 @@ def predict_rows(
     return answers
 
 
-def predict_file(
-    source: Path,
-    *,
-    output: Path,
-    classifier: Classifier,
-    columns: Mapping[str, str] | None = None,
-    overwrite: bool = False,
-    rejects: Path | None = None,
-    batch_size: int = ROWS,
-    progress: Callable[[int], None] | None = None,
-) -> Predicted:
-    """Predict every row of `source` and write the rows with their predictions to `output`. The suffixes determine the
-    formats.
-
-    Args:
-        source: csv or tsv (with a header line), jsonl or parquet.
-        output: one of the same formats; replaced if it exists.
-        classifier: the model.
-        columns: input of the task -> column of the file, if the names differ; for tagging also `document`, the column
-            of the document to which a sentence belongs, or `left` and `right`, the columns of the words around it.
-        overwrite: whether `output` and `source` may be the same file.
-        rejects: file of the rows that cannot be predicted, as JSON lines with `reason` and `row`; they are not in
-            `output`. It is written only if there are some. None: the first bad row is an error.
-        batch_size: maximum number of rows of a batch.
-        progress: called with the number of rows of each finished batch.
+def check_files(source: Path, output: Path, *, task_io: TaskIO, columns: Mapping[str, str] | None) -> None:
+    """Check the arguments of a prediction, and that the input exists.
 
     Raises:
         ConfigError: `columns` names an input that the task does not have.
-        DataError: a file is missing, empty, damaged or of an unknown format; a column is missing or ambiguous; every
-            row is rejected; `output` is `source`, or cannot be written. The message names the line.
-    """
-    source, output, task_io = Path(source), Path(output), find_kind(classifier.kind).io
-    check_files(source, output, task_io=task_io, columns=columns, overwrite=overwrite)
-    with ExitStack() as stack:
-        bad = stack.enter_context(Rejects(rejects)) if rejects is not None else None
-        table = open_rows(source, stack, rejected=bad)
-        return predict_table(
-            source,
-            table,
-            output=output,
-            classifier=classifier,
-            columns=columns,
-            bad=bad,
-            batch_size=batch_size,
-            progress=progress,
-            whole=True,
-        )
-
-
-def check_files(
-    source: Path, output: Path, *, task_io: TaskIO, columns: Mapping[str, str] | None, overwrite: bool
-) -> None:
-    """Check the arguments of `predict_file`, and that the input exists.
-
-    Raises:
-        ConfigError, DataError: as `predict_file`.
+        DataError: a format is unknown, or the input is missing or empty.
     """
     for path in (source, output):
         if path.suffix not in READERS:
@@ -147,8 +97,6 @@ def check_files(
         raise DataError(f"{source}: does not exist")
     if source.stat().st_size == 0:
         raise DataError(f"{source}: is empty")
-    if output.exists() and output.samefile(source) and not overwrite:
-        raise DataError(f"{output}: is the input; choose another output, or replace the input with --overwrite")
 
 
 def all_rejected(source: Path, first: str) -> DataError:
@@ -164,22 +112,30 @@ def predict_table(
     classifier: Classifier,
     columns: Mapping[str, str] | None,
     bad: Rejects | None,
-    schema: pa.Schema | None = None,
-    header: bool = True,
-    batch_size: int = ROWS,
-    progress: Callable[[int], None] | None = None,
-    whole: bool = False,
-    every_output: bool = False,
+    schema: pa.Schema | None,
+    header: bool,
+    batch_size: int,
+    progress: Callable[[int], None] | None,
+    every_output: bool,
 ) -> Predicted:
-    """Predict the rows of an open table; arguments as of `predict_file`, and:
+    """Predict the rows of an open table, all of a file or a part of it, and write them with their predictions.
 
     Args:
-        table: the open table, all of `source` or a part of it.
+        source: of the table, for messages.
+        table: the open table.
+        output: csv, tsv, jsonl or parquet file; replaced if it exists.
+        classifier: the model.
+        columns: as of `components.inference.parts.predict_parts`.
         bad: receives bad rows; None: they are raised.
         schema: types of a parquet output; None: those of the table, or of its first batch.
         header: whether a csv or tsv output begins with its header.
-        whole: whether the table is all of `source`; then it is an error if every row is rejected.
+        batch_size: maximum number of rows of a batch.
+        progress: called with the number of rows of each finished batch.
         every_output: whether rows of jsonl also have what a served model answers, such as probabilities.
+
+    Raises:
+        DataError: the file is damaged; a column is missing or ambiguous; the output cannot be written. The message
+            names the line.
     """
     task_io = find_kind(classifier.kind).io
     inputs = _inputs(task_io, columns)
@@ -197,9 +153,6 @@ def predict_table(
             empty += sum(answer is None for answer in answers)
             if progress is not None:
                 progress(len(batch))
-        if whole and bad is not None and bad.count and not rows:
-            # Within the block, which leaves no output after an error.
-            raise all_rejected(source, bad.first)
     return Predicted(rows=rows, empty=empty, rejected=bad.count if bad is not None else 0)
 
 
@@ -211,7 +164,10 @@ def schema_of(source: Path, *, task_io: TaskIO, columns: Mapping[str, str] | Non
             return table.schema
         batches = _batches(_parsed(source, table, _inputs(task_io, columns), rejected=_ignore), ROWS)
         first = next(batches, None)
-        return None if first is None else pa.Table.from_pylist([row for row, _ in first]).schema
+        try:
+            return None if first is None else pa.Table.from_pylist([row for row, _ in first]).schema
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            return None  # the writer reports it
 
 
 def _ignore(error: DataError, row: Any) -> None:

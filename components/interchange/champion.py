@@ -11,12 +11,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from components.artifacts import MANIFEST, read_manifest, writing
+from components.artifacts import MANIFEST, read_manifest
 from components.errors import ConfigError, nearest
 from components.interchange.exported import estimator
 from components.interchange.task_onnx import INT8, MODEL, refuse, templates, write_int8, write_task_graph
 from components.interchange.tokenizer_json import library_tokenizer
 from components.models.encoder import family_of
+from components.outputs import named_output
 from components.scoring.base import title
 from components.task_models.classifier import TextClassifier, load_classifier
 from components.task_models.words_part import FOLDER
@@ -61,7 +62,9 @@ def is_classifier(directory: Path) -> bool:
     return (directory / CONFIG).is_file() and (directory / "labels.json").is_file()
 
 
-def export_classifier(source: Source, *, output: Path, form: str, int8: bool = False) -> list[str]:
+def export_classifier(
+    source: Source, *, output: Path, form: str, int8: bool = False, overwrite: bool = False
+) -> list[str]:
     """Write a trained task model in another form; returns log lines.
 
     Args:
@@ -71,9 +74,10 @@ def export_classifier(source: Source, *, output: Path, form: str, int8: bool = F
             model of words; the same as `onnx` of a language model. `huggingface`: a folder that
             `transformers.pipeline` loads. `container`: the context of an image that serves the model.
         int8: whether the graph is also written with 8-bit matrices, and the loss measured.
+        overwrite: as of `components.outputs.named_output`.
 
     Raises:
-        ArtifactError: the directory is not a complete classifier.
+        ArtifactError: the directory is not a complete classifier, or the output exists.
         ConfigError: the form is unknown, or cannot express the model; or a package is missing.
     """
     if form not in FORMS:
@@ -83,7 +87,7 @@ def export_classifier(source: Source, *, output: Path, form: str, int8: bool = F
     read_manifest(source.directory, verify=True)
     config = json.loads((source.directory / CONFIG).read_text(encoding="utf-8"))
     labels = json.loads((source.directory / "labels.json").read_text(encoding="utf-8"))
-    with writing(Path(output), kind=KIND) as draft:
+    with named_output(output, kind=KIND, overwrite=overwrite) as draft:
         card = _Card(source, str(config["kind"]), labels)
         if form == "container":
             from components.interchange.container import write_context

@@ -9,7 +9,7 @@ from typing import Final
 
 from safetensors.torch import save_file
 
-from components.artifacts import MANIFEST, writing
+from components.artifacts import MANIFEST
 from components.errors import ConfigError, nearest
 from components.interchange.huggingface import CONVERTERS
 from components.interchange.onnx import MODEL, write_onnx
@@ -17,6 +17,7 @@ from components.interchange.tokenizer_json import write_tokenizer
 from components.interchange.vectors_text import write_vectors
 from components.models.encoder import CONFIG, TOKENIZER, WEIGHTS, Encoder, load_encoder
 from components.models.static import StaticVectors
+from components.outputs import named_output
 from components.tokenization.special import FIRST_ORDINARY
 from components.words.classifier import DESCRIPTION
 
@@ -25,7 +26,7 @@ VECTORS: Final = "vectors.txt"
 FORMS: Final = ("huggingface", "onnx", "vectors")
 
 
-def export_encoder(encoder: Path, *, output: Path, form: str = "huggingface") -> list[str]:
+def export_encoder(encoder: Path, *, output: Path, form: str = "huggingface", overwrite: bool = False) -> list[str]:
     """Convert an encoder directory and write the directory `output`; returns log lines.
 
     Args:
@@ -33,9 +34,10 @@ def export_encoder(encoder: Path, *, output: Path, form: str = "huggingface") ->
         output: directory to write.
         form: `huggingface`: a folder for AutoModel and AutoTokenizer of transformers, with the same outputs and ids;
             `onnx`: the computation graph, and the tokenizer; `vectors`: a text file of word vectors (static families).
+        overwrite: as of `components.outputs.named_output`.
 
     Raises:
-        ArtifactError: `encoder` is not a complete encoder directory.
+        ArtifactError: `encoder` is not a complete encoder directory, or the output exists.
         ConfigError: the format is unknown, or does not support the family or its tokenizer; or `encoder` is a words
             model.
     """
@@ -47,7 +49,7 @@ def export_encoder(encoder: Path, *, output: Path, form: str = "huggingface") ->
         )
     loaded = load_encoder(Path(encoder), verify=True)
     assert loaded.manifest is not None
-    with writing(Path(output), kind=KIND) as draft:
+    with named_output(output, kind=KIND, overwrite=overwrite) as draft:
         if form == "huggingface":
             notes = _huggingface(draft.path, loaded)
         elif form == "onnx":

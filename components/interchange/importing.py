@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from components.artifacts import digest_files, writing
+from components.artifacts import Draft, digest_files
 from components.errors import ArtifactError, ConfigError
 from components.interchange.folder import read_config, read_tensors, weight_files
 from components.interchange.huggingface import CONVERTERS, MODEL_TYPES, family_of
@@ -19,6 +19,7 @@ from components.interchange.words import from_fastai_file, from_vectors
 from components.models import family as family_named
 from components.models.base import LanguageModel
 from components.models.encoder import KIND, build_model, save_encoder, write_untrained
+from components.outputs import named_output
 from components.tokenization.published import FILES, Vocabulary, read_vocabulary
 from components.tokenization.special import FIRST_ORDINARY
 
@@ -28,7 +29,12 @@ FASTAI: Final = (".pth",)
 
 
 def import_encoder(
-    source: Path, *, output: Path, family: str | None = None, vocabulary: Path | None = None
+    source: Path,
+    *,
+    output: Path,
+    family: str | None = None,
+    vocabulary: Path | None = None,
+    overwrite: bool = False,
 ) -> list[str]:
     """Convert a published model and write the encoder directory `output`; returns the log of the mapping.
 
@@ -38,19 +44,21 @@ def import_encoder(
         output: directory to write.
         family: of the result; None: determined from config.json, `ulmfit` for .pth, `word2vec` for vectors.
         vocabulary: .json, of a fastai file; None: `itos.json` in the same folder.
+        overwrite: as of `components.outputs.named_output`.
 
     Raises:
-        ArtifactError: the format is unknown, or the source is damaged or inconsistent.
+        ArtifactError: the format is unknown, the source is damaged or inconsistent, or the output exists.
         ConfigError: the family does not exist or does not support the source.
     """
-    imported = read_published(Path(source), family=family, vocabulary=vocabulary)
-    write_imported(imported, source=source, output=output)
+    with named_output(output, kind=KIND, overwrite=overwrite) as draft:
+        imported = read_published(Path(source), family=family, vocabulary=vocabulary)
+        write_imported(imported, source=source, draft=draft)
     return imported.log
 
 
-def write_imported(imported: Imported, *, source: Path, output: Path) -> None:
-    """Write an imported model as the encoder directory `output`."""
-    with writing(Path(output), kind=KIND) as draft, tempfile.TemporaryDirectory() as folder:
+def write_imported(imported: Imported, *, source: Path, draft: Draft) -> None:
+    """Write an imported model as an encoder directory."""
+    with tempfile.TemporaryDirectory() as folder:
         imported.tokenizer.save(Path(folder))
         save_encoder(draft.path, family=imported.family, model=imported.model, tokenizer=Path(folder))
         write_untrained(draft.path, imported.model)

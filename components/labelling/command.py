@@ -10,9 +10,10 @@ from typing import cast, get_args
 from components.artifacts import read_json
 from components.errors import ConfigError, nearest
 from components.labelling.answers import Merged, read_answers
-from components.labelling.queue import Model, check_output, queue, write_suggestions
+from components.labelling.queue import Model, check_format, queue, write_suggestions
 from components.labelling.review import review, write_review
 from components.labelling.rows import shown, source_of
+from components.outputs import check_output
 from components.scoring.label_curves import best_system, in_words, of_system
 from components.settings.params import Params
 
@@ -30,10 +31,12 @@ def suggest(
     model: str,
     balanced: bool,
     seed: int,
+    overwrite: bool = False,
 ) -> Iterator[str]:
-    """Choose texts and write them; arguments as of `queue`.
+    """Choose texts and write them; arguments as of `queue` and `write_suggestions`.
 
     Raises:
+        ArtifactError: the file exists and may not be replaced.
         ConfigError, DataError: as `queue` and `write_suggestions`.
     """
     if model not in get_args(Model):
@@ -42,9 +45,10 @@ def suggest(
         )
     name, source = source_of(params, task)
     output = output or Path(f"{name}-to-label.csv")
-    check_output(output)
+    check_format(output)
+    check_output(output, overwrite=overwrite)
     found = queue(params, task=name, count=count, file=file, model=cast(Model, model), balanced=balanced, seed=seed)
-    write_suggestions(output, found.suggestions, source)
+    write_suggestions(output, found.suggestions, source, overwrite=overwrite)
     warm = found.suggestions[0].proposed is not None
     yield f"{found.candidates:,} texts from {found.source}; {found.left_out:,} more have labels or are held out"
     yield f"chosen by {'uncertainty and diversity' if warm else 'typicality'} ({found.model})"
@@ -68,14 +72,23 @@ def merged_lines(merged: Merged, *, empty: int) -> Iterator[str]:
 
 
 def label_quality(
-    params: Params, *, task: str, annotators: str, answers: Sequence[Path], output: Path | None
+    params: Params,
+    *,
+    task: str,
+    annotators: str,
+    answers: Sequence[Path],
+    output: Path | None,
+    overwrite: bool = False,
 ) -> Iterator[str]:
     """Review the labels of a task and write the rows that should be looked at.
 
     Raises:
+        ArtifactError: the file exists and may not be replaced.
         ConfigError, DataError: as `review` and `write_review`.
     """
     name, source = source_of(params, task)
+    output = output or Path(f"{name}-label-quality.csv")
+    check_output(output, overwrite=overwrite)
     given = [answer for path in answers for answer in read_answers(path, source, by=path.stem)[0]]
     found = review(params, task=name, annotators=annotators, answers=given)
     counts = Counter(found.rows[one.row].split for one in found.suspects)
@@ -104,8 +117,7 @@ def label_quality(
         for one_name, other, texts, kappa in several.kappas:
             value = "undefined" if kappa is None else f"{kappa:.3f}"
             yield f"  {one_name} and {other}: Cohen's kappa {value} on {texts} texts"
-    output = output or Path(f"{name}-label-quality.csv")
-    rows = write_review(output, found, source)
+    rows = write_review(output, found, source, overwrite=overwrite)
     yield f"{output}: {rows} rows; fill in labels that should change, then run `headstart label {output.name}`"
 
 

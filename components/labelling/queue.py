@@ -12,13 +12,13 @@ from typing import Final, Literal
 
 import numpy as np
 
-from components.artifacts import write_atomic
 from components.errors import ConfigError, DataError
 from components.labelling import models
 from components.labelling.models import Known, Training
 from components.labelling.pool import Pool, read_pool
 from components.labelling.rows import FileRow, answer_columns, known_labels, read_rows, shown, source_of
 from components.labelling.selection import typical, uncertain
+from components.outputs import write_named
 from components.settings.params import Params
 from components.settings.tasks import TaskSource
 from components.tasks.data import Fields
@@ -199,27 +199,27 @@ def _suggestion(fields: Fields, known: Known, index: int, why: str, source: Task
     return Suggestion(fields, proposed, confidence, shares, why, key)
 
 
-def check_output(path: Path) -> None:
-    """Check that a file of suggestions can be written.
+def check_format(path: Path) -> None:
+    """Check the suffix of a file of suggestions.
 
     Raises:
-        DataError: the suffix is unknown, or the file exists.
+        DataError: the suffix is unknown.
     """
     if path.suffix not in FORMATS:
         raise DataError(f"{path}: unknown format {path.suffix or '(no suffix)'!r}; use {' or '.join(FORMATS)}")
-    if path.exists():
-        raise DataError(f"{path}: exists, perhaps with labels; merge it with `headstart label`, or choose another file")
 
 
-def write_suggestions(path: Path, suggestions: Sequence[Suggestion], source: TaskSource) -> None:
+def write_suggestions(
+    path: Path, suggestions: Sequence[Suggestion], source: TaskSource, *, overwrite: bool = False
+) -> None:
     """Write a csv or jsonl file with the texts, an empty label, and what the model proposes; `headstart label` reads it
     when the labels are filled in.
 
     Raises:
-        DataError: the suffix is unknown, or the file exists.
-        ArtifactError: the file cannot be written.
+        DataError: the suffix is unknown.
+        ArtifactError: the file exists and may not be replaced, or cannot be written.
     """
-    check_output(path)
+    check_format(path)
     texts, label = answer_columns(source)
     rows: list[dict[str, str | float]] = [
         dict[str, str | float](zip(texts, one.fields, strict=True))
@@ -232,11 +232,12 @@ def write_suggestions(path: Path, suggestions: Sequence[Suggestion], source: Tas
         for one in suggestions
     ]
     if path.suffix == ".jsonl":
-        write_atomic(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        write_named(path, text, overwrite=overwrite)
         return
     out = io.StringIO()
     writer = csv.DictWriter(out, [*texts, label, PROPOSED, CONFIDENCE, WHY], lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     # With a byte order mark, spreadsheets read UTF-8.
-    write_atomic(path, "\ufeff" + out.getvalue())
+    write_named(path, "\ufeff" + out.getvalue(), overwrite=overwrite)

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from components.artifacts import read_manifest, write_atomic
+from components.artifacts import read_manifest
 from components.errors import ArtifactError, DataError
 from components.formats.lines import Reading
 from components.labelling import models
@@ -37,6 +37,7 @@ from components.labelling.rows import (
     source_of,
     text_columns,
 )
+from components.outputs import write_named
 from components.settings.params import Params
 from components.settings.tasks import SPLITS, TaskSource
 from components.tasks.budgets import ALL, sample_rows
@@ -227,13 +228,13 @@ def _given(source: TaskSource, ledger: Path, column: str, answers: Sequence[Answ
     return found + [(answer.fields, answer.by, answer.labels) for answer in answers]
 
 
-def write_review(path: Path, found: Review, source: TaskSource) -> int:
+def write_review(path: Path, found: Review, source: TaskSource, *, overwrite: bool = False) -> int:
     """Write the rows that should be looked at as csv: texts, an empty label, the proposed and the given label, why, and
     where. `headstart label` reads it when labels are filled in. Returns the number of rows.
 
     Raises:
         DataError: the suffix is not .csv.
-        ArtifactError: the file cannot be written.
+        ArtifactError: the file exists and may not be replaced, or cannot be written.
     """
     if path.suffix != ".csv":
         raise DataError(f"{path}: unknown format {path.suffix or '(no suffix)'!r}; use .csv")
@@ -259,5 +260,5 @@ def write_review(path: Path, found: Review, source: TaskSource) -> int:
     writer = csv.DictWriter(out, [*texts, label, PROPOSED, "given", WHY, "where"], lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
-    write_atomic(path, "\ufeff" + out.getvalue())
+    write_named(path, "\ufeff" + out.getvalue(), overwrite=overwrite)
     return len(lines)

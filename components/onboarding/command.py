@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from components.artifacts import write_atomic
 from components.errors import ConfigError, DataError
 from components.formats.lines import Reading
 from components.ingestion.readers import raw_files, read_text, read_texts, reader_for
@@ -19,6 +18,7 @@ from components.onboarding.inspection import inspect
 from components.onboarding.project import NEXT, PARAMS, holds_lines, make_project, take_files, take_lines
 from components.onboarding.proposal import Proposal, block_name, names_of, own_tokens
 from components.onboarding.splits import split_files
+from components.outputs import check_output, write_named
 from components.settings.data import CorpusSource
 from components.settings.finetune import FIRST_MINUTES
 from components.settings.loading import load_params
@@ -40,7 +40,7 @@ class Options:
         starts: folders or names of encoders.
         name, kind, text, label, language: of the task.
         minutes: limit of training.
-        force: whether an existing params.yaml is replaced.
+        overwrite: whether a params.yaml that `init` has written is replaced.
     """
 
     labelled: Path
@@ -52,21 +52,20 @@ class Options:
     label: str | None = None
     language: str | None = None
     minutes: float = FIRST_MINUTES
-    force: bool = False
+    overwrite: bool = False
 
 
 def init(options: Options, *, root: Path) -> list[str]:
     """Write params.yaml below `root`, and what a project needs; returns what was found and written, in words.
 
     Raises:
-        ConfigError: params.yaml exists and is not to be replaced, or a start does not exist.
+        ArtifactError: params.yaml, or a copy of data, exists and may not be replaced
+            (`components.outputs.check_output`).
+        ConfigError: a start does not exist.
         DataError: the labelled files are invalid, or nothing looks like a text or a label.
     """
     params = root / PARAMS
-    if params.exists() and not options.force:
-        raise ConfigError(
-            f"{params}: exists; `headstart init {options.labelled} --force` replaces it, `headstart fit` runs it"
-        )
+    check_output(params, overwrite=options.overwrite)
     files = split_files(options.labelled)
     named = options.labelled if options.labelled.is_dir() else files["train"]
     name = block_name(options.name or named.name.partition(".")[0])
@@ -109,7 +108,7 @@ def init(options: Options, *, root: Path) -> list[str]:
             sum(count for _, count in texts), speed=proposal.speed, minutes=options.minutes
         )
     text = proposal.text()
-    write_atomic(params, text)
+    write_named(params, text, overwrite=options.overwrite)
     load_params(params)
     lines = [f"{options.labelled}: {line}" if not number else line for number, line in enumerate(facts.lines())]
     lines += _columns_in_words(keys, further)

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from components.artifacts import partial_path, write_atomic
+from components.artifacts import write_atomic
 from components.errors import ConfigError
 from components.formats.lines import Reading, lines
 from components.onboarding.splits import split_files
+from components.outputs import named_output
 from components.resources import PIPELINE, pipeline_text
 from components.settings.loading import load_params
 from components.settings.registry import find_repository
@@ -20,6 +21,8 @@ from components.settings.registry import find_repository
 PARAMS: Final = "params.yaml"
 #: First word of the line of `init` that names the next commands.
 NEXT: Final = "next:"
+#: Time limit in seconds of a git command.
+GIT_S: Final = 60.0
 _DVC: Final = """\
 [core]
     analytics = false
@@ -28,7 +31,15 @@ _DVC: Final = """\
 [cache]
     type = "reflink,hardlink,copy"
 """
-_GITIGNORE: Final = ("/data", "/artifacts", "/.headstart/", "/mlflow.db", "/mlruns/", "/dvc_plots/")
+_GITIGNORE: Final = (
+    "/data",
+    "/artifacts",
+    "/.headstart/",
+    "/mlflow.db",
+    "/mlruns/",
+    "/dvc_plots/",
+    "/.*.manifest.json",
+)
 _DVCIGNORE: Final = (".headstart/", "__pycache__/", "*.pyc", "mlruns/", ".venv/", ".git/")
 
 
@@ -38,8 +49,8 @@ def make_project(folder: Path) -> list[str]:
         return []
     made = []
     git = shutil.which("git") is not None
-    if git and subprocess.run(["git", "-C", folder, "rev-parse"], capture_output=True, check=False).returncode:
-        subprocess.run(["git", "init", "-q", folder], capture_output=True, check=True)
+    if git and subprocess.run(["git", "-C", folder, "rev-parse"], capture_output=True, timeout=GIT_S).returncode:
+        subprocess.run(["git", "init", "-q", folder], capture_output=True, check=True, timeout=GIT_S)
         made.append("a git repository")
     (folder / ".dvc").mkdir()
     config = _DVC.format(no_scm="" if git else "\n    no_scm = true")
@@ -67,6 +78,9 @@ def take_files(files: Mapping[str, Path], *, name: str, root: Path) -> tuple[str
 
     Files below `data/` stay where they are if they are in one folder; others are copied to data/tasks/NAME, where DVC
     versions them. A copy is renewed if the file has changed.
+
+    Raises:
+        ArtifactError: the copy has changed too, for example by `headstart label`.
     """
     folders = {file.resolve().parent for file in files.values()}
     data = (root / "data").resolve()
@@ -81,9 +95,8 @@ def take_files(files: Mapping[str, Path], *, name: str, root: Path) -> tuple[str
         for one in [path for path in given.iterdir() if path.is_file()] if given.is_dir() else [given]:
             copy = target / one.relative_to(given.parent)
             if not copy.is_file() or copy.read_bytes() != one.read_bytes():
-                copy.parent.mkdir(exist_ok=True)
-                copy.unlink(missing_ok=True)
-                shutil.copyfile(one, copy)
+                with named_output(copy, overwrite=True) as draft:
+                    shutil.copyfile(one, draft.path)
     return target.relative_to(root).as_posix(), {split: file.name for split, file in files.items()}
 
 
@@ -108,12 +121,9 @@ def take_lines(file: Path, *, name: str, root: Path) -> Path:
     Readers of txt files take a file as one document (`components.ingestion.readers.read_text`).
     """
     target = root / "data" / "unlabelled" / f"{name}.jsonl"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with partial_path(target) as partial:
-        with partial.open("w", encoding="utf-8") as output:
-            for _, line in lines(file, Reading()):
-                output.write(json.dumps({"text": line}, ensure_ascii=False) + "\n")
-        partial.replace(target)
+    with named_output(target, overwrite=True) as draft, draft.path.open("w", encoding="utf-8") as output:
+        for _, line in lines(file, Reading()):
+            output.write(json.dumps({"text": line}, ensure_ascii=False) + "\n")
     return target
 
 
@@ -131,6 +141,6 @@ def renew(labelled: Path, *, root: Path) -> str:
                     take_files({"train": file}, name=Path(source.path).name, root=root)
             return name
     raise ConfigError(
-        f"{root / PARAMS}: no task learns from a file {files['train'].name}; `headstart init --force {labelled}` "
+        f"{root / PARAMS}: no task learns from a file {files['train'].name}; `headstart init --overwrite {labelled}` "
         "replaces the settings, or add the task to them"
     )

@@ -148,7 +148,7 @@ class Proposal:
             ]
         else:
             lines.append(
-                ("pretrain: {}", "words models only; with an encoder: headstart init FILE --start FOLDER --force")
+                ("pretrain: {}", "words models only; with an encoder: headstart init FILE --start FOLDER --overwrite")
             )
         head = [
             f"# {self.name}: {self.facts.kind}, language {self.facts.language}, written by headstart init.",

@@ -99,7 +99,8 @@ def pretrain(job: PretrainJob) -> Path:
         if corpus and not imported.learned_output and corpus.fingerprint() == imported.tokenizer.fingerprint():
             # The source has no trained output layer; without the bias, adaptation would first learn the frequencies.
             imported.model.set_output_bias(torch.from_numpy(corpus.log_frequencies()))
-        write_imported(imported, source=job.source, output=job.output)
+        with writing(job.output, kind=KIND) as draft:
+            write_imported(imported, source=job.source, draft=draft)
         return job.output
     if job.tokens is None or job.tokenizer is None:
         raise ConfigError(f"pretrain {job.name or job.family}: there is no text to train on; set data.general")

@@ -90,7 +90,7 @@ def _transfer(task: str, evaluation: Mapping[str, Any], flags: str) -> list[Advi
     tried = any(one.get("family") != BASELINE for one in evaluation["systems"])
     hint = "Another encoder, or more text of the domain, may help."
     if not tried:
-        hint = "A published encoder may help: headstart init FILE --start NAME --force, then headstart fit."
+        hint = "A published encoder may help: headstart init FILE --start NAME --overwrite, then headstart fit."
     return [
         Advice(
             f"The best system, {best}, has no language model. {hint}",

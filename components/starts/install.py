@@ -18,6 +18,9 @@ from components.starts.cache import cache_folder
 from components.starts.packed import convert
 from components.starts.registry import Start
 
+#: Time limit in seconds of pip.
+DOWNLOAD_S = 3600.0
+
 
 def install(start: Start, *, find_links: Path | None = None) -> Path:
     """Download and unpack a start, unless it is installed.
@@ -54,7 +57,14 @@ def _download(start: Start, folder: Path, find_links: Path | None) -> Path:
     # The weights serve on any machine, whatever the code beside them was compiled for.
     command += ["--platform", start.platform] if start.platform else []
     command += [] if find_links is None else ["--no-index", "--find-links", str(find_links.absolute())]
-    done = subprocess.run([*command, f"{start.package}=={start.version}"], capture_output=True, text=True)
+    command.append(f"{start.package}=={start.version}")
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DOWNLOAD_S)
+    except subprocess.TimeoutExpired as error:
+        raise ConfigError(
+            f"{start.package} {start.version}: pip has not downloaded it within {DOWNLOAD_S:g} seconds; check the "
+            "connection, or name a folder that holds the wheel with --find-links"
+        ) from error
     if done.returncode:
         lines = [line for line in done.stderr.strip().splitlines() if line.strip()] or ["no message"]
         raise ConfigError(

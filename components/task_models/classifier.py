@@ -43,7 +43,6 @@ from components.tasks.members import ENCODER, KIND, encoder_of, members_of, save
 from components.tokenization import Tokenizer
 from components.training.precision import Precision
 
-
 Observed = TypeVar("Observed")
 
 

@@ -25,6 +25,7 @@ import psutil
 from components.errors import ConfigError, HeadstartError
 from flows.drills import data
 from flows.processes import end, is_alive, orphans
+from flows.server import ADDRESS, AUTH, protection
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 #: What the project has in common with the checkout.
@@ -254,7 +255,7 @@ def make(root: Path, *, variables: Mapping[str, str], launcher: str = "local", t
     data.write(root, launcher=launcher, tokens=tokens)
     for arguments in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-q", "-m", "a drill"]):
         who = ["-c", "user.name=drill", "-c", "user.email=drill@example.org", "-c", "commit.gpgsign=false"]
-        subprocess.run(["git", *who, *arguments], cwd=root, check=True, capture_output=True)
+        subprocess.run(["git", *who, *arguments], cwd=root, check=True, capture_output=True, timeout=600)
     return Project(root, dict(variables))
 
 
@@ -296,13 +297,14 @@ def environment(folder: Path) -> Iterator[dict[str, str]]:
         "OMP_NUM_THREADS": "1",
     }
     (folder / "prefect").mkdir(parents=True)
-    server = Project(folder / "prefect", variables).start(
+    auth = f"headstart:{secrets.token_urlsafe(32)}"
+    server = Project(folder / "prefect", variables | protection(port, auth)).start(
         sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)
     )
     try:
         url = f"http://127.0.0.1:{port}/api"
         server.wait_for(lambda: answers(f"{url}/health"), what="Prefect's server answers")
-        yield {**variables, "PREFECT_API_URL": url}
+        yield {**variables, ADDRESS: url, AUTH: auth}
     finally:
         end(marked(marker), more=lambda: marked(marker))
 

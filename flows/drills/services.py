@@ -19,6 +19,7 @@ from flows.drills.base import Session, expect
 from flows.drills.kills import kill
 from flows.drills.project import Project, Running, answers, differences, free_port
 from flows.processes import descendants, end
+from flows.ui import mlflow_variables
 
 BUCKET = "drill"
 #: Answer of an S3 store to a request with credentials that have expired.
@@ -45,8 +46,8 @@ def _with_mlflow(project: Project) -> int:
     """Let a project use an MLflow server on a free port, which the caller starts; the port."""
     port = free_port()
     project.variables |= {
+        **mlflow_variables(port),
         "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{port}",
-        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         "MLFLOW_DISABLE_TELEMETRY": "true",
     }
     return port

@@ -16,7 +16,7 @@ def namespace() -> tuple[str, ...] | None:
     """The beginning of a command in a mount namespace of its own; None if this user may not mount."""
     for command in NAMESPACES:
         probe = [*command, "sh", "-c", "mount -t tmpfs none /mnt"]
-        if shutil.which(command[0]) and not subprocess.run(probe, capture_output=True, check=False).returncode:
+        if shutil.which(command[0]) and not subprocess.run(probe, capture_output=True, timeout=60).returncode:
             return command
     return None
 

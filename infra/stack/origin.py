@@ -61,6 +61,8 @@ class Colleague:
 
     def _call(self, *words: str) -> None:
         folder = self.path if self.path.is_dir() else self._running.layout.folder
-        done = subprocess.run(words, cwd=folder, env=self._environment(), capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            words, cwd=folder, env=self._environment(), capture_output=True, text=True, check=False, timeout=3600
+        )
         if done.returncode:
             raise stack.StackError(f"{' '.join(words[:3])}: {done.stderr.strip() or done.stdout.strip()}")

@@ -150,7 +150,7 @@ def run(running: stack.Stack) -> list[str]:
         reason = "first model; the labels are too few for the rule"
         words = ["headstart", "promote", "--task", TASK, "--version", "1", "--reason", reason]
         say(f"\n$ {' '.join(words)}")
-        subprocess.run(words, env=running.client_environment(), cwd=running.layout.workspace, check=True)
+        subprocess.run(words, env=running.client_environment(), cwd=running.layout.workspace, check=True, timeout=3600)
         first = champion(running)
     server = running.start("serve", folder=stack.ROOT)
     address = f"http://127.0.0.1:{running.ports['serve']}"

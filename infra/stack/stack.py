@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from components.errors import ConfigError
+from components.outputs import claim_folder
 from infra.stack import compose, nodes, postgres, processes
 from infra.stack.compose import ROOT, Service
 from infra.stack.processes import StackError, Started
@@ -233,6 +234,7 @@ def up(
         say: prints a line.
 
     Raises:
+        ArtifactError: the folder contains files, and no stack has run there.
         StackError: a stack of this folder is running, a program is missing, or a service did not start.
     """
     layout = Layout(folder.resolve())
@@ -243,7 +245,9 @@ def up(
         )
     user = postgres.unprivileged_user(os.geteuid())
     binaries = postgres.programs()
+    claim_folder(layout.folder)
     shutil.rmtree(layout.folder, ignore_errors=True)
+    claim_folder(layout.folder)
     layout.logs.mkdir(parents=True)
     layout.empty.touch()
     given = settings() | {"HEADSTART_REPOSITORY": str(layout.origin)} | dict(values or {})
@@ -331,7 +335,9 @@ def _make_databases(stack: Stack, binaries: Path, user: str | None) -> None:
     server = stack.start("postgres", postgres.server_command(binaries, home, port), folder=home, user=user)
     asking = stack.environment() | {"PGPASSWORD": stack.values["POSTGRES_PASSWORD"]}
     probe = postgres.psql_command(binaries, port, "--command=SELECT 1")
-    stack.wait(server, lambda: not subprocess.run(probe, env=asking, capture_output=True, check=False).returncode)
+    stack.wait(
+        server, lambda: not subprocess.run(probe, env=asking, capture_output=True, check=False, timeout=60).returncode
+    )
     script = home / "databases.sql"
     script.write_text(stack.compose["configs"]["databases"]["content"], encoding="utf-8")
     script.chmod(0o600)
@@ -434,7 +440,8 @@ def succeeds(stack: Stack, *command: str) -> bool:
 
 def git(*arguments: str, folder: Path = ROOT) -> str:
     """The output of a git command in a folder."""
-    return subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True, check=True).stdout.strip()
+    command = ["git", "-C", folder, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=3600).stdout.strip()
 
 
 def note_uncommitted(values: Mapping[str, str], say: Say) -> None:

@@ -13,7 +13,6 @@ import pytest
 
 from components.finetuning.stage import FinetuneJob, finetune
 from components.inference.parts import predict_parts
-from components.inference.prediction import predict_file
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
 from components.serving.requests import read_rows
@@ -28,6 +27,7 @@ from components.tasks.examples import ExamplesJob, examples, read_split
 from components.tasks.kinds import find_kind
 from tests.example_task import WORDS, cluster, in_process, make_encoder, settings  # noqa: F401
 from tests.finetuning.interruption import digests, finish_interrupted, with_checkpoints
+from tests.inference.files import predict_file
 
 MakeJob = Callable[..., FinetuneJob]
 #: The spans of six words of 1, 2, 1, 3, 1 and 2 pieces.

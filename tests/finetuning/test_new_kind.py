@@ -12,7 +12,7 @@ import pytest
 from components.baselines.stage import BaselineJob, baseline
 from components.errors import DataError
 from components.finetuning.stage import finetune
-from components.inference.prediction import Predicted, predict_file
+from components.inference.prediction import Predicted
 from components.settings.tasks import TaskSource
 from components.task_models.classifier import load_classifier
 from components.task_models.kinds import TASKS
@@ -20,6 +20,7 @@ from components.tasks.examples import ExamplesJob, examples, read_facts, read_sp
 from components.tasks.kinds import KINDS, promotion_metrics, scoring_for
 from components.tasks.results import read_answers
 from tests.example_task import ROWS, write_jsonl
+from tests.inference.files import predict_file
 
 KIND = "truth"
 

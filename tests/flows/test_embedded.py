@@ -48,6 +48,36 @@ def test_prefects_embedded_server_ends_with_a_killed_flow(tmp_path: Path) -> Non
     assert not left
 
 
+ASKED = """
+from flows.embedded import tie_server
+tie_server()
+import httpx
+from prefect import flow
+from prefect.client.orchestration import get_client
+@flow
+def asked():
+    with get_client(sync_client=True) as client:
+        answer = httpx.get(f"{client.api_url}/admin/version", headers={"Origin": "http://foreign.example"}, timeout=60)
+    print(answer.status_code, "access-control-allow-origin" in answer.headers, flush=True)
+asked()
+"""
+
+
+@pytest.mark.timeout(600)
+def test_prefects_embedded_server_answers_its_flow_only(tmp_path: Path) -> None:
+    names = ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "PREFECT_SERVER_CORS_ALLOWED_ORIGINS")
+    variables = {name: value for name, value in os.environ.items() if name not in names}
+    done = subprocess.run(
+        [sys.executable, "-c", ASKED],
+        env=variables | {"PREFECT_HOME": str(tmp_path)},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0 and done.stdout.splitlines()[-1] == "401 False", done.stdout + done.stderr
+
+
 IS_CONFIGURED = "import sys; from flows.embedded import has_server; print(has_server(), 'prefect' in sys.modules)"
 PROFILES = """
 active = "quick"

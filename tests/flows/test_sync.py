@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -166,6 +167,99 @@ def test_without_permission_commits_stay_here_and_give_way_to_the_records_of_oth
     assert git(project, "status", "--porcelain", "--untracked-files=no") == ""
 
 
+def record_of(root: Path, *, name: str, digest: str) -> None:
+    """The records that a run in this clone writes."""
+    (root / "dvc.lock").write_text(f"schema: '2.0'\n# {name}\n")
+    (root / "resolved.yaml").write_text(f"stages: {name}\n")
+    (root / "data-checks.json").write_text(versions(*read_versions(root), digest))
+
+
+def versions(*digests: str) -> str:
+    entries = [{"digest": digest, "time": digest, "by": "a@b", "reason": "r"} for digest in digests]
+    return json.dumps({"t train": entries})
+
+
+def read_versions(root: Path) -> list[str]:
+    path = root / "data-checks.json"
+    return [one["digest"] for one in json.loads(path.read_text())["t train"]] if path.exists() else []
+
+
+def test_clones_that_publish_and_the_commits_of_colleagues_converge(
+    clones: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    first, second = clones
+    third = tmp_path_factory.mktemp("third") / "clone"
+    subprocess.run(["git", "clone", "-q", git(first, "remote", "get-url", "origin").strip(), str(third)], check=True)
+    for setting in IDENTITY:
+        git(third, "config", *setting.split("="))
+    for turn in range(3):
+        # Each has run before it sees the others' commits, and a person has committed in a clone and elsewhere.
+        for number, root in enumerate((first, second)):
+            record_of(root, name=root.name, digest=f"{turn}{number}")
+        (second / f"own-{turn}.txt").write_text("in a clone that publishes\n")
+        git(second, "add", f"own-{turn}.txt")
+        git(second, "commit", "-q", "-m", f"own {turn}")
+        (third / f"notes-{turn}.txt").write_text("elsewhere\n")
+        (third / "dvc.lock").write_text(f"schema: '2.0'\n# by hand {turn}\n")
+        git(third, "add", "-A")
+        git(third, "commit", "-q", "-m", f"notes {turn}")
+        git(third, "pull", "-q", "--rebase", "-X", "theirs")
+        git(third, "push", "-q")
+        for root in (first, second):
+            assert sync.publish(root, decisions=["task: promote"], push=True)[-1] == "push: to origin/main"
+        for root in (first, second):
+            sync.pull(root)
+            sync.publish(root, decisions=[], push=True)
+        sync.pull(first)
+        assert git(first, "rev-parse", "HEAD") == git(second, "rev-parse", "HEAD")
+        assert {git(root, "status", "--porcelain") for root in (first, second)} == {""}
+        assert read_versions(first) == [f"{number}{side}" for number in range(turn + 1) for side in (0, 1)]
+        assert (first / f"own-{turn}.txt").exists() and (first / f"notes-{turn}.txt").exists()
+
+
+def test_records_of_an_earlier_run_that_nobody_has_committed_give_way(clones: tuple[Path, Path]) -> None:
+    first, second = clones
+    record_of(first, name="first", digest="1")
+    record_of(second, name="second", digest="2")
+    sync.publish(first, decisions=["task: promote"], push=True)
+    # In the second they are untracked (data-checks.json, resolved.yaml) or changed (dvc.lock).
+    sync.pull(second)
+    assert "first" in (second / "dvc.lock").read_text() and "first" in (second / "resolved.yaml").read_text()
+    assert read_versions(second) == ["1", "2"]
+
+
+def test_a_rebase_that_was_interrupted_is_undone(clones: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = clones
+    for root, text in ((first, "one\n"), (second, "two\n")):
+        (root / "dvc.lock").write_text(text)
+    sync.publish(first, decisions=["task: promote"], push=True)
+    git(second, "commit", "-q", "-a", "-m", "second")
+
+    class Killed(BaseException):
+        pass
+
+    def killed(root: Path, path: str) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(sync, "_resolve", killed)
+        sync.pull(second)
+    sync.pull(second)
+    assert not (second / sync.STATE / sync.REBASING).exists()
+    assert git(first, "rev-parse", "HEAD") == git(second, "rev-parse", "HEAD")
+    assert git(second, "branch", "--show-current").strip() == "main"
+
+
+def test_a_git_command_that_does_not_end_is_a_transient_error(clones: tuple[Path, Path]) -> None:
+    project, _ = clones
+    # A shell that git starts, which starts another process and keeps git's pipes open.
+    git(project, "config", "alias.hang", "!sleep 60 & sleep 60")
+    began = time.monotonic()
+    with pytest.raises(TransientError, match=r"git hang: no end within 0\.5 seconds"):
+        sync.git(project, "hang", limit_s=0.5)
+    assert time.monotonic() - began < 30
+
+
 def test_a_server_that_does_not_answer_is_a_transient_error(
     clones: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,10 +379,6 @@ def test_a_run_pulls_retrains_and_commits(shared: tuple[Path, Path], prefect_hom
 def test_data_accepted_here_stay_accepted_when_commits_are_pulled(clones: tuple[Path, Path]) -> None:
     project, colleague = clones
 
-    def versions(*digests: str) -> str:
-        entries = [{"digest": digest, "time": digest, "by": "a@b", "reason": "r"} for digest in digests]
-        return json.dumps({"t train": entries})
-
     record = project / "data-checks.json"
     record.write_text(versions("1"))
     git(project, "add", "data-checks.json")
@@ -301,6 +391,6 @@ def test_data_accepted_here_stay_accepted_when_commits_are_pulled(clones: tuple[
     # Accepted here and not yet committed; not a change that stops the synchronisation.
     record.write_text(versions("1", "3"))
     sync.pull(project)
-    assert [one["digest"] for one in json.loads(record.read_text())["t train"]] == ["1", "2", "3"]
+    assert read_versions(project) == ["1", "2", "3"]
     sync.publish(project, decisions=["kept"], push=False)
     assert "data-checks.json" in git(project, "show", "--stat", "HEAD")

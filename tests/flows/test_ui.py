@@ -69,10 +69,18 @@ def test_all_pages_show_an_ordinary_retraining(project: Path, prefect_home: Path
         own = httpx.get(f"http://127.0.0.1:{port}/", timeout=60).text
         assert f'href="http://127.0.0.1:{mlflow_port}/#/experiments/{experiment}/runs">MLflow<' in own
         assert f'href="http://127.0.0.1:{prefect_port}/runs">Prefect<' in own
-        found = httpx.post(f"http://127.0.0.1:{prefect_port}/api/flow_runs/filter", json={}, timeout=60).json()
+        prefect = f"http://127.0.0.1:{prefect_port}"
+        file = project / ".headstart/prefect-server/auth"
+        assert f"asks for the text in {file}\n" in shown and file.stat().st_mode & 0o777 == 0o600
+        secret = file.read_text()
+        assert len(secret) > 40 and not any(secret in path.read_text() for path in project.glob("**/*.log"))
+        assert not any(secret in " ".join(one.cmdline()) for one in processes.descendants(served.pid))
+        found = read_prefect(prefect, secret)
         assert any(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d retrain", run["name"]) for run in found)
         settings = httpx.get(f"http://127.0.0.1:{prefect_port}/ui-settings", timeout=60).json()
         assert settings["api_url"] == f"http://127.0.0.1:{prefect_port}/api"
+        refuses_others(prefect, secret)
+        refuses_others_of_mlflow(f"http://127.0.0.1:{mlflow_port}")
         started = processes.descendants(served.pid)
         assert len(started) > 1
     finally:
@@ -80,6 +88,45 @@ def test_all_pages_show_an_ordinary_retraining(project: Path, prefect_home: Path
     assert served.wait(timeout=60) == 143
     assert not any(is_running(process.pid) for process in started)
     assert all(httpx_refused(port) for port in (port, mlflow_port, prefect_port))
+
+
+def read_prefect(address: str, secret: str) -> list[dict[str, str]]:
+    """The flow runs, asked for as Prefect's page does."""
+    with httpx.Client(base_url=f"{address}/api", auth=tuple(secret.split(":")), timeout=60) as client:
+        token = client.get("/csrf-token", params={"client": "test"}).json()["token"]
+        headers = {"Prefect-Csrf-Token": token, "Prefect-Csrf-Client": "test", "Origin": address}
+        answer = client.post("/flow_runs/filter", json={}, headers=headers)
+        assert answer.headers["access-control-allow-origin"] == address
+        return answer.json()
+
+
+def refuses_others(address: str, secret: str) -> None:
+    """Nobody without the text, no page of another origin, and no request without a token that such a page cannot read
+    gets an answer."""
+    for path in ("/admin/version", "/csrf-token?client=test", "/block_types/slug/webhook"):
+        assert httpx.get(f"{address}/api{path}", timeout=60).status_code == 401
+    for path in ("/block_documents/filter", "/flow_runs/filter"):
+        assert httpx.post(f"{address}/api{path}", json={}, timeout=60).status_code == 403
+    auth, foreign = tuple(secret.split(":")), {"Origin": "http://foreign.example"}
+    for path in ("/api/admin/version", "/ui-settings"):
+        answer = httpx.get(f"{address}{path}", auth=auth, headers=foreign, timeout=60)
+        assert "access-control-allow-origin" not in answer.headers
+    asked = {**foreign, "Access-Control-Request-Method": "POST"}
+    assert httpx.options(f"{address}/api/flow_runs/filter", headers=asked, timeout=60).status_code == 400
+    assert httpx.post(f"{address}/api/flow_runs/filter", json={}, auth=auth, timeout=60).status_code == 403
+
+
+def refuses_others_of_mlflow(address: str) -> None:
+    """Pages of other origins and names of other hosts get no answer."""
+    path, foreign = f"{address}/api/2.0/mlflow/experiments/search?max_results=1", {"Origin": "http://foreign.example"}
+    assert httpx.get(path, timeout=60).status_code == 200
+    assert httpx.get(path, headers={"Host": "foreign.example"}, timeout=60).status_code == 403
+    assert httpx.get(path, headers={"Host": "192.168.0.1"}, timeout=60).status_code == 403
+    assert "access-control-allow-origin" not in httpx.get(path, headers=foreign, timeout=60).headers
+    created = httpx.post(
+        f"{address}/api/2.0/mlflow/experiments/create", json={"name": "x"}, headers=foreign, timeout=60
+    )
+    assert created.status_code == 403
 
 
 def httpx_refused(port: int) -> bool:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from components.inference.parts import predict_parts
+from components.inference.prediction import Classifier, Predicted
+from components.settings.cluster import ClusterSettings
 from components.tasks.data import Fields
 
 
@@ -26,6 +30,29 @@ class ByLength:
     def answer(self, rows: Sequence[Fields], batch_size: int = 64) -> list[np.ndarray]:
         self.batches.append([text for (text,) in rows])
         return [np.array([0.75, 0.25] if len(text) <= 3 else [0.0, 1.0], dtype=np.float32) for (text,) in rows]
+
+
+def names(folder: Path) -> list[str]:
+    """The files of a folder without the records of outputs."""
+    return sorted(path.name for path in folder.iterdir() if not path.name.endswith(".manifest.json"))
+
+
+def predict_file(
+    source: Path, *, output: Path, classifier: Classifier, progress: Callable[[int], None] | None = None, **more: Any
+) -> Predicted:
+    """`predict_parts` in this process; an earlier output is replaced."""
+    return predict_parts(
+        source,
+        output=output,
+        load=lambda: classifier,
+        kind=classifier.kind,
+        identity="",
+        cluster=ClusterSettings(),
+        workers=1,
+        overwrite=True,
+        started=lambda rows, done, parts: progress or (lambda rows: None),
+        **more,
+    )
 
 
 ROWS = [

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from components.errors import ConfigError, DataError
+from components.errors import ArtifactError, ConfigError, DataError
 from components.formats.annotations.hub import class_names, read_hub
 from components.formats.lines import Reading
 from components.formats.tables import Layout
@@ -19,6 +19,7 @@ from components.inference.annotating import predict_annotations
 from components.settings.cluster import ClusterSettings
 from components.tasks.data import Fields
 from tests.formats.test_annotations import DOCBIN
+from tests.inference.files import names
 from tests.tasks.labelled import jsonl, read
 
 
@@ -45,7 +46,14 @@ class Both(Length):
 
 
 def predict(source: Path, output: Path, form: str, load: Any = Length, **more: Any) -> Any:
-    given = {"load": load, "kind": load.kind, "identity": "x", "cluster": ClusterSettings(), "workers": 1}
+    given = {
+        "overwrite": True,
+        "load": load,
+        "kind": load.kind,
+        "identity": "x",
+        "cluster": ClusterSettings(),
+        "workers": 1,
+    }
     return predict_annotations(source, output=output, form=form, model="m", **given, **more)
 
 
@@ -59,7 +67,7 @@ def test_tags_of_a_table_become_spans_of_its_texts(tmp_path: Path) -> None:
         {"body": "ไปบ้าน Ada", "text": "ไปบ้าน Ada", "label": [[7, 10, "NAME"]], "model": "m"},
     ]
     # Nothing else is left behind.
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
+    assert names(tmp_path) == ["in.jsonl", "out.jsonl"]
     found = read("tagging", tmp_path, train="out.jsonl", dev=None, test="out.jsonl", overlap="report", empty="drop")
     assert found.train.fields == [("Ada", "met", "Bo", "."), ("ไป", "บ้าน", "Ada")]
     assert found.counts["train_rows_empty"] == 1
@@ -102,7 +110,7 @@ def test_what_a_form_cannot_express(tmp_path: Path) -> None:
         predict(tmp_path / "a.jsonl", tmp_path / "b.jsonl", "doccano")
     with pytest.raises(DataError, match=r"a\.jsonl, line 1: no column 'body'; known: text; name it with --column"):
         predict(tmp_path / "a.jsonl", tmp_path / "b.jsonl", "doccano", columns={"text": "body"})
-    with pytest.raises(DataError, match=r"a\.jsonl: is the input"):
+    with pytest.raises(ArtifactError, match=r"a\.jsonl: exists, and was not written by Headstart"):
         predict(tmp_path / "a.jsonl", tmp_path / "a.jsonl", "doccano")
 
 
@@ -120,3 +128,21 @@ def test_bad_rows_are_those_of_the_input(tmp_path: Path) -> None:
         DataError, match=re.escape(f"{source}: every row is rejected, the first because: {source}, line 1: ")
     ):
         predict(source, tmp_path / "out.jsonl", "doccano", rejects=rejects)
+
+
+@pytest.mark.parametrize(
+    ("form", "name"), [("datasets", "results"), ("doccano", "out.jsonl"), ("label-studio", "o.json")]
+)
+def test_what_others_have_written_stays(tmp_path: Path, form: str, name: str) -> None:
+    jsonl(tmp_path / "in.jsonl", {"text": "abc"})
+    output = tmp_path / name
+    # The labelling interface stands beside the tasks of Label Studio.
+    mine = output.with_suffix(".xml") if form == "label-studio" else output if output.suffix else output / "thesis.txt"
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("mine")
+    with pytest.raises(ArtifactError, match="exists, and was not written by Headstart; move it away"):
+        predict(tmp_path / "in.jsonl", output, form)
+    assert mine.read_text() == "mine" and len(names(tmp_path)) == 2
+    mine.unlink()
+    predict(tmp_path / "in.jsonl", output, form)
+    predict(tmp_path / "in.jsonl", output, form)

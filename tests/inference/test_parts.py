@@ -18,14 +18,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.errors import DataError
+from components.errors import ArtifactError, DataError
 from components.formats.rows import open_rows
 from components.formats.spans import spans
 from components.inference import parts
 from components.inference.parts import predict_parts
-from components.inference.prediction import Classifier, Predicted, predict_file
+from components.inference.prediction import Classifier, Predicted
 from components.settings.cluster import ClusterSettings
 from components.tasks.data import Fields
+from tests.inference.files import names, predict_file
 
 ROWS = 60
 
@@ -129,14 +130,14 @@ def test_the_output_is_that_of_one_piece(suffix: str, target: str, tmp_path: Pat
     else:
         assert joined.read_bytes() == whole.read_bytes()
     assert joined.with_name(f"{joined.name}.rejected.jsonl").read_bytes() == rejects.read_bytes()
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+    assert not [name for name in names(tmp_path) if name.startswith(".")]
 
 
 def test_a_path_without_suffix_is_a_folder_of_parts(tmp_path: Path, cluster: ClusterSettings) -> None:
     source, output = write(tmp_path / "in.csv"), tmp_path / "out"
     for _ in range(2):
-        done = predicted(source, output, cluster)
-        lines = [path.read_text().splitlines() for path in sorted(output.iterdir())]
+        done = predicted(source, output, cluster, overwrite=True)
+        lines = [path.read_text().splitlines() for path in sorted(output.glob("part-*"))]
         assert len(lines) > 4 and {part[0] for part in lines} == {"id,text,prediction,confidence"}
         assert sum(map(len, lines)) - len(lines) == done.rows + 1, "one value contains a line break"
 
@@ -145,7 +146,7 @@ def test_strict_ends_at_the_first_bad_row_and_leaves_nothing(tmp_path: Path, clu
     source = write(tmp_path / "in.tsv")
     with pytest.raises(DataError, match=r"in\.tsv, line 13: contains a NUL character"):
         predicted(source, tmp_path / "out.tsv", cluster, rejects=None)
-    assert [path.name for path in tmp_path.iterdir()] == ["in.tsv"]
+    assert names(tmp_path) == ["in.tsv"]
 
 
 def test_a_file_without_rows_and_a_file_of_bad_rows(tmp_path: Path, cluster: ClusterSettings) -> None:
@@ -156,7 +157,7 @@ def test_a_file_without_rows_and_a_file_of_bad_rows(tmp_path: Path, cluster: Clu
     source.write_text("id,text\n" + "1,a,b\n" * 50)
     with pytest.raises(DataError, match=r"in\.csv: every row is rejected, the first because: .*line 2: has more"):
         predicted(source, tmp_path / "new.csv", cluster)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.csv", "out.csv"]
+    assert names(tmp_path) == ["in.csv", "out.csv"]
 
 
 def run_and_kill(source: Path, output: Path, *, workers: int, after: int) -> None:
@@ -225,3 +226,44 @@ def test_parts_of_another_model_or_input_are_not_used(tmp_path: Path, cluster: C
     started = lambda rows, done, left: counts.append(done) or (lambda rows: None)  # noqa: E731
     predicted(source, output, cluster, started=started)
     assert counts == [0]
+
+
+@pytest.mark.parametrize("name", ["results", "out.csv", "out.csv.rejected.jsonl"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_others_have_written_stays(name: str, overwrite: bool, tmp_path: Path, cluster: ClusterSettings) -> None:
+    source, mine = write(tmp_path / "in.csv"), tmp_path / name
+    if mine.suffix:
+        mine.write_text("mine")
+    else:
+        mine.mkdir()
+        (mine / "thesis.txt").write_text("mine")
+    output = tmp_path / name.removesuffix(".rejected.jsonl")
+    with pytest.raises(ArtifactError, match=f"{mine}: exists, and was not written by Headstart; move it away"):
+        predicted(source, output, cluster, overwrite=overwrite)
+    assert names(tmp_path) == sorted(["in.csv", name])
+    assert (mine if mine.suffix else mine / "thesis.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("place", ["_append", "_link", "rmtree"])
+@pytest.mark.parametrize("name", ["out.csv", "out"])
+def test_a_run_that_ends_while_its_parts_are_joined_is_finished_by_the_same_command(
+    name: str, place: str, tmp_path: Path, cluster: ClusterSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    source, output = write(tmp_path / "in.csv"), tmp_path / name
+    if output.suffix and place == "_link":
+        pytest.skip("a file is not linked")
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(parts.shutil if place == "rmtree" else parts, place, killed)
+        predicted(source, output, cluster)
+    # Nothing is computed again.
+    monkeypatch.setattr(parts, "predict_part", killed)
+    done = predicted(source, output, cluster)
+    written = output.read_text() if output.suffix else "".join(file.read_text() for file in output.glob("part-*"))
+    assert done.rows > 50 and written.count("short") + written.count("long") == done.rows - done.empty
+    assert not [path for path in names(tmp_path) if path.startswith(".")]

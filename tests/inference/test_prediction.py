@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from components.errors import ConfigError, DataError
-from components.inference.prediction import Predicted, columns_of_data, named_columns, predict_file, predict_rows
+from components.errors import ArtifactError, ConfigError, DataError
+from components.inference.prediction import Predicted, columns_of_data, named_columns, predict_rows
 from components.settings.tasks import TaskSource
 from components.tasks.data import Fields
-from tests.inference.files import CONFIDENCES, PREDICTIONS, ROWS, TSV_ROWS, ByLength, read, write
+from tests.inference.files import CONFIDENCES, PREDICTIONS, ROWS, TSV_ROWS, ByLength, names, predict_file, read, write
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
@@ -35,7 +35,7 @@ def test_every_format_into_every_format(tmp_path: Path, suffix: str, target: str
     assert [float(row["confidence"]) if row["confidence"] not in ("", None) else None for row in rows] == CONFIDENCES
     if suffix == target == ".parquet":
         assert [row["id"] for row in rows] == [1, 2, 3, 4, 5]
-    assert [path.name for path in output.parent.iterdir()] == [output.name]
+    assert names(output.parent) == [output.name]
 
 
 def test_a_tsv_cannot_represent_tabs_and_line_breaks(tmp_path: Path) -> None:
@@ -77,18 +77,14 @@ def test_a_batch_ends_after_a_number_of_characters(
     assert done == [2, 3]
 
 
-def test_the_input_is_replaced_only_with_overwrite(tmp_path: Path) -> None:
+def test_the_input_is_not_replaced(tmp_path: Path) -> None:
     path, link = write(tmp_path / "both.csv"), tmp_path / "link.csv"
     link.symlink_to(path)
     content = path.read_text()
-    for output in (path, link):
-        with pytest.raises(DataError, match=rf"{output}: is the input; choose another .*with --overwrite$"):
+    for output, reason in ((path, "was not written by Headstart"), (link, "is a link")):
+        with pytest.raises(ArtifactError, match=rf"{output}: exists, and {reason}; move it away"):
             predict_file(path, output=output, classifier=ByLength())
-    assert path.read_text() == content
-
-    predict_file(path, output=path, classifier=ByLength(), overwrite=True)
-
-    assert [row["prediction"] for row in read(path)] == ["short", "long", "", "short", ""]
+    assert path.read_text() == content and link.is_symlink()
 
 
 def test_a_file_without_rows(tmp_path: Path) -> None:
@@ -146,7 +142,7 @@ def test_errors_of_the_classifier_are_not_reported_as_errors_of_the_output(tmp_p
     source = write(tmp_path / "in.csv")
     with pytest.raises(FileNotFoundError, match="model.safetensors"):
         predict_file(source, output=tmp_path / f"out{target}", classifier=Broken())
-    assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
+    assert names(tmp_path) == ["in.csv"]
 
 
 @pytest.mark.parametrize("failing", ["write", "close"])
@@ -168,12 +164,12 @@ def test_errors_of_writing_are_reported_as_errors_of_the_output(
     source, opened = write(tmp_path / "in.csv"), Path.open
 
     def open_(path: Path, mode: str = "r", **options: Any) -> Any:
-        return Full() if mode == "w" else opened(path, mode, **options)
+        return Full() if mode == "w" and path.suffix == ".csv" else opened(path, mode, **options)
 
     monkeypatch.setattr(Path, "open", open_)
     with pytest.raises(DataError, match=r"out.csv: cannot be written \(No space left on device\); free space"):
         predict_file(source, output=tmp_path / "out.csv", classifier=ByLength())
-    assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
+    assert names(tmp_path) == ["in.csv"]
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from components.errors import DataError
-from components.inference.prediction import Predicted, predict_file
+from components.inference.prediction import Predicted
 from components.tasks.data import Fields
-from tests.inference.files import read
+from tests.inference.files import predict_file, read
 
 
 class Constant:

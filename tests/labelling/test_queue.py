@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from components import cli
-from components.errors import ConfigError, DataError
+from components.errors import ArtifactError, ConfigError, DataError
 from components.labelling import models
 from components.labelling.queue import queue
 from components.labelling.selection import typical, typicality, uncertain
@@ -151,8 +151,15 @@ def test_the_command_writes_a_file_for_people(project: Project) -> None:
         found = list(csv.DictReader(file))
     assert list(found[0]) == ["text", "label", "proposed", "confidence", "why"]
     assert len(found) == 4 and all(row["label"] == "" and row["proposed"] for row in found)
-    with pytest.raises(DataError, match="exists, perhaps with labels"):
+    with pytest.raises(ArtifactError, match="exists; choose another path, or replace it with --overwrite"):
         CliRunner().invoke(cli.app, ["suggest"], catch_exceptions=False)
+    again = CliRunner().invoke(cli.app, ["suggest", "--count", "4", "--overwrite"], catch_exceptions=False)
+    assert again.exit_code == 0, again.output
+    text = Path("things-to-label.csv").read_text().replace(",,", ",label,", 1)
+    Path("things-to-label.csv").write_text(text)
+    with pytest.raises(ArtifactError, match="exists, and has changed since Headstart has written it"):
+        CliRunner().invoke(cli.app, ["suggest", "--overwrite"], catch_exceptions=False)
+    assert Path("things-to-label.csv").read_text() == text
 
 
 def test_the_command_takes_a_file_of_texts(project: Project) -> None:

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
-from components.errors import ConfigError
+from components.errors import ArtifactError, ConfigError
+from components.formats.detection import detected
 from components.onboarding.command import Options, init
 from components.onboarding.inspection import inspect
-from components.onboarding.project import renew
+from components.onboarding.project import renew, take_files
 from components.onboarding.proposal import Proposal
+from components.onboarding.splits import split_files
 from components.onboarding.starts import Measured
 from components.pipeline.checks import check_params
 from components.settings.loading import load_params
@@ -71,9 +73,9 @@ def test_an_empty_folder_becomes_a_project(root: Path, tmp_path: Path) -> None:
     assert {".git", ".dvc", ".gitignore", "dvc.yaml", "params.yaml", "data"} <= {path.name for path in root.iterdir()}
     assert (root / "data/tasks/my-things/classification.jsonl").read_bytes() == file.read_bytes()
     subprocess.run(["git", "check-ignore", "-q", "data"], cwd=root, check=True)
-    with pytest.raises(ConfigError, match=r"params.yaml: exists; `headstart init .*\.jsonl --force` replaces it"):
+    with pytest.raises(ArtifactError, match=r"params.yaml: exists; .* replace it with --overwrite"):
         init(Options(file), root=root)
-    init(Options(file, force=True), root=root)
+    init(Options(file, overwrite=True), root=root)
     assert list(load_params(root / "params.yaml").data.tasks) == ["classification"]
 
 
@@ -84,8 +86,35 @@ def test_changed_files_are_copied_again(root: Path, tmp_path: Path) -> None:
     assert renew(file, root=root) == "classification"
     assert (root / "data/tasks/classification/classification.jsonl").read_bytes() == file.read_bytes()
     other = write(tmp_path / "files", "pair")
-    with pytest.raises(ConfigError, match=r"no task learns from a file pair.jsonl; `headstart init --force"):
+    with pytest.raises(ConfigError, match=r"no task learns from a file pair.jsonl; `headstart init --overwrite"):
         renew(other, root=root)
+
+
+def test_copies_of_parallel_files_are_still_parallel_files(root: Path, tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        folder = tmp_path / "snips" / split
+        folder.mkdir(parents=True)
+        (folder / "seq.in").write_text("".join(f"play song {number}\n" for number in range(20)))
+        (folder / "seq.out").write_text("O O B-number\n" * 20)
+        (folder / "label").write_text("play\n" * 20)
+    files = split_files(tmp_path / "snips")
+    path, _ = take_files(files, name="snips", root=root)
+    assert detected(root / path / "train", kind="tagging") == detected(files["train"], kind="tagging")
+    assert (root / path / "train" / ".seq.in.manifest.json").is_file()
+
+
+def test_what_a_person_has_changed_is_not_replaced(root: Path, tmp_path: Path) -> None:
+    file = write(tmp_path / "files", "classification")
+    init(Options(file), root=root)
+    copy = root / "data/tasks/classification/classification.jsonl"
+    for path in (copy, root / "params.yaml"):
+        changed = path.read_text() + "\n"
+        path.write_text(changed)
+        write(tmp_path / "files", "classification", count=30)
+        with pytest.raises(ArtifactError, match=f"{path.name}: exists, and has changed since Headstart has written it"):
+            init(Options(file, overwrite=True), root=root)
+        assert path.read_text() == changed
+        copy.unlink(missing_ok=True)
 
 
 def test_text_without_labels_is_read_by_a_language_model(root: Path, tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from components.artifacts import partial_path, unwritable
+from components.errors import ArtifactError
 from components.formats.textkey import text_key
 from components.ingestion.builtin import aws, code, docstrings, operations, pairs, tasks
 from components.ingestion.builtin import services as services_task
@@ -24,14 +26,30 @@ FILE_MEGABYTES = 6
 def build(directory: Path) -> dict[str, int]:
     """Write general/, domain/aws/, parallel/aws/, and aws-type, aws-service, aws-code and aws-operation in tasks/.
 
-    Texts of the dev and test splits of the tasks are excluded from the domain corpus and the pairs.
+    The folder is complete or absent. Texts of the dev and test splits of the tasks are excluded from the domain corpus
+    and the pairs.
 
     Returns:
         folder or split -> number of rows.
 
     Raises:
-        DataError: a required package is not installed, or the files cannot be written.
+        ArtifactError: the folder contains files, or cannot be written.
+        DataError: a required package is not installed.
     """
+    directory = directory.resolve()
+    if directory.is_dir() and any(directory.iterdir()):
+        raise ArtifactError(f"{directory}: contains files; delete it to make the built-in data anew, or choose another")
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with partial_path(directory, folder=True) as partial:
+            counts = _build(partial)
+            partial.rename(directory)
+    except OSError as error:
+        raise unwritable(directory, error) from error
+    return counts
+
+
+def _build(directory: Path) -> dict[str, int]:
     counts: dict[str, int] = {}
     with Progress("data: domain and tasks", total=8, unit="part") as bar:
         services = aws.read_services()

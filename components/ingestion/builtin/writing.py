@@ -24,20 +24,15 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
 
 
 def write_corpus(directory: Path, documents: Iterable[Mapping[str, Any]], *, megabytes: float) -> int:
-    """Write part-000.jsonl.zst, part-001 ... of about `megabytes` each, uncompressed; returns the number of documents.
-
-    Surplus parts of an earlier build are removed.
-    """
+    """Write part-000.jsonl.zst, part-001 ..., of about `megabytes` uncompressed; returns the number of documents."""
     count, size, part = 0, 0, 0
     lines: list[str] = []
-    written: set[str] = set()
 
     def flush() -> None:
         nonlocal part, size
         name = f"part-{part:03d}.jsonl.zst"
         buffer = pa.Codec("zstd", compression_level=_LEVEL).compress("".join(lines).encode(), asbytes=True)
         _write(directory / name, buffer)
-        written.add(name)
         part, size = part + 1, 0
         lines.clear()
 
@@ -48,9 +43,6 @@ def write_corpus(directory: Path, documents: Iterable[Mapping[str, Any]], *, meg
             flush()
     if lines:
         flush()
-    for stale in directory.glob("part-*.jsonl.zst"):
-        if stale.name not in written:
-            stale.unlink()
     return count
 
 

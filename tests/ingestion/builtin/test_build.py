@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from components.artifacts import digest_tree
-from components.errors import DataError
+from components.errors import ArtifactError, DataError
 from components.formats.lines import Reading
+from components.ingestion.builtin import build
 from components.ingestion.builtin.writing import write_corpus, write_rows
 from components.ingestion.readers import raw_files, read_pairs, read_texts
 from components.settings.data import CorpusSource, ParallelSource
@@ -70,12 +71,17 @@ def test_the_bytes_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
         assert not (lines | translated.keys()) & described
 
 
-def test_a_corpus_is_written_in_parts_and_surplus_parts_are_removed(tmp_path: Path) -> None:
+def test_a_folder_with_files_is_not_built(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("text,label\n")
+    with pytest.raises(ArtifactError, match="contains files; delete it to make the built-in data anew"):
+        build(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.csv"]
+
+
+def test_a_corpus_is_written_in_parts(tmp_path: Path) -> None:
     documents = [{"id": str(n), "text": "x" * 400_000} for n in range(5)]
     assert write_corpus(tmp_path, documents, megabytes=1) == 5
     assert sorted(path.name for path in tmp_path.iterdir()) == ["part-000.jsonl.zst", "part-001.jsonl.zst"]
-    assert write_corpus(tmp_path, documents[:1], megabytes=1) == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["part-000.jsonl.zst"]
 
 
 def test_rows_are_json_lines(tmp_path: Path) -> None:
