@@ -15,9 +15,10 @@ import json
 import os
 import re
 import shutil
+import stat
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from components.errors import ArtifactError
 
 MANIFEST = "manifest.json"
 SCHEMA = 1
+#: Lock of whoever changes the data of a repository, relative to its root.
+DATA_LOCK = Path(".headstart/data.lock")
 _PARTIAL = re.compile(r"\.partial-[0-9a-f]{32}\.(?P<target>.+)")
 
 
@@ -164,6 +167,27 @@ def _lock(path: Path) -> int | None:
     return None
 
 
+@contextmanager
+def changing_data(root: Path, folders: Iterable[Path] = ()) -> Iterator[None]:
+    """Let one process or thread at a time change the data of a repository. The kernel releases the locks with the
+    process. Locks are taken in one order: the lock of the repository's run (`flows.repository.locked`) if the caller
+    needs it, then this one, then the folders by path.
+
+    Args:
+        root: of the repository.
+        folders: of data, which another repository may change too; missing ones are skipped.
+    """
+    lock = root / DATA_LOCK
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    existing = sorted({folder.resolve() for folder in folders if folder.is_dir()})
+    with ExitStack() as stack:
+        for path, flags in ((lock, os.O_RDWR | os.O_CREAT), *((folder, os.O_RDONLY) for folder in existing)):
+            descriptor = os.open(path, flags, 0o600)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+
+
 def _remove(path: Path) -> None:
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
@@ -172,14 +196,21 @@ def _remove(path: Path) -> None:
             path.unlink()
 
 
-def write_atomic(path: Path, data: bytes | str) -> None:
+def write_atomic(path: Path, data: bytes | str, *, private: bool = False) -> None:
     """Write a file atomically: a reader sees either the old or the new content.
+
+    Args:
+        path: of the file.
+        data: its content; text in UTF-8.
+        private: whether only this user may read it (mode 0600).
 
     Raises:
         ArtifactError: the disk is full or the path cannot be written.
     """
     try:
         with partial_path(path) as partial:
+            if private:
+                partial.chmod(0o600)
             with partial.open("wb") as file:
                 file.write(data.encode() if isinstance(data, str) else data)
                 file.flush()
@@ -189,6 +220,24 @@ def write_atomic(path: Path, data: bytes | str) -> None:
         raise ArtifactError(
             f"{path}: cannot be written ({error.strerror}); free space or choose another location"
         ) from error
+
+
+def private_folder(path: Path) -> Path:
+    """Make a folder that only this user may enter (mode 0700), or make an existing one so; returns it.
+
+    Raises:
+        ArtifactError: it is no folder, is a link, belongs to somebody else, or cannot be made.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = path.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+            raise ArtifactError(f"{path}: is a link, or belongs to another user; remove it")
+        if status.st_mode & 0o077:
+            path.chmod(0o700)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    return path
 
 
 @contextmanager

@@ -44,6 +44,11 @@ def local_path(url: str) -> str:
     return f"{FOLDER}/{digest}/{readable}"
 
 
+def is_local_copy(path: str) -> bool:
+    """Whether a path is below the folder of local copies."""
+    return PurePosixPath(path).parts[:1] == (FOLDER,)
+
+
 def localised(raw: dict[str, Any]) -> tuple[dict[str, Any], list[Import]]:
     """The content of a settings file with local paths instead of addresses, and what they stand for."""
     found: dict[str, Import] = {}
