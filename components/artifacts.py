@@ -29,6 +29,8 @@ MANIFEST = "manifest.json"
 SCHEMA = 1
 #: Lock of whoever changes the data of a repository, relative to its root.
 DATA_LOCK = Path(".headstart/data.lock")
+#: Directories that this process has checked, and the state of their files then.
+_CHECKED: dict[Path, tuple[Any, ...]] = {}
 _PARTIAL = re.compile(r"\.partial-[0-9a-f]{32}\.(?P<target>.+)")
 
 
@@ -181,11 +183,20 @@ def changing_data(root: Path, folders: Iterable[Path] = ()) -> Iterator[None]:
     lock.parent.mkdir(parents=True, exist_ok=True)
     existing = sorted({folder.resolve() for folder in folders if folder.is_dir()})
     with ExitStack() as stack:
-        for path, flags in ((lock, os.O_RDWR | os.O_CREAT), *((folder, os.O_RDONLY) for folder in existing)):
-            descriptor = os.open(path, flags, 0o600)
-            stack.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        for path in (lock, *existing):
+            stack.enter_context(locked(path))
         yield
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a file, which is made if it is missing, or of a folder; other processes and threads wait."""
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _remove(path: Path) -> None:
@@ -220,6 +231,11 @@ def write_atomic(path: Path, data: bytes | str, *, private: bool = False) -> Non
         raise ArtifactError(
             f"{path}: cannot be written ({error.strerror}); free space or choose another location"
         ) from error
+
+
+def private(path: str, flags: int) -> int:
+    """Opener of a file that only this user may read (mode 0600): `open(path, "ab", opener=private)`."""
+    return os.open(path, flags, 0o600)
 
 
 def private_folder(path: Path) -> Path:
@@ -341,6 +357,29 @@ def read_manifest(path: Path, *, kind: str | None = None, verify: bool = False) 
                 f"{file}: altered since it was written (SHA-256 differs); restore it or run the stage again"
             )
     return manifest
+
+
+def is_intact(path: Path, *, kind: str | None = None, digest: str | None = None) -> bool:
+    """Whether `path` is a complete directory whose files have the digests of its manifest. Files that have not changed
+    since this process has checked them are not read again.
+
+    Args:
+        path: of the directory.
+        kind: that it has to have.
+        digest: that its manifest has to have.
+    """
+    try:
+        manifest = read_manifest(path, kind=kind)
+        if digest not in (None, manifest.digest):
+            return False
+        states = [(path / name).stat() for name in manifest.files]
+        state = (manifest.digest, *((one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in states))
+        if _CHECKED.get(path) != state:
+            read_manifest(path, verify=True)
+            _CHECKED[path] = state
+        return True
+    except (ArtifactError, OSError):
+        return False
 
 
 def _unwritable(path: Path, error: OSError) -> ArtifactError:

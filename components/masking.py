@@ -7,8 +7,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-import yaml
-
 MASK: Final = "***"
 #: Names of keys, query parameters and environment variables whose values are secret: their last word.
 _SECRET: Final = r"(?:password|passwd|passphrase|pwd|secret|token|credentials?|webhook|api_?key|access_?key|secret_?key|private_?key|sig|signature|authorization|smtp)"  # noqa: E501
@@ -67,13 +65,3 @@ def masked_values(value: Any, *, secret: bool = False) -> Any:
 def is_secret(key: str) -> bool:
     """Whether the value of a setting of this name is secret as a whole."""
     return _NAME.fullmatch(key) is not None
-
-
-def masked_yaml(text: str) -> str:
-    """A settings file without secrets: as it is if it holds none, otherwise without comments."""
-    try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError:
-        return masked(text)
-    without = masked_values(content)
-    return masked(text) if without == content else yaml.safe_dump(without, sort_keys=False, allow_unicode=True)

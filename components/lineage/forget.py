@@ -12,7 +12,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -150,10 +150,12 @@ def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
     plan = Plan(texts, found, near_copies(params, wanted, without=found), raw)
     cache, tracked = Cache(root), tracked_by_git(root)
     folders, caches = data_folders(params, root), _caches(params, root)
+    plan.caches = served_texts(root / params.drift.folder, texts)
     held_outputs: list[Path] = []
     fixed = (root / "mlruns", root / "mlflow.db")
     for path in walk(root, without=(cache.path, root / STATE)):
-        if any(path == folder or folder in path.parents for folder in [*folders, *caches]) or not holds(path, texts):
+        removed = [*folders, *caches, *plan.caches]
+        if any(path == folder or folder in path.parents for folder in removed) or not holds(path, texts):
             continue
         if path in tracked or any(path == one or one in path.parents for one in fixed) or path.suffix == ".db":
             plan.fixed.append(path)
@@ -162,14 +164,13 @@ def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
         else:
             plan.side.append(path)
     plan.outputs = sorted({*held_outputs, *derived_outputs([*raw, *held_outputs], root=root)})
-    plan.caches = served_texts(root / params.drift.folder, texts)
     evidence = Evidence(texts, wanted, found, raw, cache, params)
     ids = {one.id for one in found}
     plan.objects = cache.affected(texts, exact=evidence.exact, ids=ids) if cache.objects.is_dir() else []
     plan.remote = remotes(root) if plan.objects else {}
     plan.learners = learners(connect(params.registry), evidence)
     if plan.outputs or raw or plan.learners:
-        plan.caches += [path for path in [*caches, node_cache()] if path.exists()]
+        plan.caches += [path for path in [*caches, node_cache() / "inputs", node_cache() / "other"] if path.exists()]
         plan.checkpoints = params.cluster.storage if "://" in params.cluster.storage else ""
     plan.elsewhere = list(_elsewhere(params, plan, tracked, root=root)) if not plan.empty else []
     return plan
@@ -185,21 +186,20 @@ def _caches(params: Params, root: Path) -> list[Path]:
     return [*inside, *sorted(run for run in runs if not any(run.is_relative_to(folder) for folder in inside))]
 
 
-def _elsewhere(params: Params, plan: Plan, tracked: Collection[Path], *, root: Path) -> Iterator[str]:
+def _elsewhere(params: Params, plan: Plan, tracked: set[Path], *, root: Path) -> Iterator[str]:
     """Places that can hold the documents and are not searched."""
     if params.cluster.launcher == "ray" and params.cluster.address != "local":
-        yield f"input caches of the nodes of the Ray cluster {masked(params.cluster.address)}: remove {node_cache()} on each"
-    registry = params.registry
-    files = registry.artifacts or ""
-    if not registry.address.startswith("sqlite:") or "://" in files or Path(files).is_absolute():
-        where = masked(files or registry.address)
-        yield f"files of MLflow's runs and versions at {where}: delete the tainted versions, and reports that quote a text"
+        cluster = masked(params.cluster.address)
+        yield f"input caches on the nodes of the Ray cluster {cluster}: remove {node_cache()} on each of them"
+    for where in (params.registry.address.removeprefix("sqlite:///"), params.registry.artifacts or ""):
+        if "://" in where or not (root / where).resolve().is_relative_to(root.resolve()):
+            yield f"MLflow at {masked(where)}: delete the tainted versions, and files of runs that quote a text"
     changed = [*plan.raw, *plan.side, *plan.fixed]
     if not tracked.isdisjoint(changed):
         yield "earlier commits of git: rewrite the history (git filter-repo), and ask for it in every clone"
     for path in changed:
-        if is_local_copy(os.path.relpath(path, root)):
-            yield f"the source of {os.path.relpath(path, root)}: remove the text at its address; the next run copies it again"
+        if is_local_copy(name := os.path.relpath(path, root)):
+            yield f"the source of {name}: remove the text at its address, which the next run copies again"
 
 
 def plan_lines(plan: Plan, *, root: Path) -> Iterator[str]:
@@ -210,7 +210,7 @@ def plan_lines(plan: Plan, *, root: Path) -> Iterator[str]:
         ("records to remove from other files", _relative(plan.side, root)),
         ("copies in corpora and labelled data", [str(one) for one in plan.found]),
         ("outputs to remove, which a retraining makes again", _relative(plan.outputs, root)),
-        ("caches to remove", [*_relative(plan.caches, root), *([masked(plan.checkpoints)] if plan.checkpoints else [])]),
+        ("caches to remove", [*_relative(plan.caches, root), *filter(None, [masked(plan.checkpoints)])]),
         ("objects to remove from DVC's cache", [f"{item.md5} ({item.what})" for item in plan.objects]),
         ("near copies, which stay; name their ids to remove them too", [str(one) for one in plan.near]),
         ("files that stay and have to be edited by hand", _relative(plan.fixed, root)),

@@ -21,14 +21,6 @@ from tests.labelling.conftest import project as project  # a fixture
 GONE, NEW = rows(1)[0]["text"], "a text that nobody has seen"
 
 
-@pytest.fixture
-def unregistered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No registry: no version has learned from anything."""
-    monkeypatch.setattr(removal, "learners", lambda *_: [])
-    monkeypatch.setattr(removal, "record_taints", lambda *_, **__: None)
-    monkeypatch.setattr(removal, "connect", lambda _: None)
-
-
 def remove(params: Params, *texts: str) -> Path:
     plan = removal.make_plan(params, texts, root=Path.cwd())
     return removal.forget(params, plan, texts, root=Path.cwd())
