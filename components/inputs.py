@@ -159,8 +159,8 @@ def _obtain(wanted: Input, fetch: Fetch, cache: Path) -> Path:
     target, locks = cache / "inputs" / wanted.digest, private_folder(cache / "locks")
     # The first worker of a node copies an input; the others wait, and use the copy.
     with locked(locks / wanted.digest):
-        if not is_intact(target, digest=wanted.digest):
-            shutil.rmtree(target, ignore_errors=True)
+        if target.is_symlink() or not is_intact(target, digest=wanted.digest):
+            target.unlink() if target.is_symlink() else shutil.rmtree(target, ignore_errors=True)
             try:
                 _copy(wanted, fetch, target)
             except (ArtifactError, OSError) as error:
