@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ import numpy as np
 
 from components.artifacts import write_atomic
 from components.errors import ConfigError, DataError
+from components.formats.spreadsheet import csv_for_people
 from components.labelling import models
 from components.labelling.models import Known, Training
 from components.labelling.pool import Pool, read_pool
@@ -234,9 +233,4 @@ def write_suggestions(path: Path, suggestions: Sequence[Suggestion], source: Tas
     if path.suffix == ".jsonl":
         write_atomic(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
         return
-    out = io.StringIO()
-    writer = csv.DictWriter(out, [*texts, label, PROPOSED, CONFIDENCE, WHY], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    # With a byte order mark, spreadsheets read UTF-8.
-    write_atomic(path, "\ufeff" + out.getvalue())
+    write_atomic(path, csv_for_people([*texts, label, PROPOSED, CONFIDENCE, WHY], rows))
