@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from components.artifacts import MANIFEST, is_intact, locked, sweep, writing
+from components.artifacts import MANIFEST, is_complete, is_intact, sweep, writing
 from components.models.base import Batch
 from components.task_models.base import Encoded
 from components.task_models.fixed_batches import FixedBatches, RowFeatures
@@ -212,8 +212,8 @@ def _empty(model: TaskModel, encoded: Sequence[Encoded], *, file: Path | None) -
 
 
 def cached(folder: Path, key: str, compute: Callable[[Path], FeatureTable]) -> FeatureTable:
-    """The table with this key, read from the cache, or computed and written. One process computes it, and others that
-    need it at the same time wait. A damaged table is computed again.
+    """The table with this key, read from the cache, or computed and written. If two processes compute it at the same
+    time, the first result is kept. A table whose files were altered is computed again.
 
     Args:
         folder: of the cache.
@@ -224,16 +224,15 @@ def cached(folder: Path, key: str, compute: Callable[[Path], FeatureTable]) -> F
         ArtifactError: the table cannot be written.
     """
     directory = Path(folder) / key
-    locks = directory.parent / ".locks"
-    locks.mkdir(parents=True, exist_ok=True)
-    with locked(locks / key):
-        if not is_intact(directory, kind=KIND):
-            with writing(directory, kind=KIND) as draft:
-                table = compute(draft.path / VECTORS)
-                layout: dict[str, Any] = {"starts": table.starts, "counts": table.counts, "offsets": table.offsets}
-                if table.lengths is not None:
-                    layout["lengths"] = table.lengths
-                np.savez(draft.path / LAYOUT, **layout)
+    if not is_intact(directory, kind=KIND):
+        if is_complete(directory, kind=KIND):
+            shutil.rmtree(directory)
+        with writing(directory, kind=KIND, replace=False) as draft:
+            table = compute(draft.path / VECTORS)
+            layout: dict[str, Any] = {"starts": table.starts, "counts": table.counts, "offsets": table.offsets}
+            if table.lengths is not None:
+                layout["lengths"] = table.lengths
+            np.savez(draft.path / LAYOUT, **layout)
     os.utime(directory / MANIFEST)
     with np.load(directory / LAYOUT) as stored:
         arrays = dict(stored)
