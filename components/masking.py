@@ -12,7 +12,9 @@ MASK: Final = "***"
 _SECRET: Final = r"(?:password|passwd|passphrase|pwd|secret|token|credentials?|webhook|api_?key|access_?key|secret_?key|private_?key|sig|signature|authorization|smtp)"  # noqa: E501
 _NAME: Final = re.compile(rf"(?:.*[._-])?{_SECRET}", re.IGNORECASE)
 #: scheme://user:password@ and https://token@. A colon that is followed by a port ends the host.
-_USER: Final = re.compile(r"(?P<user>\b[a-z][a-z0-9+.-]*://[^\s/:@\"'<>]*):(?!\d{1,5}(?:[/?#]|$))[^\s\"'<>]*@", re.I)
+_USER: Final = re.compile(
+    r"(?P<user>\b[a-z][a-z0-9+.-]*://[^\s/:@\"'<>]*):(?!\d{1,5}(?:[/?#]|$))[^\s\"'<>]*@", re.IGNORECASE
+)
 _ALONE: Final = re.compile(r"(?P<scheme>\bhttps?://)[^\s/:@\"'<>?#]+@", re.IGNORECASE)
 _QUERY: Final = re.compile(
     rf"(?P<name>[?&;](?:[\w.%-]*[._-])?(?:key|{_SECRET}))=[^\s&;#\"'<>]+",

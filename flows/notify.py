@@ -18,8 +18,8 @@ from pydantic import SecretStr
 
 from components.commands.common import PARAMS, ParamsFile
 from components.errors import ConfigError
-from components.settings.loading import load_params
 from components.masking import MASK
+from components.settings.loading import load_params
 from components.settings.notify import EMAIL, WEBHOOK, NotifySettings
 from flows.command import main
 from flows.repository import find_root

@@ -63,4 +63,6 @@ def test_secrets_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_messages_of_errors() -> None:
-    assert str(ConfigError("registry.tracking: http://u:pw@h does not answer")).endswith("http://u:***@h does not answer")
+    assert str(ConfigError("registry.tracking: http://u:pw@h does not answer")).endswith(
+        "http://u:***@h does not answer"
+    )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 #: The beginning of a formula, also in full-width characters; tabs and line ends are removed before it.
-_FORMULA: Final = re.compile(r"'*(?![+-]?\d+(?:[.,]\d+)*(?:[eE][+-]?\d+)?%?\Z)[=+\-@\t\r\n＝＋－＠]")  # noqa: RUF001
+_FORMULA: Final = re.compile(r"'*(?![+-]?\d+(?:[.,]\d+)*(?:[eE][+-]?\d+)?%?\Z)[=+\-@\t\r\n＝＋－＠]")
 
 
 def escaped(value: Any) -> Any:

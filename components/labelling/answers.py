@@ -188,7 +188,9 @@ def merge(
         removed = Removed(Path())
         for answer in answers:
             if certificate := removed.certificate(answer.fields):
-                raise DataError(f"{_at(answer)} was removed by `headstart forget` ({certificate}); leave the answer out")
+                raise DataError(
+                    f"{_at(answer)} was removed by `headstart forget` ({certificate}); leave the answer out"
+                )
         rows = read_rows(source)
         plan = _planned(answers, rows, source, ledger, resolve=resolve, new_labels=new_labels)
         if plan.refused:

@@ -276,8 +276,7 @@ def forget(params: Params, plan: Plan, wanted: Sequence[str], *, root: Path, rea
         "not_removed": elsewhere,
         "dvc_cache": [{"md5": item.md5, "bytes": sizes[item.md5], "held": item.what} for item in plan.objects],
         "remotes": {
-            remote: _purge_remote(root, url, plan.objects) | {"url": masked(url)}
-            for remote, url in plan.remote.items()
+            remote: _purge_remote(root, url, plan.objects) | {"url": masked(url)} for remote, url in plan.remote.items()
         },
         "near_copies": len(plan.near),
         "versions": [

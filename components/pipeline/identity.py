@@ -212,8 +212,8 @@ def _task_kinds(arguments: Arguments, item: str, params: Params) -> Collection[s
 
 
 def _settings(stage: str, item: str, arguments: Arguments, params: Params) -> dict[str, Any]:
-    """The arguments of a job as dotted keys of params.yaml and values; what cannot change a result is left out, and passwords are
-    masked: DVC stores and pushes the file."""
+    """The arguments of a job as dotted keys of params.yaml and values. What cannot change a result is left out, and
+    passwords are masked, because DVC stores and pushes the file."""
     sections = {id(section): key for key, section in _sections(params, "")}
     block = _block(stage, item, arguments)
     found: dict[str, Any] = {}

@@ -233,7 +233,11 @@ def _describe(problem: Any, where: list[Any]) -> str:
         return f"{key}: missing"
     message = problem["msg"].removeprefix("Value error, ").replace("Input should be ", "must be ")
     # The value of a whole section is too long for a message.
-    found = "" if isinstance(problem["input"], dict) else f" (found {masked_values({where[-1]: problem['input']})[where[-1]]!r})"
+    found = (
+        ""
+        if isinstance(problem["input"], dict)
+        else f" (found {masked_values({where[-1]: problem['input']})[where[-1]]!r})"
+    )
     return f"{key}: {message}{found}"
 
 

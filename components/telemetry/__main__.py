@@ -73,7 +73,9 @@ class Sender:
                 from components.telemetry.forwarding import Forwarder
                 from components.tracking import connect
 
-                self.forwarder = Forwarder(self.retraining, connect(self.retraining.settings("registry", RegistrySettings)))
+                self.forwarder = Forwarder(
+                    self.retraining, connect(self.retraining.settings("registry", RegistrySettings))
+                )
             self.forwarder.send()
             for run in self.forwarder.active if samples else ():
                 self.forwarder.log(run, samples)

@@ -290,7 +290,9 @@ class Registry(Versions):
         points += [Metric(metric_key(key), value, now, step) for key, curve in curves.items() for step, value in curve]
         # MLflow refuses another value of a parameter, which settings without effect on the result may have by now.
         known = self.client.get_run(run_id).data.params
-        settings = [Param(metric_key(key), str(value)[:VALUE_LENGTH]) for key, value in masked_values(parameters).items()]
+        settings = [
+            Param(metric_key(key), str(value)[:VALUE_LENGTH]) for key, value in masked_values(parameters).items()
+        ]
         settings = [setting for setting in settings if setting.key not in known]
         run_tags = [RunTag(PREFIX + key, masked(value)[:VALUE_LENGTH]) for key, value in tags.items()]
         self.client.log_batch(run_id, tags=run_tags)
