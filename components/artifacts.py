@@ -16,9 +16,10 @@ import json
 import os
 import re
 import shutil
+import stat
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,10 @@ from components.errors import ArtifactError, SchemaError
 MANIFEST = "manifest.json"
 #: Version of the format of an output and of a registered model, raised when present code cannot read earlier ones.
 SCHEMA = 1
+#: Lock of whoever changes the data of a repository, relative to its root.
+DATA_LOCK = Path(".headstart/data.lock")
+#: Directories that this process has checked, and the state of their files then.
+_CHECKED: dict[Path, tuple[Any, ...]] = {}
 _PARTIAL = re.compile(r"\.(?P<state>partial|replaced)-[0-9a-f]{32}\.(?P<target>.+)")
 
 
@@ -181,6 +186,36 @@ def _lock(path: Path) -> int | None:
     return None
 
 
+@contextmanager
+def changing_data(root: Path, folders: Iterable[Path] = ()) -> Iterator[None]:
+    """Let one process or thread at a time change the data of a repository. The kernel releases the locks with the
+    process. Locks are taken in one order: the lock of the repository's run (`flows.repository.locked`) if the caller
+    needs it, then this one, then the folders by path.
+
+    Args:
+        root: of the repository.
+        folders: of data, which another repository may change too; missing ones are skipped.
+    """
+    lock = root / DATA_LOCK
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    existing = sorted({folder.resolve() for folder in folders if folder.is_dir()})
+    with ExitStack() as stack:
+        for path in (lock, *existing):
+            stack.enter_context(locked(path))
+        yield
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a file, which is made if it is missing, or of a folder; other processes and threads wait."""
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
@@ -189,14 +224,21 @@ def _remove(path: Path) -> None:
             path.unlink()
 
 
-def write_atomic(path: Path, data: bytes | str) -> None:
+def write_atomic(path: Path, data: bytes | str, *, private: bool = False) -> None:
     """Write a file atomically: a reader sees either the old or the new content.
+
+    Args:
+        path: of the file.
+        data: its content; text in UTF-8.
+        private: whether only this user may read it (mode 0600).
 
     Raises:
         ArtifactError: the disk is full or the path cannot be written.
     """
     try:
         with partial_path(path) as partial:
+            if private:
+                partial.chmod(0o600)
             with partial.open("wb") as file:
                 file.write(data.encode() if isinstance(data, str) else data)
                 file.flush()
@@ -206,6 +248,29 @@ def write_atomic(path: Path, data: bytes | str) -> None:
         raise ArtifactError(
             f"{path}: cannot be written ({error.strerror}); free space or choose another location"
         ) from error
+
+
+def private(path: str, flags: int) -> int:
+    """Opener of a file that only this user may read (mode 0600): `open(path, "ab", opener=private)`."""
+    return os.open(path, flags, 0o600)
+
+
+def private_folder(path: Path) -> Path:
+    """Make a folder that only this user may enter (mode 0700), or make an existing one so; returns it.
+
+    Raises:
+        ArtifactError: it is no folder, is a link, belongs to somebody else, or cannot be made.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = path.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+            raise ArtifactError(f"{path}: is a link, or belongs to another user; remove it")
+        if status.st_mode & 0o077:
+            path.chmod(0o700)
+    except OSError as error:
+        raise unwritable(path, error) from error
+    return path
 
 
 @contextmanager
@@ -328,6 +393,29 @@ def read_manifest(path: Path, *, kind: str | None = None, verify: bool = False) 
                 f"{file}: altered since it was written (SHA-256 differs); restore it or run the stage again"
             )
     return manifest
+
+
+def is_intact(path: Path, *, kind: str | None = None, digest: str | None = None) -> bool:
+    """Whether `path` is a complete directory whose files have the digests of its manifest. Files that have not changed
+    since this process has checked them are not read again.
+
+    Args:
+        path: of the directory.
+        kind: that it has to have.
+        digest: that its manifest has to have.
+    """
+    try:
+        manifest = read_manifest(path, kind=kind)
+        if digest not in (None, manifest.digest):
+            return False
+        states = [(path / name).stat() for name in manifest.files]
+        state = (manifest.digest, *((one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in states))
+        if _CHECKED.get(path) != state:
+            read_manifest(path, verify=True)
+            _CHECKED[path] = state
+        return True
+    except (ArtifactError, OSError):
+        return False
 
 
 def unwritable(path: Path, error: OSError) -> ArtifactError:

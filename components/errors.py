@@ -14,6 +14,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from components.masking import masked
+
 #: Environment variable with the path of a file: a command that ends with an error writes its message there instead of
 #: to standard error, so that the process that started the command need not parse its output.
 ERROR_FILE = "HEADSTART_ERROR_FILE"
@@ -24,6 +26,10 @@ class HeadstartError(Exception):
 
     #: Exit code of a command that ends with this error.
     exit_code = 2
+
+    def __str__(self) -> str:
+        """The message without passwords and tokens, wherever it is shown or written."""
+        return masked(super().__str__())
 
 
 class TransientError(HeadstartError):

@@ -1,8 +1,8 @@
 """Inputs of a job on a node that has no disk in common with the driver.
 
 The inputs are the complete directories (with a manifest) that the job names. A node that has a directory of the same
-path and digest reads it there, memory-mapped, and nothing is copied. Any other node copies it once, verified, to its
-cache, under its digest. `components.ray_cluster` transports the bytes.
+path and digest reads it there, memory-mapped, and nothing is copied. Any other node copies it once to its cache,
+under its digest, and checks it before every use. `components.ray_cluster` transports the bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,16 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from components.artifacts import MANIFEST, Manifest, read_manifest, sweep, writing
+from components.artifacts import (
+    MANIFEST,
+    Manifest,
+    is_intact,
+    locked,
+    private_folder,
+    read_manifest,
+    sweep,
+    writing,
+)
 from components.errors import ArtifactError, TrainingError
 
 Job = TypeVar("Job")
@@ -104,6 +113,11 @@ def relocated(job: Job, place: Callable[[Path], Path]) -> Job:
     return result
 
 
+def node_cache() -> Path:
+    """The cache of this node, below the folder for temporary files."""
+    return Path(tempfile.gettempdir()) / f"headstart-{os.getuid()}"
+
+
 def on_this_node(job: Job, inputs: Sequence[Input], fetch: Fetch, *, cache: Path | None = None) -> Job:
     """The job with paths that exist on this node; copies the inputs that are missing here.
 
@@ -114,13 +128,14 @@ def on_this_node(job: Job, inputs: Sequence[Input], fetch: Fetch, *, cache: Path
         job: of the driver.
         inputs: `find_inputs` of the job, on the driver.
         fetch: reads a piece of a file on the driver.
-        cache: of this node; by default below the folder for temporary files.
+        cache: of this node; by default `node_cache()`. Only this user may enter it.
 
     Raises:
+        ArtifactError: the cache belongs to another user.
         TrainingError: an input cannot be copied.
     """
-    cache = cache or Path(tempfile.gettempdir()) / f"headstart-{os.getuid()}"
-    places = {one.path: _obtain(one, fetch, cache / "inputs") for one in inputs}
+    cache = private_folder(cache or node_cache())
+    places = {one.path: _obtain(one, fetch, cache) for one in inputs}
     trim(cache / "inputs", keep=set(places.values()))
 
     def place(path: Path) -> Path:
@@ -141,17 +156,16 @@ def _obtain(wanted: Input, fetch: Fetch, cache: Path) -> Path:
             return wanted.path
     except (ArtifactError, OSError):
         pass  # absent here, or another version
-    target = cache / wanted.digest
-    try:
+    target, locks = cache / "inputs" / wanted.digest, private_folder(cache / "locks")
+    # The first worker of a node copies an input; the others wait, and use the copy.
+    with locked(locks / wanted.digest):
+        if target.is_symlink() or not is_intact(target, digest=wanted.digest):
+            target.unlink() if target.is_symlink() else shutil.rmtree(target, ignore_errors=True)
+            try:
+                _copy(wanted, fetch, target)
+            except (ArtifactError, OSError) as error:
+                raise TrainingError(f"{wanted.path}: cannot be copied to this node ({error})") from error
         os.utime(target / MANIFEST)
-        read_manifest(target)
-        return target
-    except (ArtifactError, OSError):
-        pass  # not yet in the cache
-    try:
-        _copy(wanted, fetch, target)
-    except (ArtifactError, OSError) as error:
-        raise TrainingError(f"{wanted.path}: cannot be copied to this node ({error})") from error
     return target
 
 

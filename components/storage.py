@@ -7,6 +7,7 @@ AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_DEFAULT_REGION.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -52,6 +53,39 @@ def ensure_bucket(bucket: str) -> bool:
                 return False
             raise
         return True
+
+
+def remove_objects(address: str, *, pattern: str) -> int:
+    """Remove objects of a bucket with all of their versions.
+
+    Args:
+        address: s3://bucket/prefix.
+        pattern: regular expression that the rest of an object's name has to match; other objects stay.
+
+    Returns:
+        Number of removed objects and versions.
+
+    Raises:
+        StorageError: no credentials, or no permission.
+        StorageUnavailableError: no store at the endpoint.
+    """
+    bucket, _, prefix = address.removeprefix("s3://").rstrip("/").partition("/")
+    prefix = f"{prefix}/" if prefix else ""
+    client, count = _client(), 0
+    with _translated(address):
+        for page in client.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=prefix):
+            objects = [
+                {"Key": item["Key"], "VersionId": item["VersionId"]}
+                for item in (*page.get("Versions", ()), *page.get("DeleteMarkers", ()))
+                if re.fullmatch(pattern, item["Key"].removeprefix(prefix))
+            ]
+            if not objects:
+                continue
+            answer = client.delete_objects(Bucket=bucket, Delete={"Objects": objects, "Quiet": True})
+            if errors := answer.get("Errors"):
+                raise StorageError(f"{address}/{errors[0]['Key']}: cannot be removed ({errors[0]['Code']})")
+            count += len(objects)
+    return count
 
 
 def _client() -> Any:

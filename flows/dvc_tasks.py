@@ -19,7 +19,7 @@ from prefect.client.schemas.objects import State, TaskRun
 from prefect.context import TaskRunContext
 from prefect.states import Completed
 
-from components.artifacts import flatten, read_json
+from components.artifacts import changing_data, flatten, read_json
 from components.costs.history import History
 from flows.execution import DVC, add_folder, run_command, say
 from flows.flow_run import log
@@ -89,7 +89,8 @@ def skip_stage(stage: Stage) -> State[str]:
 def add_data(root: Path) -> None:
     """Run `dvc add data`, so that data.dvc identifies the data of the run."""
     say("new version of data/: dvc add", source="data")
-    add_folder(Path("data"), root=root)
+    with changing_data(root):
+        add_folder(Path("data"), root=root)
 
 
 def _publish_metrics(stage: Stage, root: Path) -> None:

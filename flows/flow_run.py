@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from components.masking import masked
+
 #: Prefix of the variables by which Prefect names the flow run of a process.
 NAMED = "PREFECT__"
 #: Set by a scheduled `headstart sync` for its retraining, a flow run of its own without a deployment.
@@ -67,7 +69,7 @@ def log(line: str) -> None:
     from prefect.logging import get_run_logger
 
     try:
-        get_run_logger().info(line)
+        get_run_logger().info(masked(line))
     except MissingContextError:
         return
 

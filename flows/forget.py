@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
+from components.artifacts import changing_data
 from components.commands.common import PARAMS, ParamsFile
 from components.lineage import forget as removal
 from components.settings.loading import load_params
 from flows.command import main
-from flows.dvc_tasks import add_data
-from flows.execution import read_plan
+from flows.execution import add_folder, read_plan
+from flows.label import tracked_by
 from flows.repository import find_root, locked, pipeline_of
 from flows.run import wanted
 from flows.terminal import terminal
@@ -45,9 +46,9 @@ def command(
         if dry_run:
             return
         certificate = removal.forget(settings, plan, named, root=root, reason=reason)
-        tracked = (root / "data.dvc").is_file()
-        if tracked and any(path.is_relative_to(root / "data") for path in plan.raw):
-            add_data.fn(root)
+        for tracked in sorted({found for path in plan.raw if (found := tracked_by(path, root=root)) is not None}):
+            with changing_data(root):
+                add_folder(tracked, root=root)
         for line in certificate.with_suffix(".txt").read_text(encoding="utf-8").splitlines():
             terminal.say(line)
         stages = wanted(read_plan(pipeline_of(settings_file, root=root), root=root))

@@ -9,6 +9,7 @@ from typing import Annotated, cast, get_args
 import typer
 
 from components.account import who
+from components.artifacts import changing_data
 from components.commands.common import PARAMS, ParamsFile, Task
 from components.errors import ConfigError
 from components.labelling import answers as labelling
@@ -59,7 +60,8 @@ def command(
         for line in lines:
             terminal.say(line)
         if merged.batch and (tracked := tracked_by(merged.file, root=root)) is not None:
-            add_folder(tracked, root=root)
+            with changing_data(root):
+                add_folder(tracked, root=root)
             terminal.say(f"{tracked}.dvc: new version; commit it, and run `headstart retrain`")
 
 

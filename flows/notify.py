@@ -18,6 +18,7 @@ from pydantic import SecretStr
 
 from components.commands.common import PARAMS, ParamsFile
 from components.errors import ConfigError
+from components.masking import MASK
 from components.settings.loading import load_params
 from components.settings.notify import EMAIL, WEBHOOK, NotifySettings
 from flows.command import main
@@ -187,7 +188,9 @@ def send_trial(settings: NotifySettings) -> None:
         try:
             httpx.post(webhook, json={"text": f"{subject}\n\n{body}", "what": subject}, timeout=30).raise_for_status()
         except httpx.HTTPError as error:
-            raise ConfigError(f"{WEBHOOK} or notify.webhook: the message was not accepted ({error})") from None
+            # The address of a webhook is its password.
+            reason = str(error).replace(webhook, MASK)
+            raise ConfigError(f"{WEBHOOK} or notify.webhook: the message was not accepted ({reason})") from None
     if email := settings.email_address:
         block = SlackWebhook(url=SecretStr(email))
         try:

@@ -26,7 +26,7 @@ import typer
 import yaml
 from prefect import flow
 
-from components.artifacts import write_atomic
+from components.artifacts import changing_data, write_atomic
 from components.commands.common import PARAMS, ParamsFile
 from components.data_checks.record import merge
 from components.errors import ConfigError, TransientError
@@ -134,13 +134,16 @@ def pull(root: Path) -> list[str]:
             and ("data.dvc" in changed or _data_has_changed(root))
         ):
             raise ConfigError(_two_data(root, upstream))
-        report.append(f"code: {_take(root, upstream, changed)}")
+        with changing_data(root):
+            report.append(f"code: {_take(root, upstream, changed)}")
     if not data_to_pull(root).exists() and (root / DATA).exists():
         report.append("data: no new version")
     elif not _remote(root):
         report.append("data: there is no DVC remote; nothing is pulled")
     elif (root / "data.dvc").is_file():
-        run_command([*DVC, "pull", "--quiet", "data.dvc"], source=SOURCE, root=root, limit_s=TRANSFER_S)
+        run_command([*DVC, "fetch", "--quiet", "data.dvc"], source=SOURCE, root=root, limit_s=TRANSFER_S)
+        with changing_data(root):
+            run_command([*DVC, "checkout", "--quiet", "data.dvc"], source=SOURCE, root=root, limit_s=TRANSFER_S)
         data_to_pull(root).unlink(missing_ok=True)
         report.append(f"data: new version, {_size(root)}")
     for line in report:
@@ -282,7 +285,8 @@ def _push(root: Path, upstream: str) -> str:
             _ask(root, "fetch", "--quiet", remote)
             if git(root, "rev-list", "--count", f"HEAD..{upstream}").strip() == "0":
                 raise error
-            _take(root, upstream, [])
+            with changing_data(root):
+                _take(root, upstream, [])
     return f"not to {upstream}, which others keep changing; the next run does it"
 
 

@@ -19,10 +19,11 @@ from pathlib import Path
 
 import yaml
 
-from components.artifacts import digest_text, flatten, read_json
+from components.artifacts import digest_text, flatten, private, read_json, write_atomic
 from components.commands.common import PARAMS
 from components.costs.remaining import Remaining
 from components.errors import HeadstartError
+from components.masking import masked, masked_values
 from components.measurements import FILE, RUN_ID
 from components.pipeline.identity import STAGE as IDENTITY
 from components.settings.loading import load_params
@@ -201,9 +202,11 @@ class Monitor:
                 telemetry=settings.telemetry.model_dump(mode="json"),
                 expected=self._expected.seconds,
             )
-            spool.write("file", path=str(self._file), folder=None)
+            copy = spool.folder / self._file.name
+            write_atomic(copy, masked_yaml(self._file.read_text(encoding="utf-8")), private=True)
+            spool.write("file", path=str(copy), folder=None)
             command = [sys.executable, "-m", "components.telemetry", str(self.root), self.id]
-            with (self.root / LOG).open("w") as log:
+            with open(self.root / LOG, "w", opener=private) as log:
                 process = subprocess.Popen(
                     command,
                     cwd=self.root,
@@ -254,6 +257,13 @@ class Monitor:
         pipeline, _, name = stage.address.rpartition(":")
         outs = dvc_lock.outputs((self.root / pipeline).with_name("dvc.lock")).get(name, [])
         return next((str(out["md5"]) for out in outs if str(out.get("md5", "")).endswith(".dir")), "")
+
+
+def masked_yaml(text: str) -> str:
+    """A settings file without passwords and tokens; one that holds any loses its comments."""
+    content = yaml.safe_load(text)
+    without = masked_values(content)
+    return masked(text) if without == content else yaml.safe_dump(without, sort_keys=False, allow_unicode=True)
 
 
 _DONE = ("Completed", "Cached")

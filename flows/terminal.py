@@ -27,6 +27,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
 from components.errors import HeadstartError
+from components.masking import masked, masked_values
 from components.progress import duration
 
 #: A line of components.progress that the next one overwrites: percentage and remaining time.
@@ -106,6 +107,7 @@ class Terminal:
             stays: whether it is not overwritten on a terminal; lines without a stage stay.
             important: whether it is printed with the style `quiet`.
         """
+        line = masked(line)
         if self.style == "json":
             if line:
                 self._emit("line", stage=source or None, text=line)
@@ -132,6 +134,7 @@ class Terminal:
 
     def error(self, message: str) -> None:
         """Print `error: message` to standard error, below an unfinished progress line."""
+        message = masked(message)
         if self.style == "json":
             self._emit("error", message=message)
             return
@@ -143,7 +146,7 @@ class Terminal:
 
     def _emit(self, event: str, **facts: Any) -> None:
         time = datetime.now(UTC).isoformat(timespec="milliseconds")
-        self._out.write(json.dumps({"event": event, "time": time, **facts}, ensure_ascii=False) + "\n")
+        self._out.write(json.dumps(masked_values({"event": event, "time": time, **facts}), ensure_ascii=False) + "\n")
         self._out.flush()
 
 

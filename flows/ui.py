@@ -25,6 +25,7 @@ from typing import Annotated
 
 import typer
 
+from components.artifacts import private
 from components.commands.common import PARAMS, ParamsFile
 from components.errors import ConfigError
 from components.pages.project import Link
@@ -150,16 +151,19 @@ def mlflow_page(registry: RegistrySettings, *, root: Path, port: int) -> Iterato
         ConfigError: the port is used by another program, or the server does not start.
     """
     if registry.address.startswith(("http://", "https://")):
-        yield Page(registry.address)
+        parts = urllib.parse.urlsplit(registry.address)
+        # A link is shown in the page, so it holds no password; MLflow's page asks for it.
+        yield Page(parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl())
         return
     if in_use(port):
         raise ConfigError(f"port {port} is used by another program; choose another one with --mlflow-port")
     log = root / STATE / "mlflow-server.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    options = ["--backend-store-uri", registry.address, "--host", HOST, "--port", str(port), "--workers", "1"]
+    options = ["--host", HOST, "--port", str(port), "--workers", "1"]
     command = [sys.executable, "-m", "mlflow", "server", *options]
-    variables = environment(root) | mlflow_variables(port)
-    with log.open("w") as output:
+    # The address is not an argument, because every user of the machine sees those.
+    variables = environment(root) | mlflow_variables(port) | {"MLFLOW_BACKEND_STORE_URI": registry.address}
+    with open(log, "w", opener=private) as output:
         process = subprocess.Popen(
             tied(command, number=signal.SIGKILL),
             cwd=root,

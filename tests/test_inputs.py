@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from components.artifacts import read_manifest, writing
-from components.errors import TrainingError
+from components.errors import ArtifactError, TrainingError
 from components.inputs import MANIFEST, PIECE, Fetch, Input, find_inputs, on_this_node, read_piece, trim
 from components.settings.section import Section
 
@@ -103,3 +107,74 @@ def test_the_least_recently_used_inputs_are_removed(tmp_path: Path) -> None:
         os.utime(directory(tmp_path / name, name * 100) / MANIFEST, (number, number))
     trim(tmp_path, keep={tmp_path / "used"}, most=700)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "used"]
+
+
+@pytest.fixture
+def away(job: Job, tmp_path: Path) -> tuple[Job, list[Input], Path]:
+    """A job whose inputs are on another node: the job, its inputs, and their folder there."""
+    inputs, kept = find_inputs(job), tmp_path / "kept"
+    job.leaves[0].tokens.rename(kept)
+    return job, inputs, kept
+
+
+@pytest.mark.parametrize("planted", ["other content", "other weights", "altered", "a link"])
+def test_planted_content_is_not_used(away: tuple[Job, list[Input], Path], tmp_path: Path, planted: str) -> None:
+    job, inputs, kept = away
+    target = tmp_path / "node" / "inputs" / inputs[0].digest
+    target.parent.mkdir(parents=True)
+    if planted == "other content":
+        directory(target, "evil text")
+    elif planted == "other weights":  # of the same size, below the right manifest
+        shutil.copytree(kept, target)
+        (target / "part" / "0.txt").write_text("evil text")
+    elif planted == "a link":
+        target.symlink_to(directory(tmp_path / "elsewhere", "evil text"))
+    else:  # after this process has checked it
+        on_this_node(job, inputs, from_folder(kept, []), cache=tmp_path / "node")
+        (target / "part" / "0.txt").write_text("evil text")
+    there = on_this_node(job, inputs, from_folder(kept, []), cache=tmp_path / "node")
+    assert (there.leaves[1].tokens / "0.txt").read_text() == "some text" and not target.is_symlink()
+
+
+def test_only_this_user_enters_the_cache(
+    away: tuple[Job, list[Input], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, inputs, kept = away
+    cache = tmp_path / "node"
+    cache.mkdir()
+    cache.chmod(0o777)
+    on_this_node(job, inputs, from_folder(kept, []), cache=cache)
+    assert cache.stat().st_mode & 0o777 == 0o700
+    (tmp_path / "link").symlink_to(cache)
+    with pytest.raises(ArtifactError, match="link: is a link, or belongs to another user; remove it"):
+        on_this_node(job, inputs, never, cache=tmp_path / "link")
+    monkeypatch.setattr(os, "getuid", lambda: cache.stat().st_uid + 1)
+    with pytest.raises(ArtifactError, match="node: is a link, or belongs to another user; remove it"):
+        on_this_node(job, inputs, never, cache=cache)
+
+
+def _worker(job: Job, inputs: list[Input], kept: Path, cache: Path, begin: Any) -> None:
+    """A worker on the node; a fetch takes a while and leaves a file."""
+
+    def fetch(digest: str, name: str, position: int) -> bytes:
+        (cache.parent / f"fetched-{os.getpid()}-{name.replace('/', '-')}").touch()
+        time.sleep(0.1)
+        return read_piece(kept / name, position)
+
+    begin.wait()
+    there = on_this_node(job, inputs, fetch, cache=cache)
+    assert (there.leaves[1].tokens / "0.txt").read_text() == "some text"
+
+
+def test_workers_of_a_node_fetch_an_input_once(away: tuple[Job, list[Input], Path], tmp_path: Path) -> None:
+    job, inputs, kept = away
+    context = multiprocessing.get_context("fork")
+    begin = context.Barrier(8)
+    arguments = (job, inputs, kept, tmp_path / "node", begin)
+    workers = [context.Process(target=_worker, args=arguments) for _ in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert [worker.exitcode for worker in workers] == [0] * 8
+    assert len(list(tmp_path.glob("fetched-*"))) == 2, "the manifest and the file, by one worker"

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from components.artifacts import write_atomic
+from components.masking import masked
 from components.processors import cores, processor_name
 from components.settings.cluster import ClusterSettings
 
@@ -112,6 +113,6 @@ def machine(cluster: ClusterSettings) -> str:
     address = os.environ.get("RAY_ADDRESS") or cluster.address
     parts = [processor_name(Path("/proc/cpuinfo")) or "unknown processor", f"{cores()} cores"]
     parts += [f"{gpus()} GPUs"] if gpus() else []
-    parts += [f"cluster {address}"] if cluster.launcher == "ray" and address != "local" else []
+    parts += [f"cluster {masked(address)}"] if cluster.launcher == "ray" and address != "local" else []
     parts += [f"{cluster.workers} workers"] if cluster.workers != "auto" else []
     return ", ".join(parts)

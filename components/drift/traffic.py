@@ -220,5 +220,11 @@ def _content(path: Path) -> tuple[dict[str, Any], Rows]:
 def _texts(path: Path, count: int) -> tuple[str, ...]:
     if not path.is_file():
         return ()
-    lines = path.read_text(encoding="utf-8").split("\n")[:count]
-    return tuple(json.loads(line) for line in lines) if len(lines) == count and all(lines) else ()
+    texts = tuple(read_texts(path))[:count]
+    return texts if len(texts) == count else ()
+
+
+def read_texts(path: Path) -> Iterator[str]:
+    """The complete records of a file of texts."""
+    with path.open(encoding="utf-8", newline="\n") as lines:
+        yield from (str(json.loads(line)) for line in lines if line.endswith("\n"))

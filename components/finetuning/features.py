@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from components.artifacts import MANIFEST, is_complete, sweep, writing
+from components.artifacts import MANIFEST, is_complete, is_intact, sweep, writing
 from components.models.base import Batch
 from components.task_models.base import Encoded
 from components.task_models.fixed_batches import FixedBatches, RowFeatures
@@ -213,7 +213,7 @@ def _empty(model: TaskModel, encoded: Sequence[Encoded], *, file: Path | None) -
 
 def cached(folder: Path, key: str, compute: Callable[[Path], FeatureTable]) -> FeatureTable:
     """The table with this key, read from the cache, or computed and written. If two processes compute it at the same
-    time, the first result is kept.
+    time, the first result is kept. A table whose files were altered is computed again.
 
     Args:
         folder: of the cache.
@@ -224,7 +224,9 @@ def cached(folder: Path, key: str, compute: Callable[[Path], FeatureTable]) -> F
         ArtifactError: the table cannot be written.
     """
     directory = Path(folder) / key
-    if not is_complete(directory, kind=KIND):
+    if not is_intact(directory, kind=KIND):
+        if is_complete(directory, kind=KIND):
+            shutil.rmtree(directory)
         with writing(directory, kind=KIND, replace=False) as draft:
             table = compute(draft.path / VECTORS)
             layout: dict[str, Any] = {"starts": table.starts, "counts": table.counts, "offsets": table.offsets}

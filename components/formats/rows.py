@@ -1,7 +1,8 @@
 """Tables as streams of complete rows: every column, unchanged, for programs that add columns to a file.
 
 The readers of `components.formats.tables` extract text for training; here, rows are written again, so names, order,
-types and line breaks are preserved, rows may have any length, and invalid UTF-8 is an error.
+types and line breaks are preserved, rows may have any length, and invalid UTF-8 is an error. In csv and tsv, the
+apostrophe before a text that looks like a formula is removed (`components.formats.spreadsheet`).
 
 A bad row is an error, or with `rejected` a call of that function, and the next row follows.
 """
@@ -21,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.errors import DataError
+from components.formats.spreadsheet import restored
 from components.formats.tables import DIALECTS, parse_object, refuse_ambiguous
 
 Row = dict[str, Any]
@@ -100,7 +102,8 @@ def _open_delimited(path: Path, stack: ExitStack, rejected: Rejected, span: Span
     before = span.line if span else 0
     reader = csv.DictReader(file, span.names if span else None, **DIALECTS[path.suffix])
     try:
-        names = list(reader.fieldnames or [])
+        names = list(span.names if span else map(restored, reader.fieldnames or []))
+        reader.fieldnames = names
     except _READ_ERRORS as error:
         raise _unreadable(f"{path}, line 1", error) from error
     if any(map(_invalid, names)):
@@ -124,7 +127,7 @@ def _open_delimited(path: Path, stack: ExitStack, rejected: Rejected, span: Span
             elif any(map(_invalid, row.values())):
                 rejected(_not_utf8(where), {name: _replaced(value) for name, value in row.items()})
             else:
-                yield where, row
+                yield where, {name: value and restored(value) for name, value in row.items()}
 
     return Rows(names, fixed=True, schema=None, rows=rows())
 

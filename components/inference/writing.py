@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from components.artifacts import partial_path
 from components.errors import DataError
 from components.formats.rows import Row
+from components.formats.spreadsheet import escaped, row_writer
 from components.formats.tables import DIALECTS
 from components.tasks.task_io import TaskIO, Value
 
@@ -125,13 +126,14 @@ def _write_delimited(
 ) -> Callable[[list[Row]], None]:
     file = stack.enter_context(path.open("w", encoding="utf-8", newline=""))
     columns = [*names, *added.names]
-    writer = csv.DictWriter(file, columns, lineterminator="\n", **DIALECTS[path.suffix])
+    write_row = row_writer(file, **DIALECTS[path.suffix])
     if header:
-        writer.writeheader()
+        write_row(map(escaped, columns))
 
     def write(rows: list[Row]) -> None:
         try:
-            writer.writerows({name: _cell(value) for name, value in row.items()} for row in _fit(rows, columns))
+            for row in _fit(rows, columns):
+                write_row(_cell(row.get(name, "")) for name in columns)
         except csv.Error as error:
             raise _FormatError("a value contains a tab or a line break, which a tsv cannot represent") from error
 
@@ -139,8 +141,8 @@ def _write_delimited(
 
 
 def _cell(value: Any) -> Any:
-    """The value of a cell; lists and objects as JSON."""
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
+    """The value of a cell, for a spreadsheet too; lists and objects as JSON."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else escaped(value)
 
 
 def _write_jsonl(

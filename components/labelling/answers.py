@@ -13,19 +13,17 @@ The ledger `labels-<task>.ledger.jsonl` is beside the train file and is versione
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from components.account import who
-from components.artifacts import write_atomic
+from components.artifacts import changing_data, write_atomic
 from components.errors import DataError, nearest
 from components.formats.rows import READERS, open_rows
 from components.labelling.editing import Fate, NewRow, edit_file, files_for
@@ -41,6 +39,8 @@ from components.labelling.rows import (
     shown,
     source_of,
 )
+from components.lineage.removed import Removed
+from components.settings.imports import is_local_copy
 from components.settings.params import Params
 from components.settings.tasks import TaskSource
 from components.tasks.data import Fields
@@ -177,7 +177,20 @@ def merge(
         DataError: a file is damaged or cannot be written.
     """
     name, source = source_of(params, task)
-    with _locked(ledger_of(name, source)) as ledger:
+    ledger = ledger_of(name, source)
+    if is_local_copy(source.path):
+        raise DataError(
+            f"data.tasks.{name}.path: {source.path} is a copy of data at an address, which every run renews; add the "
+            "labels there, or name a folder of this repository"
+        )
+    ledger.parent.mkdir(parents=True, exist_ok=True)
+    with changing_data(Path(), [ledger.parent]):
+        removed = Removed(Path())
+        for answer in answers:
+            if certificate := removed.certificate(answer.fields):
+                raise DataError(
+                    f"{_at(answer)} was removed by `headstart forget` ({certificate}); leave the answer out"
+                )
         rows = read_rows(source)
         plan = _planned(answers, rows, source, ledger, resolve=resolve, new_labels=new_labels)
         if plan.refused:
@@ -383,7 +396,8 @@ def undo(params: Params, *, task: str = "") -> Merged:
         DataError: there is no merge, or a row has changed since.
     """
     name, source = source_of(params, task)
-    with _locked(ledger_of(name, source)) as ledger:
+    ledger = ledger_of(name, source)
+    with changing_data(Path(), [ledger.parent]):
         entries = list(read_ledger(ledger))
         undone = {entry["undone"] for entry in entries if entry["action"] == "undo"}
         left = [entry for entry in entries if entry["action"] != "undo" and entry["batch"] not in undone]
@@ -461,15 +475,3 @@ def _append(ledger: Path, entries: Sequence[Mapping[str, Any]]) -> None:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-@contextmanager
-def _locked(ledger: Path) -> Iterator[Path]:
-    """Let one process at a time change the labels of a folder."""
-    ledger.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(ledger.parent, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield ledger
-    finally:
-        os.close(descriptor)

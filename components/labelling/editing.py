@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from components.artifacts import partial_path, sync
 from components.errors import DataError
 from components.formats.lines import LINE_BYTES
+from components.formats.spreadsheet import row_writer
 from components.formats.tables import DIALECTS
 from components.labelling.rows import Names, label_columns, labels_of, scalar, text_columns
 from components.settings.tasks import TaskSource
@@ -247,7 +248,7 @@ def _separated(text: str, source: TaskSource, decide: Decide, added: Sequence[Ne
         if not quotes:
             return delimiter.join(values) + ending
         out = io.StringIO()
-        csv.writer(out, delimiter=delimiter, lineterminator=ending).writerow(values)
+        row_writer(out, ending=ending, delimiter=delimiter)(values)
         return out.getvalue()
 
     csv.field_size_limit(LINE_BYTES)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ from typing import Final, Literal
 import numpy as np
 
 from components.errors import ConfigError, DataError
+from components.formats.spreadsheet import csv_for_people
 from components.labelling import models
 from components.labelling.models import Known, Training
 from components.labelling.pool import Pool, read_pool
@@ -235,9 +234,5 @@ def write_suggestions(
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         write_named(path, text, overwrite=overwrite)
         return
-    out = io.StringIO()
-    writer = csv.DictWriter(out, [*texts, label, PROPOSED, CONFIDENCE, WHY], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    # With a byte order mark, spreadsheets read UTF-8.
-    write_named(path, "\ufeff" + out.getvalue(), overwrite=overwrite)
+    text = csv_for_people([*texts, label, PROPOSED, CONFIDENCE, WHY], rows)
+    write_named(path, text, overwrite=overwrite)

@@ -7,8 +7,6 @@ features of an encoder of the run, or of words.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from numpy.typing import NDArray
 from components.artifacts import read_manifest
 from components.errors import ArtifactError, DataError
 from components.formats.lines import Reading
+from components.formats.spreadsheet import csv_for_people
 from components.labelling import models
 from components.labelling.answers import Answer, ledger_of, read_ledger
 from components.labelling.quality import Agreement, Pair, Suspect, agreement, by_annotator, different_twins, suspects
@@ -256,9 +255,6 @@ def write_review(path: Path, found: Review, source: TaskSource, *, overwrite: bo
     for fields, given in found.disputed:
         why = ", ".join(f"{by}: {shown(labels, source)}" for by, labels in sorted(given.items()))
         add(Row("", "annotators", fields, None), "", why)
-    out = io.StringIO()
-    writer = csv.DictWriter(out, [*texts, label, PROPOSED, "given", WHY, "where"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    write_named(path, "\ufeff" + out.getvalue(), overwrite=overwrite)
+    text = csv_for_people([*texts, label, PROPOSED, "given", WHY, "where"], lines)
+    write_named(path, text, overwrite=overwrite)
     return len(lines)

@@ -8,8 +8,6 @@ id: a document is named by an HMAC-SHA256 with the key of the repository (`.head
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 import os
 import secrets
@@ -21,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from components.account import who
-from components.artifacts import write_atomic
-from components.errors import ConfigError, DataError
+from components.artifacts import MANIFEST, changing_data, private_folder, write_atomic
+from components.errors import ConfigError, DataError, StorageError
+from components.inputs import node_cache
 from components.lineage.documents import Found, holders, near_copies, refuse_unknown, texts_of
 from components.lineage.editing import remove_records
 from components.lineage.matching import Texts, key_of
@@ -33,19 +32,21 @@ from components.lineage.places import (
     holds,
     output_of,
     raw_holders,
+    served_texts,
     tracked_by_git,
     walk,
 )
+from components.lineage.removed import RECORDS, STATE, name_of, pending, repository_key
 from components.lineage.stores import Cache, Item, local_folder, remotes
+from components.masking import masked
 from components.registry.taints import record_taints
+from components.settings.imports import is_local_copy
 from components.settings.params import Params
+from components.storage import remove_objects
 from components.tracking import connect
+from components.training.checkpoint import PREFIX as STEP
 
-STATE = Path(".headstart/forget")
-RECORDS = Path("records/forget")
 SCHEMA = 1
-#: Caches that hold numbers computed from texts, removed as a whole: key of `cluster`.
-CACHES = ("storage", "features")
 #: Lines that the summary shows of a list.
 _SHOWN = 20
 
@@ -61,7 +62,9 @@ class Plan:
         raw: raw files that hold them.
         side: other files of the repository that hold them (predictions, rejected rows, logs).
         outputs: directories of stages that hold them or were made from them.
-        caches: folders of checkpoints and features.
+        caches: folders of checkpoints, features and inputs, and texts in the traffic log.
+        checkpoints: address of checkpoints in a bucket; empty: there are none.
+        elsewhere: what this command does not remove, and what to do, in words.
         objects: of DVC's cache.
         remote: name of a remote -> (address, objects that the remote may have).
         fixed: files that hold them and cannot be edited: under git, or of MLflow.
@@ -75,6 +78,8 @@ class Plan:
     side: list[Path] = field(default_factory=list)
     outputs: list[Path] = field(default_factory=list)
     caches: list[Path] = field(default_factory=list)
+    checkpoints: str = ""
+    elsewhere: list[str] = field(default_factory=list)
     objects: list[Item] = field(default_factory=list)
     remote: dict[str, str] = field(default_factory=dict)
     fixed: list[Path] = field(default_factory=list)
@@ -83,7 +88,8 @@ class Plan:
     @property
     def empty(self) -> bool:
         """Whether nothing holds the documents, and no version has learned from them."""
-        return not (self.raw or self.side or self.outputs or self.objects or self.fixed or self.learners)
+        held = (self.raw, self.side, self.outputs, self.caches, self.objects, self.fixed, self.learners)
+        return not any(held)
 
 
 def wanted_texts(
@@ -125,7 +131,7 @@ def wanted_texts(
         if not found:
             raise refuse_unknown(document)
         wanted += found
-    wanted += _pending(root)
+    wanted += pending(root)
     if not any(map(key_of, wanted)):
         raise ConfigError("nothing to forget: name an id, --text TEXT or --file LIST")
     return list(dict.fromkeys(wanted))
@@ -144,10 +150,12 @@ def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
     plan = Plan(texts, found, near_copies(params, wanted, without=found), raw)
     cache, tracked = Cache(root), tracked_by_git(root)
     folders, caches = data_folders(params, root), _caches(params, root)
+    plan.caches = served_texts(root / params.drift.folder, texts)
     held_outputs: list[Path] = []
     fixed = (root / "mlruns", root / "mlflow.db")
     for path in walk(root, without=(cache.path, root / STATE)):
-        if any(path == folder or folder in path.parents for folder in [*folders, *caches]) or not holds(path, texts):
+        removed = [*folders, *caches, *plan.caches]
+        if any(path == folder or folder in path.parents for folder in removed) or not holds(path, texts):
             continue
         if path in tracked or any(path == one or one in path.parents for one in fixed) or path.suffix == ".db":
             plan.fixed.append(path)
@@ -156,19 +164,42 @@ def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
         else:
             plan.side.append(path)
     plan.outputs = sorted({*held_outputs, *derived_outputs([*raw, *held_outputs], root=root)})
-    plan.caches = [path for path in caches if path.exists()] if plan.outputs or raw else []
     evidence = Evidence(texts, wanted, found, raw, cache, params)
     ids = {one.id for one in found}
     plan.objects = cache.affected(texts, exact=evidence.exact, ids=ids) if cache.objects.is_dir() else []
     plan.remote = remotes(root) if plan.objects else {}
     plan.learners = learners(connect(params.registry), evidence)
+    if plan.outputs or raw or plan.learners:
+        plan.caches += [path for path in [*caches, node_cache() / "inputs", node_cache() / "other"] if path.exists()]
+        plan.checkpoints = params.cluster.storage if "://" in params.cluster.storage else ""
+    plan.elsewhere = list(_elsewhere(params, plan, tracked, root=root)) if not plan.empty else []
     return plan
 
 
 def _caches(params: Params, root: Path) -> list[Path]:
-    """Local folders of checkpoints and features."""
-    named = [os.environ.get("HEADSTART_STORAGE") or params.cluster.storage, params.cluster.features]
-    return [root / path for path in named if "://" not in path]
+    """Local folders of checkpoints and features. In a folder outside of the repository, which may hold other things
+    too, those of the single runs."""
+    folders = [root / path for path in (params.cluster.storage, params.cluster.features) if "://" not in path]
+    inside = [folder for folder in folders if folder.resolve().is_relative_to(root.resolve())]
+    runs = {path.parent for folder in folders for path in folder.rglob(f"{STEP}*")}
+    runs |= {path.parent for folder in folders for path in folder.glob(f"*/{MANIFEST}")}
+    return [*inside, *sorted(run for run in runs if not any(run.is_relative_to(folder) for folder in inside))]
+
+
+def _elsewhere(params: Params, plan: Plan, tracked: set[Path], *, root: Path) -> Iterator[str]:
+    """Places that can hold the documents and are not searched."""
+    if params.cluster.launcher == "ray" and params.cluster.address != "local":
+        cluster = masked(params.cluster.address)
+        yield f"input caches on the nodes of the Ray cluster {cluster}: remove {node_cache()} on each of them"
+    for where in (params.registry.address.removeprefix("sqlite:///"), params.registry.artifacts or ""):
+        if "://" in where or not (root / where).resolve().is_relative_to(root.resolve()):
+            yield f"MLflow at {masked(where)}: delete the tainted versions, and files of runs that quote a text"
+    changed = [*plan.raw, *plan.side, *plan.fixed]
+    if not tracked.isdisjoint(changed):
+        yield "earlier commits of git: rewrite the history (git filter-repo), and ask for it in every clone"
+    for path in changed:
+        if is_local_copy(name := os.path.relpath(path, root)):
+            yield f"the source of {name}: remove the text at its address, which the next run copies again"
 
 
 def plan_lines(plan: Plan, *, root: Path) -> Iterator[str]:
@@ -179,10 +210,11 @@ def plan_lines(plan: Plan, *, root: Path) -> Iterator[str]:
         ("records to remove from other files", _relative(plan.side, root)),
         ("copies in corpora and labelled data", [str(one) for one in plan.found]),
         ("outputs to remove, which a retraining makes again", _relative(plan.outputs, root)),
-        ("caches to remove", _relative(plan.caches, root)),
+        ("caches to remove", [*_relative(plan.caches, root), *filter(None, [masked(plan.checkpoints)])]),
         ("objects to remove from DVC's cache", [f"{item.md5} ({item.what})" for item in plan.objects]),
         ("near copies, which stay; name their ids to remove them too", [str(one) for one in plan.near]),
         ("files that stay and have to be edited by hand", _relative(plan.fixed, root)),
+        ("not removed, because it is not in this repository", plan.elsewhere),
         ("versions that have learned from them", [str(one) for one in plan.learners]),
     ]
     for title, lines in sections:
@@ -208,7 +240,8 @@ def forget(params: Params, plan: Plan, wanted: Sequence[str], *, root: Path, rea
     """
     now = datetime.now(UTC)
     name = f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
-    _write_private(root / STATE / "pending.json", json.dumps(list(wanted)))
+    private_folder(root / STATE)
+    write_atomic(root / STATE / "pending.json", json.dumps(list(wanted)), private=True)
     record_taints(
         connect(params.registry),
         [learner.version for learner in plan.learners],
@@ -216,28 +249,34 @@ def forget(params: Params, plan: Plan, wanted: Sequence[str], *, root: Path, rea
         documents=len(plan.texts),
         reason=reason,
     )
-    removed = {os.path.relpath(path, root): remove_records(path, plan.texts) for path in [*plan.raw, *plan.side]}
+    # What is derived goes before the data that it is found by, for the next command if this one is interrupted.
     for path in [*plan.outputs, *plan.caches]:
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    stored, elsewhere = _purge_checkpoints(plan)
+    with changing_data(root, data_folders(params, root)):
+        # Labels may have been written since the plan was made; from now on `merge` refuses these texts.
+        plan.raw = list(dict.fromkeys([*plan.raw, *raw_holders(params, plan.texts, root=root)]))
+        removed = {os.path.relpath(path, root): remove_records(path, plan.texts) for path in [*plan.raw, *plan.side]}
     sizes = {item.md5: item.path.stat().st_size for item in plan.objects}
     for item in plan.objects:
         item.path.unlink(missing_ok=True)
     left = _left(params, plan, root)
-    key = _key(root)
+    key = repository_key(root)
     certificate = {
         "schema": SCHEMA,
         "certificate": name,
         "time": now.isoformat(timespec="seconds"),
         "by": who(),
         "reason": reason,
-        "documents": [hmac.new(key, text.encode(), hashlib.sha256).hexdigest() for text in plan.texts.keys],
+        "documents": [name_of(key, text) for text in plan.texts.keys],
         "records": removed,
         "outputs": _relative(plan.outputs, root),
         "caches": _relative(plan.caches, root),
+        "checkpoints": stored,
+        "not_removed": elsewhere,
         "dvc_cache": [{"md5": item.md5, "bytes": sizes[item.md5], "held": item.what} for item in plan.objects],
         "remotes": {
-            remote: _purge_remote(root, url, plan.objects) | {"url": _without_secrets(url)}
-            for remote, url in plan.remote.items()
+            remote: _purge_remote(root, url, plan.objects) | {"url": masked(url)} for remote, url in plan.remote.items()
         },
         "near_copies": len(plan.near),
         "versions": [
@@ -274,23 +313,30 @@ def _left(params: Params, plan: Plan, root: Path) -> dict[str, Any]:
     return {"files": count, "still_held_by": held}
 
 
+def _purge_checkpoints(plan: Plan) -> tuple[dict[str, Any], list[str]]:
+    """Remove checkpoints from a bucket. Returns where, and the number of objects; and what is left to do elsewhere."""
+    if not plan.checkpoints:
+        return {}, plan.elsewhere
+    where = masked(plan.checkpoints)
+    try:
+        count = remove_objects(plan.checkpoints, pattern=rf".*{STEP}\d+/.*")
+    except StorageError as error:
+        return {}, [*plan.elsewhere, f"checkpoints in {where} ({error}): aws s3 rm --recursive {where}"]
+    return {"url": where, "removed": count}, plan.elsewhere
+
+
 def _purge_remote(root: Path, url: str, objects: Sequence[Item]) -> dict[str, Any]:
     """Remove objects from a remote that is a folder of this machine; for others, say how."""
     folder = local_folder(root, url)
     keys = [item.key for item in objects]
     if folder is None:
-        address = _without_secrets(url).rstrip("/")
+        address = masked(url).rstrip("/")
         command = "aws s3 rm" if url.startswith("s3://") else "remove"
         return {"removed": [], "to_remove": [f"{command} {address}/{key}" for key in keys]}
     removed = [key for key in keys if (folder / key).is_file()]
     for key in removed:
         (folder / key).unlink()
     return {"removed": removed, "to_remove": []}
-
-
-def _without_secrets(url: str) -> str:
-    scheme, separator, rest = url.partition("://")
-    return f"{scheme}{separator}{rest.rpartition('@')[2]}" if separator else url
 
 
 def certificate_lines(certificate: dict[str, Any]) -> Iterator[str]:
@@ -312,6 +358,11 @@ def certificate_lines(certificate: dict[str, Any]) -> Iterator[str]:
         if remote["to_remove"]:
             yield "  to do by its operator, old versions and backups of the store included:"
             yield from (f"    {line}" for line in remote["to_remove"])
+    if stored := certificate["checkpoints"]:
+        yield f"Objects and versions of checkpoints removed from {stored['url']}: {stored['removed']}"
+    if certificate["not_removed"]:
+        yield "Not removed, because it is not in this repository:"
+        yield from (f"  {line}" for line in certificate["not_removed"])
     again = certificate["searched_again"]
     yield f"Searched again: {again['files']:,} files, {len(again['still_held_by'])} of them hold a document still"
     yield from (f"  {path}: to be edited by hand" for path in again["still_held_by"])
@@ -321,24 +372,3 @@ def certificate_lines(certificate: dict[str, Any]) -> Iterator[str]:
         yield f"  {version['version']} ({', '.join(version['sources'])}{how})"
     if certificate["near_copies"]:
         yield f"Near copies that stay: {certificate['near_copies']}"
-
-
-def _pending(root: Path) -> list[str]:
-    """The texts of a removal that was interrupted."""
-    path = root / STATE / "pending.json"
-    return [str(text) for text in json.loads(path.read_text())] if path.is_file() else []
-
-
-def _key(root: Path) -> bytes:
-    """The repository's key; made at the first use."""
-    path = root / STATE / "key"
-    if not path.is_file():
-        _write_private(path, secrets.token_hex(32))
-    return bytes.fromhex(path.read_text())
-
-
-def _write_private(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.parent.chmod(0o700)
-    write_atomic(path, text)
-    path.chmod(0o600)

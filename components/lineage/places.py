@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from components.data_version import as_read, read_yaml
+from components.drift.traffic import TEXT_SUFFIX, read_texts
 from components.errors import DataError
 from components.lineage.matching import Texts, file_holds
 from components.settings.params import Params
@@ -132,6 +133,12 @@ def output_of(path: Path, params: Params, *, root: Path) -> Path | None:
         if (out / parent / "manifest.json").is_file():
             return out / parent
     return None
+
+
+def served_texts(folder: Path, texts: Texts) -> list[Path]:
+    """The files of texts in the traffic log that hold one of the texts, or the beginning of it that is logged. A line
+    belongs to a row, so such a file is removed as a whole; the numbers of its rows stay."""
+    return [path for path in sorted(folder.rglob(f"*{TEXT_SUFFIX}")) if any(map(texts.begun_by, read_texts(path)))]
 
 
 def _overlap(one: Path, other: Path) -> bool:

@@ -112,7 +112,8 @@ class Cache:
                     found[md5] = Item(path, md5, "keys")
                 elif name == DROPPED and holds_id(path, ids):
                     found[md5] = Item(path, md5, "dropped")
-        return sorted(found.values(), key=lambda item: item.md5)
+        # Those with the text last: tokens and keys are found by them, also after an interruption.
+        return sorted(found.values(), key=lambda item: (item.what == "text", item.md5))
 
     def _facts(self, listing: dict[str, str]) -> dict[str, Any]:
         path = self.find(listing[MANIFEST]) if MANIFEST in listing else None

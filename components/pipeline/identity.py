@@ -16,6 +16,7 @@ from typing import Any, Final
 from components.artifacts import digest_text, write_json, writing
 from components.code_identity import IMPORTING, Entries, Sources, closure, entries_of
 from components.errors import ConfigError
+from components.masking import masked_values
 from components.pipeline.jobs import PARALLEL, WHOLE, Arguments, out
 from components.settings.finetune import FinetuneSettings
 from components.settings.names import FROM
@@ -211,7 +212,8 @@ def _task_kinds(arguments: Arguments, item: str, params: Params) -> Collection[s
 
 
 def _settings(stage: str, item: str, arguments: Arguments, params: Params) -> dict[str, Any]:
-    """The arguments of a job as dotted keys of params.yaml and values; what cannot change a result is left out."""
+    """The arguments of a job as dotted keys of params.yaml and values. What cannot change a result is left out, and
+    passwords are masked, because DVC stores and pushes the file."""
     sections = {id(section): key for key, section in _sections(params, "")}
     block = _block(stage, item, arguments)
     found: dict[str, Any] = {}
@@ -235,7 +237,7 @@ def _settings(stage: str, item: str, arguments: Arguments, params: Params) -> di
             values = {key: inner for key, inner in values.items() if not key.startswith("scratch.")}
         prefix = sections.get(id(value), "tokenizer" if isinstance(value, TokenizerSettings) else name)
         found |= {f"{prefix}.{key}": inner for key, inner in values.items()}
-    return found
+    return dict(masked_values(found))
 
 
 def _sections(value: Any, key: str) -> Iterator[tuple[str, Section]]:

@@ -14,6 +14,8 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from components.errors import ConfigError
+from components.masking import masked
 from components.settings.tasks import SPLITS
 
 FOLDER: Final = "imports"
@@ -44,8 +46,17 @@ def local_path(url: str) -> str:
     return f"{FOLDER}/{digest}/{readable}"
 
 
+def is_local_copy(path: str) -> bool:
+    """Whether a path is below the folder of local copies."""
+    return PurePosixPath(path).parts[:1] == (FOLDER,)
+
+
 def localised(raw: dict[str, Any]) -> tuple[dict[str, Any], list[Import]]:
-    """The content of a settings file with local paths instead of addresses, and what they stand for."""
+    """The content of a settings file with local paths instead of addresses, and what they stand for.
+
+    Raises:
+        ConfigError: an address holds a password or token.
+    """
     found: dict[str, Import] = {}
 
     def replaced(block: Any, *, files: bool = False) -> Any:
@@ -54,6 +65,12 @@ def localised(raw: dict[str, Any]) -> tuple[dict[str, Any], list[Import]]:
         if not isinstance(block, dict) or not is_address(block.get("path")):
             return block
         url = block["path"].rstrip("/")
+        if masked(url) != url:
+            raise ConfigError(
+                f"data: path {url} holds a password or token, which DVC would write to a file of git; set it with "
+                "`dvc remote add NAME URL` and `dvc remote modify --local NAME password ...`, and name the path "
+                "remote://NAME/FOLDER"
+            )
         path = local_path(url)
         if files and urlsplit(url).scheme in _FILES_ONLY:
             # Nobody can list the files there, so splits that are not named do not exist.

@@ -14,6 +14,7 @@ import yaml
 from pydantic import ValidationError
 
 from components.errors import ConfigError, nearest
+from components.masking import masked_values
 from components.settings.checks import default_record
 from components.settings.completion import Completed, complete
 from components.settings.imports import localised
@@ -232,7 +233,11 @@ def _describe(problem: Any, where: list[Any]) -> str:
         return f"{key}: missing"
     message = problem["msg"].removeprefix("Value error, ").replace("Input should be ", "must be ")
     # The value of a whole section is too long for a message.
-    found = "" if isinstance(problem["input"], dict) else f" (found {problem['input']!r})"
+    found = (
+        ""
+        if isinstance(problem["input"], dict)
+        else f" (found {masked_values({where[-1]: problem['input']})[where[-1]]!r})"
+    )
     return f"{key}: {message}{found}"
 
 

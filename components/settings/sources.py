@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from components.masking import masked_values
 from components.settings.loading import VARIABLES, resolve
 
 
@@ -34,7 +35,7 @@ def sources(path: Path) -> dict[str, tuple[Any, str]]:
             return f"computed: {reason}"
         return "computed: the folder of the settings file" if key in of_file else "default"
 
-    return {key: (value, source(key)) for key, value in _leaves(params.model_dump(mode="json"), "")}
+    return {key: (value, source(key)) for key, value in _leaves(masked_values(params.model_dump(mode="json")), "")}
 
 
 def _leaves(value: Any, key: str) -> Iterator[tuple[str, Any]]:

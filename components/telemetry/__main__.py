@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from components.masking import masked
 from components.settings.registry import RegistrySettings
 from components.settings.telemetry import TelemetrySettings
 from components.telemetry.curves import Point, Position, read_points
@@ -72,13 +73,14 @@ class Sender:
                 from components.telemetry.forwarding import Forwarder
                 from components.tracking import connect
 
-                registry = connect(RegistrySettings(**self.retraining.run["registry"]))
-                self.forwarder = Forwarder(self.retraining, registry)
+                self.forwarder = Forwarder(
+                    self.retraining, connect(self.retraining.settings("registry", RegistrySettings))
+                )
             self.forwarder.send()
             for run in self.forwarder.active if samples else ():
                 self.forwarder.log(run, samples)
         except Exception:  # whatever it is, the retraining goes on, and the rest is sent later
-            traceback.print_exc()
+            print(masked(traceback.format_exc()), file=sys.stderr)
             self._due = time.monotonic() + RETRY_S
 
 
@@ -145,7 +147,7 @@ def watch(root: Path, run: str, *, stopped: Sequence[Any] = ()) -> int:
     folder = root / FOLDER / RUNS / run
     retraining = Retraining(folder)
     retraining.read()
-    settings = TelemetrySettings(**retraining.run["telemetry"])
+    settings = retraining.settings("telemetry", TelemetrySettings)
     display = Display(retraining, Gauges(root, retraining.run["tags"]["params"], settings))
     display.gauges.listen()
     sender, earlier = Sender(retraining), False

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 
-from components.telemetry.spool import EVENTS, now_ms, read_lines
+from components.errors import ConfigError
+from components.masking import MASK, masked_values
+from components.settings.loading import load_params
+from components.settings.section import Section
+from components.telemetry.spool import EVENTS, FOLDER, now_ms, read_lines
+
+Settings = TypeVar("Settings", bound=Section)
 
 KILLED = "the process of the retraining ended without a result: it was killed, or the machine stopped"
 #: Start times of processes are rounded; difference in seconds at which they are those of two processes.
@@ -59,6 +66,22 @@ class Retraining:
                     self.files.append(event)
                 case "end":
                     self.end = event
+
+    def settings(self, section: str, kind: type[Settings]) -> Settings:
+        """A section of the retraining's settings. The spool holds no password; one that belongs to an address is taken
+        from the settings file.
+
+        Raises:
+            ConfigError: the settings file has another address by now.
+        """
+        recorded = self.run[section]
+        if MASK not in json.dumps(recorded):
+            return kind(**recorded)
+        file = self.folder.parents[len(FOLDER.parts) + 1] / self.run["tags"]["params"]
+        present = getattr(load_params(file), section)
+        if not isinstance(present, kind) or masked_values(present.model_dump(mode="json")) != recorded:
+            raise ConfigError(f"{file}: the section {section} is no longer that of the retraining {self.folder.name}")
+        return present
 
     def _begin(self, event: Mapping[str, Any]) -> None:
         known = self.stages.get(event["stage"])

@@ -29,6 +29,9 @@ from typing import Any
 
 import psutil
 
+from components.artifacts import private, private_folder
+from components.masking import masked_values
+
 #: Folder of the spools, relative to the repository.
 FOLDER = Path(".headstart") / "telemetry"
 EVENTS = "events.jsonl"
@@ -52,13 +55,14 @@ class Spool:
     def __init__(self, root: Path, run: str) -> None:
         self.folder = root / FOLDER / RUNS / run
         self._unfinished = root / FOLDER / UNFINISHED
+        private_folder(root / FOLDER)
         for folder in (self.folder, self._unfinished):
             folder.mkdir(parents=True, exist_ok=True)
 
     def write(self, event: str, **facts: Any) -> None:
-        """Append an event. A full disk ends no run; the event is dropped."""
-        line = json.dumps({"event": event, "time": now_ms(), **facts}, default=str)
-        with suppress(OSError), (self.folder / EVENTS).open("ab", buffering=0) as file:
+        """Append an event, without passwords and tokens. A full disk ends no run; the event is dropped."""
+        line = json.dumps(masked_values({"event": event, "time": now_ms(), **facts}), default=str)
+        with suppress(OSError), open(self.folder / EVENTS, "ab", buffering=0, opener=private) as file:
             file.write(line.encode() + b"\n")
 
     def begin(

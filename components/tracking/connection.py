@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from mlflow.exceptions import MlflowException
 
 from components.errors import RegistryError, RegistryUnavailableError
+from components.masking import masked
 from components.settings.registry import find_repository
 
 SQLITE: Final = "sqlite:///"
@@ -43,7 +44,7 @@ def probe(uri: str) -> None:
         RegistryUnavailableError: there is no answer.
     """
     where = "MLFLOW_TRACKING_URI" if os.environ.get("MLFLOW_TRACKING_URI") else "registry.tracking"
-    where = f"{where} is {without_password(uri)}"
+    where = f"{where} is {masked(uri)}"
     start = "start it with `mlflow server`, or unset the address to use a local database file"
     parts = urlsplit(uri)
     if parts.scheme in ("http", "https"):
@@ -84,12 +85,6 @@ def probe(uri: str) -> None:
         raise RegistryError(
             f"{where}: MLflow no longer stores models in a folder; use sqlite:///{uri.rstrip('/')}/mlflow.db"
         )
-
-
-def without_password(uri: str) -> str:
-    """The URI with *** instead of its password."""
-    password = urlsplit(uri).password
-    return uri.replace(f":{password}@", ":***@") if password else uri
 
 
 @contextmanager

@@ -18,9 +18,10 @@ from mlflow.tracking import MlflowClient
 
 from components.data_version import UNKNOWN, DataVersion
 from components.errors import RegistryError
+from components.masking import masked, masked_values
 from components.measurements import run_id
 from components.settings.registry import RegistrySettings
-from components.tracking.connection import SQLITE, as_default, located, probe, translated, without_password
+from components.tracking.connection import SQLITE, as_default, located, probe, translated
 from components.tracking.logged_models import ModelFiles, log_model
 from components.tracking.versions import DOCUMENTS, PREFIX, Version, Versions
 
@@ -47,9 +48,9 @@ def connect(settings: RegistrySettings) -> Registry:
     """
     uri = located(settings.address)
     probe(uri)
-    with translated(without_password(uri)):
+    with translated(masked(uri)):
         client = MlflowClient(tracking_uri=uri, registry_uri=uri)
-    return Registry(client, uri=uri, address=without_password(settings.address), settings=settings)
+    return Registry(client, uri=uri, address=masked(settings.address), settings=settings)
 
 
 class Registry(Versions):
@@ -72,7 +73,7 @@ class Registry(Versions):
     def set_tag(self, version: Version, key: str, value: str) -> None:
         """Set a tag of a model version."""
         with translated(version.label):
-            self.client.set_model_version_tag(version.name, version.number, PREFIX + key, value[:VALUE_LENGTH])
+            self.client.set_model_version_tag(version.name, version.number, PREFIX + key, masked(value)[:VALUE_LENGTH])
 
     def attach(self, version: Version, file: str, content: bytes) -> None:
         """Store a file with a version, among the artifacts of its run.
@@ -114,7 +115,7 @@ class Registry(Versions):
     def describe(self, version: Version, text: str) -> None:
         """Set the description of a version, in Markdown."""
         with translated(version.label):
-            self.client.update_model_version(version.name, version.number, text[:VALUE_LENGTH])
+            self.client.update_model_version(version.name, version.number, masked(text)[:VALUE_LENGTH])
 
     def append(self, log: str, *, tags: Mapping[str, str], text: str, about: str) -> int:
         """Append an entry to a log: a registered model whose versions have tags and a description, and no files.
@@ -138,8 +139,8 @@ class Registry(Versions):
                 version = self.client.create_model_version(
                     log,
                     source=NO_FILES,
-                    tags={PREFIX + key: value for key, value in tags.items()},
-                    description=text[:VALUE_LENGTH],
+                    tags={PREFIX + key: masked(value) for key, value in tags.items()},
+                    description=masked(text)[:VALUE_LENGTH],
                 )
                 return int(version.version)
             except MlflowException as error:
@@ -192,7 +193,7 @@ class Registry(Versions):
             with self._run(run_name, output=tags.get("dvc_output", "")) as run:
                 self._log(run, metrics, parameters, curves, datasets, tags)
                 for title, content in (documents or {}).items():
-                    self.client.log_dict(run, dict(content), f"{DOCUMENTS}/{title}.json")
+                    self.client.log_dict(run, masked_values(content), f"{DOCUMENTS}/{title}.json")
                 logged = self.client.create_logged_model(self.experiment_id(), name=name, source_run_id=run)
                 model = log_model(files, model_id=logged.model_id, run=run)
             self._ensure_model(name, description=about)
@@ -200,7 +201,7 @@ class Registry(Versions):
                 name,
                 source=model.model_uri,
                 run_id=run,
-                tags={PREFIX + key: value[:VALUE_LENGTH] for key, value in tags.items()},
+                tags={PREFIX + key: masked(value)[:VALUE_LENGTH] for key, value in tags.items()},
                 description=f"{description}\n\nRun: [{run}](#/experiments/{self.experiment_id()}/runs/{run})",
                 model_id=model.model_id,
             )
@@ -289,9 +290,11 @@ class Registry(Versions):
         points += [Metric(metric_key(key), value, now, step) for key, curve in curves.items() for step, value in curve]
         # MLflow refuses another value of a parameter, which settings without effect on the result may have by now.
         known = self.client.get_run(run_id).data.params
-        settings = [Param(metric_key(key), str(value)[:VALUE_LENGTH]) for key, value in parameters.items()]
+        settings = [
+            Param(metric_key(key), str(value)[:VALUE_LENGTH]) for key, value in masked_values(parameters).items()
+        ]
         settings = [setting for setting in settings if setting.key not in known]
-        run_tags = [RunTag(PREFIX + key, value[:VALUE_LENGTH]) for key, value in tags.items()]
+        run_tags = [RunTag(PREFIX + key, masked(value)[:VALUE_LENGTH]) for key, value in tags.items()]
         self.client.log_batch(run_id, tags=run_tags)
         for start in range(0, len(settings), BATCH_PARAMETERS):
             self.client.log_batch(run_id, params=settings[start : start + BATCH_PARAMETERS])

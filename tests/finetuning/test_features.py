@@ -123,6 +123,13 @@ def test_a_damaged_table_is_computed_again(file: str, tmp_path: Path) -> None:
     assert cached(tmp_path, "a", refuse).matrix()[0].item() == 3.0
 
 
+def test_a_table_with_other_vectors_is_computed_again(tmp_path: Path) -> None:
+    cached(tmp_path, "a", table(1.0))
+    path = tmp_path / "a" / VECTORS
+    path.write_bytes(path.read_bytes()[:-4] + b"abcd")
+    assert cached(tmp_path, "a", table(3.0)).matrix()[-1].item() == 3.0
+
+
 def test_a_table_that_another_process_finished_first_is_kept(tmp_path: Path) -> None:
     def overtaken(file: Path) -> FeatureTable:
         cached(tmp_path / "elsewhere", "a", table(1.0))

@@ -162,3 +162,9 @@ def test_files_of_answers(project: Project, suffix: str) -> None:
     path.write_text(path.read_text().replace("text", "txt"))
     with pytest.raises(DataError, match="no column 'text'"):
         read_answers(path, source)
+
+
+def test_a_copy_of_data_at_an_address_takes_no_labels(project: Project) -> None:
+    params = project(path="imports/0123abcd/reviews")
+    with pytest.raises(DataError, match="is a copy of data at an address, which every run renews"):
+        merge(params, [Answer(("new",), ("fruit",))])

@@ -155,3 +155,11 @@ def test_what_a_format_cannot_hold_is_refused_and_the_file_stays(tmp_path: Path)
         edit_file("t.tsv", source(tmp_path, "t.tsv"), decide=decide, added=[NewRow(("a\tb",), ("no",), "")])
     assert sorted(file.name for file in tmp_path.iterdir()) == ["t.tsv", "t.txt"]
     assert (tmp_path / "t.tsv").read_text() == "text\tlabel\none\tno\n"
+
+
+def test_a_carriage_return_in_a_text_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(b"text,label\none,no\n")
+    task = source(tmp_path, "t.csv")
+    for number, text in enumerate(("a\rb", "=1+2", "'=1+2")):
+        edit_file("t.csv", task, decide=decide, added=[NewRow((text,), ("yes",), f"label-{number}")])
+    assert [fields for fields, _ in rows(task)] == [("one",), ("a\rb",), ("=1+2",), ("'=1+2",)]

@@ -17,6 +17,7 @@ import pytest
 import torch
 import yaml
 
+from components.lineage import forget as removal
 from components.pipeline.dvc_variables import FILE, write_variables
 from components.pipeline.stages import STAGES, run_stage
 from components.settings.loading import load_params
@@ -120,6 +121,22 @@ def _columns(path: Path) -> dict[str, Any]:
     table = pq.read_table(path)
     texts = [name for name in table.column_names if not pa.types.is_fixed_size_binary(table.schema.field(name).type)]
     return dict(table.select(texts).to_pydict())
+
+
+@pytest.fixture(autouse=True)
+def cache_of_inputs(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The node's cache of inputs, apart from that of this machine."""
+    folder = tmp_path_factory.mktemp("node")
+    monkeypatch.setattr("components.lineage.forget.node_cache", lambda: folder)
+    return folder
+
+
+@pytest.fixture
+def unregistered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No registry: no version has learned from anything."""
+    monkeypatch.setattr(removal, "learners", lambda *_: [])
+    monkeypatch.setattr(removal, "record_taints", lambda *_, **__: None)
+    monkeypatch.setattr(removal, "connect", lambda _: None)
 
 
 @pytest.fixture

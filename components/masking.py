@@ -1,0 +1,69 @@
+"""Passwords and tokens are replaced by *** wherever text leaves the process: messages, logs, records, MLflow, pages."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+MASK: Final = "***"
+#: Names of keys, query parameters and environment variables whose values are secret: their last word.
+_SECRET: Final = r"(?:password|passwd|passphrase|pwd|secret|token|credentials?|webhook|api_?key|access_?key|secret_?key|private_?key|sig|signature|authorization|smtp)"  # noqa: E501
+_NAME: Final = re.compile(rf"(?:.*[._-])?{_SECRET}", re.IGNORECASE)
+#: scheme://user:password@ and https://token@. A colon that is followed by a port ends the host.
+_USER: Final = re.compile(
+    r"(?P<user>\b[a-z][a-z0-9+.-]*://[^\s/:@\"'<>]*):(?!\d{1,5}(?:[/?#]|$))[^\s\"'<>]*@", re.IGNORECASE
+)
+_ALONE: Final = re.compile(r"(?P<scheme>\bhttps?://)[^\s/:@\"'<>?#]+@", re.IGNORECASE)
+_QUERY: Final = re.compile(
+    rf"(?P<name>[?&;](?:[\w.%-]*[._-])?(?:key|{_SECRET}))=[^\s&;#\"'<>]+",
+    re.IGNORECASE,
+)
+#: Addresses that are secret as a whole: those of webhooks and bots.
+_WEBHOOK: Final = re.compile(
+    r"(?P<host>https?://(?=[^\s\"'<>]*(?:hooks\.slack\.com|/hooks/|webhook|telegram\.org/bot))[^\s/\"'<>]+)/[^\s\"'<>]*",
+    re.IGNORECASE,
+)
+#: Shortest value of a variable that is replaced wherever it occurs; a shorter one may be a part of a usual word.
+_LEAST: Final = 8
+
+
+def masked(text: str) -> str:
+    """A text without the passwords and tokens in its addresses, and without those that the environment holds."""
+    for value in _environment():
+        text = text.replace(value, MASK)
+    if "://" not in text:
+        return text
+    text = _USER.sub(rf"\g<user>:{MASK}@", text)
+    text = _ALONE.sub(rf"\g<scheme>{MASK}@", text)
+    text = _QUERY.sub(rf"\g<name>={MASK}", text)
+    return _WEBHOOK.sub(rf"\g<host>/{MASK}", text)
+
+
+def _environment() -> list[str]:
+    """Secret values of the environment, longest first."""
+    # PWD is the working directory.
+    values = {value for name, value in os.environ.items() if name != "PWD" and is_secret(name)}
+    return sorted((value for value in values if len(value) >= _LEAST), key=len, reverse=True)
+
+
+def masked_values(value: Any, *, secret: bool = False) -> Any:
+    """A JSON value with masked strings; values of keys such as `webhook` and `token` as a whole.
+
+    Args:
+        value: mappings, lists and scalars.
+        secret: whether the value is that of such a key.
+    """
+    if isinstance(value, Mapping):
+        return {key: masked_values(inner, secret=secret or is_secret(str(key))) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [masked_values(inner, secret=secret) for inner in value]
+    if secret and value and not isinstance(value, bool):
+        return MASK
+    return masked(value) if isinstance(value, str) else value
+
+
+def is_secret(key: str) -> bool:
+    """Whether the value of a setting of this name is secret as a whole."""
+    return _NAME.fullmatch(key) is not None

@@ -1,0 +1,120 @@
+"""A secret in every setting that can hold one is in no file, run or message of a retraining."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from components.errors import ConfigError
+from components.pipeline.dvc_variables import write_variables
+from components.pipeline.identity import identity_of
+from components.pipeline.stages import STAGES
+from components.settings.loading import load_params
+from components.settings.registry import RegistrySettings
+from components.settings.sources import sources
+from components.telemetry.retraining import Retraining
+from components.telemetry.spool import FOLDER
+from components.tracking import connect
+from flows.plan import Stage
+from flows.telemetry import Monitor
+from flows.terminal import StageError, terminal
+
+from .conftest import ROOT
+
+SECRET = "tOp-sEcReT-91x"
+ADDRESS = f"postgresql://me:{SECRET}@127.0.0.1:1/db"
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository whose settings and environment hold the secret wherever they can."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setattr("flows.telemetry.WAIT_S", 5.0)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".dvc").mkdir()
+    content = yaml.safe_load((ROOT / "params.yaml").read_text())
+    content["registry"] = {"tracking": ADDRESS, "artifacts": f"s3://key:{SECRET}@bucket/files"}
+    content["notify"] = {"webhook": f"https://example.org/{SECRET}"}
+    content["telemetry"] = {"pushgateway": f"http://me:{SECRET}@127.0.0.1:1"}
+    content["cluster"] = content.get("cluster", {}) | {"storage": f"s3://key:{SECRET}@bucket/runs"}
+    text = yaml.safe_dump(content) + f"# formerly: http://me:{SECRET}@old\n"
+    (tmp_path / "params.yaml").write_text(text)
+    monkeypatch.setenv("HEADSTART_NOTIFY_WEBHOOK", f"https://example.org/other/{SECRET}")
+    monkeypatch.setenv("HEADSTART_SMTP", f"smtp://me:{SECRET}@host")
+    monkeypatch.setenv("RAY_ADDRESS", f"ray://me:{SECRET}@head:10001")
+    return tmp_path
+
+
+def holders(root: Path) -> list[str]:
+    """The files below a folder, except the settings file, that hold the secret."""
+    files = (path for path in root.rglob("*") if path.is_file() and path != root / "params.yaml")
+    return [path.relative_to(root).as_posix() for path in files if SECRET.encode() in path.read_bytes()]
+
+
+def test_the_records_of_a_retraining(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    monitor = Monitor(root / "params.yaml", root=root)
+    stage = Stage("pretrain@ulmfit", address="dvc.yaml:pretrain@ulmfit", reasons=[f"registry.tracking is {ADDRESS}"])
+    with pytest.raises(StageError) as caught, monitor.stage(stage):
+        terminal.say(f"connecting to {ADDRESS}")
+        raise StageError(f"{ADDRESS} does not answer", final=True)
+    monitor.summarise([f"see {ADDRESS}"])
+    folder = next((root / FOLDER / "runs").iterdir())
+    retraining = Retraining(folder)
+    retraining.read()
+    assert retraining.settings("registry", RegistrySettings).tracking == ADDRESS, "the monitor can connect"
+    monitor.finish("FAILED", reason=str(caught.value))
+
+    assert holders(root) == []
+    events = folder / "events.jsonl"
+    assert events.is_file() and "127.0.0.1" in events.read_text(), "MLflow did not answer, so the spool is there"
+    assert [oct(path.stat().st_mode & 0o777) for path in (root / FOLDER, events)] == ["0o700", "0o600"]
+    attached = next(json.loads(line)["path"] for line in events.read_text().splitlines() if '"file"' in line)
+    assert yaml.safe_load(Path(attached).read_text())["registry"]["tracking"] == ADDRESS.replace(SECRET, "***")
+    assert SECRET not in "".join(capfd.readouterr()) + str(caught.value)
+
+    settings = (root / "params.yaml").read_text()
+    (root / "params.yaml").write_text(settings.replace("127.0.0.1:1/db", "127.0.0.1:2/db"))
+    with pytest.raises(ConfigError, match="registry is no longer that of the retraining"):
+        retraining.settings("registry", RegistrySettings)
+
+
+def test_the_files_of_dvc_and_the_printed_settings(root: Path) -> None:
+    params = load_params(root / "params.yaml")
+    write_variables(params, root / "resolved.yaml")
+    for stage in ("register", "promote", "report"):
+        for item in STAGES[stage].items(params):
+            (root / stage).write_text(json.dumps(identity_of(stage, item, params).settings))
+    assert (root / "register").is_file() and holders(root) == []
+    shown = sources(root / "params.yaml")
+    assert SECRET not in str(shown) and shown["registry.tracking"][0] == ADDRESS.replace(SECRET, "***")
+
+
+def test_the_parameters_and_tags_of_a_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    registry = connect(RegistrySettings(tracking=f"sqlite:///{tmp_path}/mlflow.db"))
+    run = registry.client.create_run(registry.experiment_id()).info.run_id
+    registry._log(run, {}, {"notify.webhook": SECRET, "pretrain.x.source": ADDRESS}, {}, [], {"why": ADDRESS})
+    data = registry.client.get_run(run).data
+    assert data.params == {"notify.webhook": "***", "pretrain.x.source": ADDRESS.replace(SECRET, "***")}
+    assert holders(tmp_path) == []
+
+
+def test_data_at_an_address_with_a_password_are_refused(root: Path) -> None:
+    content = yaml.safe_load((root / "params.yaml").read_text())
+    content["data"]["domain"]["path"] = f"https://me:{SECRET}@example.org/texts"
+    (root / "params.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(ConfigError, match=r"https://me:\*\*\*@example.org/texts holds a password or token") as caught:
+        load_params(root / "params.yaml")
+    assert SECRET not in str(caught.value)
+
+
+def test_a_wrong_value_of_a_secret_key_is_not_shown(root: Path) -> None:
+    content = yaml.safe_load((root / "params.yaml").read_text())
+    content["notify"] = {"webhook": [f"https://example.org/{SECRET}"]}
+    (root / "params.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(ConfigError, match="notify.webhook") as caught:
+        load_params(root / "params.yaml")
+    assert SECRET not in str(caught.value)

@@ -1,0 +1,77 @@
+"""Texts that a spreadsheet would take for formulas: written as text, read back as they were."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from components.formats.rows import open_rows
+from components.formats.spreadsheet import escaped, restored
+from components.inference.prediction import predict_file
+from components.labelling.answers import merge, read_answers
+from components.labelling.queue import Suggestion, write_suggestions
+from components.settings.params import Params
+from tests.example_task import write_jsonl
+from tests.inference.files import ByLength
+from tests.labelling.conftest import lines
+from tests.labelling.conftest import project as project  # a fixture
+
+FORMULAS = ["=1+2", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "=", "-", "＝1+2", "+49 170 12", "-a"]
+APOSTROPHES = ["'=1+2", "''=1+2", "'-2+3 b", "'"]
+PLAIN = ["hello", "'quoted' text", "''", "'tis so", " =1", "a=b", "-5", "+3.25", "-1,5", "-1e-5", "-5%", "'-5", ""]
+TEXTS = [*FORMULAS, *APOSTROPHES, *PLAIN]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_every_text_is_read_back(text: str) -> None:
+    cell = escaped(text)
+    assert restored(cell) == text
+    assert cell == (f"'{text}" if text in FORMULAS or text.startswith(("'=", "''=", "'-2")) else text)
+    assert restored(escaped(cell)) == cell
+
+
+def test_values_that_are_not_text_are_kept() -> None:
+    assert [escaped(value) for value in (-1.5, None, -3)] == [-1.5, None, -3]
+
+
+def cells(path: Path) -> list[str]:
+    """All cells as a spreadsheet reads them."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return [cell for row in csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ",") for cell in row]
+
+
+def test_suggestions_are_labelled_with_their_texts(project: Callable[..., Params]) -> None:
+    params = project()
+    source = params.data.tasks["things"]
+    texts = [text for text in TEXTS if any(map(str.isalnum, text))]
+    found = [Suggestion((text,), ("=fruit",), 0.5, {}, "@why", "") for text in texts]
+    write_suggestions(Path("s.csv"), found, source)
+    assert not any(cell.startswith(("=", "@", "\t", "\r", "-a", "-2", "+c")) for cell in cells(Path("s.csv")))
+    with Path("s.csv").open(encoding="utf-8-sig", newline="") as file:
+        rows = [row | {"label": escaped("=new")} for row in csv.DictReader(file)]
+    with Path("answers.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    answers, empty = read_answers(Path("answers.csv"), source)
+    assert [(answer.fields, answer.labels) for answer in answers] == [((text,), ("=new",)) for text in texts]
+    assert empty == 0
+    # Texts are equal if they differ in punctuation only.
+    merge(params, answers[:1], new_labels=True)
+    assert lines("task/train.jsonl")[-1] == {"text": "=1+2", "label": "=new"}
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_predictions_are_read_back(tmp_path: Path, suffix: str) -> None:
+    texts = [text for text in TEXTS if suffix == ".csv" or not set(text) & {"\t", "\r"}]
+    write_jsonl(tmp_path / "in.jsonl", [{"text": text, "=note": "@note"} for text in texts])
+    output = tmp_path / f"out{suffix}"
+    predict_file(tmp_path / "in.jsonl", output=output, classifier=ByLength())
+    assert not any(cell.startswith(("=", "@", "\t", "\r", "-a", "-2", "+c")) for cell in cells(output))
+    with ExitStack() as stack:
+        rows = [row for _, row in open_rows(output, stack).rows]
+    assert [(row["text"], row["=note"]) for row in rows] == [(text, "@note") for text in texts]

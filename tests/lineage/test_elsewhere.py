@@ -1,0 +1,107 @@
+"""What lies outside of the repository: removed, or named in the certificate."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from components.drift.traffic import TEXT_LENGTH
+from components.lineage import forget as removal
+from components.settings.params import Params
+from tests.example_task import rows
+from tests.labelling.conftest import project as project  # a fixture
+
+pytestmark = pytest.mark.usefixtures("unregistered")
+GONE = rows(1)[0]["text"]
+
+
+@pytest.fixture
+def store(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A client of a store with the bucket `team`, which keeps old versions."""
+    for name, value in {
+        "AWS_ENDPOINT_URL": s3_server,
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "a-secret-key",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    client = boto3.client("s3")
+    client.create_bucket(Bucket="team")
+    client.put_bucket_versioning(Bucket="team", VersioningConfiguration={"Status": "Enabled"})
+    return client
+
+
+def set_storage(params: Params, **changes: Any) -> Params:
+    return params.model_copy(update={"cluster": params.cluster.model_copy(update=changes)})
+
+
+def remove(params: Params, *texts: str) -> tuple[dict[str, Any], str]:
+    plan = removal.make_plan(params, texts, root=Path.cwd())
+    path = removal.forget(params, plan, texts, root=Path.cwd())
+    return json.loads(path.read_text()), path.with_suffix(".txt").read_text()
+
+
+def test_checkpoints_in_a_bucket_are_removed_with_old_versions(project: Callable[..., Params], store: Any) -> None:
+    params = set_storage(project(), storage="s3://team/runs")
+    for _ in range(2):
+        store.put_object(Bucket="team", Key="runs/finetune-0a/step-000000007/state.json", Body=b"{}")
+    for key in ("runs/notes.txt", "runs-of-others/x/step-000000001/state.json", "files/md5/00/11"):
+        store.put_object(Bucket="team", Key=key, Body=b"of others")
+    certificate, text = remove(params, GONE)
+    left = store.list_object_versions(Bucket="team")
+    assert {item["Key"] for item in left["Versions"]} == {
+        "runs/notes.txt", "runs-of-others/x/step-000000001/state.json", "files/md5/00/11"}  # fmt: skip
+    assert "DeleteMarkers" not in left
+    assert certificate["checkpoints"] == {"url": "s3://team/runs", "removed": 2} and certificate["not_removed"] == []
+    assert "removed from s3://team/runs: 2" in text
+
+
+def test_what_cannot_be_removed_is_named(
+    project: Callable[..., Params], store: Any, monkeypatch: pytest.MonkeyPatch, cache_of_inputs: Path
+) -> None:
+    params = set_storage(project(), storage="s3://absent/runs", launcher="ray", address="ray://head:10001")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://ann:a-password@mlflow:5000")
+    for folder in ("inputs", "other"):
+        (cache_of_inputs / folder / "0a").mkdir(parents=True)
+    certificate, text = remove(params, GONE)
+    cluster, mlflow, checkpoints = certificate["not_removed"]
+    assert cluster.startswith("input caches on the nodes of the Ray cluster ray://head:10001: remove ")
+    assert mlflow.startswith("MLflow at http://ann:***@mlflow:5000: delete the tainted versions")
+    assert checkpoints.startswith("checkpoints in s3://absent/runs (") and "aws s3 rm --recursive" in checkpoints
+    assert all(f"  {line}" in text for line in certificate["not_removed"]) and "a-password" not in text
+    assert list(cache_of_inputs.iterdir()) == [], "the cache of this machine is removed"
+
+
+def test_checkpoints_in_a_folder_of_others_are_removed_alone(project: Callable[..., Params], tmp_path: Path) -> None:
+    shared = tmp_path.parent / f"{tmp_path.name}-shared"
+    for name in ("run/step-000000001/state.json", "papers/draft.txt"):
+        (shared / name).parent.mkdir(parents=True)
+        (shared / name).write_text("{}")
+    remove(set_storage(project(), storage=str(shared)), GONE)
+    assert [path.name for path in shared.iterdir()] == ["papers"]
+
+
+def test_served_texts_are_removed_with_their_file(project: Callable[..., Params]) -> None:
+    params = project()
+    folder = Path(params.drift.folder) / "things" / "0a"
+    folder.mkdir(parents=True)
+    long = "Ünïcode words " * (TEXT_LENGTH // 10)
+    texts = {"short": ["other", f"{GONE}\nand a second text"], "long": [long[:TEXT_LENGTH]], "other": ["nothing"]}
+    for name, values in texts.items():
+        (folder / f"{name}.text").write_text("".join(json.dumps(value) + "\n" for value in values))
+        (folder / f"{name}.rows").write_bytes(b"{}\n")
+    certificate, _ = remove(params, GONE, long)
+    assert sorted(path.name for path in folder.iterdir()) == ["long.rows", "other.rows", "other.text", "short.rows"]
+    assert sorted(Path(path).name for path in certificate["caches"]) == ["long.text", "short.text"]
+
+
+def test_a_file_of_git_leaves_its_history(project: Callable[..., Params], monkeypatch: pytest.MonkeyPatch) -> None:
+    params = project()
+    monkeypatch.setattr(removal, "tracked_by_git", lambda root: {root / "task" / "train.jsonl"})
+    certificate, _ = remove(params, GONE)
+    assert [line.partition(":")[0] for line in certificate["not_removed"]] == ["earlier commits of git"]
