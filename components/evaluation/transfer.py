@@ -69,9 +69,9 @@ def _parts(cells: Mapping[str, Cell], test: TestSplit, settings: EvaluateSetting
         scoring, mine = cell.scoring, [cell.seeds.index(seed) for seed in seeds]
         add(ALL, start, len(test.rows), cell.values[scoring.main][mine], cell.resampled[scoring.main][mine])
         for name, counted in scoring.classes(cell.sums.mean(0)).items():
-            if counted["rows"] >= settings.part_rows:
+            if (rows_of := counted["rows"] or 0) >= settings.part_rows:
                 f1, f1_resampled = cell.classes[name][mine], cell.class_resampled[name][mine]
-                add(("class", name), start, round(counted["rows"]), f1, f1_resampled)
+                add(("class", name), start, round(rows_of), f1, f1_resampled)
         for name, inside in members.items():
             matrices = [cell.rows[index][inside] for index in mine]
             sums = np.stack([np.asarray(matrix.sum(0)).ravel() for matrix in matrices])
