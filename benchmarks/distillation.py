@@ -40,7 +40,7 @@ from components.settings.unlabelled import UnlabelledSettings  # noqa: E402
 from components.task_models.classifier import load_classifier  # noqa: E402
 from components.tasks.examples import ExamplesJob, examples, read_split  # noqa: E402
 from components.tasks.results import read_answers  # noqa: E402
-from components.unlabelled.stage import UnlabelledJob, unlabelled  # noqa: E402
+from components.ingestion.unlabelled import UnlabelledJob, unlabelled  # noqa: E402
 
 TEACHER, STUDENT = "encoder-pretrained", "static-pretrained"
 #: Settings of both systems; of the student those of a table of vectors, whose rows are seldom updated.

@@ -44,7 +44,7 @@ from components.tasks.examples import ExamplesJob, examples, read_facts, read_sp
 from components.tasks.kinds import scoring_for  # noqa: E402
 from components.tasks.results import best_score, own_points, read_answers  # noqa: E402
 from components.training.rng import counter_rng  # noqa: E402
-from components.unlabelled.stage import UnlabelledJob, unlabelled  # noqa: E402
+from components.ingestion.unlabelled import UnlabelledJob, unlabelled  # noqa: E402
 
 #: Maximum number of rows of dev, and of train, from which the training rows are sampled.
 DEV, POOL = 500, 5000

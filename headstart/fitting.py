@@ -30,7 +30,7 @@ from components.tasks.data import Fields
 from components.tasks.examples import ExamplesJob, examples, read_facts, read_split
 from components.tasks.kinds import scoring_for
 from components.tasks.results import OUT_OF_FOLD, RunKey, best_score, read_answers
-from components.unlabelled.stage import write_texts
+from components.ingestion.unlabelled import write_texts
 from headstart.model import Model
 from headstart.recipes import finetuning_of
 from headstart.report import Report, Tried, tried_of

@@ -22,7 +22,7 @@ from components.settings.unlabelled import UnlabelledSettings
 from components.task_models.classifier import load_classifier
 from components.task_models.kinds import TASKS
 from components.tasks.examples import ExamplesJob, examples, read_split
-from components.unlabelled.stage import UnlabelledJob, unlabelled
+from components.ingestion.unlabelled import UnlabelledJob, unlabelled
 from components.unlabelled.texts import read_unlabelled
 from tests.example_task import ROWS, rows, write_jsonl
 from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
