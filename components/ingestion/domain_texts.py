@@ -74,9 +74,7 @@ def domain_texts(job: DomainTextsJob) -> Path:
     with writing(job.output, kind=KIND) as draft:
         counts = _write(draft.path / FILE, rows, held)
         (draft.path / "metrics.json").write_text(json.dumps(counts) + "\n", encoding="utf-8")
-    print(
-        f"domain-texts {job.name}: {counts['texts']:,} texts; left out: {counts['held_out']:,} copies of dev or test"
-    )
+    print(f"domain-texts {job.name}: {counts['texts']:,} texts; left out: {counts['held_out']:,} copies of dev or test")
     return job.output
 
 

@@ -13,7 +13,6 @@ import json
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -107,7 +106,9 @@ def _write(output: Path, found: list[Fields], sources: list[str], left_out: int)
     with writing(output, kind=KIND) as draft:
         table = pa.table([pa.array(found, pa.list_(pa.string()))], schema=_SCHEMA)
         pq.write_table(table, draft.path / FILE, compression="zstd")
-        (draft.path / "metrics.json").write_text(json.dumps({"texts": len(found), "held_out": left_out}) + "\n", "utf-8")
+        (draft.path / "metrics.json").write_text(
+            json.dumps({"texts": len(found), "held_out": left_out}) + "\n", "utf-8"
+        )
         draft.facts |= {"sources": sources, "rows": len(found)}
     if found or left_out:
         print(f"{output.name}: {len(found):,} texts without labels; left out: {left_out:,} copies of dev or test")

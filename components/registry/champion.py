@@ -156,6 +156,13 @@ class Loader:
         return str(json.loads((self.files.bundle / "config.json").read_text(encoding="utf-8"))["kind"])
 
     @property
+    def gpu(self) -> bool:
+        """Whether the classifier computes on a GPU, if there is one."""
+        from components.words.classifier import FORM, form_of  # imports scikit-learn
+
+        return not self.int8 and form_of(self.files.bundle) != FORM
+
+    @property
     def identity(self) -> str:
         """Identity of weights, code and arithmetic."""
         return f"{self.version.digest} {self.version.tags.get(CODE_DIGEST, '')}{' int8' if self.int8 else ''}"

@@ -10,12 +10,12 @@ import pytest
 from components.artifacts import read_manifest
 from components.ingestion.domain_texts import DomainTextsJob, domain_texts
 from components.ingestion.stage import IngestJob, ingest
+from components.ingestion.unlabelled import UnlabelledJob, unlabelled
 from components.settings.data import CorpusSource
 from components.settings.ingest import IngestSettings
 from components.settings.tasks import TaskSource
 from components.settings.unlabelled import UnlabelledSettings
 from components.tasks.examples import ExamplesJob, examples
-from components.ingestion.unlabelled import UnlabelledJob, unlabelled
 from components.unlabelled.texts import read_unlabelled
 from tests.example_task import write_jsonl
 
