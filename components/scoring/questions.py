@@ -69,7 +69,7 @@ class Questions(Scoring):
 
     def classes(self, sums: Floats) -> Classes:
         """The metrics of the two classes of questions, if they occur."""
-        found = {}
+        found: Classes = {}
         for part, values in zip(PARTS, np.split(sums, 2), strict=True):
             if values[-1]:
                 means = {name: float(values[index] / values[-1]) for index, name in enumerate(self.names)}

@@ -35,7 +35,7 @@ class DriftSettings(Section):
     checks_per_year: Positive = 365
     #: Minimum effect of an alarm, between 0 and 1: a significant but smaller difference is reported without alarm.
     least_effect: Fraction = 0.1
-    #: When a scheduled retraining runs: always, or only if served traffic of a task has drifted, which fails without log.
+    #: When a scheduled retraining runs: always, or only if traffic of a task has drifted (without a log, an error).
     scheduled: Literal["always", "on_drift"] = "always"
 
     @property
