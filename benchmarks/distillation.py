@@ -29,6 +29,7 @@ import yaml  # noqa: E402
 from benchmarks.static_vectors import rate_of, read_rows, teacher_of, vectors_of  # noqa: E402
 from components.finetuning.distil import DistilJob, TeachJob, distil, teach  # noqa: E402
 from components.finetuning.stage import FinetuneJob, finetune  # noqa: E402
+from components.ingestion.unlabelled import UnlabelledJob, unlabelled  # noqa: E402
 from components.reporting.recording import add_record_option, record  # noqa: E402
 from components.reporting.results import Column  # noqa: E402
 from components.settings.cluster import ClusterSettings  # noqa: E402
@@ -40,7 +41,6 @@ from components.settings.unlabelled import UnlabelledSettings  # noqa: E402
 from components.task_models.classifier import load_classifier  # noqa: E402
 from components.tasks.examples import ExamplesJob, examples, read_split  # noqa: E402
 from components.tasks.results import read_answers  # noqa: E402
-from components.unlabelled.stage import UnlabelledJob, unlabelled  # noqa: E402
 
 TEACHER, STUDENT = "encoder-pretrained", "static-pretrained"
 #: Settings of both systems; of the student those of a table of vectors, whose rows are seldom updated.

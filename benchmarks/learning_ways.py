@@ -33,6 +33,7 @@ from components.training import threads
 threads.prepare()
 
 from components.finetuning.stage import FinetuneJob, finetune  # noqa: E402
+from components.ingestion.unlabelled import UnlabelledJob, unlabelled  # noqa: E402
 from components.models.encoder import family_of  # noqa: E402
 from components.reporting.recording import add_record_option, record  # noqa: E402
 from components.reporting.results import Column  # noqa: E402
@@ -44,7 +45,6 @@ from components.tasks.examples import ExamplesJob, examples, read_facts, read_sp
 from components.tasks.kinds import scoring_for  # noqa: E402
 from components.tasks.results import best_score, own_points, read_answers  # noqa: E402
 from components.training.rng import counter_rng  # noqa: E402
-from components.unlabelled.stage import UnlabelledJob, unlabelled  # noqa: E402
 
 #: Maximum number of rows of dev, and of train, from which the training rows are sampled.
 DEV, POOL = 500, 5000

@@ -24,7 +24,7 @@ import torch
 
 from components import ray_cluster
 from components.errors import ConfigError, TrainingError
-from components.placement import HIDDEN_GPUS, UNKNOWN_GPU, VISIBLE_GPUS, Node, plan_runs
+from components.placement import HIDDEN_GPUS, UNKNOWN_GPU, VISIBLE_GPUS, Node, check_gpus, plan_runs
 from components.processors import cores
 from components.settings.cluster import ClusterSettings
 from components.training import threads
@@ -48,7 +48,7 @@ def launch(
     """Run `function(job, worker)` on every worker and return when all have ended.
 
     If a worker dies, all are restarted and `function` is called again: it must resume from its own checkpoints. On Ray
-    it must be a function of this package, and paths in `job` must be absolute.
+    it must be a function of this package; workers get relative paths in `job` as absolute ones.
 
     Args:
         function: must store its results; its return value is ignored.
@@ -61,7 +61,7 @@ def launch(
 
     Raises:
         HeadstartError: raised by `function`.
-        ConfigError: more workers than the launcher or the cluster can run.
+        ConfigError: more workers than the launcher or the cluster can run, or fewer GPUs than `cluster.gpus`.
         TrainingError: workers died more than `RETRIES` times, or the cluster cannot be reached.
     """
     if settings.launcher == "ray":
@@ -71,6 +71,7 @@ def launch(
         raise ConfigError(
             f"cluster.workers: the local launcher runs 1 worker, not {settings.workers}; set cluster.launcher: ray"
         )
+    check_gpus([_this_machine(_visible_gpus())], settings.gpus)
     threads.own(cores())
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     function(job, Worker(World(device=device), progress))
@@ -97,11 +98,12 @@ def map_parallel(
         function: of an item.
         items: its arguments.
         settings: where the processes are.
-        most: maximum number of processes on this machine; None: one per core.
+        most: maximum number of processes on this machine; None: no further limit.
         gpu_bytes: memory that an item needs on a GPU; None: items compute on the CPU and see no GPU.
 
     Raises:
         HeadstartError: raised by `function`; pending items are cancelled.
+        ConfigError: items use a GPU, and there are fewer than `cluster.gpus`.
         TrainingError: processes died more than `RETRIES` times.
     """
     pending = dict(enumerate(items))
@@ -109,13 +111,17 @@ def map_parallel(
         yield from ray_cluster.map_parallel(function, pending, settings=settings, gpu_bytes=gpu_bytes, retries=RETRIES)
         return
     gpus = _visible_gpus()
-    plan = plan_runs([_this_machine(gpus)], runs=len(pending), gpu_bytes=gpu_bytes)
+    machine = _this_machine(gpus)
+    if pending and gpu_bytes is not None:
+        check_gpus([machine], settings.gpus)
+    plan = plan_runs([machine], runs=len(pending), gpu_bytes=gpu_bytes)
     # One entry per process that may run: its GPU.
     slots = tuple(gpu for _ in range(plan.per_gpu) for gpu in gpus)[: plan.at_once]
     deaths = 0
     while pending:
         try:
-            size = min(len(pending), most or plan.at_once)
+            # Not more processes than slots: the others would wait for one for ever.
+            size = min(len(pending), most or plan.at_once, len(slots) or sys.maxsize)
             with _pool(size, slots=slots, kept=_kept.get() if most is None else None) as pool:
                 with _without_main(function):
                     futures = {pool.submit(_alone, function, item): index for index, item in pending.items()}

@@ -94,11 +94,11 @@ def relocated(job: Job, place: Callable[[Path], Path]) -> Job:
 
     Args:
         job: of settings objects, dataclasses, mappings, lists and tuples.
-        place: absolute path -> path on this node.
+        place: path -> new path.
     """
     value: Any = job
     if isinstance(value, Path):
-        moved: Any = place(value) if value.is_absolute() else value
+        moved: Any = place(value)
     elif isinstance(value, Mapping):
         moved = {key: relocated(inner, place) for key, inner in value.items()}
     elif isinstance(value, list | tuple):
@@ -142,7 +142,7 @@ def on_this_node(job: Job, inputs: Sequence[Input], fetch: Fetch, *, cache: Path
         for directory in (path, path.parent):
             if directory in places:
                 return places[directory] / path.relative_to(directory)
-        if path.exists() or path.parent.is_dir():
+        if not path.is_absolute() or path.exists() or path.parent.is_dir():
             return path
         return cache / "other" / hashlib.sha256(str(path).encode()).hexdigest()[:16] / path.name
 

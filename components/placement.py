@@ -6,6 +6,7 @@ many runs that do not communicate, such as those of fine-tuning, several of whic
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -19,6 +20,8 @@ FILLED: Final = 0.9
 #: Maximum number of runs on a GPU. A GPU executes the kernels of several processes in turn, so that more runs help only
 #: while the others compute on the CPU.
 RUNS_PER_GPU: Final = 4
+#: Memory of a run that shares its GPU with no other one.
+WHOLE_GPU: Final = sys.maxsize
 #: Variable with the GPUs that a process sees; and the environment of a process that computes on the CPU, also on a
 #: machine with GPUs.
 VISIBLE_GPUS: Final = "CUDA_VISIBLE_DEVICES"
@@ -75,20 +78,38 @@ class RunPlan:
         return int(10_000 / self.per_gpu) / 10_000 if self.per_gpu else 0.0
 
 
-def plan_workers(nodes: Sequence[Node], *, workers: int | Literal["auto"], rows: int) -> WorkerPlan:
+def check_gpus(nodes: Sequence[Node], wanted: int | None) -> None:
+    """Check that there are as many GPUs as `cluster.gpus` asks for (None: any number).
+
+    Raises:
+        ConfigError: there are fewer.
+    """
+    held = sum(node.gpus for node in nodes)
+    if wanted is not None and held < wanted:
+        raise ConfigError(
+            f"cluster.gpus: {wanted}, but there are {held} GPUs on {len(nodes)} node(s); add GPUs, or set it to null "
+            "to compute on what there is"
+        )
+
+
+def plan_workers(
+    nodes: Sequence[Node], *, workers: int | Literal["auto"], rows: int, wanted: int | None = None
+) -> WorkerPlan:
     """One worker per GPU; without GPUs one per node with all of its processors.
 
     Args:
         nodes: of the cluster.
         workers: `cluster.workers`.
         rows: of the global batch; `auto` uses the largest number of workers that divides it. 0: no restriction.
+        wanted: `cluster.gpus`; `auto` uses at most so many.
 
     Raises:
-        ConfigError: more workers than GPUs, or than processors if there is no GPU.
+        ConfigError: more workers than GPUs, or than processors if there is no GPU; or fewer GPUs than `wanted`.
     """
+    check_gpus(nodes, wanted)
     gpus, cpus = sum(node.gpus for node in nodes), sum(node.cpus for node in nodes)
     owned = gpus or cpus
-    count = _most_workers(gpus or len(nodes), rows) if workers == "auto" else workers
+    count = _most_workers(wanted or gpus or len(nodes), rows) if workers == "auto" else workers
     if not 0 < count <= owned:
         raise ConfigError(
             f"cluster.workers: {count}, but the cluster has {gpus} GPUs and {cpus} processors "

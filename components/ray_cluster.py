@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from components import errors
 from components.artifacts import write_atomic
 from components.errors import ClusterUnavailableError, ConfigError, HeadstartError, TrainingError
-from components.inputs import Input, find_inputs, on_this_node, read_piece
+from components.inputs import Input, find_inputs, on_this_node, read_piece, relocated
 from components.measurements import run_id
-from components.placement import HIDDEN_GPUS, UNKNOWN_GPU, Node, plan_runs, plan_workers
+from components.placement import HIDDEN_GPUS, UNKNOWN_GPU, Node, check_gpus, plan_runs, plan_workers
 from components.processors import cores
 from components.settings.cluster import ClusterSettings
 from components.training import threads
@@ -40,6 +40,8 @@ Result = TypeVar("Result")
 
 #: Seconds between two progress reports of the workers.
 PROGRESS_SECONDS = 0.5
+#: Seconds for which a run waits for the GPUs of `cluster.gpus`; a cloud starts a node within minutes.
+GPU_WAIT_S = 900.0
 #: File in a folder of checkpoints by which workers recognise that their node shares the folder.
 MARK = ".headstart-storage"
 #: Size of the object store, slightly above Ray's minimum (75 MiB), because it holds no large objects.
@@ -175,6 +177,31 @@ def _gpu_bytes(resources: Mapping[str, float]) -> int:
     return min((GPU_GIGABYTES[name] * 10**9 for name in types if name in GPU_GIGABYTES), default=UNKNOWN_GPU)
 
 
+def _await_gpus(settings: ClusterSettings) -> None:
+    """Ask the cluster for `cluster.gpus`, which makes an autoscaler start nodes, and wait until they are free.
+
+    Raises:
+        ClusterUnavailableError: they are not free within `GPU_WAIT_S`.
+    """
+    if settings.gpus is None or address_of(settings) == "local":  # whose number does not change
+        return
+    from ray.util.placement_group import placement_group, remove_placement_group
+
+    # Ends with this driver, so that no node is kept for a run that was killed.
+    group = placement_group([{"CPU": 1, "GPU": 1}] * settings.gpus)
+    try:
+        if not group.wait(PROGRESS_SECONDS):
+            print(f"waiting for {settings.gpus} GPUs (cluster.gpus), at most {GPU_WAIT_S / 60:g} minutes", flush=True)
+            if not group.wait(GPU_WAIT_S):
+                held = sum(node.gpus for node in nodes())
+                raise ClusterUnavailableError(
+                    f"cluster.gpus: {settings.gpus} GPUs are not free after {GPU_WAIT_S / 60:g} minutes, and the "
+                    f"cluster has {held}; start GPU nodes, or set it to null to compute on what there is"
+                )
+    finally:
+        remove_placement_group(group)
+
+
 def launch(
     function: Callable[[Job, Worker], None],
     job: Job,
@@ -185,13 +212,15 @@ def launch(
     retries: int,
 ) -> None:
     """`components.cluster.launch` on Ray; `retries` is the number of restarts after the loss of a worker."""
+    job = relocated(job, Path.absolute)  # workers have another working directory
     with connected(settings), _translated(settings), _supplied([job], settings) as supply:
         from ray.train import FailureConfig, RunConfig, ScalingConfig
         from ray.train.torch import TorchConfig
         from ray.train.v2.api.config import LoggingConfig
         from ray.train.v2.api.exceptions import TrainingFailedError
 
-        plan = plan_workers(nodes(), workers=settings.workers, rows=rows)
+        _await_gpus(settings)
+        plan = plan_workers(nodes(), workers=settings.workers, rows=rows, wanted=settings.gpus)
         # The id of the retraining links the training in Ray's pages and logs to its run in Prefect and MLflow.
         name = "-".join(["headstart", *([run_id()] if run_id() else []), secrets.token_hex(8)])
         # Only for Ray's own files: the function writes the checkpoints elsewhere.
@@ -447,9 +476,13 @@ def map_parallel(
     retries: int,
 ) -> Iterator[tuple[int, Result]]:
     """`components.cluster.map_parallel` as tasks of a Ray cluster; `retries` is the number of repetitions of a task."""
+    pending = relocated(pending, Path.absolute)  # workers have another working directory
     with connected(settings), _translated(settings), _supplied(list(pending.values()), settings) as supply:
         import ray
 
+        if pending and gpu_bytes is not None:
+            _await_gpus(settings)
+            check_gpus(nodes(), settings.gpus)
         plan = plan_runs(nodes(), runs=len(pending), gpu_bytes=gpu_bytes)
         environment = threads.environment(1)
         if plan.per_gpu:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from components.artifacts import read_json, write_atomic
 from components.drift.traffic import segments
+from components.errors import ConfigError
 from components.reporting.findings import FOLDER, read
 from components.settings.loading import load_params
+from components.settings.params import Params
 from flows import flow_run
 from flows.execution import run_headstart
 from flows.repository import STATE
@@ -20,11 +22,14 @@ LIMIT_S = 1800.0
 
 def check(params: Path, *, root: Path) -> None:
     """Compare the served traffic of each task with training, if any was logged since the last check. An error of the
-    check, such as a registry that does not answer, is printed and stops nothing.
+    check, such as a registry that does not answer, is printed and stops nothing but a run that waits for drift.
 
     Args:
         params: the settings file.
         root: of the repository.
+
+    Raises:
+        StageError: the check failed, and whether this run does anything depends on it.
     """
     settings = load_params(params)
     for task in settings.run.tasks:
@@ -36,13 +41,32 @@ def check(params: Path, *, root: Path) -> None:
                 path = str(params.relative_to(root))
                 run_headstart("drift", "--task", task, "--params", path, source=SOURCE, root=root, limit_s=LIMIT_S)
             except StageError:
+                if _depends(settings):
+                    raise
                 terminal.say("the check failed; the run goes on", source=SOURCE)
 
 
 def waits(params: Path, *, root: Path) -> bool:
-    """Whether this is a scheduled run that waits for drift (`drift.scheduled: on_drift`), and there is none."""
+    """Whether this is a scheduled run that waits for drift (`drift.scheduled: on_drift`), and there is none.
+
+    Raises:
+        ConfigError: it waits, and no served row of any task is logged where it looks.
+    """
     settings = load_params(params)
-    return settings.drift.scheduled == "on_drift" and flow_run.is_scheduled() and not found(params, root=root)
+    if not _depends(settings) or found(params, root=root):
+        return False
+    folder = root / settings.drift.folder
+    if not any(segments(folder / task) for task in settings.run.tasks):
+        raise ConfigError(
+            f"drift.scheduled: on_drift, but {folder} holds no log of served rows, so drift is never found; serve with "
+            "drift.log: true and the same drift.folder or HEADSTART_TRAFFIC, or set drift.scheduled: always"
+        )
+    return True
+
+
+def _depends(settings: Params) -> bool:
+    """Whether this run does something only if there is drift."""
+    return settings.drift.scheduled == "on_drift" and flow_run.is_scheduled()
 
 
 def found(params: Path, *, root: Path) -> dict[str, str]:
@@ -60,7 +84,7 @@ def rebuild_reason(params: Path, *, root: Path) -> str:
     from the same data would change nothing.
     """
     settings = load_params(params)
-    if settings.drift.scheduled != "on_drift" or not flow_run.is_scheduled():
+    if not _depends(settings):
         return ""
     file = root / STATE / "drift-rebuilds.json"
     known = read_json(file, made_by="a scheduled run", missing_ok=True)

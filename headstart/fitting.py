@@ -19,6 +19,7 @@ from typing import Any, Final, Literal
 
 from components.artifacts import MANIFEST, read_manifest, write_atomic
 from components.baselines.stage import BaselineJob, baseline
+from components.ingestion.unlabelled import write_texts
 from components.outputs import claim_folder
 from components.scoring.base import Vectors
 from components.scoring.paired import choose
@@ -31,7 +32,6 @@ from components.tasks.data import Fields
 from components.tasks.examples import ExamplesJob, examples, read_facts, read_split
 from components.tasks.kinds import scoring_for
 from components.tasks.results import OUT_OF_FOLD, RunKey, best_score, read_answers
-from components.unlabelled.stage import write_texts
 from headstart.model import Model
 from headstart.recipes import finetuning_of
 from headstart.report import Report, Tried, tried_of

@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from components import cluster, ray_cluster
+from components.errors import ClusterUnavailableError, ConfigError
+from components.inference.parts import predict_parts
 from components.placement import Node, RunPlan, plan_runs, plan_workers
 from components.processors import cores
 from components.settings.cluster import ClusterSettings
+from components.tasks.data import Fields
 from tests.ray_nodes import connected_nodes
 from tests.ray_tasks import call, look
 
@@ -42,6 +46,34 @@ RUNS = 18
 def test_the_plan_of_workers(nodes: list[Node], workers: Any, rows: int, expected: tuple[object, ...]) -> None:
     plan = plan_workers(nodes, workers=workers, rows=rows)
     assert (plan.workers, plan.cpus, plan.gpu, plan.spread) == expected
+
+
+def test_gpus_that_are_asked_for_are_used_or_missed() -> None:
+    nodes = [Node(16, 4), Node(16, 4)]
+    assert plan_workers(nodes, workers="auto", rows=32, wanted=2).workers == 2
+    assert plan_workers(nodes, workers=8, rows=32, wanted=2).workers == 8
+    for held in ([Node(8)], [Node(8, 1), Node(8)]):
+        with pytest.raises(
+            ConfigError, match=r"^cluster.gpus: 2, but there are \d GPUs on \d node\(s\); add GPUs, or set"
+        ):
+            plan_workers(held, workers="auto", rows=32, wanted=2)
+
+
+def nothing(*_: object) -> None:
+    pytest.fail("computed on a processor")
+
+
+def test_on_this_machine_missing_gpus_are_an_error() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    asked = ClusterSettings(launcher="local", gpus=1)
+    with pytest.raises(ConfigError, match=r"cluster.gpus: 1, but there are 0 GPUs"):
+        cluster.launch(nothing, None, settings=asked)
+    with pytest.raises(ConfigError, match=r"cluster.gpus: 1, but there are 0 GPUs"):
+        list(cluster.map_parallel(nothing, [None], settings=asked, gpu_bytes=GB))
+    # What needs none is computed, and so is nothing at all.
+    assert dict(cluster.map_parallel(abs, [-1], settings=asked)) == {0: 1}
+    assert list(cluster.map_parallel(nothing, [], settings=asked, gpu_bytes=GB)) == []
 
 
 @pytest.mark.parametrize(
@@ -125,6 +157,69 @@ def test_each_process_on_this_machine_sees_one_gpu(tmp_path: Path) -> None:
         # Items without a GPU have other processes.
         ((gpu, process),) = dict(cluster.map_parallel(visible, items[:1], settings=local)).values()
     assert gpu == "" and process not in gpus
+
+
+@dataclass(frozen=True)
+class Seeing:
+    """Loads a classifier whose probabilities are the GPUs that its process sees."""
+
+    def __call__(self) -> Seeing:
+        return self
+
+    kind = "classification"
+    labels = ("a", "b")
+
+    def answer(self, rows: Sequence[Fields], batch_size: int = 64) -> list[np.ndarray]:
+        gpu = int(os.environ["CUDA_VISIBLE_DEVICES"] or 0)
+        return [np.array([gpu / 10, 1 - gpu / 10], dtype=np.float32) for _ in rows]
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize(
+    ("gpu", "workers", "seen"), [(True, None, {0.8, 0.7}), (True, 4, {0.8, 0.7}), (False, 2, {1.0})]
+)
+def test_prediction_in_parts_has_a_gpu_in_each_process(
+    gpu: bool, workers: int | None, seen: set[float], tmp_path: Path
+) -> None:
+    source, output = tmp_path / "in.csv", tmp_path / "out.csv"
+    source.write_text("text\n" + "some text\n" * 60)
+    predict_parts(
+        source,
+        output=output,
+        load=Seeing(),
+        kind="classification",
+        identity="v1",
+        cluster=ClusterSettings(launcher="local"),
+        workers=workers,
+        part_bytes=30,
+        gpu=gpu,
+    )
+    found = {round(float(line.rpartition(",")[2]), 3) for line in output.read_text().splitlines()[1:]}
+    assert found and found <= seen
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_run_on_ray_waits_for_its_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ray_cluster, "_alone", call)
+    monkeypatch.setattr(ray_cluster, "GPU_WAIT_S", 5.0)
+    with connected_nodes([{"num_cpus": 2}, {"num_cpus": 2, "num_gpus": 1}], monkeypatch=monkeypatch):
+        import ray
+
+        two, one = (ClusterSettings(launcher="ray", address="auto", gpus=count) for count in (2, 1))
+        message = r"cluster.gpus: 2 GPUs are not free after .* minutes, and the cluster has 1; start GPU nodes, or"
+        with pytest.raises(ClusterUnavailableError, match=message):
+            list(cluster.map_parallel(nothing, [None], settings=two, gpu_bytes=GB))
+        with pytest.raises(ClusterUnavailableError, match=message):
+            cluster.launch(nothing, None, settings=two)
+        assert "waiting for 2 GPUs (cluster.gpus)" in capsys.readouterr().out
+        monkeypatch.setattr(ray_cluster, "GPU_WAIT_S", 60.0)
+        busy = ray.remote(num_cpus=0, num_gpus=1)(lambda: time.sleep(4)).remote()
+        (run,) = dict(cluster.map_parallel(look, [(tmp_path, 0, 1)], settings=one, gpu_bytes=GB)).values()
+        assert run.gpus == "0"
+        ray.get(busy)
 
 
 @pytest.fixture

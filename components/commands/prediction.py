@@ -58,7 +58,7 @@ def predict_file(
     folder of parts. Bad rows are written to OUTPUT.rejected.jsonl with the reason. After a kill the same command
     continues with the first part that is missing."""
     from components.artifacts import partial_path
-    from components.drift.logged import logged
+    from components.drift.logged import logged, traffic_folder
     from components.inference.annotating import predict_annotations
     from components.inference.parts import predict_parts
     from components.inference.prediction import columns_of_data, named_columns
@@ -79,7 +79,9 @@ def predict_file(
             # Next to the output, where a node of a cluster finds it and the next run removes it after a kill.
             folder = stack.enter_context(partial_path(output.with_name(f"{output.name}.model"), folder=True))
         bundle = stack.enter_context(fetched(registry, version, directory=folder))
-        load = Loader(bundle, version, partial(logged, task=name, settings=settings.drift), int8)
+        # Workers have another working directory.
+        drift = settings.drift.model_copy(update={"folder": str(traffic_folder(settings.drift).absolute())})
+        load = Loader(bundle, version, partial(logged, task=name, settings=drift), int8)
         if not form and (data := settings.data.tasks.get(name)) is not None:
             columns = columns_of_data(source, kind=load.kind, source=data) | columns
 
@@ -101,6 +103,7 @@ def predict_file(
             overwrite=overwrite,
             rejects=None if strict else rejects,
             started=started,
+            gpu=load.gpu,
         )
     print(f"{output}: {done.rows} rows" + (f", {done.empty} without input" if done.empty else ""))
     if done.rejected:

@@ -138,7 +138,7 @@ class Segment:
     def written(self) -> bool:
         """Whether a process writes to it."""
         try:
-            with self.path.open("rb") as file:
+            with self.path.open("r+b") as file:  # NFS locks no file that is opened for reading only
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except FileNotFoundError:
             return False

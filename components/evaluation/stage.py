@@ -20,7 +20,8 @@ evaluation.json
     unit: unit of the budgets
     systems: [{system, family, start,
         budgets: [{budget, labels (in `unit`), seeds, scores: {name: {mean, low, high, seeds: [...]}},
-                   per_class: {label: {f1, rows, precision, recall ...}}, slices: {name: {rows, every score}},
+                   per_class: {label: {f1, rows, precision, recall ...}} (null for a class without rows in test),
+                   slices: {name: {rows, every score}},
                    confusion: [[...]] (sum over seeds; rows are true labels), calibration: [{low, high, rows, ...}],
                    training: {seconds, tokens_per_second, best_epoch, selection_<main>,
                    left_out (number of seeds whose encoder stays as it was, because training it did not help)},
@@ -60,7 +61,7 @@ from pydantic import Field
 
 from components.artifacts import writing
 from components.errors import ArtifactError
-from components.evaluation.aggregates import Cell, make_cells, unit
+from components.evaluation.aggregates import Cell, budgets_of, make_cells, unit
 from components.evaluation.artifacts import Artifact, against_baseline, artifacts_of
 from components.evaluation.compare import (
     best_by_budget,
@@ -226,8 +227,18 @@ def _content(
         "mistakes": _mistakes(runs, cells, test),
         "headline": headline(cells, labels_worth),
         "transfer": transfer(cells, systems, test, job.settings),
-        "statements": statements(cells, systems, compared, ensembles=ensembles),
+        "statements": _missing(cells, scoring) + statements(cells, systems, compared, ensembles=ensembles),
     }
+
+
+def _missing(cells: dict[tuple[str, int], Cell], scoring: Scoring) -> list[dict[str, Any]]:
+    """A statement of the kind `missing` that names the classes without rows in test; empty if there are none."""
+    classes = scoring.classes(next(iter(cells.values())).sums[0])
+    names = [name for name, found in classes.items() if not found["rows"]]
+    if not names:
+        return []
+    text = f"Without rows in test, and not in macro F1: {', '.join(names)} ({len(names)} of {len(classes)} classes)."
+    return [{"kind": "missing", "budget": budgets_of(cells)[0], "holds": True, "apart": False, "text": text}]
 
 
 def _mistakes(runs: list[Run], cells: dict[tuple[str, int], Cell], test: TestSplit) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def _parts(cells: Mapping[str, Cell], test: TestSplit, settings: EvaluateSetting
     scoring, clusters = first.scoring, clusters_within(test.rows.clusters, np.arange(len(test.rows)), least=2)
     slices = slice_members(test.rows.slices)
     members = {name: rows for name, rows in slices.items() if len(rows) >= settings.part_rows}
-    counts = {name: round(counted["rows"]) for name, counted in scoring.classes(first.sums.mean(0)).items()}
+    counts = {name: round(counted["rows"] or 0) for name, counted in scoring.classes(first.sums.mean(0)).items()}
     counts = {name: count for name, count in counts.items() if count >= settings.part_rows}
     corrected = 1 - (1 - settings.confidence) / max(1, len(members) + len(counts))
     parts = [_of_all(cells, rows=len(test.rows), confidence=settings.confidence)]

@@ -52,6 +52,7 @@ def predict_annotations(
     overwrite: bool = False,
     rejects: Path | None = None,
     started: Callable[[int, int, int], Callable[[int], None]] = lambda rows, done, parts: lambda rows: None,
+    gpu: bool = False,
 ) -> Predicted:
     """Predict the texts of `source` and write them with their predictions in the form of an annotation tool.
 
@@ -61,7 +62,7 @@ def predict_annotations(
         output: file or folder, as the form has it.
         form: key of `components.formats.annotations.writers.FORMS`.
         model: name of the model, which some tools show.
-        load, kind, identity, cluster, workers, columns, overwrite, rejects, started: as of `predict_parts`.
+        load, kind, identity, cluster, workers, columns, overwrite, rejects, started, gpu: as of `predict_parts`.
 
     Raises:
         ArtifactError: as `predict_parts`.
@@ -95,6 +96,7 @@ def predict_annotations(
             rejects=rejects,
             started=started,
             every_output=True,
+            gpu=gpu,
         )
     except DataError as error:
         raise _located(error, texts, source) from error

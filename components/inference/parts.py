@@ -39,6 +39,7 @@ from components.inference.prediction import (
 )
 from components.inference.writing import Rejects, write_errors
 from components.outputs import check_output, discard, named_output
+from components.placement import WHOLE_GPU
 from components.settings.cluster import ClusterSettings
 from components.tasks.kinds import find_kind
 from components.tasks.task_io import DOCUMENT
@@ -110,6 +111,7 @@ def predict_parts(
     batch_size: int = ROWS,
     started: Callable[[int, int, int], Callable[[int], None]] = lambda rows, done, parts: lambda rows: None,
     every_output: bool = False,
+    gpu: bool = False,
 ) -> Predicted:
     """Predict every row of a file of any size and write the rows with their predictions.
 
@@ -121,7 +123,7 @@ def predict_parts(
         kind: kind of the task.
         identity: of the classifier; parts of another one are not used.
         cluster: where the processes are.
-        workers: number of processes on this machine; None: one per core. 1: this process.
+        workers: number of processes on this machine; None: one per core, or per GPU. 1: this process.
         columns: input of the task -> column of the file, if the names differ; for tagging also `document`, the column
             of the document to which a sentence belongs, or `left` and `right`, the columns of the words around it.
         overwrite: whether an output that Headstart has written is replaced; that of this interrupted run always is.
@@ -132,12 +134,14 @@ def predict_parts(
         started: called with the number of rows, of rows that an earlier run has predicted, and of parts that remain;
             returns a function that is called with numbers of rows that have been predicted since.
         every_output: whether rows of jsonl also have what a served model answers, such as probabilities.
+        gpu: whether the classifier computes on a GPU, if there is one. Each process has one of its own.
 
     Raises:
         ArtifactError: `output` or `rejects` exists and may not be replaced (`components.outputs.check_output`).
         ConfigError: `columns` names an input that the task does not have.
         DataError: the input is missing, empty, damaged or of an unknown format; a column is missing or ambiguous; every
-            row is rejected; the output cannot be written, or another process writes it. The message names the line.
+            row is rejected; the output cannot be written, or another process writes it, or nodes of a cluster do
+            not share its folder. The message names the line.
     """
     source, output, task_io = Path(source), Path(output), find_kind(kind).io
     folder = not output.suffix
@@ -183,7 +187,7 @@ def predict_parts(
         total = sum(part.span.rows for part in parts)
         advance = started(total, total - sum(part.span.rows for part in waiting), len(waiting))
         try:
-            _compute(waiting, cluster=cluster, workers=workers, advance=advance)
+            _compute(waiting, cluster=cluster, workers=workers, gpu=gpu, advance=advance)
         except DataError as error:
             # With --strict the input has to be corrected, so its parts are of no use.
             if rejects is None:
@@ -196,7 +200,12 @@ def predict_parts(
 
 
 def _compute(
-    parts: Sequence[Part], *, cluster: ClusterSettings, workers: int | None, advance: Callable[[int], None]
+    parts: Sequence[Part],
+    *,
+    cluster: ClusterSettings,
+    workers: int | None,
+    gpu: bool,
+    advance: Callable[[int], None],
 ) -> None:
     if workers == 1 or len(parts) == 1:
         for part in parts:
@@ -204,7 +213,8 @@ def _compute(
     elif parts:
         from components.cluster import map_parallel  # imports torch, which words models do not need
 
-        for index, _ in map_parallel(predict_part, parts, settings=cluster, most=workers):
+        needed = WHOLE_GPU if gpu else None
+        for index, _ in map_parallel(predict_part, parts, settings=cluster, most=workers, gpu_bytes=needed):
             advance(parts[index].span.rows)
 
 
@@ -241,7 +251,13 @@ def _joined(
     parts: Sequence[Part], *, source: Path, output: Path, work: Path, rejects: Path | None, overwrite: bool
 ) -> Predicted:
     """Join the parts into the output and the file of rejected rows, and remove the folder of the parts."""
-    marks = [json.loads(part.mark.read_text(encoding="utf-8")) for part in parts]
+    try:
+        marks = [json.loads(part.mark.read_text(encoding="utf-8")) for part in parts]
+    except FileNotFoundError as error:
+        raise DataError(
+            f"{output.parent}: the nodes of the Ray cluster do not share this folder (no {Path(error.filename).name}); "
+            "predict into one that all of them mount, or on this machine with cluster.launcher: local"
+        ) from error
     done = Predicted(**{name: sum(mark["counts"][name] for mark in marks) for name in ("rows", "empty", "rejected")})
     if done.rejected and not done.rows:
         first = next(mark["first"] for mark in marks if mark["first"])

@@ -23,9 +23,9 @@ from components.formats.lines import Reading
 from components.formats.tables import PLAIN, suffix
 from components.ingestion.cleaning import clean
 from components.ingestion.dedup import Shingles, Sketches, band_key
+from components.ingestion.matching import Wanted
 from components.ingestion.readers import raw_files, read_text, read_texts, reader_for
 from components.labelling.rows import FileRow, text_columns
-from components.leakage.matching import Wanted
 from components.settings.params import Params
 from components.settings.tasks import TaskSource
 from components.tasks.data import Fields

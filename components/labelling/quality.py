@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from components.ingestion.dedup import Shingles
+from components.ingestion.matching import Wanted
 from components.labelling.pool import BAND, NGRAM, PERMUTATIONS, SIMILAR, joined
 from components.labelling.rows import Names
-from components.leakage.matching import Wanted
 from components.tasks.data import Fields
 
 #: Rows that both rules find: most likely of another label, within a label, and over all pairs of labels (section 3.2).

@@ -22,7 +22,7 @@ from components.formats import corpus as corpora
 from components.formats.corpus import read_batches
 from components.ingestion.cleaning import clean
 from components.ingestion.dedup import Shingles, Sketches
-from components.leakage.matching import LEAST_WORDS, Wanted
+from components.ingestion.matching import LEAST_WORDS, Wanted
 from components.progress import Progress
 from components.settings.ingest import NearDuplicates
 from components.settings.leakage import LeakageSettings

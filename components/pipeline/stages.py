@@ -74,7 +74,7 @@ STAGES: dict[str, Stage] = {
     "task-tokens": Stage("components.tokenization.task_text", "TaskTokensJob", "task_tokens", jobs.task_tokens),
     "adapt-task": Stage("components.pretraining.adapt", "AdaptJob", "adapt", jobs.adapt_task),
     "scratch": Stage("components.pretraining.pretrain", "ScratchJob", "scratch", jobs.scratch),
-    "unlabelled": Stage("components.unlabelled.stage", "UnlabelledJob", "unlabelled", jobs.unlabelled),
+    "unlabelled": Stage("components.ingestion.unlabelled", "UnlabelledJob", "unlabelled", jobs.unlabelled),
     **{
         f"static-{start}": Stage(
             "components.pretraining.static", "StaticJob", "static", partial(jobs.static, start=start)
@@ -95,7 +95,7 @@ STAGES: dict[str, Stage] = {
     "finetune-after": Stage(
         "components.finetuning.intermediate", "FinetuneAfterJob", "finetune_after", jobs.finetune_after
     ),
-    "distil-texts": Stage("components.unlabelled.stage", "UnlabelledJob", "unlabelled", jobs.distil_texts),
+    "distil-texts": Stage("components.ingestion.unlabelled", "UnlabelledJob", "unlabelled", jobs.distil_texts),
     "teach": Stage("components.finetuning.distil", "TeachJob", "teach", jobs.teach),
     "teach-words": Stage("components.finetuning.distil", "TeachWordsJob", "teach_words", jobs.teach_words),
     "distil": Stage("components.finetuning.distil", "DistilJob", "distil", jobs.distil),

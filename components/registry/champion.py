@@ -107,6 +107,13 @@ class Loader:
         return str(json.loads((self.bundle / "config.json").read_text(encoding="utf-8"))["kind"])
 
     @property
+    def gpu(self) -> bool:
+        """Whether the classifier computes on a GPU, if there is one."""
+        from components.words.classifier import FORM, form_of  # imports scikit-learn
+
+        return not self.int8 and form_of(self.files.bundle) != FORM
+
+    @property
     def identity(self) -> str:
         """Identity of weights and arithmetic."""
         return f"{self.version.digest}{' int8' if self.int8 else ''}"

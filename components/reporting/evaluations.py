@@ -207,10 +207,14 @@ def details(task: str, evaluation: dict[str, Any]) -> Chapter:
         systems = [found["system"] for found in evaluation["systems"]]
         svg = figures.calibration(calibrated, among=systems)
         chapter.figures.append(Drawing(svg, "Calibration at the largest label budget."))
-    classes = sorted(cell["per_class"].items(), key=lambda entry: entry[1]["f1"])
+    # Classes without rows in test have no scores; they come last.
+    classes = sorted(cell["per_class"].items(), key=lambda entry: (not entry[1]["rows"], entry[1]["f1"] or 0))
     if classes:
         columns = [column for column in classes[0][1] if column != "rows"]
-        rows = [[label, *(f"{found[key]:.3f}" for key in columns), f"{found['rows']:.0f}"] for label, found in classes]
+        rows = [
+            [label, *("" if found[key] is None else f"{found[key]:.3f}" for key in columns), f"{found['rows']:.0f}"]
+            for label, found in classes
+        ]
         titles = [{"f1": "F1"}.get(column, column.replace("_", " ")) for column in columns]
         chapter.tables.append(Table(["class", *titles, "rows"], rows, "Classes, in ascending order of F1"))
     slices = sorted(cell["slices"].items(), key=lambda entry: -entry[1]["rows"])[:SLICES]

@@ -19,6 +19,8 @@ Floats = NDArray[np.float64]
 Inputs = Sequence[tuple[str, ...]]
 #: N vectors of different lengths: the targets, or a model's answers (see the modules of this package).
 Vectors = Sequence[NDArray[np.floating[Any]]]
+#: Class -> `f1`, `rows` and further metrics of the kind; None where the targets have no row of the class.
+Classes = dict[str, dict[str, float | None]]
 
 #: Metrics that are better when lower; none of them is used for selection or promotion.
 LOWER_IS_BETTER = frozenset({"ece", "mae"})
@@ -92,8 +94,8 @@ class Scoring(ABC):
         unchanged for kinds without labels."""
         return answers
 
-    def classes(self, sums: Floats) -> dict[str, dict[str, float]]:
-        """Metrics per class from sums (K,): class -> `f1`, `rows` and further metrics of the kind."""
+    def classes(self, sums: Floats) -> Classes:
+        """Metrics per class from sums (K,)."""
         return {}
 
     def class_f1(self, sums: Floats) -> dict[str, Floats]:
@@ -144,16 +146,18 @@ def macro(values: Floats, truths: Floats) -> Floats:
     return np.where(occurs, values, 0).sum(-1) / np.maximum(occurs.sum(-1), 1)
 
 
-def retrieval(names: Sequence[str], hits: Floats, guesses: Floats, truths: Floats) -> dict[str, dict[str, float]]:
-    """Precision, recall, F1 and number of true items of each of C classes, from (C,) counts."""
+def retrieval(names: Sequence[str], hits: Floats, guesses: Floats, truths: Floats) -> Classes:
+    """Precision, recall, F1 and number of true items of each of C classes, from (C,) counts. A class without true items
+    has no score: predictions of it are errors of the other classes."""
     columns = {
         "precision": hits / np.maximum(guesses, 1),
         "recall": hits / np.maximum(truths, 1),
         "f1": f1(hits, guesses, truths),
-        "rows": truths,
     }
     return {
-        name: {column: float(values[index]) for column, values in columns.items()} for index, name in enumerate(names)
+        name: {column: float(values[index]) if truths[index] else None for column, values in columns.items()}
+        | {"rows": float(truths[index])}
+        for index, name in enumerate(names)
     }
 
 

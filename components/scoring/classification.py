@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from components.scoring.base import (
+    Classes,
     Floats,
     Inputs,
     Scoring,
@@ -142,7 +143,7 @@ class Classification(Scoring):
         """The columns in the order of this scoring's labels."""
         return columns(answers, labels, self.labels)
 
-    def classes(self, sums: Floats) -> dict[str, dict[str, float]]:
+    def classes(self, sums: Floats) -> Classes:
         """Precision, recall, F1 and number of rows of every label."""
         hits, guesses, truths, *_ = self.parts(sums)
         return retrieval(self.labels, hits, guesses, truths)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from components.scoring.base import Floats, Inputs, Scoring, Vectors, by_name, columns, f1, macro, retrieval
+from components.scoring.base import Classes, Floats, Inputs, Scoring, Vectors, by_name, columns, f1, macro, retrieval
 
 #: Minimum probability of a predicted label.
 THRESHOLD = 0.5
@@ -67,7 +67,7 @@ class Multilabel(Scoring):
         """The columns in the order of this scoring's labels."""
         return columns(answers, labels, self.labels)
 
-    def classes(self, sums: Floats) -> dict[str, dict[str, float]]:
+    def classes(self, sums: Floats) -> Classes:
         """Precision, recall, F1 and number of rows of every label."""
         hits, guesses, truths, _ = self._parts(sums)
         return retrieval(self.labels, hits, guesses, truths)

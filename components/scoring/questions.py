@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from components.scoring.base import Floats, Inputs, Scoring, Vectors, ratio
+from components.scoring.base import Classes, Floats, Inputs, Scoring, Vectors, ratio
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -67,9 +67,9 @@ class Questions(Scoring):
         """No answer."""
         return [np.zeros(4, dtype=np.float32)] * len(targets)
 
-    def classes(self, sums: Floats) -> dict[str, dict[str, float]]:
+    def classes(self, sums: Floats) -> Classes:
         """The metrics of the two classes of questions, if they occur."""
-        found = {}
+        found: Classes = {}
         for part, values in zip(PARTS, np.split(sums, 2), strict=True):
             if values[-1]:
                 means = {name: float(values[index] / values[-1]) for index, name in enumerate(self.names)}

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from components.scoring.base import Floats, Inputs, Scoring, Vectors, by_name, f1, macro, ratio, retrieval
+from components.scoring.base import Classes, Floats, Inputs, Scoring, Vectors, by_name, f1, macro, ratio, retrieval
 from components.scoring.spans import Integers, Scheme, Spans, Tags, read_tags
 
 
@@ -106,7 +106,7 @@ class Tagging(Scoring):
         number = np.asarray([self.labels.index(label) for label in labels], dtype=np.float32)
         return [number[answer.astype(np.int64)] for answer in answers]
 
-    def classes(self, sums: Floats) -> dict[str, dict[str, float]]:
+    def classes(self, sums: Floats) -> Classes:
         """Precision, recall, F1 and number of true spans (tags) of every class."""
         return retrieval(self.parts, *self._counts(sums))
 

@@ -18,6 +18,10 @@ class ClusterSettings(Section):
     launcher: Literal["ray", "local"] = "ray"
     #: Number of training workers; `auto`: one per GPU, or one CPU worker per node with all of its cores.
     workers: Positive | Literal["auto"] = "auto"
+    #: Number of GPUs to train on. They are asked of Ray, whose autoscaler may start nodes, and waited for; without them
+    #: the run fails. null: those that exist when a stage starts, else processors. The variable HEADSTART_GPUS takes
+    #: precedence.
+    gpus: Positive | None = None
     #: Whether each worker stores only its part of the weights and of the optimizer state, for models that do not fit on
     #: one GPU. Pretraining and adaptation with several workers only.
     sharded: bool = False

@@ -21,7 +21,7 @@ class DriftSettings(Section):
     text: bool = False
     #: Maximum size of a task's log in megabytes; the oldest rows are deleted first.
     megabytes: Annotated[float, Field(gt=0)] = 64
-    #: Folder of the logs, relative to the repository. Several servers may share it.
+    #: Folder of the logs, relative to the repository. Several servers may share it. HEADSTART_TRAFFIC takes precedence.
     folder: str = ".headstart/traffic"
     #: The served traffic of so many days is compared.
     window_days: Annotated[float, Field(gt=0)] = 7
@@ -35,7 +35,7 @@ class DriftSettings(Section):
     checks_per_year: Positive = 365
     #: Minimum effect of an alarm, between 0 and 1: a significant but smaller difference is reported without alarm.
     least_effect: Fraction = 0.1
-    #: When a scheduled retraining runs: always, or only if served traffic of a task has drifted.
+    #: When a scheduled retraining runs: always, or only if traffic of a task has drifted (without a log, an error).
     scheduled: Literal["always", "on_drift"] = "always"
 
     @property

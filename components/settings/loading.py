@@ -27,8 +27,13 @@ STARTS = get_args(Start)
 FAMILY_SECTIONS = ("pretrain", "adapt", "finetune")
 #: Last part of the location of a problem with a key, in pydantic's errors.
 KEY = "[key]"
-#: Environment variables that take precedence over a key of the section `cluster`.
-VARIABLES = {"RAY_ADDRESS": "address", "HEADSTART_STORAGE": "storage"}
+#: Environment variables that take precedence over keys.
+VARIABLES = {
+    "RAY_ADDRESS": ("cluster", "address"),
+    "HEADSTART_STORAGE": ("cluster", "storage"),
+    "HEADSTART_GPUS": ("cluster", "gpus"),
+    "HEADSTART_TRAFFIC": ("drift", "folder"),
+}
 
 
 def load_params(path: Path = Path("params.yaml")) -> Params:
@@ -49,10 +54,10 @@ def resolve(path: Path) -> tuple[Params, Completed]:
     """
     completed = complete(localised(read_file(path))[0], file=path)
     raw = completed.raw
-    # Hosts that share one params.yaml may have different addresses of the cluster and of the checkpoint storage.
-    variables = {key: value for name, key in VARIABLES.items() if (value := os.environ.get(name))}
-    if variables and isinstance(cluster := raw.get("cluster") or {}, dict):
-        raw["cluster"] = {**cluster, **variables}
+    # Hosts that share one params.yaml may have different clusters and folders.
+    for name, (section, key) in VARIABLES.items():
+        if (value := os.environ.get(name)) and isinstance(held := raw.get(section) or {}, dict):
+            raw[section] = {**held, key: value}
     if isinstance(registry := raw.get("registry") or {}, dict):
         raw["registry"] = file_defaults(Path(path)) | registry
     if isinstance(checks := raw.get("checks") or {}, dict):

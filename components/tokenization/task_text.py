@@ -1,7 +1,7 @@
 """The stage `task-tokens`: the unlabelled texts of a task as memory-mapped token ids.
 
 They are the input of task-adaptive pretraining (Gururangan et al. 2020, section 4): the texts of train are trained on,
-those of dev measure perplexity, and those of test are not read.
+those of dev measure perplexity, and those of test are not read. Without dev, perplexity is not measured.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from components.tokenization.base import load_tokenizer
 from components.tokenization.store import KIND, LAYOUT, write_shard
 from components.tokenization.tokenize import encode_corpus, metrics_of
 
-#: Splits of the tokens: training, and perplexity.
-SPLITS: Final = ("train", "heldout")
+#: Split of the tokens -> split of the task: training, and perplexity.
+SPLITS: Final = {"train": "train", "heldout": "dev"}
 #: Kinds of tasks whose fields are the words of one sentence; each field of the other kinds is a text.
 WORDS: Final = ("tagging",)
 
@@ -43,8 +43,7 @@ class TaskTokensJob(Section):
 
 
 def task_tokens(job: TaskTokensJob) -> Path:
-    """Tokenize the distinct texts of train, and of dev (of test, if there is no dev) to measure the perplexity;
-    returns `job.output`.
+    """Tokenize the distinct texts of train, and of dev to measure the perplexity; returns `job.output`.
 
     Raises:
         ArtifactError: the examples or the tokenizer are incomplete or damaged.
@@ -54,9 +53,8 @@ def task_tokens(job: TaskTokensJob) -> Path:
     with writing(job.output, kind=KIND) as draft:
         counts = {}
         words = examples.facts["kind"] in WORDS
-        held = list(_texts(job.examples / "dev.parquet", words=words))
-        held = held or list(_texts(job.examples / "test.parquet", words=words))
-        for name, texts in zip(SPLITS, (_texts(job.examples / "train.parquet", words=words), held), strict=True):
+        for name, split in SPLITS.items():
+            texts = _texts(job.examples / f"{split}.parquet", words=words)
             encoded = encode_corpus(((text,) for text in texts), tokenizer=tokenizer)
             counts[f"{name}.arrow"] = write_shard(
                 draft.path / f"{name}.arrow", encoded, vocab_size=tokenizer.vocab_size

@@ -22,7 +22,7 @@ COPY . /opt/headstart
 RUN pip install --no-deps /opt/headstart \
     && useradd --create-home --uid 10001 headstart \
     # A new volume has the owner of the folder that it is mounted on.
-    && install --directory --owner=headstart --group=headstart /workspace
+    && install --directory --owner=headstart --group=headstart /workspace /traffic
 USER headstart
 WORKDIR /opt/headstart
 CMD ["headstart", "--help"]

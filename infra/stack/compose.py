@@ -25,8 +25,10 @@ ENV_EXAMPLE = Path(__file__).parents[1] / ".env.example"
 PORTS = {"postgres": 5432, "s3": 8333, "mlflow": 5000, "prefect-server": 4200, "ray-head": 6379, "serve": 8000}
 #: Secrets of a system outside of compose.yaml, which are given or absent.
 FOREIGN_SECRETS = ("HEADSTART_GIT_TOKEN",)
-#: Mount point of the shared clone in containers, and path of the image's copy of the repository.
+#: Mount points of the shared clone and of the log of served rows in containers, and path of the image's copy of the
+#: repository.
 WORKSPACE = "/workspace"
+TRAFFIC = "/traffic"
 IMAGE_ROOT = "/opt/headstart"
 ROOT = Path(__file__).parents[2]
 
@@ -144,7 +146,7 @@ def localized(text: str, ports: Mapping[str, int], *, workspace: Path, owner: st
 
     Args:
         ports: service -> local port.
-        workspace: local path of the shared clone.
+        workspace: local path of the shared clone; the log of served rows is beside it.
         owner: service whose command or environment contains `text`; its own port is replaced, too.
     """
     for name, port in PORTS.items():
@@ -153,7 +155,7 @@ def localized(text: str, ports: Mapping[str, int], *, workspace: Path, owner: st
     if owner in PORTS:
         text = re.sub(rf"(?<=[=:]){PORTS[owner]}(?!\w)", str(ports[owner]), text)
     text = text.replace("0.0.0.0", "127.0.0.1")
-    for inside, outside in ((WORKSPACE, workspace), (IMAGE_ROOT, ROOT)):
+    for inside, outside in ((WORKSPACE, workspace), (TRAFFIC, workspace.with_name("traffic")), (IMAGE_ROOT, ROOT)):
         text = re.sub(rf"^{inside}(?=/|$)", str(outside), text)
     return text
 

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from components.baselines.stage import BaselineJob, baseline
+from components.ingestion.unlabelled import write_texts
 from components.settings.tasks import TaskSource
 from components.tasks.examples import ExamplesJob, examples, read_split
-from components.unlabelled.stage import write_texts
 
 
 def test_baselines_write_the_output_of_finetuning(task: Path, tmp_path: Path) -> None:

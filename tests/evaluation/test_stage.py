@@ -27,13 +27,14 @@ ACCURACY = {
 FAMILY = {"ulmfit-scratch": ("ulmfit", "scratch"), "ulmfit-adapted": ("ulmfit", "adapted")}
 
 
-def letters(first: int = 2000) -> Task:
-    """Three classes in turn, each in two slices; the test rows are numbered from `first`."""
+def letters(first: int = 2000, tested: int = 3) -> Task:
+    """Three classes in turn, each in two slices; the test rows are numbered from `first` and have the first `tested`
+    classes."""
 
-    def rows(count: int, first: int) -> list:
-        return [((f"text {first + n}",), [n % 3], "front" if n < count // 2 else "back") for n in range(count)]
+    def rows(count: int, first: int, classes: int = 3) -> list:
+        return [((f"text {first + n}",), [n % classes], "front" if n < count // 2 else "back") for n in range(count)]
 
-    splits = {"train": rows(30, 0), "dev": rows(6, 1000), "test": rows(300, first)}
+    splits = {"train": rows(30, 0), "dev": rows(6, 1000), "test": rows(300, first, tested)}
     return Task("classification", ["a", "b", "c"], splits)
 
 
@@ -145,6 +146,22 @@ def test_the_means_of_slices_and_classes_agree_with_the_metric(content: dict) ->
     assert [entry["rows"] for entry in found["per_class"].values()] == [100, 100, 100]
     classes = np.mean([entry["recall"] for entry in found["per_class"].values()])
     assert classes == pytest.approx(found["scores"]["accuracy"]["mean"])
+
+
+def test_a_class_without_rows_in_test_is_named_and_has_no_score(task: Path, job: EvaluateJob) -> None:
+    shutil.rmtree(task)
+    shutil.rmtree(job.finetuned)
+    write_examples(task, letters(tested=2))
+    write_system(task, job.finetuned / "baselines", ["most-frequent"])
+    write_system(task, job.finetuned / "ulmfit-adapted", ["ulmfit-adapted"])
+    content = json.loads((evaluate(job.model_copy(update={"starts": ["adapted"]})) / "evaluation.json").read_text())
+    found = cell(content, "ulmfit-adapted", 8)
+    assert found["per_class"]["c"] == {"precision": None, "recall": None, "f1": None, "rows": 0.0}
+    assert sum(row[2] for row in found["confusion"]) > 0, "it is predicted"
+    mean = np.mean([found["per_class"][name]["f1"] for name in "ab"])
+    assert found["scores"]["macro_f1"]["mean"] == pytest.approx(mean, abs=1e-4)
+    texts = {statement["kind"]: statement["text"] for statement in content["statements"]}
+    assert texts["missing"] == "Without rows in test, and not in macro F1: c (1 of 3 classes)."
 
 
 def test_statements_about_transfer_and_baselines(content: dict) -> None:

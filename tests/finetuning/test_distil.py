@@ -33,6 +33,7 @@ from components.finetuning.soft_labels import (
 )
 from components.finetuning.specs import Distillation, RunSpec, rows_of
 from components.finetuning.stage import FinetuneJob, finetune, specs_of
+from components.ingestion.unlabelled import UnlabelledJob, unlabelled
 from components.models import FAMILIES
 from components.settings.distil import DistilSettings
 from components.settings.tasks import TaskSource
@@ -40,7 +41,6 @@ from components.settings.unlabelled import UnlabelledSettings
 from components.task_models.classifier import load_classifier
 from components.task_models.kinds import TASKS
 from components.tasks.examples import ExamplesJob, examples, read_split
-from components.unlabelled.stage import UnlabelledJob, unlabelled
 from components.unlabelled.texts import digest_of, read_unlabelled
 from components.words.text import tfidf
 from tests.example_task import ROWS, rows, write_jsonl

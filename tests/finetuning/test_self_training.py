@@ -16,13 +16,13 @@ from components.artifacts import read_manifest
 from components.errors import ConfigError
 from components.finetuning import self_training
 from components.finetuning.stage import FinetuneJob, finetune
+from components.ingestion.unlabelled import UnlabelledJob, unlabelled
 from components.models import FAMILIES
 from components.settings.tasks import TaskSource
 from components.settings.unlabelled import UnlabelledSettings
 from components.task_models.classifier import load_classifier
 from components.task_models.kinds import TASKS
 from components.tasks.examples import ExamplesJob, examples, read_split
-from components.unlabelled.stage import UnlabelledJob, unlabelled
 from components.unlabelled.texts import read_unlabelled
 from tests.example_task import ROWS, rows, write_jsonl
 from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints

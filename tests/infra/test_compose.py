@@ -15,6 +15,8 @@ from jsonschema import Draft202012Validator
 from infra.stack import compose
 from tests.infra.conftest import ROOT
 
+DOCKERFILE = ROOT / "infra" / "images" / "headstart.Dockerfile"
+
 
 def problems(document: dict[str, Any]) -> list[str]:
     schema = get_builtin_schema("vendor.compose-spec")
@@ -149,8 +151,17 @@ def test_every_ray_node_has_the_token_and_only_the_driver_the_workspace(composed
     assert body["environment"]["RAY_AUTH_TOKEN"].startswith("secret")
     driver = service == "prefect-worker"
     assert body["environment"]["PYTHONPATH"] == ("/workspace" if driver else "")
-    assert body.get("volumes", []) == (["workspace:/workspace"] if driver else [])
+    assert body.get("volumes", []) == (["workspace:/workspace", "traffic:/traffic"] if driver else [])
     assert body["shm_size"] == "2gb"
+
+
+def test_the_server_writes_its_log_where_the_flow_reads_it(composed: dict[str, Any]) -> None:
+    for name in ("serve", "prefect-worker"):
+        body = composed["services"][name]
+        assert f"traffic:{body['environment']['HEADSTART_TRAFFIC']}" in body["volumes"], name
+    # A new volume has the owner of the folder in the image, by which the containers may write.
+    made = re.search(r"install --directory --owner=headstart .* (/.*)", DOCKERFILE.read_text())
+    assert made is not None and composed["services"]["serve"]["environment"]["HEADSTART_TRAFFIC"] in made[1].split()
 
 
 def test_the_state_of_rays_head_is_in_redis(composed: dict[str, Any], values: dict[str, str]) -> None:

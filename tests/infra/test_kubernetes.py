@@ -15,6 +15,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from components.settings.loading import load_params
 from tests.infra.conftest import ROOT
 
 FOLDER = ROOT / "infra" / "kubernetes"
@@ -119,6 +120,35 @@ def test_gpu_group_requests_a_gpu_with_equal_limit(manifests: list[dict[str, Any
     assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in pod["tolerations"]
 
 
+def test_gpu_nodes_start_when_trainings_ask_for_them(
+    manifests: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without minimum, a node starts only for a request, which `cluster.gpus` makes."""
+    ray = only(manifests, "RayCluster", "headstart")
+    (group,) = [each for each in ray["spec"]["workerGroupSpecs"] if each["groupName"] == "gpu"]
+    monkeypatch.setenv("HEADSTART_GPUS", only(manifests, "ConfigMap", "headstart")["data"]["HEADSTART_GPUS"])
+    asked = load_params(ROOT / "params.yaml").cluster.gpus
+    assert group["minReplicas"] == 0 and asked is not None
+    held = group["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"]
+    assert 1 <= asked <= group["maxReplicas"] * int(held)
+
+
+def test_the_server_writes_its_log_where_the_flow_reads_it(manifests: list[dict[str, Any]]) -> None:
+    folder = only(manifests, "ConfigMap", "headstart")["data"]["HEADSTART_TRAFFIC"]
+    job = json.loads((FOLDER / "work-pool.json").read_text())["job_configuration"]["job_manifest"]
+    pods = [each["spec"]["template"]["spec"] for each in (only(manifests, "Deployment", "serve"), job)]
+    for pod in pods:
+        (container,) = pod["containers"]
+        assert {"configMapRef": {"name": "headstart"}} in container["envFrom"]
+        (mount,) = [each for each in container["volumeMounts"] if each["mountPath"] == folder]
+        assert not mount.get("readOnly") and pod["securityContext"]["fsGroup"] == pod["securityContext"]["runAsUser"]
+        volumes = {each["name"]: each for each in pod["volumes"]}
+        claim = volumes[mount["name"]]["persistentVolumeClaim"]["claimName"]
+        assert only(manifests, "PersistentVolumeClaim", claim)["spec"]["accessModes"] == ["ReadWriteMany"]
+    names = [{each["name"]: each for each in pod["volumes"]}["traffic"] for pod in pods]
+    assert names[0] == names[1]
+
+
 def test_every_ray_pod_has_the_token_and_shared_memory_and_no_workspace(manifests: list[dict[str, Any]]) -> None:
     settings = only(manifests, "ConfigMap", "headstart")["data"]
     for template in templates(only(manifests, "RayCluster", "headstart")).values():
@@ -141,7 +171,7 @@ def test_settings_are_those_of_compose(manifests: list[dict[str, Any]], composed
     secret |= {"MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "PREFECT_API_AUTH_STRING"}
     secret |= {"HEADSTART_NOTIFY_WEBHOOK", "HEADSTART_NOTIFY_EMAIL", "HEADSTART_SMTP", "PREFECT_UI_URL"}
     assert set(ours) == set(theirs) - secret | {"RAY_AUTH_TOKEN_PATH"}
-    elsewhere = {"AWS_ENDPOINT_URL", "HEADSTART_REPOSITORY", "RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH"}
+    elsewhere = {"AWS_ENDPOINT_URL", "HEADSTART_GPUS", "HEADSTART_REPOSITORY", "RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH"}
     assert {name for name in ours if ours[name] != theirs.get(name)} == elsewhere
 
 

@@ -1,4 +1,4 @@
-"""Environment variables with the addresses of the cluster and of the checkpoints."""
+"""Environment variables with the places of a team's systems."""
 
 from __future__ import annotations
 
@@ -17,6 +17,13 @@ def test_environment_variables_take_precedence(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("HEADSTART_STORAGE", "s3://headstart/checkpoints")
     cluster = load_params(PARAMS).cluster
     assert (cluster.address, cluster.storage) == ("ray-head:6379", "s3://headstart/checkpoints")
+    monkeypatch.setenv("HEADSTART_GPUS", "2")
+    monkeypatch.setenv("HEADSTART_TRAFFIC", "/traffic")
+    params = load_params(PARAMS)
+    assert (params.cluster.gpus, params.drift.folder) == (2, "/traffic")
+    monkeypatch.setenv("HEADSTART_GPUS", "none")
+    with pytest.raises(ConfigError, match=r"cluster.gpus: .*'none'"):
+        load_params(PARAMS)
 
 
 def test_without_variables_params_yaml_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,13 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
 
 from components.interchange.container import SERVED_IMAGE
+from components.settings.notify import SCHEMES
 from tests.infra.conftest import ROOT
 
 FOLDER = ROOT / "infra"
@@ -63,6 +65,16 @@ def pod(name: str, template: dict[str, Any]) -> dict[str, Any]:
         "metadata": {"name": name, **template["metadata"]},
         "spec": template["spec"],
     }
+
+
+def port_of(value: str) -> int | None:
+    """The port of an address, `host:port` or a URL; None: the value is no address."""
+    if re.fullmatch(r"[\w.-]+:\d+", value):
+        return int(value.rpartition(":")[2])
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https", "ssh"):
+        return None
+    return parts.port or {"http": 80, "https": 443, "ssh": 22}[parts.scheme]
 
 
 def failed(folder: Path) -> list[str]:
@@ -212,6 +224,55 @@ class TestNetworkPolicies:
             ("prefect-worker", 6443),
         ]:
             assert self.allows(policies, "Egress", pods[source], None, port), source
+
+    def test_every_address_of_the_settings_is_reached(
+        self, manifests: list[dict[str, Any]], policies: list[dict[str, Any]], pods: dict[str, Any]
+    ) -> None:
+        """Variables with the address of another system, in the settings, in the secrets and in compose."""
+        settings = next(each for each in manifests if each["kind"] == "ConfigMap")["data"]
+        example = yaml.safe_load_all((FOLDER / "kubernetes" / "secrets.example.yaml").read_text())
+        secrets = {name for each in example for name in each["stringData"]}
+        scrape = yaml.safe_load((FOLDER / "prometheus.yaml").read_text())["scrape_configs"]
+        (gateway,) = [each for each in scrape if each["job_name"] == "pushgateway"]
+        assert settings["HEADSTART_PUSHGATEWAY"] == ""
+        given = {**settings, "HEADSTART_PUSHGATEWAY": gateway["static_configs"][0]["targets"][0]}
+        ports = {name: found for name, value in given.items() if (found := port_of(value)) is not None}
+        ports |= {name: 5432 for name in secrets if name.endswith(("_STORE_URI", "_CONNECTION_URL"))}
+        ports |= {"HEADSTART_NOTIFY_WEBHOOK": 443} | {f"HEADSTART_SMTP {each}": SCHEMES[each][2] for each in SCHEMES}
+        # Who uses each of them, and the pods behind it; none: outside of the namespace.
+        users = {
+            "MLFLOW_TRACKING_URI": (["flow", "serve"], "mlflow"),
+            "PREFECT_API_URL": (["flow", "prefect-worker"], "prefect-server"),
+            "RAY_ADDRESS": (["flow", "ray"], "ray"),
+            "AWS_ENDPOINT_URL": (["flow", "ray", "workspace", "mlflow"], None),
+            "HEADSTART_REPOSITORY": (["flow", "workspace"], None),
+            "HEADSTART_PUSHGATEWAY": (["flow"], None),
+            "MLFLOW_BACKEND_STORE_URI": (["mlflow"], None),
+            "PREFECT_API_DATABASE_CONNECTION_URL": (["prefect-server"], None),
+            "HEADSTART_NOTIFY_WEBHOOK": (["prefect-server"], None),
+            **{f"HEADSTART_SMTP {each}": (["prefect-server"], None) for each in SCHEMES},
+        }
+        assert set(ports) == set(users), "a new address needs its users here, and a policy"
+        for name, (sources, target) in users.items():
+            for source in sources:
+                if target is None:
+                    reached = self.leaves(policies, pods[source], ports[name])
+                else:
+                    reached = self.connects(policies, pods, source, target, ports[name])
+                assert reached, (name, source, ports[name])
+
+    def leaves(self, policies: list[dict[str, Any]], own: dict[str, str], port: int) -> bool:
+        """Whether a pod may connect to an address outside the namespace, or to pods of another namespace."""
+        others = [
+            rule
+            for each in policies
+            if "Egress" in each["policyTypes"] and self.selects(each["podSelector"], own)
+            for rule in each.get("egress", [])
+            if any("namespaceSelector" in peer for peer in rule.get("to", []))
+        ]
+        return self.allows(policies, "Egress", own, None, port) or any(
+            port in {each["port"] for each in rule["ports"]} for rule in others
+        )
 
     def test_everything_else_is_closed(self, policies: list[dict[str, Any]], pods: dict[str, Any]) -> None:
         stranger = {"app.kubernetes.io/name": "stranger"}

@@ -125,6 +125,8 @@ class TestTranslation:
         assert client["RAY_ADDRESS"] == "127.0.0.1:45005"
         assert client["HEADSTART_STORAGE"] == "s3://headstart/checkpoints"
         assert client["PYTHONPATH"] == client["HEADSTART_WORKSPACE"] == str(running.layout.workspace)
+        served = running.services["serve"].environment["HEADSTART_TRAFFIC"]
+        assert client["HEADSTART_TRAFFIC"] == served == str(running.layout.folder / "traffic")
 
     def test_a_password_of_digits_is_no_port(self) -> None:
         text = "postgresql://mlflow:5000123@postgres:5432/mlflow"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from components.ingestion.dedup import Shingles
+from components.ingestion.matching import Wanted
 from components.ingestion.stage import IngestJob, ingest
-from components.leakage.matching import Wanted
 from components.leakage.stage import LeakageJob, in_words, leakage
 from components.settings.data import CorpusSource
 from components.settings.ingest import IngestSettings, NearDuplicates

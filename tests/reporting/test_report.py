@@ -245,6 +245,21 @@ def test_classes_are_sorted_by_f1_and_empty_rows_are_omitted(job: ReportJob) -> 
     assert "bad bytes" not in page
 
 
+def test_a_class_without_rows_in_test_has_empty_cells_at_the_end(job: ReportJob) -> None:
+    path = job.out / "evaluation" / "demo" / "evaluation.json"
+    evaluation = json.loads(path.read_text())
+    for found in evaluation["systems"]:
+        for cell in found["budgets"]:
+            cell["per_class"] = {"none": dict.fromkeys(("precision", "recall", "f1"), None) | {"rows": 0}} | cell[
+                "per_class"
+            ]
+    path.write_text(json.dumps(evaluation))
+    page = (report(job) / "report.html").read_text()
+    classes = page[page.index("Classes, in ascending order of F1") :].split("</table>")[0]
+    cells = [re.sub(r"<[^>]+>", "", cell) for cell in classes.split("</td>")]
+    assert [cell.strip() for cell in cells[-6:-1]] == ["none", "", "", "", "0"]
+
+
 def test_the_page_begins_with_what_a_person_wants_to_know(job: ReportJob) -> None:
     decision = {
         "verdict": "promote",

@@ -42,8 +42,16 @@ def test_classes_by_hand() -> None:
     assert SCORING.classes(totals()) == {
         "a": {"precision": 2 / 3, "recall": 2 / 3, "f1": 4 / 6, "rows": 3},
         "b": {"precision": 1 / 2, "recall": 1 / 2, "f1": 2 / 4, "rows": 2},
-        "c": {"precision": 0, "recall": 0, "f1": 0, "rows": 0},
+        "c": {"precision": None, "recall": None, "f1": None, "rows": 0},
     }
+
+
+def test_a_prediction_of_a_class_without_rows_is_an_error_of_the_true_class() -> None:
+    guessed = np.asarray([[0.1, 0.1, 0.8], *PROBABILITIES[1:]], dtype=np.float32)
+    found = SCORING.classes(SCORING.total(FIELDS, LABELS, guessed))
+    assert found["c"] == {"precision": None, "recall": None, "f1": None, "rows": 0}
+    assert found["a"]["recall"] == 1 / 3
+    assert SCORING.score(FIELDS, LABELS, guessed)["macro_f1"] == pytest.approx((2 / 5 + 2 / 4) / 2)
 
 
 def test_confusion_has_true_labels_as_rows() -> None:

@@ -26,6 +26,7 @@ def test_scores_by_hand() -> None:
         "subset_accuracy": pytest.approx(1 / 3),
     }
     assert SCORING.classes(sums)["b"] == {"precision": 1.0, "recall": 0.5, "f1": 2 / 3, "rows": 2.0}
+    assert SCORING.classes(sums)["c"] == {"precision": None, "recall": None, "f1": None, "rows": 0.0}
     assert SCORING.confusion(targets, answers) is None and SCORING.calibration(sums) == []
 
 

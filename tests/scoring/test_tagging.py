@@ -131,6 +131,13 @@ def test_scores_by_hand() -> None:
     }
 
 
+def test_a_type_without_spans_in_the_targets_has_no_score() -> None:
+    scoring = Tagging(BIO)
+    sums = scoring.total([()] * 2, tagged(BIO, "B-X O", "B-X O"), tagged(BIO, "B-X O", "B-Y O"))
+    assert scoring.classes(sums)["Y"] == {"precision": None, "recall": None, "f1": None, "rows": 0.0}
+    assert float(scoring.scores(sums)["macro_f1"]) == pytest.approx(2 / 3), "the mean over X alone"
+
+
 def test_a_span_with_a_wrong_end_is_wrong() -> None:
     scoring = Tagging(BIO)
     found = scoring.score([()], tagged(BIO, "B-X I-X O"), tagged(BIO, "B-X I-X I-X"))

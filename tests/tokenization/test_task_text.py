@@ -55,6 +55,12 @@ def test_train_is_for_training_and_dev_for_perplexity(tmp_path: Path) -> None:
     assert read_manifest(output, kind="tokens", verify=True).facts["vocabulary"] == FIRST_ORDINARY + len(WORDS)
 
 
+def test_without_dev_no_text_is_held_out(tmp_path: Path) -> None:
+    output = task_tokens(job(tmp_path, "classification", train=[["red apple"], ["old iron"]], dev=[], test=[["test"]]))
+    assert documents(output, "train") == [ids("red", "apple"), ids("old", "iron")]
+    assert documents(output, "heldout") == []
+
+
 def test_every_field_is_a_text_and_texts_are_distinct(tmp_path: Path) -> None:
     rows = [["who", "red apple"], ["old", "red apple"], ["who", " "]]
     output = task_tokens(job(tmp_path, "questions", train=rows, dev=rows[:1]))

@@ -35,6 +35,7 @@ def domain_texts(params: Params) -> dict[str, Arguments]:
             "name": name,
             "examples": {task: out(params, "examples", task) for task in params.run.tasks},
             "unlabelled": source,
+            "threshold": params.leakage.threshold,
             "output": out(params, "domain-texts", name),
         }
         for name, source in sources.items()

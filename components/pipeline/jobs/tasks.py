@@ -122,6 +122,7 @@ def _collected(params: Params, task: str, key: str, settings: UnlabelledSettings
         "examples": out(params, "examples", task),
         "corpus": out(params, "corpus", "domain") if "domain" in params.corpora else None,
         "settings": settings,
+        "threshold": params.leakage.threshold,
     }
 
 

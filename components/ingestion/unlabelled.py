@@ -11,8 +11,8 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,14 +20,14 @@ import pyarrow.parquet as pq
 from components.artifacts import writing
 from components.errors import ConfigError
 from components.formats import corpus
+from components.ingestion.held_out import BATCH, HELD_OUT, HeldOut
+from components.settings.leakage import LeakageSettings
 from components.settings.section import Section
 from components.settings.unlabelled import OF_ONE_TEXT, UnlabelledSettings
 from components.tasks.data import Fields
 from components.tasks.examples import read_facts, read_split
 from components.unlabelled.texts import FILE, KIND, digest_of
 
-#: Splits whose texts are left out.
-HELD_OUT: Final = ("dev", "test")
 _SCHEMA = pa.schema([("fields", pa.list_(pa.string()))])
 
 
@@ -40,6 +40,7 @@ class UnlabelledJob(Section):
         examples: output directory of the stage `examples`.
         corpus: of the domain; None: there is none, because no block reads it.
         settings: number of texts and where they are from; None: no text without labels is used.
+        threshold: similarity from which a text is a near copy (`leakage.threshold`).
         output: directory to write.
     """
 
@@ -48,17 +49,19 @@ class UnlabelledJob(Section):
     examples: Path
     corpus: Path | None
     settings: UnlabelledSettings | None
+    threshold: float = LeakageSettings().threshold
     output: Path
 
 
 def unlabelled(job: UnlabelledJob) -> Path:
-    """Collect the texts: distinct, not in dev or test, at most `rows`.
+    """Collect the texts: distinct, without copies and near copies of texts of dev and test, at most `rows`.
 
     Raises:
         ArtifactError: examples or corpus are incomplete or damaged.
         ConfigError: documents are requested for a kind whose rows are not one text.
     """
     found: list[Fields] = []
+    left_out = 0
     sources: list[str] = []
     if job.settings is not None:
         source, kind = job.settings.source, read_facts(job.examples).kind
@@ -74,8 +77,13 @@ def unlabelled(job: UnlabelledJob) -> Path:
         if source != "task" and job.corpus is not None:
             sources.append("domain")
             rows.append((text,) for text in corpus.read_documents(job.corpus))
-        found = _distinct((fields for part in rows for fields in part), job.examples, most=job.settings.rows)
-    return _write(job.output, found, sources)
+        found, left_out = _sample(
+            (fields for part in rows for fields in part),
+            job.examples,
+            most=job.settings.rows,
+            threshold=job.threshold,
+        )
+    return _write(job.output, found, sources, left_out)
 
 
 def write_texts(output: Path, rows: Iterable[Fields], *, examples: Path, most: int) -> Path:
@@ -90,32 +98,50 @@ def write_texts(output: Path, rows: Iterable[Fields], *, examples: Path, most: i
     Raises:
         ArtifactError: the examples are incomplete or damaged.
     """
-    return _write(output, _distinct(rows, examples, most=most), ["memory"])
+    found, left_out = _sample(rows, examples, most=most, threshold=LeakageSettings().threshold)
+    return _write(output, found, ["memory"], left_out)
 
 
-def _distinct(rows: Iterable[Fields], examples: Path, *, most: int) -> list[Fields]:
-    held = {digest_of(fields) for split in HELD_OUT for fields in read_split(examples, split).fields}
-    return _sample(rows, most=most, without=held)
-
-
-def _write(output: Path, found: list[Fields], sources: list[str]) -> Path:
+def _write(output: Path, found: list[Fields], sources: list[str], left_out: int) -> Path:
     with writing(output, kind=KIND) as draft:
         table = pa.table([pa.array(found, pa.list_(pa.string()))], schema=_SCHEMA)
         pq.write_table(table, draft.path / FILE, compression="zstd")
-        (draft.path / "metrics.json").write_text(json.dumps({"texts": len(found)}) + "\n", encoding="utf-8")
+        (draft.path / "metrics.json").write_text(
+            json.dumps({"texts": len(found), "held_out": left_out}) + "\n", "utf-8"
+        )
         draft.facts |= {"sources": sources, "rows": len(found)}
+    if found or left_out:
+        print(f"{output.name}: {len(found):,} texts without labels; left out: {left_out:,} copies of dev or test")
     return output
 
 
-def _sample(rows: Iterable[Fields], *, most: int, without: set[bytes]) -> list[Fields]:
-    """At most `most` distinct rows, those with the smallest digests, in this order; one digest per row is in memory."""
+def _sample(rows: Iterable[Fields], examples: Path, *, most: int, threshold: float) -> tuple[list[Fields], int]:
+    """At most `most` distinct rows, those with the smallest digests, in this order, and the number of copies of dev and
+    test that would have been among them. One digest per row is in memory; copies are searched among candidates only."""
+    held = HeldOut(
+        ("\n".join(fields) for split in HELD_OUT for fields in read_split(examples, split).fields), threshold=threshold
+    )
+    kept: list[tuple[bytes, Fields]] = []
+    copies: list[bytes] = []
 
-    def distinct() -> Iterator[tuple[bytes, Fields]]:
-        seen = set(without)
-        for fields in rows:
-            digest = digest_of(fields)
-            if digest not in seen:
-                seen.add(digest)
-                yield digest, fields
+    def is_among(digest: bytes) -> bool:
+        return len(kept) < most or digest < kept[-1][0]
 
-    return [fields for _, fields in heapq.nsmallest(most, distinct())]
+    distinct = _distinct(rows)
+    while batch := list(islice(distinct, BATCH)):
+        candidates = [entry for entry in batch if is_among(entry[0])]
+        found = held.copies(["\n".join(fields) for _, fields in candidates])
+        copies += [candidates[index][0] for index in found]
+        kept += [entry for index, entry in enumerate(candidates) if index not in found]
+        kept = heapq.nsmallest(most, kept)
+    return [fields for _, fields in kept], sum(map(is_among, copies))
+
+
+def _distinct(rows: Iterable[Fields]) -> Iterator[tuple[bytes, Fields]]:
+    """(digest, row) of the distinct rows."""
+    seen: set[bytes] = set()
+    for fields in rows:
+        digest = digest_of(fields)
+        if digest not in seen:
+            seen.add(digest)
+            yield digest, fields

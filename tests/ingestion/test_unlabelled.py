@@ -1,21 +1,26 @@
-"""The stage `unlabelled`."""
+"""Texts without labels, and the domain corpus of a run that names none: without copies of dev and test."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from components.artifacts import read_manifest
+from components.ingestion.domain_texts import DomainTextsJob, domain_texts
 from components.ingestion.stage import IngestJob, ingest
+from components.ingestion.unlabelled import UnlabelledJob, unlabelled
 from components.settings.data import CorpusSource
 from components.settings.ingest import IngestSettings
 from components.settings.tasks import TaskSource
 from components.settings.unlabelled import UnlabelledSettings
 from components.tasks.examples import ExamplesJob, examples
-from components.unlabelled.stage import UnlabelledJob, unlabelled
 from components.unlabelled.texts import read_unlabelled
 from tests.example_task import write_jsonl
+
+LONG = "the name of the bucket that receives the log files of every account"
+NEAR = " ".join(f"word{number}" for number in range(60))
 
 
 @pytest.fixture
@@ -23,10 +28,12 @@ def job(tmp_path: Path) -> UnlabelledJob:
     """A task with 6 train rows, of which one has a text of test in other letters, and a corpus with copies."""
     for split, words in {"train": "abcdef", "dev": "gh", "test": "ij"}.items():
         found = [{"text": f"text {word} of {split}", "label": (word in "aceg" and "x") or "y"} for word in words]
+        found += [{"text": text, "label": "x"} for text in {"dev": [NEAR], "test": [LONG]}.get(split, [])]
         write_jsonl(tmp_path / f"task/{split}.jsonl", found)
     source = TaskSource(path=str(tmp_path / "task"), budgets=[1], seeds=[0], overlap="report")
     made = examples(ExamplesJob(task="words", source=source, output=tmp_path / "examples"))
     documents = ["one document", "Text A of TRAIN", "TEXT i of: test", "text g of dev", "another document"]
+    documents += [f"It said: {LONG}!", f"{NEAR[:-6]}other"]
     write_jsonl(tmp_path / "domain/all.jsonl", [{"text": text} for text in documents])
     corpus = ingest(
         IngestJob(
@@ -59,6 +66,22 @@ def test_texts_are_distinct_and_without_those_of_dev_and_test(job: UnlabelledJob
     assert set(collected(job, "task")) == train
     assert set(collected(job, "both", source="both")) == train | {"one document", "another document"}
     assert set(collected(job, "domain", source="domain")) == {"Text A of TRAIN", "one document", "another document"}
+
+
+def test_copies_are_counted_where_they_would_have_been_collected(job: UnlabelledJob) -> None:
+    collected(job, "domain", source="domain")
+    assert json.loads((job.output / "domain" / "metrics.json").read_text()) == {"texts": 3, "held_out": 4}
+    apart = job.model_copy(update={"threshold": 1.0})
+    assert f"{NEAR[:-6]}other" in collected(apart, "apart", source="domain"), "the threshold of leakage"
+
+
+def test_the_domain_texts_have_no_copies_of_dev_and_test(job: UnlabelledJob, tmp_path: Path) -> None:
+    source = CorpusSource(path=str(tmp_path / "domain"))
+    output = tmp_path / "domain-texts"
+    domain_texts(DomainTextsJob(name="words", examples={"words": job.examples}, unlabelled=source, output=output))
+    texts = [json.loads(line)["text"] for line in (output / "texts.jsonl").read_text().splitlines()]
+    assert texts == ["one document", "Text A of TRAIN", "another document"]
+    assert json.loads((output / "metrics.json").read_text()) == {"texts": 3, "held_out": 4}
 
 
 def test_fewer_texts_are_the_first_ones(job: UnlabelledJob) -> None:
