@@ -98,6 +98,7 @@ def export(
         typer.Option("--format", help="huggingface, onnx, vectors (encoders), sklearn, container (trained models)."),
     ] = "huggingface",
     int8: Annotated[bool, typer.Option("--int8", help="With onnx: a graph with 8-bit matrices, too.")] = False,
+    member: Annotated[int | None, typer.Option(help="Of an average of seeds: the model to convert, from 0.")] = None,
     task: Task = "",
     params: ParamsFile = PARAMS,
 ) -> None:
@@ -105,9 +106,9 @@ def export(
     from components.registry.exporting import export_champion, export_directory
 
     if model is not None:
-        lines = export_directory(model, output=output, form=form, int8=int8)
+        lines = export_directory(model, output=output, form=form, int8=int8, member=member)
     else:
-        lines = export_champion(registry_of(params), task, output=output.resolve(), form=form, int8=int8)
+        lines = export_champion(registry_of(params), task, output=output.resolve(), form=form, int8=int8, member=member)
     for line in lines:
         print(line)
 
