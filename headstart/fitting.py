@@ -269,11 +269,13 @@ def candidates_of(output: Path, records: Sequence[dict[str, Any]]) -> list[_Cand
         else:
             suffix = FROZEN if part.endswith(FROZEN) else ""
             names = [record["system"] for record in records if record["system"].endswith(FROZEN) == bool(suffix)]
-        record = next(
+        of_seeds = [
             record
             for record in records
-            if record["system"] in names and (record["budget"], record["seed"]) == (facts["budget"], facts["seed"])
-        )
-        run = (record["system"], record["budget"], record["seed"])
-        found.append(_Candidate(best_score(record), run, record.get("way", ""), directory))
+            if record["system"] in names and record["budget"] == facts["budget"] and record["seed"] in facts["seeds"]
+        ]
+        first = of_seeds[0]
+        run = (first["system"], first["budget"], first["seed"])
+        score = sum(map(best_score, of_seeds)) / len(of_seeds)
+        found.append(_Candidate(score, run, first.get("way", ""), directory))
     return found

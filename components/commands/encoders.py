@@ -102,6 +102,7 @@ def export(
     ] = "huggingface",
     int8: Annotated[bool, typer.Option("--int8", help="With onnx: a graph with 8-bit matrices, too.")] = False,
     overwrite: Overwrite = False,
+    member: Annotated[int | None, typer.Option(help="Of an average of seeds: the model to convert, from 0.")] = None,
     task: Task = "",
     params: ParamsFile = PARAMS,
 ) -> None:
@@ -109,10 +110,10 @@ def export(
     from components.registry.exporting import export_champion, export_directory
 
     if model is not None:
-        lines = export_directory(model, output=output, form=form, int8=int8, overwrite=overwrite)
+        lines = export_directory(model, output=output, form=form, int8=int8, member=member, overwrite=overwrite)
     else:
-        output = output.resolve()
-        lines = export_champion(registry_of(params), task, output=output, form=form, int8=int8, overwrite=overwrite)
+        output, given = output.resolve(), registry_of(params)
+        lines = export_champion(given, task, output=output, form=form, int8=int8, member=member, overwrite=overwrite)
     for line in lines:
         print(line)
 

@@ -295,8 +295,8 @@ def _comparable(one: str, other: str) -> bool:
 def _sentence(cells: Mapping[tuple[str, int], Cell], comparison: Comparison) -> str:
     better, worse = (cells[name, comparison.budget] for name in (comparison.better, comparison.worse))
     labels, seeds = format_budget(comparison.budget, better.scoring), min(len(better.seeds), len(worse.seeds))
-    labels += f", mean over {seeds} seeds" if seeds > 1 else ""
     figures = f"{title(better.scoring.main)} {_figure(better.main)} against {_figure(worse.main)}"
+    figures += f", means over {seeds} seeds" if seeds > 1 else ""
     if not comparison.clear:
         return f"At {labels}, {better.system} and {worse.system} do not differ significantly: {figures}."
     overlap = "the intervals do not overlap" if comparison.apart else "the intervals overlap, the paired difference is"

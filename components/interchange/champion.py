@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,10 +20,11 @@ from components.interchange.tokenizer_json import library_tokenizer
 from components.models.encoder import family_of
 from components.outputs import named_output
 from components.scoring.base import title
-from components.task_models.classifier import TextClassifier, load_classifier
+from components.task_models.classifier import TextClassifier, load_classifier, load_members
 from components.task_models.words_part import FOLDER
 from components.tasks.data import Split
 from components.tasks.kinds import scoring_for
+from components.tasks.members import extract_member, members_of
 from components.tokenization.special import UNK
 from components.words.classifier import DESCRIPTION, FORM, WEIGHTS, form_of
 
@@ -63,7 +65,13 @@ def is_classifier(directory: Path) -> bool:
 
 
 def export_classifier(
-    source: Source, *, output: Path, form: str, int8: bool = False, overwrite: bool = False
+    source: Source,
+    *,
+    output: Path,
+    form: str,
+    int8: bool = False,
+    member: int | None = None,
+    overwrite: bool = False,
 ) -> list[str]:
     """Write a trained task model in another form; returns log lines.
 
@@ -75,6 +83,7 @@ def export_classifier(
             `transformers.pipeline` loads. `container`: the context of an image that serves the model.
         int8: whether the graph is also written with 8-bit matrices, and the loss measured.
         overwrite: as of `components.outputs.named_output`.
+        member: of an average, the number of the model to export instead; from 0.
 
     Raises:
         ArtifactError: the directory is not a complete classifier, or the output exists.
@@ -84,7 +93,24 @@ def export_classifier(
         raise ConfigError(f"unknown format {form!r}{nearest(form, FORMS)}")
     if int8 and form not in ("onnx", "sklearn"):
         raise ConfigError(f"--int8 quantises an ONNX graph; use it with --format onnx, not {form}")
-    read_manifest(source.directory, verify=True)
+    facts = read_manifest(source.directory, verify=True).facts
+    if member is not None:
+        with tempfile.TemporaryDirectory(prefix="headstart-member-") as folder:
+            extract_member(source.directory, member, Path(folder) / "model")
+            name = f"{source.name}, member {member}"
+            return export_classifier(
+                replace(source, directory=Path(folder) / "model", name=name),
+                output=output,
+                form=form,
+                int8=int8,
+                overwrite=overwrite,
+            )
+    if form != "container" and (count := len(members_of(source.directory))) > 1:
+        seeds = ", ".join(map(str, facts.get("seeds", [])))
+        raise ConfigError(
+            f"{source.name}: is the average of {count} models (seeds {seeds}), which {form} cannot express; export one "
+            "with --member 0, use --format container, or train with one seed (data.tasks.<name>.seeds)"
+        )
     config = json.loads((source.directory / CONFIG).read_text(encoding="utf-8"))
     labels = json.loads((source.directory / "labels.json").read_text(encoding="utf-8"))
     with named_output(output, kind=KIND, overwrite=overwrite) as draft:
@@ -107,11 +133,11 @@ def export_classifier(
             from components.interchange.pipelines import MODULE, TRUST, write_pipeline
 
             notes, card.usage = write_pipeline(
-                draft.path, load_classifier(source.directory), family=family_of(source.directory / ENCODER)
+                draft.path, load_members(source.directory)[0], family=family_of(source.directory / ENCODER)
             )
             card.lines += [TRUST] * (draft.path / MODULE).exists()
         else:
-            notes = _graph(draft.path, source.directory, load_classifier(source.directory), int8=int8)
+            notes = _graph(draft.path, source.directory, load_members(source.directory)[0], int8=int8)
             card.usage = _USAGE
             card.lines += _measured(draft.path, source, config["kind"], labels, int8=int8)
         card.write(draft.path)

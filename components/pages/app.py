@@ -174,9 +174,9 @@ class Pages:
         predictions = [self.models.predict(version, fields, role=role) for version, role in versions]
         neighbours: list[trying.Neighbour] = []
         if (facts := self.project.facts(task)) is not None and predictions:
-            budget, seed = self.project.learned_from(task, predictions[0].version)
+            budget, seeds = self.project.learned_from(task, predictions[0].version)
             text = "\n".join(fields)
-            neighbours = self.similar.find(self.project.examples(task), facts, text, budget=budget, seed=seed)
+            neighbours = self.similar.find(self.project.examples(task), facts, text, budget=budget, seeds=seeds)
         return {"predictions": predictions, "neighbours": neighbours}
 
     def labels(self, task: str) -> Response:

@@ -162,14 +162,14 @@ class Project:
             return self.registry().find_number(self.settings.registry.model_name(task), str(number))
         return None
 
-    def learned_from(self, task: str, version: Version) -> tuple[int, int | None]:
-        """Label budget and seed of a version; (0, None) unless it is a classifier in the outputs of the run."""
+    def learned_from(self, task: str, version: Version) -> tuple[int, list[int]]:
+        """Label budget and seeds of a version; (0, []) unless it is a classifier in the outputs of the run."""
         for folder in sorted((self.out / "finetuned" / task).glob("[!.]*/classifier*")):
             with suppress(HeadstartError):
                 manifest = read_manifest(folder)
                 if manifest.digest == version.digest:
-                    return int(manifest.facts.get("budget", 0)), manifest.facts.get("seed")
-        return 0, None
+                    return int(manifest.facts.get("budget", 0)), manifest.facts.get("seeds", [])
+        return 0, []
 
     def history(self, task: str) -> list[str]:
         """The changes of the champion and the decisions, newest first."""

@@ -117,7 +117,9 @@ class Similar:
         self._fitted: dict[Path, tuple[str, Any, Any, Any]] = {}
         self._lock = threading.Lock()
 
-    def find(self, examples: Path, facts: TaskFacts, text: str, *, budget: int, seed: int | None) -> list[Neighbour]:
+    def find(
+        self, examples: Path, facts: TaskFacts, text: str, *, budget: int, seeds: Sequence[int]
+    ) -> list[Neighbour]:
         """The nearest rows of train.
 
         Args:
@@ -125,7 +127,7 @@ class Similar:
             facts: of the task.
             text: to compare.
             budget: label budget of the model; -1: all rows.
-            seed: of the model, or None if it is not known.
+            seeds: of the model; empty if they are not known.
         """
         digest = facts.digests["train"]
         with self._lock:
@@ -141,7 +143,7 @@ class Similar:
             _, split, vectorizer, matrix = self._fitted[examples]
         cosines = np.asarray((matrix @ vectorizer.transform([text]).T).todense()).ravel()
         best = np.argsort(-cosines, kind="stable")[:NEAREST]
-        learned = _learned(split, facts, budget=budget, seed=seed)
+        learned = _learned(split, facts, budget=budget, seeds=seeds)
         return [
             Neighbour(
                 "\n".join(split.fields[row]),
@@ -154,10 +156,10 @@ class Similar:
         ]
 
 
-def _learned(split: Any, facts: TaskFacts, *, budget: int, seed: int | None) -> set[int] | None:
+def _learned(split: Any, facts: TaskFacts, *, budget: int, seeds: Sequence[int]) -> set[int] | None:
     if budget < 0:
         return set(range(len(split)))
-    if seed is None:
+    if not seeds:
         return None
-    rows, _ = sample_rows(strata_of(split, facts.kind), budget, seed=seed)
-    return {int(row) for row in rows}
+    strata = strata_of(split, facts.kind)
+    return {int(row) for seed in seeds for row in sample_rows(strata, budget, seed=seed)[0]}

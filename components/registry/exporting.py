@@ -16,28 +16,35 @@ from components.tracking import connect
 
 
 def export_directory(
-    directory: Path, *, output: Path, form: str, int8: bool = False, overwrite: bool = False
+    directory: Path, *, output: Path, form: str, int8: bool = False, member: int | None = None, overwrite: bool = False
 ) -> list[str]:
     """Export an encoder or a trained model; see `export_encoder` and `export_classifier`."""
     if not is_classifier(directory):
-        if int8:
-            raise ConfigError(f"{directory}: --int8 needs a trained model, whose loss can be measured")
+        if int8 or member is not None:
+            raise ConfigError(f"{directory}: --int8 and --member need a trained model, not an encoder")
         return export_encoder(directory, output=output, form=form, overwrite=overwrite)
     manifest = read_manifest(directory)
     task = str(manifest.facts.get("task", ""))
     source = Source(directory, directory.resolve().name, task, manifest.digest)
-    return export_classifier(source, output=output, form=form, int8=int8, overwrite=overwrite)
+    return export_classifier(source, output=output, form=form, int8=int8, member=member, overwrite=overwrite)
 
 
 def export_champion(
-    params: Params, task: str, *, output: Path, form: str, int8: bool = False, overwrite: bool = False
+    params: Params,
+    task: str,
+    *,
+    output: Path,
+    form: str,
+    int8: bool = False,
+    member: int | None = None,
+    overwrite: bool = False,
 ) -> list[str]:
     """Export the champion of a task, and measure it on the rows of test, or of dev if there are none.
 
     Args:
         params: the settings.
         task: name of the task; empty: the first of `run.tasks`.
-        output, form, int8, overwrite: as of `export_classifier`.
+        output, form, int8, member, overwrite: as of `export_classifier`.
 
     Raises:
         RegistryError: there is no champion.
@@ -50,7 +57,7 @@ def export_champion(
     with fetched(registry, version) as bundle:
         rows, split = _rows(Path(params.run.out) / "examples" / name)
         source = Source(bundle, version.label, name, version.digest, rows, split)
-        return export_classifier(source, output=output, form=form, int8=int8, overwrite=overwrite)
+        return export_classifier(source, output=output, form=form, int8=int8, member=member, overwrite=overwrite)
 
 
 def _rows(examples: Path) -> tuple[Split | None, str]:

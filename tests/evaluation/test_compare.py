@@ -28,7 +28,7 @@ SCORING = scoring_for("classification", ["no", "yes"])
 def test_the_kind_of_a_statement_about_two_starts(better: str, worse: str, kind: str, *, holds: bool) -> None:
     names = [f"bert-{start}" for start in (better, worse)]
     cells: dict[Any, Any] = {
-        (name, 5): SimpleNamespace(system=name, scoring=SCORING, main=Interval(mean, mean - 0.1, mean + 0.1))
+        (name, 5): SimpleNamespace(system=name, scoring=SCORING, seeds=[0], main=Interval(mean, mean - 0.1, mean + 0.1))
         for name, mean in zip(names, (0.6, 0.5), strict=True)
     }
     systems = {name: ("bert", start) for name, start in zip(names, (better, worse), strict=True)}

@@ -26,7 +26,7 @@ def test_the_encoder_of_the_fine_tuned_model_is_the_start(family: str, make_job,
     encoder = intermediate(IntermediateJob(source="other", finetuned=other, output=tmp_path / "encoder"))
     manifest = read_manifest(encoder, kind=KIND, verify=True)
     assert (manifest.facts["task"], manifest.facts["parent"]) == ("other", read_manifest(other).digest)
-    expected = load_classifier(other / "classifier").model.encoder.state_dict()
+    expected = load_classifier(other / "classifier").encoder.state_dict()
     found = load_encoder(encoder).model.state_dict()
     assert found.keys() == expected.keys() and all(found[name].equal(expected[name]) for name in found)
 

@@ -28,7 +28,9 @@ from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings, ScratchSettings
 from components.settings.tasks import TaskSource
 from components.task_models.classifier import load_classifier
+from components.tasks.data import mean_answers
 from components.tasks.examples import ExamplesJob, examples, read_split
+from components.tasks.results import read_answers
 from components.telemetry.curves import Position, read_points
 from components.training.precision import product_size
 from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
@@ -88,15 +90,11 @@ def test_every_family_is_fine_tuned_and_writes_all_files(family: str, method: st
     classifier = load_classifier(output / "classifier")
     facts = read_manifest(output / "classifier").facts
     assert facts["budget"] == 4
-    best = max((r for r in records if r["budget"] == 4), key=lambda r: max(p["macro_f1"] for p in r["curve"]))
-    assert facts["seed"] == best["seed"]
-    served = classifier.predict(read_split(job.examples, "test").texts)
-    chosen = [
-        row["answer"]
-        for row in table.to_pylist()
-        if (row["split"], row["budget"], row["seed"]) == ("test", 4, facts["seed"])
-    ]
-    np.testing.assert_allclose(served, np.asarray(chosen), atol=1e-4)
+    assert facts["seeds"] == [0, 1]
+    served = classifier.answer(read_split(job.examples, "test").fields)
+    runs = read_answers(output, "test")
+    expected = mean_answers([runs[f"{family}-adapted", 4, seed] for seed in (0, 1)])
+    np.testing.assert_array_equal(np.stack(served), np.stack(expected))
 
 
 def test_every_run_writes_its_curve_for_monitoring(make_job, in_process, tmp_path, monkeypatch) -> None:
@@ -123,7 +121,7 @@ def test_a_backward_model_with_another_block_name(make_job, make_encoder, in_pro
     job = make_job().model_copy(update={"family": "ulmfit-backward", "encoder": encoder})
     output = finetune(job)
     assert set(pq.read_table(output / "runs.parquet").column("system").to_pylist()) == {"ulmfit-backward-adapted"}
-    served = load_classifier(output / "classifier").model.encoder
+    served = load_classifier(output / "classifier").encoder
     assert served.config.direction == "backward"  # type: ignore[attr-defined]
 
 
@@ -399,15 +397,13 @@ def test_the_frozen_model_is_a_classifier_of_its_own(make_job, in_process, monke
     output = finetune(job := make_job(frozen=True, epochs=1))
     facts = read_manifest(output / "classifier-frozen").facts
     assert facts["start"] == "adapted-frozen" and facts["budget"] == 4
-    stored = [
-        row["answer"]
-        for row in pq.read_table(output / "runs.parquet").to_pylist()
-        if (row["start"], row["split"], row["budget"], row["seed"]) == ("adapted-frozen", "test", 4, facts["seed"])
-    ]
+    runs = read_answers(output, "test")
+    stored = mean_answers([runs["ulmfit-adapted-frozen", 4, seed] for seed in (0, 1)])
     classifier = load_classifier(output / "classifier-frozen")
     np.testing.assert_array_equal(classifier.answer(read_split(job.examples, "test").fields), stored)
+    assert [path.name for path in (output / "classifier-frozen").rglob("model.safetensors")] == ["model.safetensors"]
     before = load_encoder(job.encoder).model.state_dict()
-    for name, value in classifier.model.encoder.state_dict().items():
+    for name, value in classifier.encoder.state_dict().items():
         assert torch.equal(value, before[name]), name
 
 

@@ -173,10 +173,10 @@ def test_static_vectors_random_frozen_and_fine_tuned(family: str, make_job, make
     job = make_job(family, name="tuned", head_steps=0, epochs=10)
     training = job.settings.training.model_copy(update={"rate": 0.03})
     job = job.model_copy(update={"settings": job.settings.model_copy(update={"training": training})})
-    tuned = vectors(load_classifier(finetune(job) / "classifier").model.encoder)
+    tuned = vectors(load_classifier(finetune(job) / "classifier").encoder)
     untrained = make_encoder(family, trained=False)
     random = job.model_copy(update={"encoder": untrained, "start": "scratch", "output": job.output.parent / "random"})
-    random_vectors = vectors(load_classifier(finetune(random) / "classifier").model.encoder)
+    random_vectors = vectors(load_classifier(finetune(random) / "classifier").encoder)
     # Pieces that occur in no text keep their initial vectors, the others change.
     torch.testing.assert_close(tuned[MASK], pretrained[MASK], rtol=0.1, atol=1e-3)
     assert (random_vectors[MASK] - pretrained[MASK]).abs().max() > 0.02

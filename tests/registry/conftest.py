@@ -135,7 +135,7 @@ class Pipeline:
                 kind="classification",
                 labels=LABELS,
                 tokenizer=self.root / "tokenizer",
-                facts={"budget": 20, "seed": 1},
+                facts={"budget": 20, "seeds": [0, 1]},
             )
             served = load_classifier(draft.path / "classifier")
             splits = {name: read_split(self.out / "examples" / "letters", name) for name in ("dev", "test")}
@@ -156,10 +156,10 @@ class Pipeline:
         (evaluation / "metrics.json").write_text(json.dumps(means))
         score = {"mean": 0.5, "low": 0.4, "high": 0.6, "seeds": [0.375, 0.625]}
         cell = {"budget": 20, "seeds": [0, 1], "scores": {"accuracy": score}}
-        entry = {"system": system, "family": "ulmfit", "start": start, "budgets": [cell]}
-        (evaluation / "evaluation.json").write_text(
-            json.dumps({"main": "accuracy", "systems": [entry], "transfer": {}})
-        )
+        artifact = {"labels": 40, "selection": 0.5, "scores": {"accuracy": {"mean": 0.625, "low": 0.5, "high": 0.7}}}
+        entry = {"system": system, "family": "ulmfit", "start": start, "budgets": [cell], "artifact": artifact}
+        content = {"main": "accuracy", "titles": {"accuracy": "accuracy"}, "rows": {"test": 26}, "confidence": 0.95}
+        (evaluation / "evaluation.json").write_text(json.dumps(content | {"systems": [entry], "transfer": {}}))
 
     def write_baselines(self, **knows: int) -> None:
         """Baselines that are correct on as many letters as given with seed 0, and on one more with seed 1."""

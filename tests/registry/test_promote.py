@@ -193,7 +193,8 @@ def test_warnings_of_the_evaluation_are_part_of_the_decision(pipeline: Pipeline)
             }
             for budget, mean in zip((5, 20), means, strict=True)
         ]
-        return {"system": name, "family": family, "start": start, "budgets": cells}
+        artifact = {"selection": means[1], "scores": cells[1]["scores"]}
+        return {"system": name, "family": family, "start": start, "budgets": cells, "artifact": artifact}
 
     def part(kind: str, name: str, *, hurts: bool) -> dict[str, object]:
         found = {
@@ -221,7 +222,8 @@ def test_warnings_of_the_evaluation_are_part_of_the_decision(pipeline: Pipeline)
     decision = run(pipeline)
 
     assert decision["warnings"] == [
-        "a baseline does better: tfidf-words 0.600 [0.580, 0.620] against 0.580 [0.560, 0.600] with the most labels",
+        "a baseline does better on test: tfidf-words 0.600 [0.580, 0.620] against 0.580 [0.560, 0.600] of "
+        "ulmfit-adapted; it cannot be served",
         "transfer hurts on slice 'late' (130 rows): 0.538 against 1.000 from scratch, difference -0.462 "
         "[-0.520, -0.400]",
     ]

@@ -90,8 +90,8 @@ FIRST = (
             decided("inconclusive", "few rows", low=None),
             "latent-words",
             USUAL,
-            "latent-words (version 2) stays: ulmfit-adapted is not shown to be better, macro_f1 0.6609 against 0.6105 of "
-            "baseline latent-words, gain +0.0504",
+            "latent-words (version 2) stays: ulmfit-adapted is not shown to be better, "
+            "macro_f1 0.6609 against 0.6105 of baseline latent-words, gain +0.0504",
         ),
         (
             decided("inconclusive", "cannot be read", gain=None),
