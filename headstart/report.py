@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 
 from components.evaluation.intervals import interval
-from components.scoring import title
-from components.scoring.base import resampled
+from components.scoring import Scoring, title
+from components.scoring.base import Vectors, resampled
 from components.tasks.budgets import ALL
 from components.tasks.data import Split
 from components.tasks.kinds import scoring_for
-from components.tasks.results import OUT_OF_FOLD, best_score, read_answers
+from components.tasks.results import OUT_OF_FOLD, read_answers
 
 RESAMPLES: Final = 1000
 CONFIDENCE: Final = 0.95
@@ -55,7 +55,9 @@ class Report:
         folds: of the cross-validation.
         chosen: name of the chosen system, and its way to learn.
         tried: all systems.
-        notes: what a person should know: rows without a label, missing starts.
+        notes: what a person should know: rows without a label, missing starts, copies and groups.
+        selected: score of predictions by the systems that were chosen without the row's fold, which no choice has
+            raised, and its confidence interval; None in reports of earlier versions.
     """
 
     kind: str
@@ -66,6 +68,7 @@ class Report:
     way: str
     tried: list[Tried] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    selected: tuple[float, float, float] | None = None
 
     @property
     def best(self) -> Tried:
@@ -92,8 +95,9 @@ class Report:
     def __str__(self) -> str:
         best = self.best
         way = f" ({self.way})" if self.way else ""
+        score, low, high = self.selected or (best.score, best.low, best.high)
         lines = [
-            f"{self.chosen}{way}: {title(self.metric)} {best.score:.3f} [{best.low:.3f}, {best.high:.3f}], "
+            f"{self.chosen}{way}: {title(self.metric)} {score:.3f} [{low:.3f}, {high:.3f}], "
             f"{self.folds}-fold cross-validation within {self.labels} labels",
             self.table.to_string(index=False, float_format=lambda value: f"{value:.3f}", na_rep=""),
         ]
@@ -118,6 +122,25 @@ class Report:
         return cls(**{**described, "tried": [Tried(**one) for one in described["tried"]]})
 
 
+def bounds_of(scoring: Scoring, rows: Split, answers: Vectors) -> tuple[float, float, float]:
+    """The primary metric of answers, and its confidence interval."""
+    score = scoring.score(rows.fields, rows.targets, answers)[scoring.main]
+    (sums,) = resampled([scoring.statistics(rows.fields, rows.targets, answers)], resamples=RESAMPLES)
+    bounds = interval(np.array([score]), scoring.scores(sums)[scoring.main], confidence=CONFIDENCE)
+    bounds = bounds.within(*scoring.ranges[scoring.main])
+    return score, float(bounds.low), float(bounds.high)
+
+
+def dependent(rows: Split) -> list[str]:
+    """Notes about rows that are not independent."""
+    found, units = [], len(np.unique(rows.units))
+    if copies := len(rows) - len(set(rows.digests)):
+        found.append(f"{copies} rows repeat an earlier text; copies of a text are in one fold.")
+    if units < len(rows) - copies:
+        found.append(f"The {len(rows)} rows are in {units} groups, whose rows are in one fold.")
+    return found
+
+
 def tried_of(
     directory: Path, records: Sequence[dict[str, Any]], *, train: Split, kind: str, labels: Sequence[str]
 ) -> list[Tried]:
@@ -135,14 +158,10 @@ def tried_of(
     found = []
     for record in records:
         predicted = answers[record["system"], ALL, record["seed"]]
-        rows = scoring.statistics(train.fields, train.targets, predicted)
-        (sums,) = resampled([rows], resamples=RESAMPLES)
-        score = best_score(record)
-        bounds = interval(np.array([score]), scoring.scores(sums)[scoring.main], confidence=CONFIDENCE)
-        bounds = bounds.within(*scoring.ranges[scoring.main])
+        score, low, high = bounds_of(scoring, train, predicted)
         kept, ways = record.get("way", ""), record.get("ways", [])
         share = next((way["share"] for way in ways if way["way"] == kept), 1.0)
-        found.append(Tried(record["system"], kept, score, bounds.low, bounds.high, record["seconds"], share))
+        found.append(Tried(record["system"], kept, score, low, high, record["seconds"], share))
         found += [
             Tried(record["system"], way["way"], way["score"], seconds=way["seconds"], share=way["share"])
             for way in ways

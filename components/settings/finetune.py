@@ -51,9 +51,10 @@ class AutoSettings(Section):
     #: Minimum number of training rows with labels from which `finetune` is tried: with fewer, it takes most of the time
     #: and was worse on TREC and SST-2.
     finetune_rows: Annotated[int, Field(ge=0)] = 1000
-    #: With `selection: budget`: the way that is kept unless another is better by more than one standard error. With few
-    #: labels, differences between ways are mostly chance; contrastive fine-tuning of MiniLM was better than its frozen
-    #: features and than fine-tuning on TREC and SST-2. null: always the best score.
+    #: With `selection: budget`: the way that is kept unless another is better by more than one standard error; then the
+    #: first of the ways that is not worse than the best by more than that. With few labels, differences between ways are
+    #: mostly chance; contrastive fine-tuning of MiniLM was better than its frozen features and than fine-tuning on TREC
+    #: and SST-2. null: the first of the ways.
     prefer: OwnWay | None = "contrastive"
     #: Maximum cost of a label budget and seed in minutes, over all folds of all ways. A way that costs more than is
     #: left is trained with fewer steps, or left out if these are less than an eighth. What is left is divided equally

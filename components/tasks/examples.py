@@ -1,7 +1,7 @@
 """Stage `examples`: a task's labelled files, validated once and written as tables that the other stages read.
 
-The output directory holds train.parquet, dev.parquet and test.parquet (fields, target, slice, id, group,
-unit; see `components.tasks.data`), for sentences with documents also document and place, and documents-<split>.parquet (the
+The output directory holds train.parquet, dev.parquet and test.parquet (fields, target, slice, id, group, unit; see
+`components.tasks.data`), for sentences with documents also document and place, and documents-<split>.parquet (the
 sentences of each document), labels.json (names by index) and metrics.json (counts). Facts of the manifest: task, kind,
 budgets and seeds of the runs, and a digest of each split's content, which identifies the version of the data.
 """
@@ -20,13 +20,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.artifacts import digest_text, read_manifest, writing
-from components.errors import ArtifactError
+from components.errors import ArtifactError, ConfigError, DataError
 from components.formats.annotations.tables import REASONS
 from components.settings.section import Section
 from components.settings.tasks import SPLITS, TaskSource
 from components.tasks.budgets import numbered, sample_rows
 from components.tasks.data import Fields, Labels, Split
 from components.tasks.documents import InDocument
+from components.tasks.folds import folds_of
 from components.tasks.kinds import find_kind
 from components.tasks.results import list_column, read_columns, vectors
 
@@ -166,7 +167,9 @@ def examples(job: ExamplesJob) -> Path:
             "learned_languages": job.source.learned_languages,
             "baselines": job.source.baselines,
             "label_texts": job.source.label_texts,
-            "digests": {name: digest(split, found.labels, with_units=name == "train") for name, split in splits.items()},
+            "digests": {
+                name: digest(split, found.labels, with_units=name == "train") for name, split in splits.items()
+            },
         }
     return job.output
 
@@ -196,6 +199,28 @@ def strata_of(train: Split, kind: str) -> Labels:
     """(N,) the stratum of each row; 0 for all rows if the kind has no strata."""
     found = find_kind(kind).strata(train)
     return np.zeros(len(train), dtype=np.int64) if found is None else found
+
+
+def run_folds(facts: TaskFacts, train: Split, rows: Labels, *, seed: int, most: int | None = None) -> Labels:
+    """(N,) fold of each training row of a run (`folds_of`).
+
+    Args:
+        facts: of the task.
+        train: the whole train split.
+        rows: (N,) indices of the run's rows in it.
+        seed: of the run.
+        most: maximum number of folds; None: `data.tasks.<name>.folds`.
+
+    Raises:
+        ConfigError: the rows are too few for a cross-validation.
+    """
+    try:
+        strata = strata_of(train, facts.kind)[rows]
+        return folds_of(strata, facts.folds if most is None else most, seed=seed, units=train.units[rows])
+    except DataError as error:
+        raise ConfigError(
+            f"data.tasks.{facts.task}: {error}: choose a larger budget, add groups, or set selection: dev"
+        ) from error
 
 
 def digest(split: Split, labels: list[str], *, with_units: bool = False) -> str:

@@ -54,7 +54,8 @@ def lookups(training: Training) -> list[Candidate]:
 
 def data(train: Split, dev: Split, *, folds: list[int] | None = None) -> Data:
     chosen = None if folds is None else np.asarray(folds)
-    return Data(train, dev, split(0, name="test"), train.fields, LABELS, scoring_for("classification", LABELS), chosen)
+    scoring = scoring_for("classification", LABELS)
+    return Data(train, np.arange(len(train)), dev, split(0, name="test"), LABELS, scoring, chosen)
 
 
 def test_dev_or_the_rows_of_the_budget_choose() -> None:
@@ -126,7 +127,7 @@ def test_the_answer_to_a_row_does_not_depend_on_its_own_label(task: Path) -> Non
     scoring = scoring_for(facts.kind, facts.labels)
     folds = folds_of(strata_of(train, facts.kind), 3, seed=0)
     system = CLASSIFICATION.usual["tfidf-words"]
-    found = predict(system, Data(train, train.take([]), train, train.fields, facts.labels, scoring, folds))
+    found = predict(system, Data(train, np.arange(len(train)), train.take([]), train, facts.labels, scoring, folds))
     rest = train.take(np.flatnonzero(folds != 1))
     alone = system(Training(rest, train.fields, facts.labels, scoring, rest))
     chosen = next(candidate for candidate in alone if candidate.details["c"] == found.details["c"])

@@ -72,5 +72,5 @@ def test_a_class_in_few_units_limits_the_folds() -> None:
 
 
 def test_one_unit_has_no_folds() -> None:
-    with pytest.raises(DataError, match="4 training row.* in one group.*two or more groups"):
+    with pytest.raises(DataError, match="4 training row.* one group.*two or more are needed"):
         folds_of(np.asarray([0, 1, 0, 1]), 5, seed=0, units=np.zeros(4, dtype=np.int64))

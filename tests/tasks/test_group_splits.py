@@ -108,4 +108,6 @@ def test_groups_of_test_in_a_train_file_are_counted(tmp_path: Path, capsys: pyte
     write_jsonl(tmp_path / "test.jsonl", [row | {"customer": "c1"} for row in rows(1, offset=500)])
     source = source_of(tmp_path, grouped("classification"), test="test.jsonl")
     examples(ExamplesJob(task="things", source=source, output=tmp_path / "out"))
-    assert "3 row(s) of train are in a group of test, which is not new then (group: customer)" in capsys.readouterr().out
+    assert (
+        "3 row(s) of train are in a group of test, which is not new then (group: customer)" in capsys.readouterr().out
+    )

@@ -304,9 +304,7 @@ def _in_documents(rows: list[Row]) -> list[Row]:
     return [replace(row, fields=fields) for row, fields in zip(rows, found, strict=True)]
 
 
-def _split(
-    rows: list[Row], target: Callable[[Row], Sequence[float]], groups: list[str | None], units: Labels
-) -> Split:
+def _split(rows: list[Row], target: Callable[[Row], Sequence[float]], groups: list[str | None], units: Labels) -> Split:
     return Split(
         fields=[row.fields for row in rows],
         targets=[np.asarray(target(row), dtype=np.float64) for row in rows],
