@@ -104,9 +104,8 @@ class Proposal:
             "language": "selects baselines",
         }
         if self.facts.held_out:
-            comments["test"] = (
-                f"{self.facts.held_out:,} rows of train are held out, by a hash of the {'group' if 'group' in task else 'text'}"
-            )
+            of = "group" if "group" in task else "text"
+            comments["test"] = f"{self.facts.held_out:,} rows of train are held out, by a hash of the {of}"
         for key, value in task.items():
             lines.append((f"      {key}: {_flow(value)}", comments.get(key, "")))
         if (

@@ -52,9 +52,9 @@ class AutoSettings(Section):
     #: and was worse on TREC and SST-2.
     finetune_rows: Annotated[int, Field(ge=0)] = 1000
     #: With `selection: budget`: the way that is kept unless another is better by more than one standard error; then the
-    #: first of the ways that is not worse than the best by more than that. With few labels, differences between ways are
-    #: mostly chance; contrastive fine-tuning of MiniLM was better than its frozen features and than fine-tuning on TREC
-    #: and SST-2. null: the first of the ways.
+    #: first of the ways that is not worse than the best by more than that. With few labels, differences between ways
+    #: are mostly chance; contrastive fine-tuning of MiniLM was better than its frozen features and than fine-tuning on
+    #: TREC and SST-2. null: the first of the ways.
     prefer: OwnWay | None = "contrastive"
     #: Maximum cost of a label budget and seed in minutes, over all folds of all ways. A way that costs more than is
     #: left is trained with fewer steps, or left out if these are less than an eighth. What is left is divided equally

@@ -219,7 +219,7 @@ def run_folds(facts: TaskFacts, train: Split, rows: Labels, *, seed: int, most: 
         return folds_of(strata, facts.folds if most is None else most, seed=seed, units=train.units[rows])
     except DataError as error:
         raise ConfigError(
-            f"data.tasks.{facts.task}: {error}: choose a larger budget, add groups, or set selection: dev"
+            f"data.tasks.{facts.task}.budgets: {error}; choose a larger budget, add groups, or set selection: dev"
         ) from error
 
 

@@ -37,10 +37,7 @@ def folds_of(strata: Labels, count: int, *, seed: int, units: Labels | None = No
     units = np.arange(len(strata)) if units is None else units
     _, units, sizes = np.unique(units, return_inverse=True, return_counts=True)
     if len(sizes) < 2:
-        raise DataError(
-            f"{len(strata)} training row(s) are one text or one group, too few for a cross-validation; two or more "
-            "are needed"
-        )
+        raise DataError(f"{len(strata)} training row(s) are one text or one group, too few for a cross-validation")
     of_strata = np.bincount(np.unique(np.stack([strata, units]), axis=1)[0])
     used = int(min(count, len(sizes), *of_strata[of_strata > 1]))
     rows_in = np.bincount(strata)

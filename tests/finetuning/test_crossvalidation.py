@@ -174,7 +174,7 @@ def test_an_interrupted_run_ends_bit_identical(kind: str, head, make_job, in_pro
 
 def test_a_single_row_is_refused(make_job, in_process) -> None:
     job = make_job("bert", "tagging", source=BUDGET | {"budgets": [1]})
-    with pytest.raises(ConfigError, match="budgets: 1 is one row, too few for a cross-validation"):
+    with pytest.raises(ConfigError, match="budgets: 1 training row.*too few for a cross-validation"):
         finetune(job)
 
 

@@ -36,7 +36,7 @@ def test_the_first_candidate_that_is_not_clearly_worse_is_chosen() -> None:
 
 def test_errors_in_one_unit_are_one_error() -> None:
     # Eight more errors: eight independent ones are clear, all in one group are not.
-    candidates = [with_errors(range(8)), with_errors()]
+    candidates = [with_errors(range(8)), with_errors([20])]
     assert choose(SCORING, rows(), candidates).index == 1
     assert choose(SCORING, rows([0] * 8 + list(range(1, 33))), candidates).index == 0
 
