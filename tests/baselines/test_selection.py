@@ -63,14 +63,14 @@ def test_dev_or_the_rows_of_the_budget_choose() -> None:
     train, dev = split(0, 1, 1, 1), split(0, 0, 0, 1, name="dev")
     on_dev = predict(lookups, data(train, dev))
     assert on_dev.details == {"other": 0, "known": 4} and set(on_dev.answers) == {"dev", "test"}
-    many = split(0, 0, *[1] * 10)
-    crossed = predict(lookups, data(many, dev, folds=[0, 1] * 6))
+    many = split(*[0] * 6, *[1] * 30)
+    crossed = predict(lookups, data(many, dev, folds=[0, 1] * 18))
     # Each row is answered by a model that knows the other fold only.
-    assert crossed.details == {"other": 1, "known": 12} and set(crossed.answers) == {OUT_OF_FOLD, "test"}
-    assert [answer.argmax() for answer in crossed.answers[OUT_OF_FOLD]] == [1] * 12
-    assert crossed.scores["accuracy"] == pytest.approx(10 / 12)
+    assert crossed.details == {"other": 1, "known": 36} and set(crossed.answers) == {OUT_OF_FOLD, "test"}
+    assert [answer.argmax() for answer in crossed.answers[OUT_OF_FOLD]] == [1] * 36
+    assert crossed.scores["accuracy"] == pytest.approx(30 / 36)
     assert crossed.answers["test"][0].argmax() == 1
-    assert isinstance(crossed.model, Lookup) and len(crossed.model.known) == 12, "fitted on all rows"
+    assert isinstance(crossed.model, Lookup) and len(crossed.model.known) == 36, "fitted on all rows"
 
 
 def test_at_a_tie_the_first_candidate_is_chosen() -> None:
