@@ -62,7 +62,7 @@ class TogetherJob(Section):
     family: str
     start: Start
     examples: dict[str, Path] = Field(min_length=2)
-    words: dict[str, Path] = {}
+    words: dict[str, Path] = Field(default={})
     encoder: Path
     output: Path
     settings: FinetuneSettings
