@@ -32,7 +32,7 @@ from components.tasks.choice import choose
 from components.tasks.data import Fields
 from components.tasks.examples import ExamplesJob, examples, read_facts, read_split, run_folds
 from components.tasks.kinds import scoring_for
-from components.tasks.results import OUT_OF_FOLD, RunKey, read_answers
+from components.tasks.results import OUT_OF_FOLD, RunKey, best_score, read_answers
 from components.unlabelled.stage import write_texts
 from headstart.model import Model
 from headstart.recipes import finetuning_of
@@ -136,8 +136,10 @@ FINE_TUNED = 2
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A model that can be kept: its run, its directory, and the systems of which it is the chosen one."""
+    """A model that can be kept: its score of selection, its run, its directory, and the systems of which it is the
+    chosen one."""
 
+    score: float
     run: RunKey
     way: str
     directory: Path
@@ -198,9 +200,9 @@ class _Work:
             records = json.loads((output / "runs.json").read_text(encoding="utf-8"))
             tried += tried_of(output, records, train=train, kind=facts.kind, labels=facts.labels)
             predicted = read_answers(output, OUT_OF_FOLD)
-            for model in candidates_of(output, records):
-                several = [predicted[(name, *model.run[1:])] for name in model.systems]
-                found.append((model, choose(scoring, train, several, folds=folds).answers))
+            for candidate in candidates_of(output, records):
+                several = [predicted[(name, *candidate.run[1:])] for name in candidate.systems]
+                found.append((candidate, choose(scoring, train, several, folds=folds).answers))
         found.sort(key=lambda entry: entry[0].cost != FINE_TUNED)
         choice = choose(scoring, train, [answers for _, answers in found], folds=folds)
         best, _ = found[choice.index]
@@ -277,5 +279,6 @@ def candidates_of(output: Path, records: Sequence[dict[str, Any]]) -> list[_Cand
             if record["system"] in names and (record["budget"], record["seed"]) == (facts["budget"], facts["seed"])
         )
         run = (record["system"], record["budget"], record["seed"])
-        found.append(_Candidate(run, record.get("way", ""), directory, facts.get("systems", names[:1])))
+        systems = facts.get("systems", [record["system"]])
+        found.append(_Candidate(best_score(record), run, record.get("way", ""), directory, systems))
     return found

@@ -1,7 +1,7 @@
 """Self-training of a head that is solved on frozen features (`finetune.<name>.unlabelled`).
 
-Every round is a point of the run's curve: round 0 is the head without unlabelled text, and the round with the best
-score of selection is kept, the earliest at a tie. The teacher of a round has learned from the run's own rows only. With
+Every round is a point of the run's curve: round 0 is the head without unlabelled text, and the round is chosen by the
+score of selection. The teacher of a round has learned from the run's own rows only. With
 `unlabelled.words`, a regression on latent semantic vectors and one on means of word vectors teach and learn with the
 head; they are fitted on the unlabelled texts. In a fold, the texts that belong to its rows are no unlabelled texts.
 """

@@ -74,8 +74,8 @@ class FinetuneSettings(Section):
 
     #: `features`: only the head is trained, on frozen-encoder features; `finetune`: head and encoder are trained;
     #: `contrastive`: the encoder is trained on pairs of texts (`contrastive`), the head on its features; `consistency`:
-    #: as `finetune`, with a loss on text without labels (`unlabelled`), or `finetune` if that is as good; `auto`: the
-    #: best of several ways (`auto`).
+    #: as `finetune`, with a loss on text without labels (`unlabelled`), or `finetune` if that is as good; `auto`: one
+    #: of several ways (`auto`).
     method: Way | Literal["auto"] = "finetune"
     #: With `method: auto`: the ways that are tried.
     auto: AutoSettings = AutoSettings()
@@ -90,7 +90,7 @@ class FinetuneSettings(Section):
     frozen: bool = False
     #: Words beside the encoder, for kinds with probabilities of labels: `mean` mixes the probabilities of a TF-IDF
     #: model with the encoder's; `joint` is one regression on features of the frozen encoder beside TF-IDF weights;
-    #: `auto` is the best of none, mean and joint. Weight and scale are chosen as `selection` says, weight 0 included.
+    #: `auto` is one of none, mean and joint. Weight and scale are chosen as `selection` says, weight 0 included.
     words: Literal["none", "mean", "joint", "auto"] = "none"
     #: Whether the name of each label (`data.tasks.<name>.label_texts`) is one more training text of its class (Yehudai
     #: and Bandel 2024, FastFit). Classification and multilabel. `auto`, the default with `method: auto`, compares
