@@ -1,9 +1,10 @@
 """Training from Python: the stages of the pipeline as functions, in a working folder.
 
 The systems are those of a run: words models, and with a start its frozen features and its ways to learn
-(`method: auto`). All are compared by cross-validation within the labels. With a start, the fine-tuned encoder is kept
-unless another system is better by more than one standard error. Without one, the best words model is kept; of equally
-good ones, the cheapest.
+(`method: auto`). All are compared by cross-validation within the labels, whose folds keep copies and groups together.
+The first system is kept that is not worse than the best one by more than one standard error: the fine-tuned encoder,
+then words models and the frozen encoder, the simplest first. The score of the report is that of predictions by systems
+that were chosen without the row's fold.
 """
 
 from __future__ import annotations
@@ -17,26 +18,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import numpy as np
+
 from components.artifacts import MANIFEST, read_manifest, write_atomic
 from components.baselines.stage import BaselineJob, baseline
 from components.ingestion.unlabelled import write_texts
 from components.outputs import claim_folder
 from components.scoring.base import Vectors
-from components.scoring.paired import choose
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FIRST_MINUTES
 from components.settings.names import FROZEN, WITH_WORDS
 from components.settings.tasks import TaskSource
 from components.settings.unlabelled import OF_ONE_TEXT, UnlabelledSettings
+from components.tasks.choice import choose
 from components.tasks.data import Fields
-from components.tasks.examples import ExamplesJob, examples, read_facts, read_split
+from components.tasks.examples import ExamplesJob, examples, read_facts, read_split, run_folds
 from components.tasks.kinds import scoring_for
 from components.tasks.results import OUT_OF_FOLD, RunKey, best_score, read_answers
 from headstart.model import Model
 from headstart.recipes import finetuning_of
-from headstart.report import Report, Tried, tried_of
+from headstart.report import Report, Tried, bounds_of, dependent, tried_of
 from headstart.tables import Data, InputError
-from headstart.tasks import TaskRows, read_task, read_unlabelled
+from headstart.tasks import GROUP, TaskRows, read_task, read_unlabelled
 
 #: Names of the task and of the start in progress lines and results.
 TASK: Final = "task"
@@ -54,6 +57,7 @@ def fit(
     text: str | Sequence[str] | None = None,
     label: Any = None,
     kind: Kind | None = None,
+    group: Any = None,
     start: str | Path | None = None,
     unlabelled: Data = None,
     minutes: float | None = FIRST_MINUTES,
@@ -73,6 +77,9 @@ def fit(
             A list of labels per row: multi-label. One tag per word: tagging. Numbers that are not whole, or more than
             20 different whole numbers with gaps between them: regression. Others: classification.
         kind: of the task, if it is not the one that the labels suggest.
+        group: column of the group (customer, author, thread), or one group per row: rows of one group are not
+            independent, and are in one fold. None, also as a value: the rows are independent. Copies of a text always
+            are in one fold.
         start: encoder to start from: a published model's folder, an encoder directory, or the name of an installed
             start (`headstart starts`). None: words models only, which need no encoder and take seconds.
         unlabelled: texts without labels, in the same forms as `data`, or a list of paths (.txt: one text a line).
@@ -95,7 +102,7 @@ def fit(
     """
     if folds < 2:
         raise InputError(f"folds: {folds}; two or more are needed")
-    task = read_task(data, text=text, label=label, kind=kind, language=language)
+    task = read_task(data, text=text, label=label, kind=kind, language=language, group=group)
     free = list(task.unlabelled)
     notes = [f"{len(free)} rows have no label; their texts are used without one."] if free else []
     if unlabelled is not None:
@@ -131,12 +138,14 @@ FINE_TUNED = 2
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A model that can be kept: its score of selection, its run and its directory."""
+    """A model that can be kept: its score of selection, its run, its directory, and the systems of which it is the
+    chosen one."""
 
     score: float
     run: RunKey
     way: str
     directory: Path
+    systems: Sequence[str]
 
     @property
     def cost(self) -> int:
@@ -172,7 +181,7 @@ class _Work:
             folds=min(folds, len(rows)),
             language=task.language,
             overlap="report",
-            group=None,
+            group=None if task.groups is None else GROUP,
         )
         self.examples = examples(ExamplesJob(task=TASK, source=source, output=folder / "examples"))
         self.free = {
@@ -182,37 +191,33 @@ class _Work:
         }
 
     def fit(self, start: str | Path | None, *, minutes: float | None, notes: list[str]) -> Model:
-        """Train all systems, and return the best one."""
+        """Train all systems, and return the chosen one."""
         facts, train = read_facts(self.examples), read_split(self.examples, "train")
-        found: list[_Candidate] = []
-        answers: list[Vectors] = []
+        scoring = scoring_for(facts.kind, facts.labels)
+        folds = run_folds(facts, train, np.arange(len(train)), seed=facts.seeds[0])
+        found: list[tuple[_Candidate, Vectors]] = []
         tried: list[Tried] = []
         stages = [self._baseline()] + ([] if start is None else [self._finetune(start, minutes=minutes)])
         for output in stages:
             records = json.loads((output / "runs.json").read_text(encoding="utf-8"))
             tried += tried_of(output, records, train=train, kind=facts.kind, labels=facts.labels)
-            models, predicted = candidates_of(output, records), read_answers(output, OUT_OF_FOLD)
-            found += models
-            answers += [predicted[model.run] for model in models]
-        # The cheapest first: words, then the frozen encoder, then the fine-tuned one.
-        index = choose(
-            scoring_for(facts.kind, facts.labels),
-            train.fields,
-            train.targets,
-            answers,
-            preferred=[index for index, candidate in enumerate(found) if candidate.cost == FINE_TUNED],
-            clusters=train.clusters,
-        )
-        best = found[index]
+            predicted = read_answers(output, OUT_OF_FOLD)
+            for candidate in candidates_of(output, records):
+                several = [predicted[(name, *candidate.run[1:])] for name in candidate.systems]
+                found.append((candidate, choose(scoring, train, several, folds=folds).answers))
+        found.sort(key=lambda entry: entry[0].cost != FINE_TUNED)
+        choice = choose(scoring, train, [answers for _, answers in found], folds=folds)
+        best, _ = found[choice.index]
         report = Report(
             kind=facts.kind,
             metric=str(records[0]["score"]),
             labels=len(train),
-            folds=facts.folds,
+            folds=int(folds.max()) + 1,
             chosen=best.run[0],
             way=best.way,
             tried=tried,
-            notes=notes,
+            notes=notes + dependent(train),
+            selected=bounds_of(scoring, train, choice.answers),
         )
         model = Model(best.directory, columns=self.task.columns, classes=self.task.classes, report=report)
         model.save(self.folder / CHOSEN, overwrite=True)
@@ -240,6 +245,7 @@ class _Work:
                 examples=self.examples,
                 encoder=encoder,
                 unlabelled=free,
+                words=self.free.get(FOR_WORDS),
                 output=self.folder / "finetuned" / TASK / f"{name}-{START}",
                 settings=settings,
                 cluster=ClusterSettings(
@@ -277,5 +283,6 @@ def candidates_of(output: Path, records: Sequence[dict[str, Any]]) -> list[_Cand
         first = of_seeds[0]
         run = (first["system"], first["budget"], first["seed"])
         score = sum(map(best_score, of_seeds)) / len(of_seeds)
-        found.append(_Candidate(score, run, first.get("way", ""), directory))
+        systems = facts.get("systems", [first["system"]])
+        found.append(_Candidate(score, run, first.get("way", ""), directory, systems))
     return found

@@ -10,12 +10,13 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from components.scoring import title
+from components.scoring import Scoring, title
+from components.scoring.base import Vectors
 from components.scoring.intervals import interval, left_out, sizes_of
 from components.tasks.budgets import ALL
 from components.tasks.data import Split
 from components.tasks.kinds import scoring_for
-from components.tasks.results import OUT_OF_FOLD, best_score, read_answers
+from components.tasks.results import OUT_OF_FOLD, read_answers
 
 CONFIDENCE: Final = 0.95
 
@@ -53,7 +54,9 @@ class Report:
         folds: of the cross-validation.
         chosen: name of the chosen system, and its way to learn.
         tried: all systems.
-        notes: what a person should know: rows without a label, missing starts.
+        notes: what a person should know: rows without a label, missing starts, copies and groups.
+        selected: score of predictions by the systems that were chosen without the row's fold, which no choice has
+            raised, and its confidence interval; None in reports of earlier versions.
     """
 
     kind: str
@@ -64,6 +67,7 @@ class Report:
     way: str
     tried: list[Tried] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    selected: tuple[float, float, float] | None = None
 
     @property
     def best(self) -> Tried:
@@ -90,8 +94,9 @@ class Report:
     def __str__(self) -> str:
         best = self.best
         way = f" ({self.way})" if self.way else ""
+        score, low, high = self.selected or (best.score, best.low, best.high)
         lines = [
-            f"{self.chosen}{way}: {title(self.metric)} {best.score:.3f} [{best.low:.3f}, {best.high:.3f}], "
+            f"{self.chosen}{way}: {title(self.metric)} {score:.3f} [{low:.3f}, {high:.3f}], "
             f"{self.folds}-fold cross-validation within {self.labels} labels",
             self.table.to_string(index=False, float_format=lambda value: f"{value:.3f}", na_rep=""),
         ]
@@ -116,6 +121,26 @@ class Report:
         return cls(**{**described, "tried": [Tried(**one) for one in described["tried"]]})
 
 
+def bounds_of(scoring: Scoring, rows: Split, answers: Vectors) -> tuple[float, float, float]:
+    """The primary metric of answers, and its confidence interval."""
+    score = scoring.score(rows.fields, rows.targets, answers)[scoring.main]
+    statistics = scoring.statistics(rows.fields, rows.targets, answers)
+    without = left_out(statistics, rows.units, scoring.scores)[scoring.main]
+    bounds = interval(np.array([score]), without[None], sizes_of(rows.units, len(rows)), confidence=CONFIDENCE)
+    bounds = bounds.within(*scoring.ranges[scoring.main])
+    return score, float(bounds.low), float(bounds.high)
+
+
+def dependent(rows: Split) -> list[str]:
+    """Notes about rows that are not independent."""
+    found, units = [], len(np.unique(rows.units))
+    if copies := len(rows) - len(set(rows.digests)):
+        found.append(f"{copies} rows repeat an earlier text; copies of a text are in one fold.")
+    if units < len(rows) - copies:
+        found.append(f"The {len(rows)} rows are in {units} groups, whose rows are in one fold.")
+    return found
+
+
 def tried_of(
     directory: Path, records: Sequence[dict[str, Any]], *, train: Split, kind: str, labels: Sequence[str]
 ) -> list[Tried]:
@@ -133,14 +158,10 @@ def tried_of(
     found = []
     for record in records:
         predicted = answers[record["system"], ALL, record["seed"]]
-        rows = scoring.statistics(train.fields, train.targets, predicted)
-        without = left_out(rows, train.clusters, scoring.scores)[scoring.main]
-        score, sizes = best_score(record), sizes_of(train.clusters, len(train))
-        bounds = interval(np.array([score]), without[None], sizes, confidence=CONFIDENCE)
-        bounds = bounds.within(*scoring.ranges[scoring.main])
+        score, low, high = bounds_of(scoring, train, predicted)
         kept, ways = record.get("way", ""), record.get("ways", [])
         share = next((way["share"] for way in ways if way["way"] == kept), 1.0)
-        found.append(Tried(record["system"], kept, score, bounds.low, bounds.high, record["seconds"], share))
+        found.append(Tried(record["system"], kept, score, low, high, record["seconds"], share))
         found += [
             Tried(record["system"], way["way"], way["score"], seconds=way["seconds"], share=way["share"])
             for way in ways

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, get_args
 
 import numpy as np
@@ -28,6 +28,8 @@ COLUMNS: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "tagging": (("words",), "tags"),
 }
 Value = str | int | float | bool
+#: Key of the group in a row of a task's jsonl file.
+GROUP: Final = "group"
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class TaskRows:
         classes: name of a class -> its value in the data.
         unlabelled: inputs of the rows without a label.
         language: code.
+        groups: N names of the row's group, None for rows without one; None: the task has no groups.
     """
 
     kind: str
@@ -51,14 +54,16 @@ class TaskRows:
     classes: dict[str, Value] = field(default_factory=dict)
     unlabelled: list[Fields] = field(default_factory=list)
     language: str = "en"
+    groups: list[str | None] | None = None
 
     def records(self) -> list[dict[str, Any]]:
         """The rows of the task's jsonl file."""
         inputs, target = COLUMNS[self.kind]
         found = []
-        for fields, value in zip(self.fields, self.targets, strict=True):
+        groups = self.groups or [None] * len(self.fields)
+        for fields, value, group in zip(self.fields, self.targets, groups, strict=True):
             parts = {inputs[0]: list(fields)} if self.kind == "tagging" else dict(zip(inputs, fields, strict=True))
-            found.append({**parts, target: value})
+            found.append({**parts, target: value, GROUP: group})
         return found
 
 
@@ -69,6 +74,7 @@ def read_task(
     label: Any,
     kind: str | None,
     language: str | None,
+    group: Any = None,
 ) -> TaskRows:
     """The task in labelled data.
 
@@ -78,6 +84,7 @@ def read_task(
         label: column of the label, or one label per row.
         kind: of the task; None: determined from the columns and the labels.
         language: code; None: guessed from the texts.
+        group: column of the group, or one group per row; None: rows are independent.
 
     Raises:
         InputError: a column is missing or cannot be determined, a text is missing, there are fewer than two labelled
@@ -86,6 +93,10 @@ def read_task(
     table = read_table(data)
     if not len(table):
         raise InputError(f"{table.source}: holds no rows")
+    groups = _groups(table, group)
+    if isinstance(group, str):
+        # It is neither the text nor the label.
+        table = replace(table, columns={name: values for name, values in table.columns.items() if name != group})
     names = [text] if isinstance(text, str) else list(text or ())
     labels, column = _labels(table, label, names, kind)
     if len(labels) != len(table):
@@ -126,6 +137,7 @@ def read_task(
         classes,
         free,
         language or language_of([part for _, parts in known for part in parts]),
+        None if groups is None else [groups[number] for number, _ in known],
     )
 
 
@@ -151,6 +163,20 @@ def read_unlabelled(data: Any, task: TaskRows) -> list[Fields]:
 def name_of(value: Value) -> str:
     """A label as text, as the readers of files write it."""
     return value.strip() if isinstance(value, str) else json.dumps(value)
+
+
+def _groups(table: Table, group: Any) -> list[str | None] | None:
+    """One group per row, as text."""
+    if group is None:
+        return None
+    if isinstance(group, str):
+        values = table.column(group)
+    else:
+        frame = read_table(group)
+        if len(frame.columns) != 1 or len(frame) != len(table):
+            raise InputError(f"group: give the name of a column, or one group for each of the {len(table)} rows")
+        values = next(iter(frame.columns.values()))
+    return [None if _is_missing(value) else str(value).strip() for value in values]
 
 
 def _labels(table: Table, label: Any, names: Sequence[str], kind: str | None) -> tuple[list[Any], str | None]:

@@ -158,9 +158,9 @@ def _cell(path: Path, budget: int, draw: int, result: Path) -> None:
     from components.interchange.importing import import_encoder
     from components.pipeline.jobs import out
     from components.pipeline.stages import STAGES
-    from components.scoring.paired import choose
     from components.settings.loading import load_params
     from components.tasks.budgets import sample_rows
+    from components.tasks.choice import choose
     from components.tasks.examples import read_facts, read_split
     from components.tasks.kinds import scoring_for
     from components.tasks.results import OUT_OF_FOLD, best_score, read_answers
@@ -211,14 +211,10 @@ def _cell(path: Path, budget: int, draw: int, result: Path) -> None:
     train, facts = read_split(cell / "examples", "train"), read_facts(cell / "examples")
     rows = train.take(sample_rows(train.labels, budget, seed=draw)[0])
     published = params.pretrain[family].source is not None
-    used = choose(
-        scoring_for(facts.kind, facts.labels),
-        rows.fields,
-        rows.targets,
-        [answers for *_, answers in found],
-        preferred=[index for index, (stage, *_) in enumerate(found) if published and stage == "finetune"],
-    )
-    stage, chosen, _ = found[used]
+    # As in `headstart.fit`, a published encoder is kept unless another system is clearly better.
+    found.sort(key=lambda entry: not (published and entry[0] == "finetune"))
+    used = choose(scoring_for(facts.kind, facts.labels), rows, [answers for *_, answers in found])
+    stage, chosen, _ = found[used.index]
     answers = read_answers(cell / stage, "test")[chosen["system"], budget, draw]
     details = {
         "chosen": chosen["system"],

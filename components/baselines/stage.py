@@ -7,6 +7,7 @@ format. The best one that can be served is written as a classifier, which is a c
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,19 +17,18 @@ from threadpoolctl import threadpool_limits
 
 from components.artifacts import writing
 from components.baselines import baselines_of
-from components.errors import ConfigError
 from components.measurements import Curve
 from components.progress import Progress
 from components.settings.names import BASELINE
 from components.settings.section import Section
 from components.tasks.budgets import budget_name, sample_rows
-from components.tasks.data import Fields, Split
-from components.tasks.examples import TaskFacts, read_facts, read_split, strata_of
-from components.tasks.folds import folds_of
+from components.tasks.choice import choose
+from components.tasks.data import Answer
+from components.tasks.examples import TaskFacts, read_facts, read_split, run_folds, strata_of
 from components.tasks.kinds import scoring_for
-from components.tasks.results import KIND, RunResult, best_score, write_results
+from components.tasks.results import KIND, RunResult, write_results
 from components.tasks.selection import Data, Predictions, System, predict
-from components.unlabelled.texts import digest_of, read_unlabelled
+from components.unlabelled.texts import read_unlabelled
 from components.words.classifier import WordsModel, save_words
 
 
@@ -49,8 +49,8 @@ class BaselineJob(Section):
 def baseline(job: BaselineJob) -> Path:
     """Train the baselines at every budget and seed; write the files of `components.tasks.results`.
 
-    If the task has words models (`components.words`), those of the system with the best mean score of selection at the
-    largest budget are written to `classifier/`: the average of all seeds.
+    If the task has words models (`components.words`), those of the system that is chosen (`components.tasks.choice`)
+    for most seeds at the largest budget are written to `classifier/`: the average of all seeds.
 
     Raises:
         ArtifactError: the examples are incomplete.
@@ -61,7 +61,7 @@ def baseline(job: BaselineJob) -> Path:
     strata = strata_of(train, facts.kind)
     scoring = scoring_for(facts.kind, facts.labels)
     splits = {name: read_split(job.examples, name) for name in ("dev", "test")}
-    inputs = train.fields + _unlabelled(job, train)
+    further = [] if job.unlabelled is None else read_unlabelled(job.unlabelled)
     systems = baselines_of(facts.kind, language=facts.language, which=facts.baselines)
     total = len(facts.budgets) * len(facts.seeds) * len(systems)
     best = BestModels(facts)
@@ -71,8 +71,9 @@ def baseline(job: BaselineJob) -> Path:
             for budget in facts.budgets:
                 for seed in facts.seeds:
                     rows, short = sample_rows(strata, budget, seed=seed)
-                    folds = _folds(facts, strata[rows], budget, seed=seed) if facts.selection == "budget" else None
-                    data = Data(train.take(rows), splits["dev"], splits["test"], inputs, facts.labels, scoring, folds)
+                    folds = run_folds(facts, train, rows, seed=seed) if facts.selection == "budget" else None
+                    dev, test = splits["dev"], splits["test"]
+                    data = Data(train, rows, dev, test, facts.labels, scoring, folds, further)
                     record = {
                         "budget": budget,
                         "seed": seed,
@@ -81,7 +82,7 @@ def baseline(job: BaselineJob) -> Path:
                     }
                     for name, system in systems.items():
                         result, model = _run(name, system, data, record)
-                        best.offer(result, model)
+                        best.offer(result, model, data)
                         score = result.record["curve"][-1][scoring.main]
                         Curve(f"{name} {budget_name(budget)} labels seed {seed}").add(
                             0, **{f"dev_{scoring.main}": score}, seconds=result.record["seconds"]
@@ -100,23 +101,6 @@ def baseline(job: BaselineJob) -> Path:
             "runs": len(records),
         }
     return job.output
-
-
-def _unlabelled(job: BaselineJob, train: Split) -> list[Fields]:
-    """Texts without labels that are not in train."""
-    if job.unlabelled is None:
-        return []
-    known = set(map(digest_of, train.fields))
-    return [fields for fields in read_unlabelled(job.unlabelled) if digest_of(fields) not in known]
-
-
-def _folds(facts: TaskFacts, strata: Any, budget: int, *, seed: int) -> Any:
-    if len(strata) < 2:
-        raise ConfigError(
-            f"data.tasks.{facts.task}.budgets: {budget_name(budget)} is one row, too few for a cross-validation; "
-            "choose a larger budget, or selection: dev"
-        )
-    return folds_of(strata, facts.folds, seed=seed)
 
 
 def _run(name: str, system: System, data: Data, record: Mapping[str, Any]) -> tuple[RunResult, Predictions]:
@@ -150,30 +134,38 @@ class BestModels:
     def __init__(self, facts: TaskFacts) -> None:
         self._facts = facts
         self._models: dict[str, dict[int, WordsModel]] = {}
-        self._scores: dict[str, list[float]] = {}
+        #: Seed -> what choices are made on, and system -> its answers to it.
+        self._judged: dict[int, tuple[Data, dict[str, list[Answer]]]] = {}
 
-    def offer(self, result: RunResult, predictions: Predictions) -> None:
+    def offer(self, result: RunResult, predictions: Predictions, data: Data) -> None:
         """Keep the model of a run if it has the largest budget."""
-        if result.record["budget"] == self._facts.budgets[-1] and isinstance(predictions.model, WordsModel):
-            self._models.setdefault(result.system, {})[int(result.record["seed"])] = predictions.model
-            self._scores.setdefault(result.system, []).append(best_score(result.record))
+        if result.record["budget"] != self._facts.budgets[-1] or not isinstance(predictions.model, WordsModel):
+            return
+        seed = int(result.record["seed"])
+        self._judged.setdefault(seed, (data, {}))[1][result.system] = predictions.answers[data.judged[0]]
+        self._models.setdefault(result.system, {})[seed] = predictions.model
 
     def write(self, directory: Path) -> None:
-        """Write the models of the best system; of equal systems, that with the smaller vocabulary."""
+        """Write the models of the chosen system."""
         if not self._models:
             return
-        facts = self._facts
-
-        def rank(system: str) -> tuple[float, int]:
-            vocabulary = max(model.features.vocabulary for model in self._models[system].values())
-            return float(np.mean(self._scores[system])), -vocabulary
-
-        system = max(self._models, key=rank)
+        facts, systems = self._facts, list(self._models)
+        chosen = Counter(
+            choose(data.scoring, data.judged[1], [answers[name] for name in systems], folds=data.folds).index
+            for data, answers in self._judged.values()
+        )
+        system = systems[max(sorted(chosen), key=chosen.__getitem__)]
         models = dict(sorted(self._models[system].items()))
         save_words(
             directory,
             models=list(models.values()),
             kind=facts.kind,
             labels=facts.labels,
-            facts={"task": facts.task, "system": system, "budget": facts.budgets[-1], "seeds": list(models)},
+            facts={
+                "task": facts.task,
+                "system": system,
+                "budget": facts.budgets[-1],
+                "seeds": list(models),
+                "systems": systems,
+            },
         )

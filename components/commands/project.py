@@ -35,6 +35,7 @@ def init(
     start: Starts = [],  # noqa: B006
     text: TextColumn = "",
     label: LabelColumn = "",
+    group: Annotated[str, typer.Option(help="Column of the group: its rows stay in one split and one fold.")] = "",
     kind: Kind = "",
     name: Annotated[str, typer.Option(help="Name of the task; that of the file by default.")] = "",
     language: Annotated[str, typer.Option(help="Language code of the texts.")] = "",
@@ -56,6 +57,7 @@ def init(
         kind=kind or None,
         text=text or None,
         label=label or None,
+        group=group or None,
         language=language or None,
         minutes=minutes,
         overwrite=overwrite,

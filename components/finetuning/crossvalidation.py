@@ -1,32 +1,31 @@
 """Choices within a label budget by cross-validation (`data.tasks.<name>.selection: budget`).
 
 No label outside the budget is used (Perez et al. 2021, "True few-shot learning with language models"). The rows of a
-run are divided into folds; each fold is predicted by a run that has learned from the others. The predictions of all
-folds together are scored by the task's primary metric:
+run are divided into folds; each fold is predicted by a run that has learned from the others, without copies of the
+fold's rows and rows of the same group. By these predictions, the first candidate is chosen that is not worse than the
+best one by more than one standard error (`components.tasks.choice`):
 
-1. The L2 penalty of a head that is solved on frozen features. With `head_norm: auto` also the normalisation of its
-   inputs, and with `label_names: auto` whether the names of the labels are training texts. The candidate with the best
-   score is used, at a tie the one with the largest penalty.
-2. The evaluation at which the run ends: the best point of the schedule, the earliest at a tie. Point 0 is the head on
-   the frozen encoder; it is chosen if fine-tuning does not improve the score. Contrastive training and distillation end
-   with their schedule, unless an earlier point is better by more than one standard error. With few labels, smaller
-   differences between two points are chance, and the end of the schedule was the better choice on the data sets of
-   docs/experiments-log.md.
+1. The L2 penalty of a head that is solved on frozen features, the largest first. With `head_norm: auto` also the
+   normalisation of its inputs, and with `label_names: auto` whether the names of the labels are training texts. The run
+   of a fold has the candidate that is chosen on the other folds.
+2. The evaluation at which the run ends: the points of the schedule in order. Point 0 is the head on the frozen encoder.
+   Contrastive training and distillation prefer the end of their schedule: with few labels it was the better choice on
+   the data sets of docs/experiments-log.md.
 
-The final run learns from all rows with the same schedule and ends at the chosen point.
+The score (`selected`) is that of the predictions of each fold at the point that is chosen on the other folds. The final
+run learns from all rows with the same schedule and ends at the chosen point.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from components.cluster import map_parallel
-from components.errors import ConfigError
 from components.finetuning.member import make_member
 from components.finetuning.memory import gpu_bytes
 from components.finetuning.packing import held, unpack
@@ -34,11 +33,11 @@ from components.finetuning.probe import HeadCandidate
 from components.finetuning.runs import GroupSpec, evaluations_at, execute, finished, result, schedule_of
 from components.finetuning.specs import Chosen, RunSpec, load_initial_encoder, number_of_folds, rows_of
 from components.progress import Progress
-from components.scoring.paired import is_worse
 from components.settings.cluster import ClusterSettings
 from components.task_models.heads import CalibratedHead
 from components.task_models.kinds import find_task
 from components.tasks.budgets import budget_name
+from components.tasks.choice import Choice, choose
 from components.tasks.data import Answer, Split
 from components.tasks.examples import read_facts, read_split
 from components.tasks.kinds import scoring_for
@@ -52,11 +51,11 @@ class Selection:
     Attributes:
         chosen: for the final run.
         answers: predictions of the rows of the budget, in the order of their indices, each by the run that has not
-            learned from it, at the chosen point.
+            learned from it, at the point that is chosen on the other folds.
         frozen: those of the head on the frozen encoder.
         record: entries of the run's record: `score`, `curve` with the scores of all folds together at every point, the
-            index of the `chosen` point, `penalty`, `penalties`, `head_norm`, `label_names`, `folds`, and the `tokens`
-            and `seconds` of all folds.
+            index of the `chosen` point, `selected` with the scores of `answers`, `penalty`, `penalties`, `head_norm`,
+            `label_names`, `folds`, and the `tokens` and `seconds` of all folds.
     """
 
     chosen: Chosen
@@ -79,18 +78,14 @@ def cross_validate(specs: Sequence[GroupSpec], *, title: str, cluster: ClusterSe
     """
     needed = gpu_bytes(member for spec in specs for member in spec.members)
     heads = dict(map_parallel(_heads, specs, settings=cluster, gpu_bytes=needed))
-    folds = [
-        (number, fold)
-        for number, spec in enumerate(specs)
-        for fold in _folds(spec, [found for found, _ in heads[number]])
-    ]
+    folds = [(number, fold) for number, spec in enumerate(specs) for fold in _folds(spec, heads[number])]
     left = [fold for _, fold in folds if not finished(fold)]
     with Progress(f"{title} folds", total=len(folds), unit="run", done=len(folds) - len(left)) as bar:
         for _, records in map_parallel(execute, left, settings=cluster, gpu_bytes=needed):
             bar.advance(1, labels=budget_name(records[0]["budget"]))
     return [
         [
-            _select(spec, member, [fold for run, fold in folds if run == number], *heads[number][member])
+            _select(spec, member, [fold for run, fold in folds if run == number], heads[number][member])
             for member in range(len(spec.members))
         ]
         for number, spec in enumerate(specs)
@@ -117,47 +112,72 @@ def _key(spec: GroupSpec, fold: int) -> str:
     return f"{spec.key}-fold{fold}"
 
 
-def _folds(spec: GroupSpec, heads: Sequence[HeadCandidate | None]) -> Iterator[GroupSpec]:
-    """The runs of a cross-validation; every member has the same number of folds."""
+@dataclass(frozen=True)
+class _Head:
+    """The choice of a member's head.
+
+    Attributes:
+        candidates: the simplest first; empty for a head that is not solved.
+        choice: of one of them.
+        scores: of every candidate.
+    """
+
+    candidates: Sequence[HeadCandidate] = ()
+    choice: Choice | None = None
+    scores: Mapping[str, float] = field(default_factory=dict)
+
+    def of(self, fold: int | None) -> HeadCandidate | None:
+        """The candidate of a fold, or of the final run."""
+        if self.choice is None:
+            return None
+        return self.candidates[self.choice.index if fold is None else self.choice.by_fold[fold]]
+
+    def chosen(self, fold: int | None) -> Chosen:
+        """The choices of a run."""
+        head = self.of(fold)
+        return Chosen() if head is None else Chosen(head.penalty, norm=head.norm, names=head.names)
+
+
+def _folds(spec: GroupSpec, heads: Sequence[_Head]) -> Iterator[GroupSpec]:
+    """The runs of a cross-validation; every member has the same number of folds. No member reads what belongs to the
+    rows on which another one is scored."""
     count = min(map(number_of_folds, spec.members))
-    if count < 2:
-        raise ConfigError(
-            f"data.tasks.{spec.members[0].examples.name}.budgets: {budget_name(spec.members[0].budget)} is one row, "
-            "too few for a cross-validation; choose a larger budget, or selection: dev"
-        )
+    whole = [read_split(member.examples, "train") for member in spec.members]
     for fold in range(count):
-        members = (
-            replace(member, fold=fold, folds=count, chosen=_chosen(head))
+        members = [
+            replace(member, fold=fold, folds=count, chosen=head.chosen(fold))
             for member, head in zip(spec.members, heads, strict=True)
+        ]
+        held = frozenset[bytes]().union(
+            *(rows_of(member, train).left_out for member, train in zip(members, whole, strict=True))
         )
+        members = [replace(member, left_out=held) for member in members] if len(members) > 1 else members
         yield replace(spec, members=tuple(members), key=_key(spec, fold))
 
 
-def _chosen(head: HeadCandidate | None) -> Chosen:
-    return Chosen() if head is None else Chosen(head.penalty, norm=head.norm, names=head.names)
-
-
-def _heads(spec: GroupSpec) -> list[tuple[HeadCandidate | None, dict[str, float]]]:
-    """The best candidate of each member's head, and the score of every one; None for a head that is not solved."""
+def _heads(spec: GroupSpec) -> list[_Head]:
+    """The choice of each member's head."""
     encoder, tokenizer = load_initial_encoder(spec.members[0])
     by_fold = [
         [make_member(member, encoder, tokenizer) for member in fold.members]
-        for fold in _folds(spec, [None] * len(spec.members))
+        for fold in _folds(spec, [_Head()] * len(spec.members))
     ]
-    found: list[tuple[HeadCandidate | None, dict[str, float]]] = []
+    found: list[_Head] = []
     for number, member in enumerate(spec.members):
         of_folds = [members[number] for members in by_fold]
         if not of_folds[0].is_solved:
-            found.append((None, {}))
+            found.append(_Head())
             continue
         answers = [one.answers_by_candidate() for one in of_folds]
         pooled = _Pooled(member, [one.rows.held for one in of_folds])
-        # At a tie `max` returns the first: the largest penalty, then with names, then the first normalisation.
+        # Of equal penalties, first with names, then the first normalisation.
+        candidates = sorted(answers[0], key=lambda candidate: -candidate.penalty)
+        tried = [pooled.answers([one[candidate] for one in answers]) for candidate in candidates]
         scores = {
-            candidate: pooled.scores(pooled.answers([one[candidate] for one in answers]))[pooled.main]
-            for candidate in sorted(answers[0], key=lambda candidate: -candidate.penalty)
+            str(candidate): pooled.scores(found)[pooled.main]
+            for candidate, found in zip(candidates, tried, strict=True)
         }
-        found.append((max(scores, key=scores.__getitem__), {str(key): value for key, value in scores.items()}))
+        found.append(_Head(candidates, pooled.choose(tried), scores))
     return found
 
 
@@ -174,6 +194,8 @@ class _Pooled:
         indices = np.concatenate([rows for rows in held if rows is not None])
         self.spec = spec
         self.order = np.argsort(indices)
+        sizes = [0 if rows is None else len(rows) for rows in held]
+        self.folds = np.repeat(np.arange(len(held)), sizes)[self.order]
         self.rows: Split = whole.take(indices[self.order])
         self.scoring = scoring_for(facts.kind, facts.labels)
         self.head = find_task(facts.kind).head(spec.settings, 1, facts.labels)
@@ -198,9 +220,9 @@ class _Pooled:
         """All metrics."""
         return self.scoring.score(self.rows.fields, self.rows.targets, answers)
 
-    def is_worse(self, answers: Sequence[Answer], than: Sequence[Answer]) -> bool:
-        """`scoring.paired.is_worse` on these rows."""
-        return is_worse(self.scoring, self.rows.fields, self.rows.targets, answers, than, clusters=self.rows.clusters)
+    def choose(self, candidates: Sequence[Sequence[Answer]]) -> Choice:
+        """The choice of one of several predictions of these rows, the simplest first."""
+        return choose(self.scoring, self.rows, candidates, folds=self.folds)
 
     def _per_row(self, answers: list[Answer]) -> NDArray[np.float64]:
         statistics = self.scoring.statistics(self.rows.fields, self.rows.targets, answers)
@@ -211,8 +233,7 @@ def _select(
     spec: GroupSpec,
     member: int,
     folds: Sequence[GroupSpec],
-    head: HeadCandidate | None,
-    scores_of_heads: dict[str, float],
+    heads: _Head,
 ) -> Selection:
     whole = read_split(spec.members[member].examples, "train")
     pooled = _Pooled(spec.members[member], [rows_of(fold.members[member], whole).held for fold in folds])
@@ -232,38 +253,47 @@ def _select(
         shown = {"interpolation": share} if spec.settings.interpolations else {}
         if curve and (step, share) == (curve[-1]["step"], curve[-1].get("interpolation", 1.0)):
             continue
-        found.append((replace(_chosen(head), stop=number, calibration=pooled.calibration), answers))
+        found.append((replace(heads.chosen(None), stop=number, calibration=pooled.calibration), answers))
         curve.append({"step": step, "epoch": round(step / epoch, 3), "train_loss": None, **shown, **scores})
-    best = max(range(len(curve)), key=lambda point: curve[point][pooled.main])
-    last = len(curve) - 1
-    if spec.settings.method in ("contrastive", "distil") and not pooled.is_worse(found[last][1], found[best][1]):
-        best = last
+    order = list(range(len(curve)))
+    if spec.settings.method in ("contrastive", "distil"):
+        order.reverse()
+    choice, head = pooled.choose([found[point][1] for point in order]), heads.of(None)
     records = [record for _, record in results]
     return Selection(
-        *found[best],
+        found[order[choice.index]][0],
+        choice.answers,
         found[0][1],
         {
             "curve": curve,
-            "chosen": best,
+            "chosen": order[choice.index],
+            "selected": pooled.scores(choice.answers),
             "score": pooled.main,
             "folds": len(folds),
             **{name: sum(record[name] for record in records) for name in ("tokens", "seconds")},
-            **({} if head is None else {"penalty": head.penalty, "penalties": scores_of_heads}),
+            **({} if head is None else {"penalty": head.penalty, "penalties": dict(heads.scores)}),
             **({} if head is None or head.norm is None else {"head_norm": head.norm}),
             **({} if head is None or head.names is None else {"label_names": head.names}),
         },
     )
 
 
-def run_is_worse(spec: GroupSpec, selections: Sequence[Selection], than: Sequence[Selection]) -> bool:
-    """Whether a run is worse than the same run in another way to learn, by more than one standard error, on the rows of
-    any member."""
-    whole = [read_split(member.examples, "train") for member in spec.members]
-    rows = [rows_of(member, split).learned for member, split in zip(spec.members, whole, strict=True)]
-    return any(
-        _Pooled(member, [held]).is_worse(one.answers, other.answers)
-        for member, held, one, other in zip(spec.members, rows, selections, than, strict=True)
-    )
+def choose_way(specs: Sequence[GroupSpec], selections: Sequence[Selection]) -> tuple[int, Selection]:
+    """The choice of one of several ways to learn of a run with one member: its index, and its cross-validation with the
+    predictions and scores of the ways that are chosen without the row's fold.
+
+    Args:
+        specs: the run in each way, the preferred one first.
+        selections: of each way.
+    """
+    spec, whole = specs[0].members[0], read_split(specs[0].members[0].examples, "train")
+    count = number_of_folds(spec)
+    held = [rows_of(replace(spec, fold=fold, folds=count), whole).held for fold in range(count)]
+    pooled = _Pooled(spec, held)
+    choice = pooled.choose([one.answers for one in selections])
+    best = selections[choice.index]
+    record = best.record | {"selected": pooled.scores(choice.answers)}
+    return choice.index, replace(best, answers=choice.answers, record=record)
 
 
 def epoch_of(spec: GroupSpec) -> int:

@@ -69,6 +69,7 @@ class TeachWordsJob(Section):
         distil: its settings.
         texts: texts without labels of the group.
         output: directory to write.
+        words: as in `FinetuneJob`.
     """
 
     task: str
@@ -77,6 +78,7 @@ class TeachWordsJob(Section):
     distil: DistilSettings
     texts: Path
     output: Path
+    words: Path | None = None
 
 
 class DistilJob(FinetuneJob):
@@ -144,7 +146,9 @@ def teach_words(job: TeachWordsJob) -> Path:
     with writing(job.output, kind=SOFT_LABELS) as draft:
         for name in names:
             try:
-                write_soft_labels(draft.path / f"{name}.safetensors", labels_by_words(name, job.examples, job.texts))
+                write_soft_labels(
+                    draft.path / f"{name}.safetensors", labels_by_words(name, job.examples, job.texts, words=job.words)
+                )
             except ConfigError as error:
                 raise ConfigError(f"distil.{job.group}.teachers: {error}") from error
         draft.facts |= {"teacher": ", ".join(names), "texts": read_manifest(job.texts, kind=UNLABELLED).digest}

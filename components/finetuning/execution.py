@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
 from components.cluster import kept_processes, map_parallel
-from components.finetuning.crossvalidation import Selection, cross_validate, final, run_is_worse, stores
+from components.finetuning.crossvalidation import Selection, choose_way, cross_validate, final, stores
 from components.finetuning.features import trim
 from components.finetuning.frozen import compute_all
 from components.finetuning.memory import gpu_bytes
@@ -85,8 +85,7 @@ def train_all(
     selection: Literal["budget", "dev"],
     cluster: ClusterSettings,
 ) -> list[TrainedRun]:
-    """Train every run in each way to learn, in the order of the ways, and keep its best way, the first at a tie. With
-    cross-validation, the preferred way (`auto.prefer`) is kept unless it is worse by more than one standard error.
+    """Train every run in each way to learn, in the order of the ways, and keep one (`_best`).
 
     Args:
         specs: way to learn -> all runs; the same runs in the same order for each way.
@@ -184,14 +183,17 @@ class _Candidate:
 
 
 def _best(candidates: Sequence[_Candidate]) -> _Candidate:
-    """The candidate with the highest score of selection, the first at a tie; or the preferred one, unless that is worse
-    by more than one standard error."""
-    best = max(candidates, key=lambda candidate: candidate.score)
-    for one in candidates:
-        settings = one.spec.settings
-        if one is not best and one.selections and settings.method == settings.auto.prefer:
-            return best if run_is_worse(one.spec, one.selections, best.selections) else one
-    return best
+    """The candidate with the highest score on dev, the first at a tie; with cross-validation the first one that is not
+    worse than the best by more than one standard error, the preferred one (`auto.prefer`) before the others."""
+    if len(candidates) == 1:
+        return candidates[0]
+    if not candidates[0].selections:
+        return max(candidates, key=lambda candidate: candidate.score)
+    ordered = sorted(
+        candidates, key=lambda candidate: candidate.spec.settings.method != candidate.spec.settings.auto.prefer
+    )
+    best, selection = choose_way([one.spec for one in ordered], [one.selections[0] for one in ordered])
+    return replace(ordered[best], selections=[selection])
 
 
 def _candidates(

@@ -266,9 +266,7 @@ class Member:
         assert isinstance(head, LabelHead)  # as `rounds_of` has found
         labelled, unlabelled = self.data.head_inputs("train"), self.data.head_inputs(UNLABELLED)
         head.eval().cpu()
-        for details in train_rounds(
-            self.spec, head, self.splits, self.rows.learned, labelled=labelled, unlabelled=unlabelled
-        ):
+        for details in train_rounds(self.spec, head, self.splits, self.rows, labelled=labelled, unlabelled=unlabelled):
             head.to(device())
             yield details
             head.cpu()

@@ -115,7 +115,7 @@ class MemberData:
 
     @cached_property
     def _soft_labels(self) -> tuple[NDArray[np.int64], list[Target]]:
-        return soft_labels_of(self.spec, self.splits["dev"])
+        return soft_labels_of(self.spec, self.splits["dev"], self.rows.left_out)
 
     def distilled_model(self) -> DistilledModel:
         """The model that learns from teachers."""
@@ -180,4 +180,4 @@ class MemberData:
     @cached_property
     def _pool(self) -> NDArray[np.int64]:
         """Indices of the texts without labels."""
-        return pool_of(self.spec, self.splits)
+        return pool_of(self.spec, self.splits, self.rows)

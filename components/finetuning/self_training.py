@@ -1,9 +1,9 @@
 """Self-training of a head that is solved on frozen features (`finetune.<name>.unlabelled`).
 
-Every round is a point of the run's curve: round 0 is the head without unlabelled text, and the round with the best
-score of selection is kept, the earliest at a tie. The teacher of a round has learned from the run's own rows only. With
+Every round is a point of the run's curve: round 0 is the head without unlabelled text, and the round is chosen by the
+score of selection. The teacher of a round has learned from the run's own rows only. With
 `unlabelled.words`, a regression on latent semantic vectors and one on means of word vectors teach and learn with the
-head; they are fitted on the unlabelled texts.
+head; they are fitted on the unlabelled texts. In a fold, the texts that belong to its rows are no unlabelled texts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from components.artifacts import read_manifest
 from components.finetuning.features import FeatureTable, cached
-from components.finetuning.specs import RunSpec, all_training_rows
+from components.finetuning.specs import Rows, RunSpec, all_training_rows
 from components.task_models.heads import LabelHead, TextHead
 from components.task_models.kinds import find_task
 from components.tasks.data import Fields, Split, one_hot
@@ -50,7 +50,7 @@ def train_rounds(
     spec: RunSpec,
     head: LabelHead,
     splits: dict[str, Split],
-    rows: NDArray[np.int64],
+    rows: Rows,
     *,
     labelled: FeatureTable,
     unlabelled: FeatureTable,
@@ -61,14 +61,14 @@ def train_rounds(
         spec: of the run.
         head: fitted to the labelled rows alone.
         splits: of the run; the texts of train and dev are no pseudo-labels.
-        rows: indices of the training rows in the train split of the task.
+        rows: of the run.
         labelled: inputs of the head for the training rows.
         unlabelled: inputs of the head for all texts of the stage `unlabelled`.
     """
     settings, exclusive = spec.settings.unlabelled, head.exclusive
     assert settings is not None
     targets = one_hot(splits["train"].targets, labels=head.output.out_features)
-    pool = pool_of(spec, splits)
+    pool = pool_of(spec, splits, rows)
     if not len(pool):
         # Every round is the head itself, and round 0 is kept.
         yield from ({"texts": 0, "pseudo_labels": 0} for _ in range(settings.rounds))
@@ -89,6 +89,7 @@ def train_rounds(
         weight=settings.weight,
         steps=spec.settings.head_steps,
         seed=counter_seed(spec.seed, "self-training"),
+        units=splits["train"].units,
     )
     next(found)  # the head itself
     for one in found:
@@ -100,10 +101,11 @@ def train_rounds(
         }
 
 
-def pool_of(spec: RunSpec, splits: dict[str, Split]) -> NDArray[np.int64]:
-    """Indices of the texts of the stage `unlabelled` that are neither labelled rows of the run nor rows of its dev."""
+def pool_of(spec: RunSpec, splits: dict[str, Split], rows: Rows) -> NDArray[np.int64]:
+    """Indices of the texts of the stage `unlabelled` that are neither labelled rows of the run nor rows of its dev, nor
+    belong to the rows of its fold."""
     assert spec.unlabelled is not None
-    used = {texts.digest_of(fields) for name in ("train", "dev") for fields in splits[name].fields}
+    used = rows.left_out.union(*(splits[name].digests for name in ("train", "dev")))
     found = texts.read_unlabelled(spec.unlabelled)
     return np.asarray([row for row, fields in enumerate(found) if texts.digest_of(fields) not in used], dtype=np.int64)
 
@@ -120,30 +122,35 @@ def _set(head: TextHead, found: Round) -> None:
         head.output.bias.copy_(torch.from_numpy(model.bias))
 
 
-def _word_views(spec: RunSpec, rows: NDArray[np.int64], pool: NDArray[np.int64], *, labels: int) -> Iterator[View]:
+def _word_views(spec: RunSpec, rows: Rows, pool: NDArray[np.int64], *, labels: int) -> Iterator[View]:
     """Vectors of the training rows and of the unlabelled texts by their words."""
     assert spec.unlabelled is not None
     train, facts = read_split(spec.examples, "train"), read_facts(spec.examples)
-    held = all_training_rows(spec, train, facts)
+    given = texts.read_unlabelled(spec.unlabelled)
+    free = [row for row, fields in enumerate(given) if texts.digest_of(fields) not in rows.left_out]
+    # Without a fold, the vectors of all labelled rows are shared by the runs of all budgets and seeds.
+    held = all_training_rows(spec, train, facts) if rows.held is None else rows.learned
     content = fingerprint(
-        unlabelled=digest_of_pool(spec.unlabelled), train=facts.digests["train"], rows=held.tolist(), code=spec.code
+        unlabelled=digest_of_pool(spec.unlabelled),
+        train=facts.digests["train"],
+        free=free,
+        rows=held.tolist(),
+        code=spec.code,
     )
     for model, size in zip((LatentSemantics, WordMeans), dimensions_of(labels), strict=True):
 
         def vectors(file: Path, model: Any = model, size: int = size) -> FeatureTable:
-            assert spec.unlabelled is not None
-            free = [whole(fields) for fields in texts.read_unlabelled(spec.unlabelled)]
-            fitted = model.fit(free, dimensions=size)
-            known = [whole(train.fields[row]) for row in held]
-            found = np.concatenate([fitted.vectors(free), fitted.vectors(known)])
+            read = [whole(given[row]) for row in free]
+            fitted = model.fit(read, dimensions=size)
+            found = np.concatenate([fitted.vectors(read), fitted.vectors([whole(train.fields[row]) for row in held])])
             stored = np.lib.format.open_memmap(file, mode="w+", dtype=np.float32, shape=found.shape)
             stored[:] = found
             return FeatureTable.of_texts(torch.from_numpy(stored))
 
         table = cached(spec.tables, f"words-{model.__name__}-{size}-{content}", vectors)
         matrix = table.vectors.numpy()
-        known = matrix[len(matrix) - len(held) :]
-        yield View(known[np.searchsorted(held, rows)], matrix[pool], PENALTIES)
+        labelled = matrix[len(free) :][np.searchsorted(held, rows.learned)]
+        yield View(labelled, matrix[np.searchsorted(free, pool)], PENALTIES)
 
 
 def whole(fields: Fields) -> str:

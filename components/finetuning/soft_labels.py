@@ -76,22 +76,23 @@ def read_soft_labels(files: Sequence[Path], name: str) -> list[Target]:
     return [np.mean(answers, axis=0, dtype=np.float64) for answers in zip(*found, strict=True)]
 
 
-def soft_labels_of(spec: RunSpec, held: Split) -> tuple[NDArray[np.int64], list[Target]]:
+def soft_labels_of(spec: RunSpec, held: Split, left_out: frozenset[bytes]) -> tuple[NDArray[np.int64], list[Target]]:
     """What a run learns from its teachers: indices of the texts, and the predictions.
 
-    The teachers are those of the run's own fold. Texts of the rows that the run is scored on are left out, although
-    they have no labels here: a served model has not learned from the texts of its requests, and the score has to
-    predict that case.
+    The teachers are those of the run's own fold. Texts of the rows that the run is scored on, and what belongs to them,
+    are left out, although they have no labels here: a served model has not learned from the texts of its requests, and
+    the score has to predict that case.
 
     Args:
         spec: of the run.
         held: the rows that the run is scored on.
+        left_out: digests of what belongs to them.
     """
     assert spec.distillation is not None
     texts = read_unlabelled(spec.distillation.texts)
     if not texts:
         return np.zeros(0, dtype=np.int64), []
     answers = read_soft_labels(spec.distillation.teachers, name_of(spec))
-    scored = {digest_of(fields) for fields in held.fields}
+    scored = left_out.union(held.digests)
     rows = np.asarray([row for row, fields in enumerate(texts) if digest_of(fields) not in scored], dtype=np.int64)
     return rows, [answers[row] for row in rows]

@@ -20,8 +20,7 @@ from components.task_models.model import TaskModel
 from components.task_models.norms import Statistics
 from components.tasks.budgets import sample_rows
 from components.tasks.data import Fields, Split
-from components.tasks.examples import TaskFacts, read_facts, read_split, strata_of
-from components.tasks.folds import folds_of
+from components.tasks.examples import TaskFacts, read_facts, read_split, run_folds, strata_of
 from components.tokenization import Tokenizer
 from components.training.devices import first_device
 from components.training.precision import Precision
@@ -87,6 +86,9 @@ class RunSpec:
         distillation: of a run with method `distil`.
         labels: texts that the finished run labels for students, in place of the rows of dev and test; None: the run
             labels no texts.
+        left_out: digests of inputs that the run does not read, because another task of the run is scored on them.
+        words: output directory of the stage `unlabelled`, whose texts words models read as those of the stage
+            `baseline` do; None: they read those of the train split only.
     """
 
     examples: Path
@@ -107,6 +109,8 @@ class RunSpec:
     code: str = ""
     distillation: Distillation | None = None
     labels: Path | None = None
+    left_out: frozenset[bytes] = frozenset()
+    words: Path | None = None
 
 
 def device() -> torch.device:
@@ -160,11 +164,14 @@ class Rows:
         learned: rows that the run learns from.
         held: rows of the fold, which the run predicts; None in runs without a fold.
         short: stratum -> number of its rows, where there are fewer than the budget.
+        left_out: digests of everything that belongs to the rows of the fold (`Split.belonging`); the run reads no text
+            with such a digest, with or without a label. Empty in runs without a fold.
     """
 
     learned: NDArray[np.int64]
     held: NDArray[np.int64] | None
     short: dict[int, int]
+    left_out: frozenset[bytes] = frozenset()
 
 
 def rows_of(spec: RunSpec, train: Split) -> Rows:
@@ -174,14 +181,21 @@ def rows_of(spec: RunSpec, train: Split) -> Rows:
     rows, short = sample_rows(strata, spec.budget, seed=spec.seed)
     if spec.fold is None:
         return Rows(rows, None, short)
-    inside = folds_of(strata[rows], spec.folds, seed=spec.seed) == spec.fold
-    return Rows(rows[~inside], rows[inside], short)
+    inside = run_folds(facts, train, rows, seed=spec.seed, most=spec.folds) == spec.fold
+    left_out = train.belonging(rows[inside]) | spec.left_out
+    learned = [row for row in rows.tolist() if train.digests[row] not in left_out]
+    return Rows(np.asarray(learned, dtype=np.int64), rows[inside], short, left_out)
 
 
 def number_of_folds(spec: RunSpec) -> int:
-    """Number of folds of the cross-validation within the run's label budget; 1 if it has a single row."""
-    rows = rows_of(replace(spec, fold=None), read_split(spec.examples, "train")).learned
-    return min(read_facts(spec.examples).folds, len(rows))
+    """Number of folds of the cross-validation within the run's label budget.
+
+    Raises:
+        ConfigError: the budget has too few rows.
+    """
+    train = read_split(spec.examples, "train")
+    rows = rows_of(replace(spec, fold=None), train).learned
+    return int(run_folds(read_facts(spec.examples), train, rows, seed=spec.seed).max()) + 1
 
 
 def all_training_rows(spec: RunSpec, train: Split, facts: TaskFacts) -> NDArray[np.int64]:

@@ -53,6 +53,8 @@ class FinetuneJob(Section):
         encoder: encoder directory.
         settings: `finetune.<family>`.
         unlabelled: output directory of the stage `unlabelled`, read if the settings ask for it.
+        words: output directory of the stage `unlabelled`, whose texts the stage `baseline` reads; words models read the
+            same texts.
         code: digest of the code and libraries that the stage can reach; part of the keys of checkpoints and features.
     """
 
@@ -64,6 +66,7 @@ class FinetuneJob(Section):
     output: Path
     settings: FinetuneSettings
     unlabelled: Path | None = None
+    words: Path | None = None
     code: str = ""
     cluster: ClusterSettings = ClusterSettings()
 
@@ -217,6 +220,7 @@ def _results(
             answers = run.frozen_answers(member, tensors)
             first = record | {"curve": record["curve"][:1], "best_step": 0, "best_epoch": 0.0, "steps": 0, "tokens": 0}
             first |= {"chosen": 0} if "chosen" in record else {}
+            first.pop("selected", None)
             yield RunResult(f"{system}{FROZEN}", family, f"{start}{FROZEN}", first, answers)
 
 
@@ -355,6 +359,7 @@ def spec_of(
         features=features,
         unlabelled=job.unlabelled.absolute() if inputs["unlabelled"] and job.unlabelled else None,
         code=inputs["code"],
+        words=None if job.words is None else job.words.absolute(),
     )
 
 

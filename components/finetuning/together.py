@@ -51,6 +51,7 @@ class TogetherJob(Section):
         family: block of `pretrain` that the encoder comes from.
         start: initialisation of the encoder.
         examples: task -> output directory of the stage `examples`.
+        words: task -> as in `FinetuneJob`.
         encoder: encoder directory.
         settings: `finetune.<family>`.
         temperature: a step's task is sampled with probability proportional to rows^(1 / temperature).
@@ -61,6 +62,7 @@ class TogetherJob(Section):
     family: str
     start: Start
     examples: dict[str, Path] = Field(min_length=2)
+    words: dict[str, Path] = Field(default={})
     encoder: Path
     output: Path
     settings: FinetuneSettings
@@ -170,6 +172,7 @@ def _member(job: TogetherJob, task: str, settings: FinetuneSettings, encoder: st
         family=job.family,
         start=job.start,
         examples=job.examples[task],
+        words=job.words.get(task),
         encoder=job.encoder,
         output=job.output,
         settings=job.settings,

@@ -24,6 +24,16 @@ PAIRS: Final = (
 )
 WORDS: Final = ("words", "tokens")
 TAGS: Final = ("tags", "ner_tags", "pos_tags", "labels")
+#: Words in the names of columns whose values are groups of rows that are not independent.
+GROUPS: Final = frozenset(
+    (
+        *("group", "customer", "client", "user", "member", "author", "speaker", "writer", "reviewer", "patient"),
+        *("account", "company", "organisation", "organization", "document", "doc", "article", "page", "book", "thread"),
+        *("conversation", "dialog", "dialogue", "session", "ticket", "case", "order", "product", "device", "id"),
+    )
+)
+#: A group column has at least this many values, and each on average at least this many rows.
+_GROUPS, _ROWS_EACH = 5, 2
 #: A label column has at most this many values, and each on average at least two rows.
 _CLASSES: Final = 500
 #: Whole numbers are measured, not names of classes, if there are more different ones, with gaps between them.
@@ -94,6 +104,22 @@ def text_column(found: Rows, *, like: str | None) -> str:
         DataError: no column holds text.
     """
     return like if like in found.columns else _text_columns(found, None)[0]
+
+
+def group_column(found: Rows, keys: dict[str, Any]) -> tuple[str, int, int] | None:
+    """The column of the group, the number of its values and of its rows: named like a group, with many values and
+    several rows for each; of several the one with the fewest values, whose groups are the largest."""
+    used = {value for value in keys.values() if isinstance(value, str)} | {*keys.get("labels", [])}
+    candidates = []
+    for name in (name for name in found.columns if name not in used):
+        words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)
+        given = [row[name] for row in found.rows if row.get(name) not in (None, "")]
+        if not GROUPS & {word.lower() for word in words} or any(isinstance(value, list | dict) for value in given):
+            continue
+        values = len({_text(value) for value in given})
+        if values >= _GROUPS and len(given) >= max(_ROWS_EACH * values, len(found.rows) / 2):
+            candidates.append((name, values, len(given)))
+    return min(candidates, key=lambda candidate: candidate[1], default=None)
 
 
 def others(found: Rows, keys: dict[str, Any]) -> list[str]:

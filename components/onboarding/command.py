@@ -38,7 +38,7 @@ class Options:
         labelled: file or folder.
         unlabelled: files or folders of text without labels.
         starts: folders or names of encoders.
-        name, kind, text, label, language: of the task.
+        name, kind, text, label, group, language: of the task.
         minutes: limit of training.
         overwrite: whether a params.yaml that `init` has written is replaced.
     """
@@ -50,6 +50,7 @@ class Options:
     kind: str | None = None
     text: str | None = None
     label: str | None = None
+    group: str | None = None
     language: str | None = None
     minutes: float = FIRST_MINUTES
     overwrite: bool = False
@@ -71,6 +72,7 @@ def init(options: Options, *, root: Path) -> list[str]:
     name = block_name(options.name or named.name.partition(".")[0])
     rows = read_rows(files["train"])
     keys = _keys(rows, files["train"], options)
+    keys, grouped = _grouped(rows, keys, files, options)
     further = columns.others(rows, keys)
     # Checked before anything is written.
     folder = str(files["train"].parent)
@@ -111,7 +113,7 @@ def init(options: Options, *, root: Path) -> list[str]:
     write_named(params, text, overwrite=options.overwrite)
     load_params(params)
     lines = [f"{options.labelled}: {line}" if not number else line for number, line in enumerate(facts.lines())]
-    lines += _columns_in_words(keys, further)
+    lines += [*_columns_in_words(keys, further), *grouped]
     lines += [
         f"{source.path}: {count:,} characters without labels"
         + (f"; one text a line, written to {_relative(written[path], root)}" if path in written else "")
@@ -140,6 +142,24 @@ def _keys(rows: Rows, file: Path, options: Options) -> dict[str, Any]:
     if rows.format == "label-first":
         keys = {"kind": keys["kind"]}
     return keys | detected | rows.keys
+
+
+def _grouped(
+    rows: Rows, keys: dict[str, Any], files: Mapping[str, Path], options: Options
+) -> tuple[dict[str, Any], list[str]]:
+    """The keys with the column of the group, and which it is and why, in words."""
+    if options.group is not None:
+        if options.group not in rows.columns:
+            raise DataError(f"{files['train']}: no column {options.group!r}; the columns are {', '.join(rows.columns)}")
+        return keys | {"group": options.group}, [f"column {options.group!r} is the group (--group)"]
+    proposed = columns.group_column(rows, keys)
+    if proposed is None or any(proposed[0] not in read_rows(file).columns for file in files.values()):
+        return keys, []
+    name, values, count = proposed
+    return keys | {"group": name}, [
+        f"column {name!r} is the group: {values:,} values, {count / values:.1f} rows each, which are not independent; "
+        "the rows of a group stay in one split and one fold (--group names another column, group: null means none)"
+    ]
 
 
 def _by_suffix(file: Path) -> str | None:

@@ -100,10 +100,12 @@ class Proposal:
             "dev": "not used for choices: selection: budget",
             "text": "column of the text",
             "label": "column of the label" + (f"; or {', '.join(self.others[:4])}" if self.others else ""),
+            "group": "the rows of a group are in one split and one fold; null: rows are independent",
             "language": "selects baselines",
         }
         if self.facts.held_out:
-            comments["test"] = f"{self.facts.held_out:,} rows of train are held out, by a hash of the text"
+            of = "group" if "group" in task else "text"
+            comments["test"] = f"{self.facts.held_out:,} rows of train are held out, by a hash of the {of}"
         for key, value in task.items():
             lines.append((f"      {key}: {_flow(value)}", comments.get(key, "")))
         if (

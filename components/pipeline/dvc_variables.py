@@ -104,15 +104,7 @@ def variables(params: Params) -> dict[str, Any]:
                 "corpus": documents("unlabelled", f"{task}-{name}"),
             }
             for task in params.run.tasks
-            for name in [*params.run.families, *([BASELINES] if params.words_read_documents(task) else [])]
-        },
-        "words": {
-            task: {
-                "unlabelled": path("unlabelled", task, BASELINES)
-                if params.words_read_documents(task)
-                else own("baseline", task)
-            }
-            for task in params.run.tasks
+            for name in [*params.run.families, BASELINES]
         },
         "teachers": teachers,
         "adapted_teachers": {name: teachers[name] for name in jobs.static(params, "adapted")},

@@ -51,9 +51,10 @@ class AutoSettings(Section):
     #: Minimum number of training rows with labels from which `finetune` is tried: with fewer, it takes most of the time
     #: and was worse on TREC and SST-2.
     finetune_rows: Annotated[int, Field(ge=0)] = 1000
-    #: With `selection: budget`: the way that is kept unless another is better by more than one standard error. With few
-    #: labels, differences between ways are mostly chance; contrastive fine-tuning of MiniLM was better than its frozen
-    #: features and than fine-tuning on TREC and SST-2. null: always the best score.
+    #: With `selection: budget`: the way that is kept unless another is better by more than one standard error; then the
+    #: first of the ways that is not worse than the best by more than that. With few labels, differences between ways
+    #: are mostly chance; contrastive fine-tuning of MiniLM was better than its frozen features and than fine-tuning on
+    #: TREC and SST-2. null: the first of the ways.
     prefer: OwnWay | None = "contrastive"
     #: Maximum cost of a label budget and seed in minutes, over all folds of all ways. A way that costs more than is
     #: left is trained with fewer steps, or left out if these are less than an eighth. What is left is divided equally
@@ -73,8 +74,8 @@ class FinetuneSettings(Section):
 
     #: `features`: only the head is trained, on frozen-encoder features; `finetune`: head and encoder are trained;
     #: `contrastive`: the encoder is trained on pairs of texts (`contrastive`), the head on its features; `consistency`:
-    #: as `finetune`, with a loss on text without labels (`unlabelled`), or `finetune` if that is as good; `auto`: the
-    #: best of several ways (`auto`).
+    #: as `finetune`, with a loss on text without labels (`unlabelled`), or `finetune` if that is as good; `auto`: one
+    #: of several ways (`auto`).
     method: Way | Literal["auto"] = "finetune"
     #: With `method: auto`: the ways that are tried.
     auto: AutoSettings = AutoSettings()
@@ -89,7 +90,7 @@ class FinetuneSettings(Section):
     frozen: bool = False
     #: Words beside the encoder, for kinds with probabilities of labels: `mean` mixes the probabilities of a TF-IDF
     #: model with the encoder's; `joint` is one regression on features of the frozen encoder beside TF-IDF weights;
-    #: `auto` is the best of none, mean and joint. Weight and scale are chosen as `selection` says, weight 0 included.
+    #: `auto` is one of none, mean and joint. Weight and scale are chosen as `selection` says, weight 0 included.
     words: Literal["none", "mean", "joint", "auto"] = "none"
     #: Whether the name of each label (`data.tasks.<name>.label_texts`) is one more training text of its class (Yehudai
     #: and Bandel 2024, FastFit). Classification and multilabel. `auto`, the default with `method: auto`, compares

@@ -159,9 +159,10 @@ class TaskSource(Section):
     #: Column whose values are slices of test with metrics of their own; in conllu the key of a comment, in squad only
     #: `title`.
     slice: Column | None = None
-    #: Column whose values are clusters (service, customer, author): rows of one cluster are not independent, and the
-    #: promotion rule estimates variances between clusters. `auto`: the column `group` if the rows have one, otherwise
-    #: the column `slice` if test has at least five values of it, otherwise no clusters. null: rows are independent.
+    #: Column whose values are clusters (service, customer, author): rows of one cluster are not independent. They stay
+    #: in one split and one fold, and the promotion rule estimates variances between clusters. `auto`: the column
+    #: `group` if the rows have one, otherwise the column `slice` if test has at least five values of it (in folds only
+    #: if none of them is in train), otherwise no clusters. null: rows are independent, but for copies and documents.
     group: Column | None = AUTO
     #: Column of the row's id; in conllu the key of a comment. Null: file and line.
     id: Column | None = None
@@ -193,14 +194,15 @@ class TaskSource(Section):
     #: label budget, so that a budget counts every label that is used (Perez et al. 2021, "True few-shot learning").
     #: `dev`: on the dev split, whose labels are spent in addition.
     selection: Literal["budget", "dev"] = "budget"
-    #: Folds of the cross-validation; fewer if the smallest class has fewer rows.
+    #: Folds of the cross-validation; fewer if the smallest class has fewer units: rows, or groups and copies, which are
+    #: in one fold.
     folds: Annotated[int, Field(ge=2)] = 5
     #: Seeds of the runs: of the sampled rows and of training.
     seeds: list[int] = Field(default=[0, 1, 2], min_length=1)
     #: Share of train that becomes dev if `dev` is null and `selection` is dev.
     dev_share: Fraction = 0.1
-    #: Share of train that becomes test if `test` is null, by a hash of the text: a row stays where it is when others
-    #: are added. Of a label all of whose rows would be in test, all stay in train.
+    #: Share of train that becomes test if `test` is null, by a hash of the group, document or text: a row stays where
+    #: it is when others are added. Of a label all of whose rows would be in test, all stay in train.
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
     #: Maximum number of dev rows, the same for all runs; null: all. Dev is predicted at every evaluation.
     dev_rows: Positive | None = 1000

@@ -25,8 +25,8 @@ class UnlabelledSettings(Section):
     source: Literal["task", "domain", "both"] = "task"
     #: Maximum number of texts.
     rows: Positive = 2000
-    #: Rounds of self-training of a solved head. The round with the best score of selection is kept, round 0 without
-    #: unlabelled text at a tie.
+    #: Rounds of self-training of a solved head. The round is chosen by the score of selection; round 0 is without
+    #: unlabelled text.
     rounds: Positive = 3
     #: Minimum calibrated probability of a pseudo-label; in training, minimum probability by the teacher.
     confidence: Fraction = 0.6

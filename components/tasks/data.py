@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from components.formats.textkey import digest_of
 from components.scoring.intervals import clusters_of
+from components.tasks.documents import InDocument
+from components.tasks.units import units_of
 
 #: The parts of one input: (text,), (first, second), the words of a sentence, (question, context), (prompt, choice ...).
 Fields = tuple[str, ...]
@@ -57,6 +61,7 @@ class Split:
             None: the row is a cluster of its own. Empty in the output of versions without clusters.
         ids: N ids of the rows in their source; may be empty.
         lines: N line numbers in the source, from 1, for messages; empty after reading from an output directory.
+        known_units: (N,) as `units`; None: they are those of the texts, groups and documents.
     """
 
     fields: list[Fields]
@@ -65,6 +70,7 @@ class Split:
     ids: list[str] = field(default_factory=list)
     groups: list[str | None] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
+    known_units: Labels | None = None
 
     def __len__(self) -> int:
         return len(self.fields)
@@ -84,6 +90,25 @@ class Split:
         """N texts: the first part of every input."""
         return [parts[0] for parts in self.fields]
 
+    @cached_property
+    def units(self) -> Labels:
+        """(N,) number of the row's unit (`components.tasks.units`)."""
+        if self.known_units is not None:
+            return self.known_units
+        documents = [id(parts.document) if isinstance(parts, InDocument) else None for parts in self.fields]
+        return units_of(self.digests, self.groups or [None] * len(self), documents)
+
+    @cached_property
+    def digests(self) -> list[bytes]:
+        """N digests of the inputs, equal for copies."""
+        return [digest_of(parts) for parts in self.fields]
+
+    def belonging(self, rows: NDArray[np.integer]) -> frozenset[bytes]:
+        """Digests of everything that belongs to some of the rows: the inputs of their units. Who is scored on these
+        rows has not read an input with such a digest, with or without its label."""
+        inside = np.isin(self.units, self.units[rows])
+        return frozenset(self.digests[row] for row in np.flatnonzero(inside))
+
     def take(self, rows: Sequence[int] | NDArray[np.integer]) -> Split:
         """The rows with these indices, in this order."""
         return Split(
@@ -93,6 +118,7 @@ class Split:
             [self.ids[row] for row in rows] if self.ids else [],
             groups=[self.groups[row] for row in rows] if self.groups else [],
             lines=[self.lines[row] for row in rows] if self.lines else [],
+            known_units=None if self.known_units is None else self.known_units[np.asarray(rows, dtype=np.int64)],
         )
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
-from components.tasks.data import Fields
-
 Item = TypeVar("Item")
+#: As `components.tasks.data.Fields`.
+Words = tuple[str, ...]
 
 
 class InDocument(tuple[str, ...]):
@@ -21,10 +21,10 @@ class InDocument(tuple[str, ...]):
         place: number of this sentence among them.
     """
 
-    document: Sequence[Fields]
+    document: Sequence[Words]
     place: int
 
-    def __new__(cls, words: Iterable[str], document: Sequence[Fields] = (), place: int = 0) -> InDocument:
+    def __new__(cls, words: Iterable[str], document: Sequence[Words] = (), place: int = 0) -> InDocument:
         self = super().__new__(cls, words)
         self.document, self.place = document, place
         return self
@@ -40,29 +40,29 @@ class InDocument(tuple[str, ...]):
         return list(islice((word for at in following for word in self.document[at]), count))
 
 
-def between(words: Fields, *, left: Sequence[str] = (), right: Sequence[str] = ()) -> Fields:
+def between(words: Words, *, left: Sequence[str] = (), right: Sequence[str] = ()) -> Words:
     """A sentence between the words before and after it."""
     return InDocument(words, [tuple(left), tuple(words), tuple(right)], 1) if left or right else words
 
 
-def neighbours(words: Fields, count: int) -> tuple[list[str], list[str]]:
+def neighbours(words: Words, count: int) -> tuple[list[str], list[str]]:
     """At most `count` words on each side of a sentence in its document; none without a document."""
     return (words.before(count), words.after(count)) if isinstance(words, InDocument) and count else ([], [])
 
 
-def in_documents(sentences: Sequence[Fields], documents: Sequence[object]) -> list[Fields]:
+def in_documents(sentences: Sequence[Words], documents: Sequence[object]) -> list[Words]:
     """Sentences with their documents.
 
     Args:
         sentences: N sentences in order.
         documents: N values that are equal for sentences of one document; None: the sentence has no document.
     """
-    found: dict[object, list[Fields]] = {}
+    found: dict[object, list[Words]] = {}
     for words, document in zip(sentences, documents, strict=True):
         if document is not None:
             found.setdefault(document, []).append(tuple(words))
     places: dict[object, int] = {}
-    result: list[Fields] = []
+    result: list[Words] = []
     for words, document in zip(sentences, documents, strict=True):
         if document is None:
             result.append(words)
@@ -76,8 +76,8 @@ def stream_in_documents(
     items: Iterable[Item],
     *,
     document: Callable[[Item], object],
-    words: Callable[[Item], Fields | None],
-    replaced: Callable[[Item, Fields], Item],
+    words: Callable[[Item], Words | None],
+    replaced: Callable[[Item, Words], Item],
 ) -> Iterator[Item]:
     """Items of a stream with their sentences in documents, of which one at a time is in memory.
 

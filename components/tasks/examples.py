@@ -1,7 +1,7 @@
 """Stage `examples`: a task's labelled files, validated once and written as tables that the other stages read.
 
-The output directory holds train.parquet, dev.parquet and test.parquet (fields, target, slice, id, group;
-see `components.tasks.data`), for sentences with documents also document and place, and documents-<split>.parquet (the
+The output directory holds train.parquet, dev.parquet and test.parquet (fields, target, slice, id, group, unit; see
+`components.tasks.data`), for sentences with documents also document and place, and documents-<split>.parquet (the
 sentences of each document), labels.json (names by index) and metrics.json (counts). Facts of the manifest: task, kind,
 budgets and seeds of the runs, and a digest of each split's content, which identifies the version of the data.
 """
@@ -20,13 +20,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.artifacts import digest_text, read_manifest, writing
-from components.errors import ArtifactError
+from components.errors import ArtifactError, ConfigError, DataError
 from components.formats.annotations.tables import REASONS
 from components.settings.section import Section
 from components.settings.tasks import SPLITS, TaskSource
 from components.tasks.budgets import numbered, sample_rows
 from components.tasks.data import Fields, Labels, Split
 from components.tasks.documents import InDocument
+from components.tasks.folds import folds_of
 from components.tasks.kinds import find_kind
 from components.tasks.results import list_column, read_columns, vectors
 
@@ -36,6 +37,7 @@ NOTICES = {
     "train_rows_in_later_splits": ("row(s) of train are also in dev or test", "overlap"),
     "dev_rows_in_later_splits": ("row(s) of dev are also in test", "overlap"),
     "wrong_spans": ("answer(s) are not at their given position", "wrong_spans"),
+    "train_rows_in_groups_of_test": ("row(s) of train are in a group of test, which is not new then", "group"),
 }
 SCHEMA = pa.schema(
     [
@@ -44,6 +46,7 @@ SCHEMA = pa.schema(
         ("slice", pa.string()),
         ("id", pa.string()),
         ("group", pa.string()),
+        ("unit", pa.int64()),
     ]
 )
 #: Further columns of sentences with documents: number of the document, and of the sentence in it.
@@ -125,6 +128,11 @@ def examples(job: ExamplesJob) -> Path:
     for count, (message, rule) in NOTICES.items():
         if found.counts.get(count):
             print(f"{key}: {found.counts[count]} {message} ({rule}: {getattr(job.source, rule)})")
+    if repeated := found.counts.get("train_rows_repeated"):
+        print(f"{key}: {repeated} row(s) of train repeat an earlier text; copies are in one fold")
+    units = len(np.unique(found.train.units))
+    if units < len(found.train) - (repeated or 0):
+        print(f"{key}: the {len(found.train)} rows of train are in {units} groups, which folds keep together")
     for part in SPLITS:
         for reason, message in REASONS.items():
             if number := found.counts.get(f"{part}_{reason}"):
@@ -138,6 +146,7 @@ def examples(job: ExamplesJob) -> Path:
                     pa.array(split.slices, pa.string()),
                     pa.array(split.ids, pa.string()),
                     pa.array(split.groups, pa.string()),
+                    pa.array(split.units, pa.int64()),
                 ],
                 schema=SCHEMA,
             )
@@ -158,7 +167,9 @@ def examples(job: ExamplesJob) -> Path:
             "learned_languages": job.source.learned_languages,
             "baselines": job.source.baselines,
             "label_texts": job.source.label_texts,
-            "digests": {name: digest(split, found.labels) for name, split in splits.items()},
+            "digests": {
+                name: digest(split, found.labels, with_units=name == "train") for name, split in splits.items()
+            },
         }
     return job.output
 
@@ -190,8 +201,31 @@ def strata_of(train: Split, kind: str) -> Labels:
     return np.zeros(len(train), dtype=np.int64) if found is None else found
 
 
-def digest(split: Split, labels: list[str]) -> str:
-    """SHA-256 of inputs, targets and slices, in order; independent of the file format."""
+def run_folds(facts: TaskFacts, train: Split, rows: Labels, *, seed: int, most: int | None = None) -> Labels:
+    """(N,) fold of each training row of a run (`folds_of`).
+
+    Args:
+        facts: of the task.
+        train: the whole train split.
+        rows: (N,) indices of the run's rows in it.
+        seed: of the run.
+        most: maximum number of folds; None: `data.tasks.<name>.folds`.
+
+    Raises:
+        ConfigError: the rows are too few for a cross-validation.
+    """
+    try:
+        strata = strata_of(train, facts.kind)[rows]
+        return folds_of(strata, facts.folds if most is None else most, seed=seed, units=train.units[rows])
+    except DataError as error:
+        raise ConfigError(
+            f"data.tasks.{facts.task}.budgets: {error}; choose a larger budget, add groups, or set selection: dev"
+        ) from error
+
+
+def digest(split: Split, labels: list[str], *, with_units: bool = False) -> str:
+    """SHA-256 of inputs, targets and slices, in order; independent of the file format. With units, also of those of
+    several rows, by which rows are divided into folds."""
     content = hashlib.sha256()
     documents = {id(parts.document): parts.document for parts in split.fields if isinstance(parts, InDocument)}
     digests = {key: digest_text(json.dumps(list(sentences))) for key, sentences in documents.items()}
@@ -200,6 +234,8 @@ def digest(split: Split, labels: list[str]) -> str:
         content.update(json.dumps([parts, known, name]).encode() + b"\n")
         if isinstance(parts, InDocument):
             content.update(json.dumps([parts.place, digests[id(parts.document)]]).encode() + b"\n")
+    if with_units and len(np.unique(split.units)) < len(split):
+        content.update(np.unique(split.units, return_inverse=True)[1].astype("<i8").tobytes())
     return content.hexdigest()
 
 
@@ -256,16 +292,17 @@ def _read_split(path: Path, rows: np.ndarray | None) -> Split:
         table.column("slice").to_pylist(),
         table.column("id").to_pylist(),
         table.column("group").to_pylist() if "group" in table.column_names else [],
+        known_units=table.column("unit").to_numpy() if "unit" in table.column_names else None,
     )
 
 
 def _columns(path: Path) -> list[str]:
-    """The columns of a split; an earlier version of the stage wrote no column `group`."""
+    """The columns of a split; earlier versions of the stage wrote no columns `group` and `unit`."""
     try:
         known = pq.read_schema(path).names
     except (OSError, pa.ArrowException):
         known = SCHEMA.names  # the caller's attempt gives the message
-    optional = ["group", *PLACES.names]
+    optional = ["group", "unit", *PLACES.names]
     return [name for name in [*SCHEMA.names, *PLACES.names] if name not in optional or name in known]
 
 

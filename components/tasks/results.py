@@ -113,7 +113,10 @@ def chosen_on(record: Mapping[str, Any]) -> str:
 
 def best_point(record: Mapping[str, Any]) -> dict[str, Any]:
     """The evaluation of a run that was chosen by cross-validation, or that has the highest primary metric on dev; the
-    earliest at a tie."""
+    earliest at a tie. Where it was chosen by cross-validation, its metrics are those of predictions whose choices were
+    made without the row's fold (`selected`)."""
+    if "selected" in record:
+        return {**record["curve"][record["chosen"]], **record["selected"]}
     if "chosen" in record:
         return dict(record["curve"][record["chosen"]])
     point: dict[str, Any] = max(record["curve"], key=lambda point: point[record["score"]])

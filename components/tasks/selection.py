@@ -12,7 +12,9 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from components.formats.textkey import digest_of
 from components.scoring import Scoring
+from components.tasks.choice import choose
 from components.tasks.data import Answer, Fields, Split
 from components.tasks.results import OUT_OF_FOLD
 
@@ -56,7 +58,7 @@ class Training:
 
     Attributes:
         rows: labelled rows.
-        inputs: inputs of the whole train split, without labels.
+        inputs: inputs without labels: those of the train split, and further ones.
         labels: names of the labels.
         scoring: metrics of the task.
         held_out: labelled rows for a decision threshold; the training rows themselves if the label budget has no
@@ -70,7 +72,7 @@ class Training:
     held_out: Split
 
 
-#: Training rows -> the candidates of a system's hyper-parameter, in a fixed order; at a tie, the first is chosen.
+#: Training rows -> the candidates of a system's hyper-parameter, the simplest first.
 System = Callable[[Training], Sequence[Candidate]]
 
 
@@ -79,30 +81,60 @@ class Data:
     """The training rows of one label budget and seed, and the rows that are predicted.
 
     Attributes:
-        train: training rows of the run.
+        whole: the train split, whose inputs are read without labels too.
+        rows: (N,) indices of the run's training rows in `whole`.
         dev, test: the rows that are predicted.
-        inputs: inputs of the whole train split, without labels.
         labels: names of the labels.
         scoring: metrics of the task.
         folds: (N,) fold of each training row, by which hyper-parameters are chosen; None: they are chosen on dev.
+        further: inputs without labels beside those of the train split.
     """
 
-    train: Split
+    whole: Split
+    rows: NDArray[np.int64]
     dev: Split
     test: Split
-    inputs: Sequence[Fields]
     labels: Sequence[str]
     scoring: Scoring
     folds: NDArray[np.int64] | None = None
+    further: Sequence[Fields] = ()
+
+    @cached_property
+    def train(self) -> Split:
+        """The training rows of the run."""
+        return self.whole.take(self.rows)
 
     @property
     def judged(self) -> tuple[str, Split]:
         """The name in results and the rows of what hyper-parameters are chosen on."""
         return ("dev", self.dev) if self.folds is None else (OUT_OF_FOLD, self.train)
 
-    def training(self, rows: Split) -> Training:
-        """The input of a system that is fitted on some of the training rows."""
-        return Training(rows, self.inputs, self.labels, self.scoring, self.dev if self.folds is None else rows)
+    def training(self, held: NDArray[np.integer] | None = None) -> Training:
+        """The input of a system: all training rows and inputs, without everything that belongs to held-out rows
+        (`Split.belonging`), which a model that predicts them must not have read.
+
+        Args:
+            held: indices of training rows; None: no row is held out.
+        """
+        left_out = self._left_out(held)
+        rows = self.train.take(self.learned(held))
+        inputs = [parts for parts, key in self._inputs if key not in left_out]
+        return Training(rows, inputs, self.labels, self.scoring, self.dev if self.folds is None else rows)
+
+    def learned(self, held: NDArray[np.integer] | None = None) -> NDArray[np.int64]:
+        """Indices of the training rows of `training`."""
+        left_out = self._left_out(held)
+        return np.flatnonzero([key not in left_out for key in self.train.digests])
+
+    def _left_out(self, held: NDArray[np.integer] | None) -> frozenset[bytes]:
+        return frozenset() if held is None else self.whole.belonging(self.rows[held])
+
+    @cached_property
+    def _inputs(self) -> list[tuple[Fields, bytes]]:
+        """All inputs without labels, with their digests; further ones that are in the train split are left out."""
+        given = set(self.whole.digests)
+        further = [(parts, key) for parts in self.further if (key := digest_of(parts)) not in given]
+        return [*zip(self.whole.fields, self.whole.digests, strict=True), *further]
 
 
 @dataclass(frozen=True)
@@ -110,8 +142,9 @@ class Predictions:
     """Result of a system.
 
     Attributes:
-        answers: split -> one answer per row: `test`, and `dev` or, with cross-validation, OUT_OF_FOLD.
-        scores: all metrics of the chosen candidate on `Data.judged`.
+        answers: split -> one answer per row: `test`, and `dev` or, with cross-validation, OUT_OF_FOLD; the latter by
+            the candidates that were chosen without the row's fold.
+        scores: all metrics of these answers on `Data.judged`.
         details: entries of the run's record.
         model: the chosen candidate, fitted on all training rows.
     """
@@ -123,58 +156,47 @@ class Predictions:
 
 
 def predict(system: System, data: Data) -> Predictions:
-    """Choose the hyper-parameter of a system, fit it on all training rows, and predict.
+    """Choose the hyper-parameter of a system (`components.tasks.choice`), fit it on all training rows, and predict.
 
-    It is chosen by the primary metric on dev or, with folds, of the pooled answers to the rows of each fold by models
-    that were fitted on the other folds. At a tie the first candidate is chosen. Of more than MANY_ROWS rows, the first
-    fold alone chooses, and only the chosen candidate is fitted for the others.
+    It is chosen on dev or, with folds, by the pooled answers to the rows of each fold by models that were fitted
+    without the fold. Of more than MANY_ROWS rows, the first fold alone chooses, and only the chosen candidate is fitted
+    for the others.
     """
     name, judged = data.judged
-    found = system(data.training(data.train))
+    found = system(data.training())
     if data.folds is None:
-        pooled = {index: candidate.model.answers(judged.fields) for index, candidate in enumerate(found)}
+        pooled = [candidate.model.answers(judged.fields) for candidate in found]
+        choice = choose(data.scoring, judged, pooled)
+        answers, best = pooled[choice.index], choice.index
     else:
         left: Sequence[int] = range(len(found))
         if len(left) > 1 and len(data.train) > MANY_ROWS:
             first = np.flatnonzero(data.folds == data.folds.min())
-            tried = out_of_fold(system, data, data.folds, candidates=left, only=int(data.folds.min()))
-            left = [_best(data, {index: [answers[row] for row in first] for index, answers in tried.items()}, first)]
-        pooled = out_of_fold(system, data, data.folds, candidates=left)
-    best = _best(data, pooled)
-    answers = {name: pooled[best], "test": found[best].model.answers(data.test.fields)}
-    scores = data.scoring.score(judged.fields, judged.targets, pooled[best])
-    return Predictions(answers, scores, dict(found[best].details), found[best].model)
-
-
-def _best(data: Data, pooled: Mapping[int, list[Answer]], rows: NDArray[np.int64] | None = None) -> int:
-    """The candidate with the best primary metric on the judged rows, or on some of them."""
-    judged = data.judged[1] if rows is None else data.judged[1].take(rows)
-
-    def score(candidate: int) -> float:
-        return data.scoring.score(judged.fields, judged.targets, pooled[candidate])[data.scoring.main]
-
-    # `max` returns the first at a tie.
-    return max(pooled, key=score)
+            tried = out_of_fold(system, data, candidates=left, only=int(data.folds.min()))
+            of_first = [[answers[row] for row in first] for answers in tried]
+            left = [choose(data.scoring, judged.take(first), of_first).index]
+        pooled = out_of_fold(system, data, candidates=left)
+        choice = choose(data.scoring, judged, pooled, folds=data.folds)
+        answers, best = choice.answers, left[choice.index]
+    scores = data.scoring.score(judged.fields, judged.targets, answers)
+    model = found[best].model
+    return Predictions(
+        {name: answers, "test": model.answers(data.test.fields)}, scores, dict(found[best].details), model
+    )
 
 
 def out_of_fold(
-    system: System,
-    data: Data,
-    folds: NDArray[np.int64],
-    *,
-    candidates: Sequence[int],
-    only: int | None = None,
-) -> dict[int, list[Answer]]:
-    """Number of a candidate -> the answers to all training rows, each by the model that was fitted without the row's
-    fold; with `only`, to the rows of that fold."""
-    pooled: dict[int, list[Answer]] = {
-        candidate: [np.zeros(0, dtype=np.float32)] * len(data.train) for candidate in candidates
-    }
-    for fold in np.unique(folds) if only is None else [only]:
-        inside = np.flatnonzero(folds == fold)
-        found = system(data.training(data.train.take(np.flatnonzero(folds != fold))))
+    system: System, data: Data, *, candidates: Sequence[int], only: int | None = None
+) -> list[list[Answer]]:
+    """For each candidate the answers to all training rows, each by the model that was fitted without the row's fold;
+    with `only`, to the rows of that fold."""
+    assert data.folds is not None
+    pooled: list[list[Answer]] = [[np.zeros(0, dtype=np.float32)] * len(data.train) for _ in candidates]
+    for fold in np.unique(data.folds) if only is None else [only]:
+        inside = np.flatnonzero(data.folds == fold)
+        found = system(data.training(inside))
         held = [data.train.fields[row] for row in inside]
-        for candidate, answers in pooled.items():
+        for candidate, answers in zip(candidates, pooled, strict=True):
             for row, answer in zip(inside, found[candidate].model.answers(held), strict=True):
                 answers[row] = answer
     return pooled

@@ -75,6 +75,7 @@ def rounds(
     weight: float,
     steps: int,
     seed: int,
+    units: Any = None,
 ) -> Iterator[Round]:
     """The rounds, each the teacher of the next; round 0 is the models of the labelled rows alone. In round r of R, at
     most r / R of the unlabelled rows have a pseudo-label, the most confident ones of each class
@@ -89,9 +90,11 @@ def rounds(
         weight: of the pseudo-labels relative to that of the labelled rows.
         steps: maximum number of iterations of a fit to the labelled rows.
         seed: of the folds.
+        units: (N,) unit of each labelled row, whose rows are in one fold; None: each row is one.
     """
     strata = targets.argmax(axis=1) if exclusive else np.zeros(len(targets), dtype=np.int64)
-    folds = folds_of(strata, FOLDS, seed=seed)
+    several = units is None or len(np.unique(units)) > 1
+    folds = folds_of(strata, FOLDS, seed=seed, units=units if several else None)
     first = [_first(view, targets, folds, exclusive=exclusive, steps=steps) for view in views]
     models, temperatures = [one.model for one in first], [one.temperature for one in first]
     ones = np.ones(len(targets))

@@ -126,6 +126,7 @@ def _candidates(training: Training, *, exclusive: bool) -> list[Candidate]:
         weight=WEIGHT,
         steps=ITERATIONS,
         seed=0,
+        units=training.rows.units,
     )
     return [
         Candidate.of(

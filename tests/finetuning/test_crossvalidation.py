@@ -16,10 +16,11 @@ from components.models import FAMILIES
 from components.task_models.classifier import load_classifier
 from components.task_models.kinds import TASKS
 from components.tasks.budgets import ALL
+from components.tasks.choice import Choice
 from components.tasks.examples import read_facts, read_split
 from components.tasks.folds import folds_of
 from components.tasks.kinds import scoring_for
-from components.tasks.results import OUT_OF_FOLD, read_answers
+from components.tasks.results import OUT_OF_FOLD, best_score, read_answers
 from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 
 BUDGET: dict[str, Any] = {"selection": "budget", "folds": 2}
@@ -35,10 +36,8 @@ def check(job: FinetuneJob, output: Path) -> None:
     answers = read_answers(output, OUT_OF_FOLD)[key]
     chosen = record["curve"][record["chosen"]]
     found = scoring.score(train.fields, train.targets, answers)[scoring.main]
-    assert found == pytest.approx(chosen[scoring.main], abs=1e-5)
+    assert found == pytest.approx(record["selected"][scoring.main], abs=1e-5) == pytest.approx(best_score(record))
     assert record["best_step"] == chosen["step"]
-    if job.settings.method != "contrastive":
-        assert record["chosen"] == int(np.argmax([point[scoring.main] for point in record["curve"]]))
     assert not read_answers(output, "dev")
     served = load_classifier(output / "classifier").answer(test.fields)
     for answer, expected in zip(served, read_answers(output, "test")[key], strict=True):
@@ -118,13 +117,14 @@ def test_each_row_is_predicted_by_a_run_that_has_not_learned_from_it(make_job, i
             assert outside == list(np.flatnonzero(folds == fold)) and sorted(inside + outside) == rows
 
 
-def test_the_penalty_and_the_point_are_the_best_of_all_folds_together(make_job, in_process) -> None:
+def test_the_penalty_and_the_point_are_chosen_of_all_folds_together(make_job, in_process) -> None:
     job = make_job("bert", "classification", source=BUDGET, head_penalties=[1.0, 1e9], epochs=4, evaluations=4)
     (record,) = json.loads((finetune(job) / "runs.json").read_text())
-    assert record["penalty"] == float(max(record["penalties"], key=lambda one: (record["penalties"][one], float(one))))
+    # With the larger penalty every row has the same answer.
+    assert record["penalties"]["1.0"] > record["penalties"]["1000000000.0"]
+    assert record["penalty"] == 1.0
     assert [point["step"] for point in record["curve"]] == [0, 3, 6, 9, 12]
-    scores = [point["macro_f1"] for point in record["curve"]]
-    assert record["best_step"] == record["curve"][int(np.argmax(scores))]["step"]
+    assert record["best_step"] == record["curve"][record["chosen"]]["step"]
 
 
 @pytest.mark.parametrize("stop", [0, 1, 2])
@@ -174,37 +174,30 @@ def test_an_interrupted_run_ends_bit_identical(kind: str, head, make_job, in_pro
 
 def test_a_single_row_is_refused(make_job, in_process) -> None:
     job = make_job("bert", "tagging", source=BUDGET | {"budgets": [1]})
-    with pytest.raises(ConfigError, match="budgets: 1 is one row, too few for a cross-validation"):
+    with pytest.raises(ConfigError, match="budgets: 1 training row.*too few for a cross-validation"):
         finetune(job)
 
 
-def test_one_standard_error(make_job) -> None:
-    job = make_job("bert", "classification", source=BUDGET)
-    train = read_split(job.examples, "train")
-    pooled = crossvalidation._Pooled.__new__(crossvalidation._Pooled)
-    pooled.rows, pooled.scoring = train, scoring_for("classification", read_facts(job.examples).labels)
-
-    def answers(wrong: int) -> list[np.ndarray]:
-        """Predictions of which the first `wrong` are wrong."""
-        predicted = (train.labels + (np.arange(len(train)) < wrong)) % 3
-        return list(np.eye(3, dtype=np.float32)[predicted])
-
-    assert not pooled.is_worse(answers(3), answers(3))
-    assert not pooled.is_worse(answers(3), answers(4)), "it is better"
-    # One of twelve more: a difference of one standard error. Six more: clearly worse.
-    assert not pooled.is_worse(answers(1), answers(0))
-    assert pooled.is_worse(answers(6), answers(0))
+def chosen_of(index: int):
+    """Chooses the candidate with this index everywhere."""
+    return lambda self, candidates: Choice(
+        range(len(candidates))[index],
+        dict.fromkeys(self.folds.tolist(), range(len(candidates))[index]),
+        list(candidates[index]),
+    )
 
 
-def test_contrastive_training_ends_with_its_schedule_unless_an_earlier_point_is_clearly_better(
-    make_job, in_process, monkeypatch
+@pytest.mark.parametrize(("method", "first"), [("contrastive", -1), ("finetune", 0)])
+@pytest.mark.parametrize("index", [0, -1])
+def test_contrastive_training_prefers_the_end_of_its_schedule_and_fine_tuning_the_start(
+    index: int, method: str, first: int, make_job, in_process, monkeypatch
 ) -> None:
-    for worse in (False, True):
-        monkeypatch.setattr(crossvalidation._Pooled, "is_worse", lambda *arguments, worse=worse: worse)
-        job = make_job(
-            "bert", "classification", name=f"worse-{worse}", source=BUDGET, method="contrastive", evaluations=3
-        )
-        (record,) = json.loads((finetune(job) / "runs.json").read_text())
-        scores = [point["macro_f1"] for point in record["curve"]]
-        assert record["chosen"] == (int(np.argmax(scores)) if worse else len(scores) - 1)
-        assert record["best_step"] == record["curve"][record["chosen"]]["step"]
+    monkeypatch.setattr(crossvalidation._Pooled, "choose", chosen_of(index))
+    (record,) = json.loads(
+        (
+            finetune(make_job("bert", "classification", source=BUDGET, method=method, evaluations=3)) / "runs.json"
+        ).read_text()
+    )
+    points = range(len(record["curve"]))
+    assert record["chosen"] == points[first if index == 0 else -1 - first]
+    assert record["best_step"] == record["curve"][record["chosen"]]["step"]

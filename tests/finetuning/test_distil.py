@@ -40,6 +40,7 @@ from components.settings.tasks import TaskSource
 from components.settings.unlabelled import UnlabelledSettings
 from components.task_models.classifier import load_classifier
 from components.task_models.kinds import TASKS
+from components.tasks.choice import Choice
 from components.tasks.examples import ExamplesJob, examples, read_split
 from components.unlabelled.texts import digest_of, read_unlabelled
 from components.words.text import tfidf
@@ -189,7 +190,11 @@ def test_every_kind_with_soft_predictions_is_distilled(
 @pytest.mark.parametrize("how", ["mean", "joint"])
 def test_a_teacher_with_words_labels_as_it_is_served(how: str, project: Project, monkeypatch) -> None:
     """The run on all rows is the stored classifier; the runs of the folds are other ones."""
-    monkeypatch.setattr("components.finetuning.words.choose_weight", lambda *_, scores, **__: (0.4, {"macro_f1": 1.0}))
+
+    def middle(work, candidates):
+        return Choice(len(candidates) // 2, {}, list(candidates[len(candidates) // 2]))
+
+    monkeypatch.setattr("components.finetuning.words.WordsRows.choose", middle)
     job = project.teacher(method="features", words=how)
     (record,) = records_of(job.finetuned)
     assert record["words"]["how"] == how

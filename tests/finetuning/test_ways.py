@@ -55,31 +55,36 @@ def test_the_best_way_is_used(selection: str, make_job, in_process) -> None:
     output = finetune(job("auto"))
     (record,) = json.loads((output / "runs.json").read_text())
     assert {found["way"]: found["score"] for found in record["ways"]} == scores
-    best = max(ways, key=lambda way: scores[way])
-    assert record["way"] == best
-    assert weights(output) == weights(alone[best]) and answers(output) == answers(alone[best])
+    best = record["way"]
+    if selection == "dev":
+        assert best == max(ways, key=lambda way: scores[way])
+    assert weights(output) == weights(alone[best])
     served = load_classifier(output / "classifier")
     assert len(served.answer(read_split(job("auto").examples, "test").fields)) == 6
     assert not list(Path(job("auto").cluster.storage).rglob("*.safetensors")), "no way leaves checkpoints"
 
 
+def kept(index: int):
+    """Keeps the way with this index; the preferred one is the first."""
+    return lambda specs, selections: (index, selections[index])
+
+
 def test_a_cheaper_way_wins_a_tie(make_job, in_process, monkeypatch) -> None:
-    monkeypatch.setattr(execution, "best_score", lambda record: 0.5)
+    monkeypatch.setattr(execution, "choose_way", kept(0))
     auto = AutoSettings(prefer=None)
     output = finetune(make_job("bert", "classification", source=BUDGET, method="auto", auto=auto))
     (record,) = json.loads((output / "runs.json").read_text())
     assert record["way"] == "features"
 
 
-@pytest.mark.parametrize(("worse", "kept"), [(False, "contrastive"), (True, "features")])
+@pytest.mark.parametrize(("worse", "way"), [(False, "contrastive"), (True, "features")])
 def test_the_preferred_way_is_kept_unless_it_is_clearly_worse(
-    worse: bool, kept: str, make_job, in_process, monkeypatch
+    worse: bool, way: str, make_job, in_process, monkeypatch
 ) -> None:
-    monkeypatch.setattr(execution, "best_score", lambda record: float(record["tokens"] == 0))
-    monkeypatch.setattr(execution, "run_is_worse", lambda *arguments: worse)
+    monkeypatch.setattr(execution, "choose_way", kept(int(worse)))
     output = finetune(make_job("bert", "classification", source=BUDGET, method="auto"))
     (record,) = json.loads((output / "runs.json").read_text())
-    assert record["way"] == kept
+    assert record["way"] == way
 
 
 @pytest.mark.parametrize(("worse", "reads"), [(False, 0), (True, 1)])
@@ -90,8 +95,7 @@ def test_test_is_encoded_only_by_the_way_that_is_kept(
     calls = []
     real = frozen.extract_fixed
     monkeypatch.setattr(frozen, "extract_fixed", lambda *given, **named: calls.append(1) or real(*given, **named))
-    monkeypatch.setattr(execution, "best_score", lambda record: float(record["tokens"] == 0))
-    monkeypatch.setattr(execution, "run_is_worse", lambda *arguments: worse)
+    monkeypatch.setattr(execution, "choose_way", kept(int(worse)))
     finetune(make_job("bert", "classification", source=BUDGET, method="auto"))
     assert len(calls) == reads
 

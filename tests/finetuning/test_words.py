@@ -12,61 +12,15 @@ from scipy import sparse
 from components.artifacts import read_manifest
 from components.errors import ConfigError
 from components.finetuning.stage import finetune
-from components.finetuning.words import at_chosen, choose_weight, log_loss, of_head, of_words
+from components.finetuning.words import WordsRows, at_chosen, of_head, of_words
 from components.inference.loading import load_model
 from components.task_models.classifier import TextClassifier
-from components.task_models.words_part import joint, mean
-from components.tasks.data import Split
+from components.task_models.words_part import joint
+from components.tasks.choice import Choice
 from components.tasks.examples import read_split
 from components.tasks.kinds import scoring_for
-from components.tasks.results import best_score
+from components.tasks.results import best_score, read_answers
 from components.words.linear import fit_exclusive, fit_independent
-
-
-def split(*labels: list[int]) -> Split:
-    return Split([("x",)] * len(labels), [np.asarray(row, dtype=np.float64) for row in labels], [None] * len(labels))
-
-
-def scored(rows: Split):
-    scoring = scoring_for("classification", ["a", "b"])
-    return lambda answers: scoring.score(rows.fields, rows.targets, answers)
-
-
-def test_the_weight_with_the_best_score_is_chosen() -> None:
-    rows = split([0], [1], [0], [1])
-    # The encoder is wrong on the last row, the words on the first.
-    of_encoder = np.asarray([[0.9, 0.1], [0.1, 0.9], [0.9, 0.1], [0.6, 0.4]], dtype=np.float32)
-    of_words = np.asarray([[0.3, 0.7], [0.1, 0.9], [0.9, 0.1], [0.0, 1.0]], dtype=np.float32)
-    weight, scores = choose_weight(of_encoder, of_words, split=rows, scores=scored(rows), main="macro_f1")
-    assert scores["macro_f1"] == 1.0
-    # 0.6 - 0.06 weight falls below 0.5 at the weight 0.2; the loss of the last row falls until 0.4, the usual limit.
-    losses = {one: log_loss(mean(of_encoder, of_words, one), rows) for one in (0.2, 0.3, 0.4)}
-    assert weight == min(losses, key=losses.__getitem__), "of equal ones that with the smallest loss"
-
-
-def test_a_large_weight_needs_words_that_are_clearly_better() -> None:
-    rows = split(*[[number % 2] for number in range(20)])
-    right = np.eye(2, dtype=np.float32)[[number % 2 for number in range(20)]]
-    wrong = 0.3 + 0.4 * right[:, ::-1]
-    for better, expected in ((20, True), (12, False)):
-        # The words are right on the first rows, the encoder on the others: 12 of 20 may be chance.
-        first = np.arange(20)[:, None] < better
-        of_words, of_encoder = np.where(first, right, 1 - right), np.where(first, wrong, right)
-        weight, _ = choose_weight(
-            of_encoder.astype(np.float32),
-            of_words.astype(np.float32),
-            split=rows,
-            scores=scored(rows),
-            main="macro_f1",
-        )
-        assert (weight > 0.4) == expected
-
-
-def test_words_that_bring_nothing_have_weight_zero() -> None:
-    rows = split([0], [1])
-    sure, wrong = np.asarray([[0.9, 0.1], [0.1, 0.9]], dtype=np.float32), np.full((2, 2), 0.5, dtype=np.float32)
-    assert choose_weight(sure, wrong, split=rows, scores=scored(rows), main="macro_f1")[0] == 0.0
-    assert choose_weight(sure, sure, split=rows, scores=scored(rows), main="macro_f1")[0] == 0.0, "a tie"
 
 
 @pytest.mark.parametrize("score", [0.7, 0.9])
@@ -75,14 +29,6 @@ def test_a_run_that_chose_on_dev_has_the_score_of_the_combination(score: float) 
     record = {"score": "f1", "curve": [{"f1": 0.8}, {"f1": 0.85}, {"f1": 0.84}]}
     assert best_score(record | at_chosen(record, {"f1": score})) == score
     assert best_score(record | {"chosen": 0} | at_chosen(record | {"chosen": 0}, {"f1": score})) == score
-
-
-def test_logarithmic_losses_by_hand() -> None:
-    p = np.asarray([[0.8, 0.2], [0.25, 0.75]], dtype=np.float32)
-    assert log_loss(p, split([0], [1])) == pytest.approx(-(np.log(0.8) + np.log(0.75)) / 2, rel=1e-6)
-    several = np.asarray([[0.8, 0.6], [0.25, 0.1]], dtype=np.float32)
-    expected = -(np.log(0.8) + np.log(0.6) + np.log(0.75) + np.log(0.9)) / 2
-    assert log_loss(several, split([0, 1], [])) == pytest.approx(expected, rel=1e-6)
 
 
 def softmax(values: np.ndarray) -> np.ndarray:
@@ -132,7 +78,7 @@ def test_the_served_model_is_the_scored_one_to_the_last_bit(
     facts = json.loads((job.examples / "labels.json").read_text())
     scoring = scoring_for(kind, facts)
     score = scoring.score(judged.fields, judged.targets, [np.asarray(row["answer"], np.float32) for row in rows])
-    assert score[scoring.main] == max(point[scoring.main] for point in record["curve"])
+    assert score[scoring.main] == best_score(record)
 
     classifier = load_model(output / "classifier")
     assert isinstance(classifier, TextClassifier)
@@ -149,16 +95,17 @@ def test_the_served_model_is_the_scored_one_to_the_last_bit(
         assert others != stored
 
 
-def test_auto_is_never_worse_than_the_encoder_alone(make_job, in_process) -> None:
+def test_auto_takes_words_only_where_they_are_clearly_better(make_job, in_process, monkeypatch) -> None:
     source = {"selection": "budget"}
-
-    def best(output) -> float:
-        (record,) = json.loads((output / "runs.json").read_text())
-        return max(point[record["score"]] for point in record["curve"])
-
     alone = finetune(make_job("ulmfit", "classification", name="alone", source=source))
     auto = finetune(make_job("ulmfit", "classification", words="auto", source=source))
-    assert best(auto) >= best(alone)
+    (record,) = json.loads((auto / "runs.json").read_text())
+    assert {"how", "system"} >= record["words"].keys() or record["words"]["how"] != "none"
+    # With a choice of none, the model is that of the encoder alone.
+    monkeypatch.setattr(WordsRows, "choose", lambda self, found: Choice(0, {}, list(found[0])))
+    none = finetune(make_job("ulmfit", "classification", name="none", words="auto", source=source))
+    assert not (none / "classifier" / "words").exists()
+    assert read_answers(none, "test").values() and str(read_answers(none, "test")) == str(read_answers(alone, "test"))
     # A kind without words models is left as it is.
     tags = make_job("ulmfit", "tagging", name="tags", words="auto", source=source)
     assert not (finetune(tags) / "classifier" / "words").exists()

@@ -73,3 +73,21 @@ def test_text_key_ignores_case_punctuation_and_spaces() -> None:
     # Thai: the two words differ only in a vowel, which is a combining mark.
     assert text_key("ที่ กิน") != text_key("ที่ กัน")
     assert text_key(" :-) ") == ":-)" != text_key(":-(")
+    assert text_key("❤️") == text_key("❤") != text_key("💔")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("caf\u00e9 na\u00efve", "cafe\u0301 nai\u0308ve"),
+        ("word", "wo\u200brd\ufeff"),
+        ("hyphen", "hy\u00adphen"),
+        ("right", "\u202eright\u202c\u200f"),
+        ("क्ष", "क्\u200dष"),
+        ("میخواهم", "می\u200cخواهم"),
+        ("👩‍💻", "👩\u200d💻\ufe0f"),
+        ("e\u0301t", "e\u200d\u0301t"),
+    ],
+)
+def test_text_key_ignores_unicode_forms_and_invisible_characters(one: str, other: str) -> None:
+    assert text_key(one) == text_key(other)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from components.errors import DataError
+from components.onboarding import columns
 from components.onboarding.columns import guess, is_measured, others
 from components.onboarding.files import Rows, read_rows
 from components.onboarding.inspection import inspect
@@ -226,3 +227,20 @@ def test_members_of_a_json_document_are_splits(tmp_path: Path) -> None:
     assert split_files(path) == {"train": path}
     with pytest.raises(DataError, match=r"or lists of rows by split .*; found the members banking, rows; write it so"):
         read_rows(path)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "chosen"),
+    [
+        ("customer", 40, True),
+        ("threadId", 30, True),
+        ("AUTHOR_NAME", 12, True),
+        ("id", 200, False),  # a row each
+        ("customer", 3, False),  # few values
+        ("city", 40, False),  # no name of a group
+    ],
+)
+def test_a_group_column_has_many_values_with_several_rows(column: str, values: int, chosen: bool) -> None:
+    table = [{"text": f"text {row} of many", "label": "ab"[row % 2], column: f"v{row % values}"} for row in range(200)]
+    found = columns.group_column(Rows("csv", ["text", "label", column], table, {}), {"text": "text", "label": "label"})
+    assert found == ((column, values, 200) if chosen else None)

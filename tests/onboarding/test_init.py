@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from components.errors import ArtifactError, ConfigError
+from components.errors import ArtifactError, ConfigError, DataError
 from components.formats.detection import detected
 from components.labelling.answers import Answer, merge, undo
 from components.onboarding.command import Options, init
@@ -218,3 +218,19 @@ def test_the_source_of_every_setting(root: Path, tmp_path: Path) -> None:
     assert found["data.tasks.classification.budgets"] == (["all"], "computed: all labels are used")
     assert found["promote.confidence"] == (0.95, "default")
     assert found["run.tasks"] == (["classification"], "computed: all of data.tasks")
+
+
+def test_a_group_column_is_proposed_and_written(root: Path, tmp_path: Path) -> None:
+    file = tmp_path / "tickets.jsonl"
+    found = [ROWS["classification"](row) | {"customer": f"c{number % 18}"} for number, row in enumerate(rows(24))]
+    file.write_text("".join(json.dumps(row) + "\n" for row in found))
+    lines = init(Options(file), root=root)
+    assert any(line.startswith("column 'customer' is the group: 18 values, 4.0 rows each") for line in lines)
+    assert "      group: customer " in (root / "params.yaml").read_text()
+    source = load_params(root / "params.yaml").data.tasks["tickets"]
+    read = find_kind(source.kind).read("tickets", source)
+    assert not {*read.train.groups} & {*read.test.groups}
+    named = init(Options(file, group="customer", force=True), root=root)
+    assert "column 'customer' is the group (--group)" in named
+    with pytest.raises(DataError, match="no column 'author'; the columns are text, label, customer"):
+        init(Options(file, group="author", force=True), root=root)

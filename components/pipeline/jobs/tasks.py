@@ -54,6 +54,7 @@ def _finetuned(params: Params, task: str, family: str, start: str, *, encoder: s
         "examples": out(params, "examples", task),
         "encoder": out(params, "encoder", family, encoder),
         "unlabelled": out(params, "unlabelled", task, family),
+        "words": out(params, "unlabelled", task, BASELINES),
         "output": out(params, "finetuned", task, f"{family}-{start}"),
         "settings": params.finetune[family],
         "cluster": params.cluster,
@@ -87,16 +88,20 @@ def finetune_after(params: Params) -> dict[str, Arguments]:
 
 
 def unlabelled(params: Params) -> dict[str, Arguments]:
-    """One job per task and family of the run, and per task whose words models read the domain corpus."""
+    """One job per task and family of the run, and per task for its words models; its output is empty unless they read
+    the domain corpus."""
     of_words = UnlabelledSettings(source="domain", rows=FOR_WORDS)
     blocks = {family: params.finetune[family].unlabelled for family in params.run.families}
     return {
         f"{task}-{family}": {
-            **_collected(params, task, f"finetune.{family}.unlabelled", blocks.get(family, of_words)),
+            **_collected(params, task, f"finetune.{family}.unlabelled", settings),
             "output": out(params, "unlabelled", task, family),
         }
         for task in params.run.tasks
-        for family in [*blocks, *([BASELINES] if params.words_read_documents(task) else [])]
+        for family, settings in {
+            **blocks,
+            BASELINES: of_words if params.words_read_documents(task) else None,
+        }.items()
     }
 
 
@@ -147,6 +152,7 @@ def teach_words(params: Params) -> dict[str, Arguments]:
         f"{task}-{group}": {
             "task": task,
             "examples": out(params, "examples", task),
+            "words": out(params, "unlabelled", task, BASELINES),
             **_distilled(params, task, group),
             "output": out(params, "distilled", task, group, "words"),
         }
@@ -192,6 +198,9 @@ def together(params: Params) -> dict[str, Arguments]:
             "family": family,
             "start": start,
             "examples": {task: out(params, "examples", task) for task in settings.tasks},
+            "words": {
+                task: out(params, "unlabelled", task, BASELINES) for task in settings.tasks if task in params.run.tasks
+            },
             "encoder": out(params, "encoder", family, start),
             "output": out(params, "together", group, f"{family}-{start}"),
             "settings": params.finetune[family],
@@ -236,7 +245,7 @@ def baseline(params: Params) -> dict[str, Arguments]:
         task: {
             "examples": out(params, "examples", task),
             "output": out(params, "finetuned", task, BASELINES),
-            "unlabelled": out(params, "unlabelled", task, BASELINES) if params.words_read_documents(task) else None,
+            "unlabelled": out(params, "unlabelled", task, BASELINES),
         }
         for task in params.run.tasks
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from components.errors import DataError
-from components.formats.textkey import text_key
+from components.formats import textkey
 from components.scoring.intervals import MIN_GROUPS
 from components.settings.tasks import AUTO, SPLITS, TaskSource
-from components.tasks.data import Examples, Fields, Split
+from components.tasks.data import Examples, Fields, Labels, Split
 from components.tasks.documents import in_documents
 from components.tasks.reading.records import Position
+from components.tasks.units import units_of
 
 Rows = dict[str, list["Row"]]
 Numbers = NDArray[np.float64]
@@ -42,8 +43,8 @@ def train_of(source: TaskSource) -> str:
 
 
 def row_key(row: Row) -> str:
-    """Key of a row's text, equal for rows that differ in case, punctuation and white space only."""
-    return "\x1f".join(map(text_key, row.fields))
+    """Key of a row's text, equal for copies (`components.formats.textkey`)."""
+    return textkey.row_key(row.fields)
 
 
 def examples_of(
@@ -68,7 +69,7 @@ def examples_of(
         target: row -> target as numbers.
         every_label: whether each label must remain in train (the target is then the index of a label).
         key: row -> key; rows with the same key are duplicates.
-        group: row -> group; the rows of a group are either all in train or all in dev. Default: `key`.
+        group: row -> key that joins rows in a unit, as a context does its questions. Default: `key`.
         counts: counts of the reader, by reason.
 
     Raises:
@@ -84,8 +85,13 @@ def examples_of(
     _refuse_twin_ids(rows)
     splits = dict(rows)
     if "test" not in splits:
-        label = target if every_label else None
-        splits["train"], splits["test"] = _test_apart(splits["train"], source, group or key, label, block)
+        splits["train"], splits["test"] = _apart(
+            splits["train"],
+            source.test_share,
+            _unit_names(splits["train"], group or key),
+            key=f"{block}.test_share",
+            kept=(lambda row: int(target(row)[0])) if every_label else None,
+        )
         counts["test_rows_held_out"] = len(splits["test"])
     if isinstance(source.languages, dict):
         # Files without a column of slices: the slices of test are the languages of its files.
@@ -94,7 +100,8 @@ def examples_of(
         # No choice is made on dev, and its labels would be missing in train.
         splits["dev"] = []
     elif "dev" not in splits:
-        splits["train"], splits["dev"] = _dev_apart(splits["train"], source.dev_share, group or key, block)
+        names = _unit_names(splits["train"], group or key)
+        splits["train"], splits["dev"] = _apart(splits["train"], source.dev_share, names, key=f"{block}.dev_share")
     _settle_overlap(splits, source, key, counts, block)
     if every_label:
         left = {int(target(row)[0]) for row in splits["train"]}
@@ -107,6 +114,7 @@ def examples_of(
                 f"{train_of(source)}: no example of {labels[missing[0]]!r} is left once duplicates of dev and test "
                 f"are dropped; {', or '.join(ways)}"
             )
+    counts |= _repeated(splits, key)
     # After overlaps are dropped, so that no text of test is context in train. Rows that are not used stay context.
     splits = {split: _in_documents(found) for split, found in splits.items()}
     for split, most in (("dev", source.dev_rows), ("test", source.test_rows)):
@@ -115,7 +123,8 @@ def examples_of(
             chosen = np.random.default_rng(0).permutation(len(splits[split]))[:most]
             splits[split] = [splits[split][row] for row in np.sort(chosen)]
     groups = _groups(splits, source)
-    made = {split: _split(splits[split], target, groups[split]) for split in SPLITS}
+    units = _units(splits, groups, group or key)
+    made = {split: _split(splits[split], target, groups[split], units[split]) for split in SPLITS}
     return Examples(labels, made["train"], made["dev"], made["test"], counts)
 
 
@@ -157,65 +166,84 @@ def _refuse_twin_ids(rows: Rows) -> None:
                 )
 
 
-def _dev_apart(train: list[Row], share: float, group: Callable[[Row], str], block: str) -> tuple[list[Row], list[Row]]:
-    """Split off about `share` of train as dev by a hash of the row's group: duplicates stay together, and the split of
-    a row does not change when rows are added or reordered."""
-
-    def chosen(row: Row) -> bool:
-        digest = hashlib.blake2b(group(row).encode(), digest_size=8).digest()
-        return int.from_bytes(digest, "little") < share * 2**64
-
-    flags = [chosen(row) for row in train]
-    if all(flags) or not any(flags):
-        raise DataError(
-            f"{block}.dev_share: {share} of {len(train)} rows leaves {'no' if all(flags) else 'all'} rows for train; "
-            f"name a dev file ({block}.dev) or choose another share"
-        )
-    return (
-        [row for row, flag in zip(train, flags, strict=True) if not flag],
-        [row for row, flag in zip(train, flags, strict=True) if flag],
-    )
-
-
-def _test_apart(
-    train: list[Row],
-    source: TaskSource,
-    group: Callable[[Row], str],
-    target: Callable[[Row], Sequence[float]] | None,
-    block: str,
+def _apart(
+    rows: list[Row], share: float, names: Sequence[str], *, key: str, kept: Callable[[Row], int] | None = None
 ) -> tuple[list[Row], list[Row]]:
-    """Split off about `test_share` of train as test by a hash of the row's group, another than that of dev.
+    """Split off about a share of the rows by a hash of the name of each row's unit: the rows of a unit stay together,
+    and the split of a row does not change when rows are added or reordered.
 
     Args:
-        train: the rows.
-        source: of the task.
-        group: row -> group, all of whose rows are in the same split.
-        target: row -> its label; labels all of whose rows would be in test stay in train. None: rows have no label.
-        block: of the task in params.yaml.
+        rows: to divide.
+        share: of the rows that are split off.
+        names: of each row's unit.
+        key: of the share in params.yaml; dev and test have different hashes.
+        kept: row -> its label; units with a label that would have no rows left are not split off. None: rows have no
+            label.
 
     Raises:
-        DataError: no row is left for train or for test.
+        DataError: no row is left on one side.
     """
-    bound = source.test_share * 2**64
+    what = key.rpartition(".")[2].removesuffix("_share")
+    person = b"test" if what == "test" else b""
 
-    def chosen(row: Row) -> bool:
-        digest = hashlib.blake2b(group(row).encode(), digest_size=8, person=b"test").digest()
-        return int.from_bytes(digest, "little") < bound
+    def place(name: str) -> float:
+        digest = hashlib.blake2b(name.encode(), digest_size=8, person=person).digest()
+        return int.from_bytes(digest, "little") / 2**64
 
-    flags = [chosen(row) for row in train]
-    if target is not None:
-        labels = [int(target(row)[0]) for row in train]
-        left = {label for label, flag in zip(labels, flags, strict=True) if not flag}
-        flags = [flag and label in left for label, flag in zip(labels, flags, strict=True)]
+    places = {name: place(name) for name in set(names)}
+    grouped = len(places) < len(rows)
+    apart = {name for name, at in places.items() if at < share}
+    if grouped and not apart:
+        # Few groups, none of which is below the share by chance.
+        apart = {min(places, key=places.__getitem__)}
+    if kept is not None:
+        labels = [kept(row) for row in rows]
+        left = {label for label, name in zip(labels, names, strict=True) if name not in apart}
+        apart -= {name for label, name in zip(labels, names, strict=True) if label not in left}
+    flags = [name in apart for name in names]
     if all(flags) or not any(flags):
+        among = f" in {len(places)} groups" if grouped else ""
         raise DataError(
-            f"{block}.test_share: {source.test_share} of {len(train)} rows leaves {'no' if all(flags) else 'all'} rows "
-            f"for train; name a test file ({block}.test), add rows or choose another share"
+            f"{key}: {share} of {len(rows)} rows{among} leaves {'no' if all(flags) else 'all'} rows for train; name a "
+            f"{what} file ({key.removesuffix('_share')}), add {'groups' if among else 'rows'} or choose another share"
         )
     return (
-        [row for row, flag in zip(train, flags, strict=True) if not flag],
-        [row for row, flag in zip(train, flags, strict=True) if flag],
+        [row for row, flag in zip(rows, flags, strict=True) if not flag],
+        [row for row, flag in zip(rows, flags, strict=True) if flag],
     )
+
+
+def _document(row: Row) -> tuple[str, str] | None:
+    """A document is in one file."""
+    return None if row.document is None else (row.position.path, row.document)
+
+
+def _unit_names(rows: Sequence[Row], key: Callable[[Row], str]) -> list[str]:
+    """A name for each row's unit (`components.tasks.units`): that of a group, a document or a text in it."""
+    keys = [key(row) for row in rows]
+    units = units_of(keys, [row.group or None for row in rows], list(map(_document, rows)))
+    names: dict[int, tuple[int, str]] = {}
+    for unit, row, text in zip(units.tolist(), rows, keys, strict=True):
+        name = (2, text)
+        if row.group:
+            name = (0, f"group {row.group}")
+        elif row.document is not None:
+            name = (1, f"document {row.document} {Path(row.position.path).name}")
+        names[unit] = min(name, names.get(unit, name))
+    return [names[unit][1] for unit in units.tolist()]
+
+
+def _units(splits: Rows, groups: Mapping[str, list[str | None]], key: Callable[[Row], str]) -> dict[str, Labels]:
+    """The units of the rows of every split, numbered together. Slices that stand for groups (`group: auto`) and are in
+    train and in test are no units: test asks for the same slices again."""
+    names = {split: groups[split] for split in SPLITS}
+    if not any(row.group for split in SPLITS for row in splits[split]) and {*names["train"]} & {*names["test"]}:
+        names = {split: [None] * len(splits[split]) for split in SPLITS}
+    rows = [row for split in SPLITS for row in splits[split]]
+    flat = [name or None for split in SPLITS for name in names[split]]
+    numbers = units_of(list(map(key, rows)), flat, list(map(_document, rows)))
+    ends = np.cumsum([len(splits[split]) for split in SPLITS])
+    return dict(zip(SPLITS, np.split(numbers, ends[:-1]), strict=True))
 
 
 def _settle_overlap(
@@ -247,6 +275,16 @@ def _settle_overlap(
                 )
 
 
+def _repeated(splits: Rows, key: Callable[[Row], str]) -> dict[str, int]:
+    """Counts of rows that are not independent of others: copies within train, and groups of test in train."""
+    of_test = {row.group for row in splits["test"] if row.group}
+    found = {
+        "train_rows_repeated": len(splits["train"]) - len(set(map(key, splits["train"]))),
+        "train_rows_in_groups_of_test": sum(row.group in of_test for row in splits["train"]),
+    }
+    return {name: count for name, count in found.items() if count}
+
+
 def _groups(splits: Rows, source: TaskSource) -> dict[str, list[str | None]]:
     """The clusters of the rows of every split. With `group: auto` and no column of clusters, the slices are the
     clusters, unless test has fewer of them than the variance between clusters needs."""
@@ -260,14 +298,14 @@ def _groups(splits: Rows, source: TaskSource) -> dict[str, list[str | None]]:
 
 def _in_documents(rows: list[Row]) -> list[Row]:
     """Rows whose sentences know their documents; a document is in one file."""
-    documents = [None if row.document is None else (row.position.path, row.document) for row in rows]
+    documents = list(map(_document, rows))
     if not any(documents):
         return rows
     found = in_documents([row.fields for row in rows], documents)
     return [replace(row, fields=fields) for row, fields in zip(rows, found, strict=True)]
 
 
-def _split(rows: list[Row], target: Callable[[Row], Sequence[float]], groups: list[str | None]) -> Split:
+def _split(rows: list[Row], target: Callable[[Row], Sequence[float]], groups: list[str | None], units: Labels) -> Split:
     return Split(
         fields=[row.fields for row in rows],
         targets=[np.asarray(target(row), dtype=np.float64) for row in rows],
@@ -275,4 +313,5 @@ def _split(rows: list[Row], target: Callable[[Row], Sequence[float]], groups: li
         ids=[row.id if row.id is not None else f"{Path(row.position.path).name}:{row.position.line}" for row in rows],
         groups=groups,
         lines=[row.position.line for row in rows],
+        known_units=units,
     )

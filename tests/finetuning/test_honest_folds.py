@@ -1,0 +1,205 @@
+"""A fold sees nothing of its rows: words that occur only in held-out rows, their copies and their groups, labelled or
+not, change nothing that is fitted for the fold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from components.unlabelled.stage import UnlabelledJob, unlabelled
+from torch import Tensor
+
+from components.baselines import baselines_of
+from components.finetuning import member
+from components.finetuning.crossvalidation import _folds, _Head
+from components.finetuning.frozen import compute_all
+from components.finetuning.runs import GroupSpec, execute
+from components.finetuning.self_training import pool_of
+from components.finetuning.specs import RunSpec, rows_of
+from components.finetuning.stage import FinetuneJob, specs_of
+from components.finetuning.words import JointRegression, WordsRows, untrained_member
+from components.settings.tasks import TaskSource
+from components.settings.unlabelled import UnlabelledSettings
+from components.task_models.kinds import TASKS
+from components.task_models.model import cloned_state
+from components.tasks.budgets import sample_rows
+from components.tasks.data import Split
+from components.tasks.examples import ExamplesJob, examples, read_facts, read_split, run_folds, strata_of
+from components.tasks.kinds import scoring_for
+from components.tasks.selection import Data
+from components.unlabelled.texts import digest_of, read_unlabelled
+from tests.example_task import ROWS, rows, write_jsonl
+
+#: Words that are put into the held-out rows: unknown ones, and ones of the encoders' vocabularies.
+PLANTED = {"one": "xylograph gold gold", "other": "quagga horse horse"}
+PER_CLASS, GROUPS, BUDGET = 12, 12, 4
+
+
+def given() -> list[dict[str, Any]]:
+    """Rows in groups of three, and copies of some of them in no group."""
+    found = [{**row, "group": f"g{number % GROUPS}"} for number, row in enumerate(rows(PER_CLASS))]
+    copies = [{**row, "text": f"{row['text']} !", "group": None} for row in found[:6]]
+    return found + copies
+
+
+def write(folder: Path, kind: str, found: list[dict[str, Any]]) -> Path:
+    write_jsonl(folder / "train.jsonl", [ROWS[kind](row) | {"group": row["group"]} for row in found])
+    write_jsonl(folder / "test.jsonl", [ROWS[kind](row) | {"group": None} for row in rows(2, offset=500)])
+    budget = BUDGET if kind in ("classification", "pair") else 3 * BUDGET
+    source = TaskSource(path=str(folder), kind=kind, dev=None, budgets=[budget], seeds=[0], folds=3, group="group")
+    return examples(ExamplesJob(task="things", source=source, output=folder / "examples"))
+
+
+def data_of(made: Path) -> Data:
+    """The run of the first budget; its texts without labels are those of the stage `unlabelled`."""
+    facts, train = read_facts(made), read_split(made, "train")
+    chosen, _ = sample_rows(strata_of(train, facts.kind), facts.budgets[0], seed=0)
+    folds = run_folds(facts, train, chosen, seed=0)
+    scoring = scoring_for(facts.kind, facts.labels)
+    further = [("more text", "gold")[: len(train.fields[0])], *train.fields[::-1]]
+    empty = train.take([])
+    return Data(train, chosen, empty, read_split(made, "test"), facts.labels, scoring, folds, further)
+
+
+def planted(folder: Path, kind: str) -> dict[str, Path]:
+    """The examples with each of the words in what belongs to the rows of fold 0."""
+    data = data_of(write(folder / "plain", kind, given()))
+    held = data.whole.units[data.rows[data.folds == 0]]
+    inside = np.isin(data.whole.units, held)
+    assert 0 < inside.sum() < len(inside)
+    assert inside.sum() > (data.folds == 0).sum(), "rows without labels belong to those of the fold"
+    made = {}
+    for name, words in PLANTED.items():
+        found = [
+            {**row, "text": f"{row['text']} {words}"} if flag else row
+            for row, flag in zip(given(), inside, strict=True)
+        ]
+        made[name] = write(folder / name, kind, found)
+        assert np.array_equal(data_of(made[name]).folds, data.folds)
+    return made
+
+
+def fitted_words(made: Path) -> dict[str, Any]:
+    """The answers of every words model and baseline of fold 0 to rows without the words, and its vocabulary."""
+    data, facts = data_of(made), read_facts(made)
+    training = data.training(np.flatnonzero(data.folds == 0))
+    found: dict[str, Any] = {}
+    for name, system in baselines_of(facts.kind, language="en", which="all").items():
+        for number, candidate in enumerate(system(training)):
+            answers = candidate.model.answers(data.test.fields)
+            found[f"{name} {number}"] = (candidate.details, [answer.tolist() for answer in answers])
+    return found
+
+
+@pytest.mark.parametrize("kind", sorted(ROWS))
+def test_words_models_and_baselines(kind: str, tmp_path: Path) -> None:
+    one, other = (fitted_words(made) for made in planted(tmp_path, kind).values())
+    assert one == other
+
+
+@pytest.mark.parametrize("kind", ["classification", "pair"])
+def test_a_leak_is_seen(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the rows alone left out, and not what belongs to them."""
+    made = planted(tmp_path, kind)
+    monkeypatch.setattr(Split, "belonging", lambda split, rows: frozenset(split.digests[row] for row in rows))
+    one, other = (fitted_words(folder) for folder in made.values())
+    assert one != other
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "features": {"method": "features"},
+    "self-training": {"method": "features", "unlabelled": UnlabelledSettings(rounds=2, confidence=0.3, words=True)},
+    "contrastive": {"method": "contrastive"},
+    "finetune": {"method": "finetune"},
+    "consistency": {"method": "consistency", "unlabelled": UnlabelledSettings(ratio=2)},
+    "label names": {"method": "features", "label_names": "always"},
+}
+
+
+def job_of(make_job: Any, made: Path, kind: str, **changes: Any) -> FinetuneJob:
+    job = make_job("bert", kind, **changes)
+    free = changes.get("unlabelled") or UnlabelledSettings()
+    texts = made.parent / "texts"
+    texts = unlabelled(UnlabelledJob(task="things", key="x", examples=made, corpus=None, settings=free, output=texts))
+    return job.model_copy(update={"examples": made, "unlabelled": texts, "words": texts})
+
+
+def fold_of(job: FinetuneJob) -> RunSpec:
+    (spec,) = specs_of(job, job.settings)
+    first = next(_folds(GroupSpec((spec,), key=spec.key), [_Head()]))
+    return first.members[0]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_ways_to_learn(
+    way: str, tmp_path: Path, make_job: Any, in_process: None, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states: list[dict[str, Tensor]] = []
+    real = member.Member.result
+
+    def noted(self: member.Member) -> dict[str, Tensor]:
+        states.append(cloned_state(self.model))
+        return real(self)
+
+    monkeypatch.setattr(member.Member, "result", noted)
+    for made in planted(tmp_path, "classification").values():
+        job = job_of(make_job, made, "classification", **WAYS[way])
+        spec = fold_of(job)
+        compute_all([spec], cluster=job.cluster)
+        execute(GroupSpec((spec,), key=f"{made.parent.name}-{spec.key}"))
+    one, other = states
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_joint_regression(tmp_path: Path, make_job: Any, in_process: None) -> None:
+    found = []
+    for made in planted(tmp_path, "classification").values():
+        job = job_of(make_job, made, "classification", words="joint")
+        (spec,) = specs_of(job, job.settings)
+        work, run = WordsRows(spec), untrained_member(spec)
+        assert {*map(digest_of, work.data.further)} <= {*work.data.whole.digests}
+        held = np.flatnonzero(work.data.folds == 0)
+        head, vectors = run.model.head, run.data.head_inputs("train").matrix()
+        for name, system in work.systems.items():
+            if name.startswith("tfidf"):
+                fit = JointRegression(work, system, head, vectors, held, penalty=1.0)
+                found.append(fit(1.0).weights)
+    half = len(found) // 2
+    assert all(np.array_equal(one, other) for one, other in zip(found[:half], found[half:], strict=True))
+
+
+@pytest.mark.parametrize("kind", sorted({*TASKS} & {*ROWS}))
+def test_no_text_of_a_fold_is_a_pseudo_label(kind: str, tmp_path: Path, make_job: Any) -> None:
+    made = planted(tmp_path, kind)["one"]
+    spec = fold_of(job_of(make_job, made, kind, unlabelled=UnlabelledSettings()))
+    train = read_split(made, "train")
+    found = rows_of(spec, train)
+    held = {*train.units[found.held]}
+    assert not held & {*train.units[found.learned]}
+    splits = {"train": train.take(found.learned), "dev": train.take(found.held)}
+    texts = read_unlabelled(spec.unlabelled)
+    pool = {digest_of(texts[row]) for row in pool_of(spec, splits, found)}
+    belongs = {digest for unit, digest in zip(train.units, train.digests, strict=True) if unit in held}
+    assert pool and not pool & belongs
+
+
+def test_no_task_of_a_group_reads_the_rows_of_another(tmp_path: Path, make_job: Any) -> None:
+    """Both tasks have the same texts, whose folds differ."""
+    members = []
+    for number, kind in enumerate(("classification", "multilabel")):
+        made = write(tmp_path / str(number), kind, given())
+        (spec,) = specs_of(job := job_of(make_job, made, kind), job.settings)
+        members.append(spec)
+    for fold in _folds(GroupSpec(tuple(members), key="both"), [_Head()] * 2):
+        held: set[bytes] = set()
+        learned: set[bytes] = set()
+        for one in fold.members:
+            train = read_split(one.examples, "train")
+            found = rows_of(one, train)
+            held |= train.belonging(found.held)
+            learned |= {train.digests[row] for row in found.learned}
+        assert held and learned and not held & learned
