@@ -164,8 +164,8 @@ def solve_head(
 ) -> Probe:
     """Fit a linear head of any task to the optimum of its loss; the L2 penalty is selected on dev.
 
-    Minimises the loss with each penalty (`TextHead.penalty_of`) by L-BFGS in float64 on the normalised features, without
-    dropout; ties go to the larger penalty.
+    Minimises the loss with each penalty (`TextHead.penalty_of`) by L-BFGS in float64 on the normalised features,
+    without dropout; ties go to the larger penalty.
 
     Args:
         head: its normalisation, output layer and penalty are set.

@@ -251,7 +251,8 @@ class ClassificationHead(LabelHead):
     exclusive = True
 
     def penalty_of(self, strength: float, targets: Sequence[NDArray[np.float64]]) -> float:
-        """As of any head. With two labels, w is the difference of their weights: its square is twice the sum of theirs."""
+        """As of any head. With two labels, w is the difference of their weights, whose square is twice the sum of
+        theirs."""
         return super().penalty_of(strength, targets) * (2 if len(np.unique(np.concatenate(targets))) == 2 else 1)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
