@@ -15,6 +15,7 @@ phrases. The score of an answer is the number of shared words and pairs plus the
 from __future__ import annotations
 
 import re
+import unicodedata
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -23,10 +24,12 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
+import regex
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from components.baselines.base import Systems
+from components.formats.words import CHARACTER, UNSPACED
 from components.task_models.span_head import NEVER, apply_threshold, best_threshold
 from components.tasks.data import Answer, Fields
 from components.tasks.selection import Candidate, Training
@@ -41,7 +44,7 @@ LEAST_CONTEXTS: Final = 100
 #: Scores with a smaller difference are equal.
 ROUNDING: Final = 1e-9
 _PUNCTUATION = r"!-/:-@\[-`{-~\u00a1-\u00bf\u2010-\u2027\u2030-\u205e\u3001-\u3003\u3008-\u3011\u0e2f\u0e5a\u0e5b"
-_WORD = re.compile(rf"[^\s{_PUNCTUATION}]+|[{_PUNCTUATION}]")
+_WORD = regex.compile(rf"{CHARACTER}|[[^\s{_PUNCTUATION}]--{UNSPACED}]++|[{_PUNCTUATION}]", regex.VERSION1)
 _MARK = re.compile(rf"[{_PUNCTUATION}]")
 _ENDS = frozenset(".!?\u3002")
 
@@ -78,7 +81,7 @@ def words_of(text: str, segmentation: Segmentation) -> Words:
         # The points within "3.5" and "U.S." end no sentence.
         if match[0] in _ENDS and (not following or following.isspace()):
             sentence += 1
-    return Words([match[0].lower() for match in found], spans, sentences)
+    return Words([unicodedata.normalize("NFC", match[0]).lower() for match in found], spans, sentences)
 
 
 class SlidingWindow:

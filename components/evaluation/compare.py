@@ -14,7 +14,7 @@ from components.evaluation.benefits import Benefit, compare, label_slope, labels
 from components.evaluation.results import Run
 from components.scoring import title
 from components.scoring.intervals import Interval
-from components.settings.names import AFTER, BASELINE, FROM, FROZEN, TASK_ADAPTED, WITH
+from components.settings.names import AFTER, BASELINE, FROM, FROZEN, TASK_ADAPTED, VECTORS, WITH
 from components.tasks.results import own_points
 
 Floats = NDArray[np.float64]
@@ -223,12 +223,12 @@ def statements(
     """One sentence per comparison.
 
     Returns:
-        [{kind, budget, holds, apart, text}]. `kind` is the kind of comparison: `transfer` (a start against scratch),
-        `adaptation` (adapted against pretrained, or task-adapted against either), `tuning` (all weights against the
-        head alone), `together` (joint training against training on one task), `intermediate` (with against without an
-        intermediate task), `distilled` (with against without teachers), `ensemble` (against its best member),
-        `baseline` (the best fine-tuned system against the best baseline). `holds`: the system named first in this list
-        is better and the interval of the difference is above zero.
+        [{kind, budget, holds, apart, text}]. `kind` is the kind of comparison: `transfer` (a start against scratch or
+        vectors), `adaptation` (adapted against pretrained, or task-adapted against either), `tuning` (all weights
+        against the head alone), `together` (joint training against training on one task), `intermediate` (with against
+        without an intermediate task), `distilled` (with against without teachers), `ensemble` (against its best
+        member), `baseline` (the best fine-tuned system against the best baseline). `holds`: the system named first in
+        this list is better and the interval of the difference is above zero.
     """
     found = []
     for comparison in compared:
@@ -255,9 +255,9 @@ def statements(
         elif any(start.endswith(FROZEN) for start in starts):
             kind = "tuning"
             favoured = next(name for start, name in starts.items() if not start.endswith(FROZEN))
-        elif SCRATCH in starts:
+        elif SCRATCH in starts or VECTORS in starts:
             kind = "transfer"
-            favoured = next(name for start, name in starts.items() if start != SCRATCH)
+            favoured = starts[max(starts, key=lambda start: (start != SCRATCH, start != VECTORS))]
         else:
             kind = "adaptation"
             favoured = starts[TASK_ADAPTED] if TASK_ADAPTED in starts else starts["adapted"]

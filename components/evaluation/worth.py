@@ -16,7 +16,7 @@ from components.evaluation.aggregates import Cell, budgets_of, unit
 from components.evaluation.benefits import labels_needed
 from components.evaluation.compare import SCRATCH, Systems
 from components.scoring import title
-from components.settings.names import BASELINE, FROZEN
+from components.settings.names import BASELINE, FROZEN, VECTORS
 
 
 def worth(
@@ -43,7 +43,11 @@ def headline(
     """One sentence: what transfer was worth at the smallest budget, for the system that is best in selection. Empty
     if no family has both a transferred system and one trained from scratch."""
     entries = [
-        (family, start, entry) for family, starts in found.items() for start, of in starts.items() for entry in of
+        (family, start, entry)
+        for family, starts in found.items()
+        for start, of in starts.items()
+        if not start.startswith(VECTORS)
+        for entry in of
     ]
     if not entries:
         return ""

@@ -124,8 +124,7 @@ def fit_head(
     with torch.no_grad():
         head.output.weight.copy_(best[2])
         head.output.bias.copy_(best[3])
-    # The regression minimises the sum over rows, the loss of a head is the mean.
-    head.penalty = best[1] / len(labels)
+    head.penalty = head.penalty_of(best[1], labels[:, None])
     return Probe(best[1], best[0], {} if dev is None else {entry[1]: entry[0] for entry in found})
 
 
@@ -165,8 +164,8 @@ def solve_head(
 ) -> Probe:
     """Fit a linear head of any task to the optimum of its loss; the L2 penalty is selected on dev.
 
-    Minimises N * loss + penalty / 2 * |W|^2 by L-BFGS in float64 on the normalised features, without dropout; ties go
-    to the larger penalty.
+    Minimises the loss with each penalty (`TextHead.penalty_of`) by L-BFGS in float64 on the normalised features,
+    without dropout; ties go to the larger penalty.
 
     Args:
         head: its normalisation, output layer and penalty are set.
@@ -185,7 +184,7 @@ def solve_head(
     found: list[tuple[float, float, dict[str, Tensor]]] = []
     weight, bias = head.output.weight, head.output.bias
     for penalty in sorted(penalties, reverse=True):
-        head.penalty = penalty / len(table)
+        head.penalty = head.penalty_of(penalty, targets)
         head.output.double()
         nn.init.zeros_(weight)
         nn.init.zeros_(bias)
@@ -204,7 +203,7 @@ def solve_head(
         found.append((on_dev, penalty, cloned_state(head.output)))
     best = max(found, key=lambda entry: entry[0])
     head.output.load_state_dict(best[2])
-    head.penalty = best[1] / len(table)
+    head.penalty = head.penalty_of(best[1], targets)
     return Probe(best[1], best[0], {} if dev is None else {entry[1]: entry[0] for entry in found})
 
 
@@ -230,7 +229,7 @@ def search_head(
     Returns:
         The best candidate, and the metric of each; no metrics without dev.
     """
-    found: list[tuple[float, HeadCandidate, dict[str, Tensor]]] = []
+    found: list[tuple[float, HeadCandidate, dict[str, Tensor], float]] = []
     scores: dict[HeadCandidate, float] = {}
     for (names, norm), group in itertools.groupby(candidates, key=lambda candidate: (candidate.names, candidate.norm)):
         table, targets = learned = rows(names)
@@ -252,13 +251,12 @@ def search_head(
                 head, table=table, targets=targets, dev=dev, score=score, penalties=penalties, steps=steps
             )
         scores |= {HeadCandidate(norm, penalty, names): value for penalty, value in probe.scores.items()}
-        found.append((probe.score, HeadCandidate(norm, probe.penalty, names), cloned_state(head)))
-    _, best, state = max(found, key=lambda entry: entry[0])
+        found.append((probe.score, HeadCandidate(norm, probe.penalty, names), cloned_state(head), head.penalty))
+    _, best, state, head.penalty = max(found, key=lambda entry: entry[0])
     if len(found) > 1:
         if best.norm is not None:
             head.set_norm(best.norm)
         head.load_state_dict(state)
-        head.penalty = best.penalty / len(rows(best.names).table)
     return best, scores
 
 

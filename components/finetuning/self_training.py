@@ -75,9 +75,7 @@ def train_rounds(
         return
     with torch.inference_mode():
         own, others = (head.norm(table.matrix()).numpy() for table in (labelled, unlabelled.take(pool)))
-    # Of two classes, the regression that has fitted the head penalises the difference of the weights: half the square.
-    twice = 2 if exclusive and (targets.sum(axis=0) > 0).sum() == 2 else 1
-    views = [View(own, others, [head.penalty * len(targets) * twice])]
+    views = [View(own, others, [head.penalty / head.penalty_of(1.0, splits["train"].targets)])]
     if settings.words:
         views += _word_views(spec, rows, pool, labels=targets.shape[1])
     found = rounds(

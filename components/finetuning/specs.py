@@ -136,10 +136,15 @@ def load_initial_encoder(spec: RunSpec) -> tuple[LanguageModel, Tokenizer]:
 
 
 def fresh_encoder(spec: RunSpec, encoder: LanguageModel, *, purpose: str) -> LanguageModel:
-    """A model of the same architecture with random weights from the run's seed, on the CPU."""
+    """A model of the same architecture with random weights from the run's seed, and the same static channel, on the
+    CPU."""
     torch.manual_seed(counter_seed(spec.seed, purpose))
     sizes = encoder.config.model_dump(mode="json", exclude={"vocabulary"})
-    return build_model(family_of(spec.encoder), vocabulary=encoder.config.vocabulary, settings=sizes)
+    fresh = build_model(family_of(spec.encoder), vocabulary=encoder.config.vocabulary, settings=sizes)
+    given, table = encoder.static_vectors(), fresh.static_vectors()
+    if given is not None and table is not None:
+        table.copy_(given)
+    return fresh
 
 
 def with_head(spec: RunSpec, encoder: LanguageModel) -> TaskModel:

@@ -3,49 +3,64 @@
 from __future__ import annotations
 
 import re
-import sys
-import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from functools import cache
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, Literal
+
+import regex
 
 from components.formats.tags import Span, encode
 
+#: Characters of scripts without spaces between words. Thai has a dictionary (`components.tasks.words`).
+UNSPACED: Final = r"[[\p{Han}\p{Hiragana}\p{lb=SA}]--\p{Thai}]"
+CHARACTER: Final = rf"(?={UNSPACED})\X\p{{M}}*+"
+_LETTERS: Final = rf"[[\p{{L}}\p{{M}}\p{{N}}_]--{UNSPACED}]++"
+#: A word: a run of letters, marks, digits and underscores, and joiners within it; in scripts without spaces one
+#: character with its marks.
+WORD: Final = rf"{CHARACTER}|{_LETTERS}(?:[\u200c\u200d]++{_LETTERS})*+"
+_WORD = regex.compile(WORD, regex.VERSION1)
+#: The same for ASCII, which is most text.
+_ASCII_WORD = re.compile(r"\w+")
+_PATTERNS: Final = {
+    "none": (_ASCII_WORD, _WORD),
+    "apart": (re.compile(r"\w+|[^\w\s]"), regex.compile(rf"{WORD}|[^\s]", regex.VERSION1)),
+    "joined": (
+        re.compile(r"\S+"),
+        regex.compile(rf"{CHARACTER}|[[^\s]--{UNSPACED}]++", regex.VERSION1),
+    ),
+}
 
-@cache
-def _pattern() -> re.Pattern[str]:
-    """Runs of letters, marks, digits and underscores, and every other character alone.
 
-    Marks are added because `\\w` lacks them: vowels of Thai and Hindi are marks.
-    """
-    marks: list[list[int]] = []
-    for code in range(sys.maxunicode + 1):
-        if unicodedata.category(chr(code))[0] == "M":
-            if marks and marks[-1][1] == code - 1:
-                marks[-1][1] = code
-            else:
-                marks.append([code, code])
-    ranges = "".join(f"{chr(first)}-{chr(last)}" for first, last in marks)
-    return re.compile(rf"[\w{ranges}]+|[^\s]")
+def words(text: str) -> list[str]:
+    """The words of a text in any language, without punctuation; Thai is not segmented."""
+    found: list[str] = (_ASCII_WORD if text.isascii() else _WORD).findall(text)
+    return found
 
 
-_ASCII = re.compile(r"\w+|[^\w\s]")
-
-
-def word_bounds(text: str, cuts: Iterable[int] = ()) -> list[tuple[int, int]]:
-    """(start, end) of the words of a text, punctuation marks among them.
+def word_bounds(
+    text: str, cuts: Iterable[int] = (), *, marks: Literal["apart", "joined", "none"] = "apart"
+) -> list[tuple[int, int]]:
+    """(start, end) of the words of a text.
 
     Args:
         text: the text.
         cuts: positions at which a word ends although no space follows, ascending (languages without spaces).
+        marks: other characters, such as punctuation marks: each is a word (`apart`), they are part of the words beside
+            them (`joined`), or of none.
     """
-    found = [match.span() for match in (_ASCII if text.isascii() else _pattern()).finditer(text)]
-    for cut in cuts:
-        index = next((index for index, (start, end) in enumerate(found) if start < cut < end), None)
-        if index is not None:
-            start, end = found[index]
-            found[index : index + 1] = [(start, cut), (cut, end)]
-    return found
+    pattern = _PATTERNS[marks][not text.isascii()]
+    return list(_cut((match.span() for match in pattern.finditer(text)), iter(cuts)))
+
+
+def _cut(bounds: Iterable[tuple[int, int]], cuts: Iterator[int]) -> Iterator[tuple[int, int]]:
+    cut = next(cuts, None)
+    for start, end in bounds:
+        while cut is not None and cut < end:
+            if start < cut:
+                yield start, cut
+                start = cut
+            cut = next(cuts, None)
+        yield start, end
 
 
 def covered(bounds: Sequence[tuple[int, int]], spans: Iterable[tuple[int, int, str]]) -> tuple[list[str], Counter[str]]:

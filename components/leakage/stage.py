@@ -21,7 +21,7 @@ from components.artifacts import read_manifest, write_json, writing
 from components.formats import corpus as corpora
 from components.formats.corpus import read_batches
 from components.ingestion.cleaning import clean
-from components.ingestion.dedup import Shingles, Sketches
+from components.ingestion.dedup import Shingles, Sketches, hashed_words
 from components.ingestion.matching import LEAST_WORDS, Wanted
 from components.progress import Progress
 from components.settings.ingest import NearDuplicates
@@ -119,7 +119,7 @@ def _own_texts(fields: Fields) -> list[str]:
     chance."""
     if len(fields) == 1:
         return list(fields)
-    return [text for text in dict.fromkeys(fields) if len(text.split()) >= LEAST_WORDS]
+    return [text for text in dict.fromkeys(fields) if len(hashed_words([clean(text)])[0]) >= LEAST_WORDS]
 
 
 class _Found:

@@ -20,7 +20,9 @@ from components.errors import DataError
 from components.formats.annotations.docbin import read_docbin
 from components.formats.lines import Reading
 from components.formats.textkey import text_key
+from components.formats.words import words
 from components.ingestion.cleaning import clean
+from components.tasks.words import words_of
 
 #: Words from which a text is also found inside of a longer one. Fewer words may occur anywhere by chance.
 LEAST_WORDS = 5
@@ -51,7 +53,7 @@ class Texts:
     def __init__(self, texts: Sequence[str]) -> None:
         self.keys = list(dict.fromkeys(key for text in texts if (key := key_of(text))))
         self._whole = set(self.keys)
-        self._long = [key for key in self.keys if len(key.split()) >= LEAST_WORDS]
+        self._long = [key for key in self.keys if len(words_of(key)) >= LEAST_WORDS]
         # A word of each text that a value has to contain. Non-ASCII letters may be escaped in a file.
         words = [max(_sure_words(key), key=len, default="") for key in self.keys]
         self._everything = not all(words)
@@ -84,8 +86,8 @@ class Texts:
         for key in {key_of(value), text_key(value)}:
             if key in self._whole:
                 return True
-            padded = f" {key} "
-            if any(f" {text} " in padded for text in self._long):
+            padded = _apart(key)
+            if any(_apart(text) in padded for text in self._long):
                 return True
         return False
 
@@ -109,6 +111,11 @@ class Texts:
                 return any(map(self.in_values, values))
             case _:
                 return False
+
+
+def _apart(key: str) -> str:
+    """A key with spaces around every word, those of scripts without spaces too."""
+    return f" {key if key.isascii() else ' '.join(words(key))} "
 
 
 def _sure_words(key: str) -> list[str]:

@@ -10,16 +10,17 @@ predicted label's probability, or of the predicted number, when the word is remo
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
 
+from components.formats.words import word_bounds
 from components.inference.prediction import Classifier
 from components.tasks.data import Answer, Fields
-from components.tokenization.segmenters import Segmentation
+from components.tasks.words import words_of
 from components.words.classifier import WordsClassifier
 from components.words.features import WordFeatures
 from components.words.linear import LinearModel
@@ -28,7 +29,6 @@ from components.words.linear import LinearModel
 MOST: Final = 160
 #: Kinds whose answers are probabilities of labels or a number.
 KINDS: Final = ("classification", "pair", "multilabel", "similarity", "regression")
-_SEGMENTATION = Segmentation("auto")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def explain(classifier: Classifier, fields: Fields, answer: Answer) -> Explanati
     index = int(answer.argmax()) if len(answer) > 1 else 0
     if (exact := _exact(classifier, fields, index)) is not None:
         return exact
-    units = [units_of(text) for text in fields]
+    units = [words_of(text, marks="joined") for text in fields]
     count = sum(map(len, units))
     if count < 2:
         return None
@@ -86,18 +86,6 @@ def explain(classifier: Classifier, fields: Fields, answer: Answer) -> Explanati
     for (part, group), changed in zip(removed, answers, strict=True):
         weights[part] |= dict.fromkeys(group, float(answer[index] - changed[index]))
     return Explanation([_pieces(text, known) for text, known in zip(fields, weights, strict=True)], "occlusion")
-
-
-def units_of(text: str) -> list[tuple[int, int]]:
-    """The words of a text as (start, end); languages without spaces are segmented."""
-    found, position = [], 0
-    for word in _SEGMENTATION.spaced(text).split():
-        start = text.find(word, position)
-        if start < 0:  # the segmenter has changed the text
-            return [match.span() for match in re.finditer(r"\S+", text)]
-        position = start + len(word)
-        found.append((start, position))
-    return found
 
 
 def _groups(spans: Sequence[tuple[int, int]], size: int) -> Iterator[Sequence[tuple[int, int]]]:
@@ -139,12 +127,12 @@ def _exact(classifier: Classifier, fields: Fields, index: int) -> Explanation | 
         direction = linear.weights[0]
     row = features.matrix([fields])
     products = np.asarray(row.multiply(direction).todense()).ravel()
-    units = units_of(fields[0])
+    units = words_of(fields[0], marks="joined")
     weights = np.zeros(len(units))
     offset = 0
     for vectorizer in features.vectorizers:
         prepared = vectorizer.build_preprocessor()(fields[0])
-        spans = [match.span() for match in re.finditer(r"\S+", prepared)]
+        spans = word_bounds(prepared, marks="joined")
         if len(spans) != len(units):  # a text without words, of which each character is one
             return None
         occurrences = list(_terms(vectorizer, prepared, [start for start, _ in spans]))
@@ -175,16 +163,16 @@ def _terms(vectorizer: object, prepared: str, starts: Sequence[int]) -> Iterator
     """The terms of a prepared text as the vectorizer makes them, each with the indices of its words."""
     low, high = vectorizer.ngram_range  # type: ignore[attr-defined]
     if vectorizer.analyzer == "char_wb":  # type: ignore[attr-defined]
-        for number, match in enumerate(re.finditer(r"\S+", prepared)):
+        for match in re.finditer(r"\S+", prepared):
             padded = f" {match.group()} "
+            units = list(range(bisect_left(starts, match.start()), bisect_left(starts, match.end())))
             for size in range(low, high + 1):
                 for start in range(max(1, len(padded) - size + 1)):
-                    yield padded[start : start + size], [number]
+                    yield padded[start : start + size], units
                 if size >= len(padded):  # a short word is its own n-gram, once
                     break
         return
-    pattern = re.compile(vectorizer.token_pattern)  # type: ignore[attr-defined]
-    tokens = [(match.group(), bisect_right(starts, match.start()) - 1) for match in pattern.finditer(prepared)]
+    tokens = [(prepared[a:b], bisect_right(starts, a) - 1) for a, b in word_bounds(prepared, marks="none")]
     for size in range(low, high + 1):
         for start in range(len(tokens) - size + 1):
             chosen = tokens[start : start + size]

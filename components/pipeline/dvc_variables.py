@@ -22,6 +22,8 @@ from components.settings.names import BASELINES
 from components.settings.params import Params
 
 FILE: Final = "resolved.yaml"
+#: Inputs of the stage `scratch`.
+READ_BY_SCRATCH: Final = ("tokenizer", "tokens")
 _HEAD: Final = """\
 # Written by headstart from params.yaml, for dvc.yaml: the names and paths of the stages. Do not edit.
 """
@@ -94,8 +96,11 @@ def variables(params: Params) -> dict[str, Any]:
             if (kind := params.pretrain[name].tokenizer)
         },
         "untrained": {
-            name: {"tokenizer": made("scratch", name, "tokenizer", downstream, settings.tokenizer)}
-            for name, settings in params.pretrain.items()
+            item: {
+                **{key: own("scratch", item) if job[key] is None else job[key].as_posix() for key in READ_BY_SCRATCH},
+                "output": job["output"].as_posix(),
+            }
+            for item, job in jobs.scratch(params).items()
         },
         "free": {
             f"{task}-{name}": {

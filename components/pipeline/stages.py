@@ -20,7 +20,7 @@ from components.pipeline import jobs, rebuild
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.identity import check_identity
 from components.pipeline.jobs import WHOLE, Arguments, out
-from components.settings.names import Start
+from components.settings.names import VECTORS, Start
 from components.settings.params import Params
 
 
@@ -80,12 +80,14 @@ STAGES: dict[str, Stage] = {
             "components.pretraining.static", "StaticJob", "static", partial(jobs.static, start=start)
         )
         for start in get_args(Start)
+        if start != VECTORS
     },
     **{
         f"stacked-{start}": Stage(
             "components.pretraining.stacked", "StackedJob", "stacked", partial(jobs.stacked, start=start)
         )
         for start in get_args(Start)
+        if start != VECTORS
     },
     "finetune": Stage("components.finetuning.stage", "FinetuneJob", "finetune", jobs.finetune),
     "finetune-task-adapted": Stage(

@@ -174,9 +174,7 @@ def work(run: LanguageModelRun, worker: Worker) -> None:
     saver = Saver(checkpoints, world)
     checkpoint = checkpoints.latest_for_all(world)
     if checkpoint is None:
-        if settings.vectors or run.vectors is not None:
-            _initialise_from_vectors(run, model)
-        _set_static_vectors(run, model)
+        before_training(run, model)
         size = product_size(model)
         precision = world.broadcast(choose(settings.precision, device=world.device, size=size))
         state = _fresh_state(model, settings, precision, world)
@@ -415,6 +413,13 @@ def _due(report: StepReport, overdue: bool, world: World) -> bool:
     if world.size == 1:
         return overdue
     return report.step % AGREE_EVERY == 0 and world.broadcast(overdue)
+
+
+def before_training(run: LanguageModelRun, model: LanguageModel) -> None:
+    """Set the embeddings and the static channel of `initial_model` to word vectors, as the settings ask."""
+    if run.training.vectors or run.vectors is not None:
+        _initialise_from_vectors(run, model)
+    _set_static_vectors(run, model)
 
 
 def _initialise_from_vectors(run: LanguageModelRun, model: LanguageModel) -> None:

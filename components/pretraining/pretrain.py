@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from pydantic import Field
@@ -13,10 +13,11 @@ from components.artifacts import digest_files, write_json, writing
 from components.errors import ConfigError
 from components.models import family as family_named
 from components.models.encoder import KIND, build_model, count_parameters, save_encoder
-from components.pretraining.language_model import LanguageModelRun
+from components.pretraining.language_model import LanguageModelRun, before_training
 from components.pretraining.launch import train_encoder, write_encoder
 from components.pretraining.word_vectors import Matched, prepare_vectors
 from components.settings.cluster import ClusterSettings
+from components.settings.names import VECTORS
 from components.settings.section import Section
 from components.settings.training import LanguageModelTraining
 from components.tokenization import load_tokenizer
@@ -62,21 +63,29 @@ class PretrainJob(Section):
 
 
 class ScratchJob(Section):
-    """Inputs and output of the baseline without pretraining: the same architecture and vocabulary, random weights.
+    """Inputs and output of the models without language modelling: the same architecture and vocabulary.
 
     Attributes:
-        family, preset, model, source, digest: as in `PretrainJob`.
+        name, family, preset, model, source, digest: as in `PretrainJob`.
         tokenizer: directory of the tokenizer of downstream texts; None: that of the published model.
-        output: encoder directory with the fact `trained: false`.
+        tokens, training: token shards of the text of the word vectors, and settings of the language model on it; None:
+            the model has no word vectors.
+        start: `scratch`: all weights but the static channel are random, new ones for each seed of fine-tuning;
+            `vectors`: the language model before its first step.
+        output: encoder directory.
         seed: of the random weights.
     """
 
+    name: str = ""
     family: str
     preset: str | None = None
     model: dict[str, Any] = Field(default_factory=dict)
     source: Path | None = None
     digest: str | None = None
     tokenizer: Path | None
+    tokens: Path | None = None
+    training: LanguageModelTraining | None = None
+    start: Literal["scratch", "vectors"] = "scratch"
     output: Path
     seed: int = 0
 
@@ -140,12 +149,12 @@ def published_training(training: LanguageModelTraining, *, family: str, preset: 
 
 
 def scratch(job: ScratchJob) -> Path:
-    """Write an encoder with random weights; returns its directory.
+    """Write an encoder without a step of language modelling; returns its directory.
 
-    The manifest has the fact `trained: false`, so fine-tuning samples new random weights for each of its seeds.
+    The manifest of random weights has the fact `trained: false`, so fine-tuning samples new ones for each of its seeds.
 
     Raises:
-        ArtifactError: the tokenizer is incomplete.
+        ArtifactError: the tokenizer or the tokens are incomplete.
         ConfigError: invalid sizes of the model.
     """
     settings, imported = job.model, None
@@ -166,6 +175,19 @@ def scratch(job: ScratchJob) -> Path:
         settings=settings,
         tokenizer=tokenizer.kind,
     )
+    if job.start == VECTORS:
+        model.set_output_bias(torch.from_numpy(tokenizer.log_frequencies()))
+    if job.tokens is not None and job.tokenizer is not None and job.training is not None:
+        random = {} if job.start == VECTORS else {"vectors": False}
+        run = LanguageModelRun(
+            name=f"scratch {job.name}",
+            family=job.family,
+            tokens=job.tokens,
+            tokenizer=job.tokenizer,
+            training=job.training.model_copy(update=random),
+            seed=job.seed,
+        )
+        before_training(run, model)
     with tempfile.TemporaryDirectory() as folder, writing(job.output, kind=KIND) as draft:
         directory = job.tokenizer or Path(folder) / "tokenizer"
         if job.tokenizer is None:
@@ -173,7 +195,7 @@ def scratch(job: ScratchJob) -> Path:
         save_encoder(draft.path, family=job.family, model=model, tokenizer=directory)
         write_json(draft.path / "metrics.json", {"parameters": count_parameters(model), "tokens": 0})
         draft.facts |= {
-            "trained": False,
+            "trained": job.start == VECTORS,
             "family": job.family,
             "tokenizer": tokenizer.fingerprint(),
             "seed": job.seed,

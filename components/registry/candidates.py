@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from components.artifacts import MANIFEST, read_manifest
 from components.registry.runs import BASELINES
-from components.settings.names import AFTER, FROM, FROZEN, TASK_ADAPTED, WITH
+from components.settings.names import AFTER, FROM, FROZEN, TASK_ADAPTED, VECTORS, WITH
 
 if TYPE_CHECKING:
     from components.registry.stage import RegisterJob
@@ -82,7 +82,7 @@ class Candidate:
         if self.task is not None:
             encoder = self.start.removesuffix(FROZEN).partition(WITH)[0].partition(FROM)[0]
             encoder = f"{encoder}-{self.task}" if encoder == TASK_ADAPTED else encoder
-            return None if encoder == "scratch" else (self.family, encoder, None)
+            return None if encoder in ("scratch", VECTORS) else (self.family, encoder, None)
         if self.start.startswith(TASK_ADAPTED):
             return (self.family, "adapted", None)
         return (self.family, "pretrained", None) if self.start == "adapted" else None

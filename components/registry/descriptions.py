@@ -18,6 +18,7 @@ DECISION = "Decision:"
 ENCODERS = {"pretrained": "pretrained on general text", "adapted": "adapted to the domain's text"}
 STARTS = {
     "scratch": "random weights",
+    "vectors": "word vectors of the text, without a step of language modelling",
     "pretrained": "the pretrained language model",
     "adapted": "the language model that was adapted to the domain's text",
 }

@@ -142,8 +142,9 @@ class FinetuneSettings(Section):
     #: weight, so the logits of a head change in proportion to its number of inputs; a rate inversely proportional to
     #: the width compensates (Yang et al. 2022, Tensor Programs V, table 3).
     head_scale: Annotated[float, Field(gt=0, le=1)] = 1.0
-    #: Candidates for the head's L2 penalty on features (1 / C of logistic regression); the best one is
-    #: chosen on dev or by cross-validation (`data.tasks.<name>.selection`).
+    #: Candidates for the L2 penalty of each label's weights on features: 1 / C of scikit-learn's LogisticRegression, of
+    #: heads with numbers alpha of its Ridge on targets scaled to [0, 1]; the best one is chosen on dev or by
+    #: cross-validation (`data.tasks.<name>.selection`).
     head_penalties: list[Annotated[float, Field(gt=0)]] = Field(default=[1.0, 10.0, 100.0, 1000.0], min_length=1)
     #: Discriminative learning rates: the rate of a layer group is that of the group above divided by this factor
     #: (ULMFiT, section 3.2: 2.6).

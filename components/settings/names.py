@@ -8,7 +8,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator
 
 #: Initialisation of the encoder before fine-tuning.
-Start = Literal["scratch", "pretrained", "adapted"]
+Start = Literal["scratch", "vectors", "pretrained", "adapted"]
+#: The model of pretraining before its first step: word vectors of the text, all other weights random.
+VECTORS = "vectors"
 #: Initialisation with the adapted encoder after continued pretraining on the task's own texts (`adapt_task`).
 TASK_ADAPTED = "task-adapted"
 #: Separator of initialisation and task group in the names of multi-task systems (`together`).

@@ -20,7 +20,7 @@ from components.settings.finetune import FinetuneSettings
 from components.settings.gc import GcSettings
 from components.settings.ingest import IngestSettings
 from components.settings.leakage import LeakageSettings
-from components.settings.names import BlockName
+from components.settings.names import VECTORS, BlockName
 from components.settings.ngrams import NgramSettings
 from components.settings.notify import NotifySettings
 from components.settings.pretrain import PretrainSettings
@@ -122,6 +122,16 @@ class Params(Section):
             raise ValueError(
                 f"run.starts: without data.general, {own[0]} is pretrained on the text of the domain, so that there is "
                 "nothing to adapt; name general text, or remove adapted"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _vectors_of_trained_models(self) -> Self:
+        others = [name for name in self.run.families if name not in self.pretrain or self.pretrain[name].source]
+        if VECTORS in self.run.starts and others:
+            raise ValueError(
+                f"run.starts: {VECTORS} is a model before its pretraining, but {others[0]} is not pretrained here; "
+                f"remove {VECTORS} or {others[0]}"
             )
         return self
 

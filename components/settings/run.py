@@ -19,7 +19,8 @@ class RunSettings(Section):
     families: list[str]
     #: Blocks of `data.tasks` that are learned.
     tasks: list[str] = Field(min_length=1)
-    #: Initialisations of the encoder that are compared: random weights, pretrained, pretrained and adapted.
+    #: Initialisations of the encoder that are compared: random weights; `vectors`, as pretraining starts, with no step
+    #: of language modelling; pretrained; pretrained and adapted.
     starts: list[Start]
     #: Seed of pretraining and adaptation. Fine-tuning uses `data.tasks.<name>.seeds`.
     seed: int
@@ -27,5 +28,5 @@ class RunSettings(Section):
     @model_validator(mode="after")
     def _a_start(self) -> Self:
         if self.families and not self.starts:
-            raise ValueError("starts must name an initialisation: scratch, pretrained or adapted")
+            raise ValueError("starts must name an initialisation: scratch, vectors, pretrained or adapted")
         return self

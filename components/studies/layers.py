@@ -191,7 +191,7 @@ def regressed(x_MD: Floats, labels: Labels, dev_MD: Floats, *, classes: int) -> 
 
 
 def mixed(x_LMD: Tensor, labels: Labels, dev_LMD: Tensor, *, classes: int, penalty: float) -> tuple[Floats, Floats]:
-    """Logistic regression on a scalar mix of layers, fitted jointly by L-BFGS.
+    """Logistic regression on a scalar mix of layers, fitted jointly by L-BFGS; the penalty is that of `regressed`.
 
     Returns:
         (M, C) probabilities on dev, and the (L,) weights of the layers, which sum to 1.
@@ -200,6 +200,8 @@ def mixed(x_LMD: Tensor, labels: Labels, dev_LMD: Tensor, *, classes: int, penal
     weight_CD = torch.zeros(classes, x_LMD.shape[2], requires_grad=True)
     bias_C = torch.zeros(classes, requires_grad=True)
     targets = torch.from_numpy(labels)
+    # Of two labels, scikit-learn penalises the difference of the weights, whose square is twice the sum of theirs.
+    strength = penalty if len(np.unique(labels)) == 2 else penalty / 2
 
     def logits(x: Tensor) -> Tensor:
         return F.linear(torch.einsum("l,lmd->md", scores_L.softmax(0), x), weight_CD, bias_C)
@@ -210,7 +212,7 @@ def mixed(x_LMD: Tensor, labels: Labels, dev_LMD: Tensor, *, classes: int, penal
 
     def closure() -> Tensor:
         solver.zero_grad()
-        loss = F.cross_entropy(logits(x_LMD), targets, reduction="sum") + penalty / 2 * weight_CD.square().sum()
+        loss = F.cross_entropy(logits(x_LMD), targets, reduction="sum") + strength * weight_CD.square().sum()
         loss.backward()
         return loss
 

@@ -5,7 +5,6 @@ Shape suffixes: B sentences, T pieces, U words, D width.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,11 +19,11 @@ from numpy.typing import NDArray
 from components.errors import DataError
 from components.formats.corpus import read_documents, shards
 from components.models.encoder import Encoder
+from components.tasks.words import words_of
 from components.tokenization.measure import measure
 from components.tokenization.segmenters import SEGMENTERS, Segmentation
 from components.tokenization.sentences import sentence_starts
 
-_WORD = re.compile(r"\w+(?:['\u2019]\w+)*")
 #: Minimum and maximum number of words of a sentence; longer ones are usually lists or tables.
 LEAST_WORDS, MOST_WORDS = 4, 60
 #: Sentences per batch.
@@ -55,14 +54,12 @@ class Sentence:
 
 
 def sentence(text: str, segmentation: Segmentation) -> Sentence:
-    """Find the words of a text: runs of letters, marks and digits, further segmented for languages without spaces."""
-    plain = text if text.isascii() else "".join("_" if _marks(letter) else letter for letter in text)
-    spans = [match.span() for match in _WORD.finditer(plain)]
-    segmenter = segmentation.choose(text)
-    if segmenter is not None:
-        cuts = sorted({*segmenter.cuts(text), *(edge for span in spans for edge in span)})
-        inside = [(start, end) for start, end in pairwise(cuts) if text[start:end].strip()]
-        spans = [span for span in inside if any(first <= span[0] and span[1] <= last for first, last in spans)]
+    """Find the words of a text (`words_of`); an apostrophe within a word belongs to it."""
+    spans: list[tuple[int, int]] = []
+    for start, end in words_of(text, segmentation, marks="none"):
+        if spans and text[spans[-1][1] : start] in ("'", "\u2019"):
+            start = spans.pop()[0]
+        spans.append((start, end))
     return Sentence(text, spans)
 
 

@@ -12,9 +12,9 @@ from components.models.encoder import Encoder, load_encoder
 from components.settings.finetune import FinetuneSettings
 from components.settings.params import Block, Params
 
-STARTS = ("scratch", "pretrained", "adapted")
+STARTS = ("scratch", "vectors", "pretrained", "adapted")
 #: The stage that makes the encoder of a start.
-STAGE_OF = {"scratch": "scratch", "pretrained": "pretrain", "adapted": "adapt"}
+STAGE_OF = {"scratch": "scratch", "vectors": "scratch", "pretrained": "pretrain", "adapted": "adapt"}
 
 
 @dataclass

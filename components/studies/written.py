@@ -27,6 +27,7 @@ import typer
 
 from components.errors import ConfigError, DataError
 from components.formats.rows import READERS, open_rows
+from components.formats.words import words
 from components.inference.generation import Sampling, generate
 from components.models import family as family_named
 from components.models.encoder import Encoder
@@ -44,7 +45,7 @@ from components.tasks.data import Split
 from components.tasks.examples import read_facts, read_split
 from components.tokenization.special import UNK
 from components.training.rng import counter_rng, counter_seed
-from components.words.text import WORD, spaced
+from components.words.text import spaced
 
 #: Pieces that are generated.
 LENGTHS: Final = {"arithmetic": 12, "questions": 24, "summaries": 100}
@@ -240,8 +241,8 @@ def of_question(answer: str, references: Sequence[str]) -> dict[str, float]:
 
 def of_summary(answer: str, references: Sequence[str]) -> dict[str, float]:
     """ROUGE-L of lower-case words, the best over the references."""
-    written = re.findall(WORD, spaced(answer))
-    return {"rouge_l": max(rouge_l(written, re.findall(WORD, spaced(reference))) for reference in references)}
+    written = words(spaced(answer))
+    return {"rouge_l": max(rouge_l(written, words(spaced(reference))) for reference in references)}
 
 
 SCORES: Final[Mapping[str, Score]] = {"arithmetic": of_number, "questions": of_question, "summaries": of_summary}

@@ -250,7 +250,7 @@ class FixedBatches:
             vectors = found[start : start + len(row.pieces)]
             start += len(row.pieces)
             if self.model.keeps_rows:
-                vectors = [workers.run(self._combined, vectors)]
+                vectors = [workers.run(self._combined, vectors, [len(pieces) for pieces in row.pieces])]
             features.append(RowFeatures(vectors, row.offsets))
         return features
 
@@ -291,11 +291,12 @@ class FixedBatches:
             found = bags.pooled(encoder, sequences, pooling=features.pooling)
             return features.joined(found.chunk(3 if features.pooling == "concat" else 1, dim=1))
 
-    def _combined(self, vectors: list[Tensor]) -> Tensor:
-        assert self.model.combine is not None
-        rows = torch.zeros(len(vectors), dtype=torch.int64, device=self.model.device)
+    def _combined(self, vectors: list[Tensor], lengths: list[int]) -> Tensor:
+        device = self.model.device
+        rows = torch.zeros(len(vectors), dtype=torch.int64, device=device)
         with self._computing(self.precision):
-            return self.model.combine(torch.stack(vectors).to(self.model.device), rows)[0].float().cpu()
+            found = self.model.of_rows(torch.stack(vectors).to(device), rows, torch.tensor(lengths, device=device))
+            return found[0].float().cpu()
 
     def _head_inputs(self, rows: Sequence[RowFeatures], key: Hashable) -> tuple[Tensor, Batch]:
         """The features of rows with the same number of sequences, and of units after padding; and the batch."""

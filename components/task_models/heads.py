@@ -159,6 +159,16 @@ class TextHead(Head):
         """Whether the head is a normalisation and a linear layer, so that its optimum can be computed by L-BFGS."""
         return isinstance(self.hidden, nn.Identity)
 
+    def penalty_of(self, strength: float, targets: Sequence[NDArray[np.float64]]) -> float:
+        """The `penalty` with which `loss`, a mean over N rows, has the minimum of scikit-learn's estimators on them:
+        sum of the losses + strength / 2 * |w|^2, w the weights of one label. strength is 1 / C of LogisticRegression.
+
+        Args:
+            strength: as recorded and set in `head_penalties`.
+            targets: N vectors.
+        """
+        return strength / len(targets)
+
     def penalised(self, loss: Tensor) -> Tensor:
         """loss + penalty / 2 * |W|^2, W the weights of the last layer.
 
@@ -239,6 +249,11 @@ class ClassificationHead(LabelHead):
     """One of C classes per row; a row has one feature vector."""
 
     exclusive = True
+
+    def penalty_of(self, strength: float, targets: Sequence[NDArray[np.float64]]) -> float:
+        """As of any head. With two labels, w is the difference of their weights, whose square is twice the sum of
+        theirs."""
+        return super().penalty_of(strength, targets) * (2 if len(np.unique(np.concatenate(targets))) == 2 else 1)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Mean cross entropy, with label smoothing in training, plus the penalty."""

@@ -68,6 +68,8 @@ class TaskModel(nn.Module):
                 f"reader: {settings.reader} reads a text as one sequence, but this family reads long texts in windows "
                 "(chunk); remove chunk"
             )
+        if isinstance(combine, WindowPooling) and settings.layers == "mix":
+            raise ConfigError("layers: mix reads a text as one sequence; remove chunk, or choose other layers")
         #: Combines the vectors of a row's sequences before the head; None: the head reads each sequence.
         self.combine = None if reads_pieces else combine
         self.lm_weight = settings.lm_weight
@@ -152,7 +154,14 @@ class TaskModel(nn.Module):
         if self.of_units:
             return self.features.of_units(hidden, batch["units"])
         pooled = self.features.pooled(hidden, batch["lengths"])
-        return self.combine(pooled, batch["rows"]) if self.keeps_rows and self.combine is not None else pooled
+        return self.of_rows(pooled, batch["rows"], batch["lengths"]) if self.keeps_rows else pooled
+
+    def of_rows(self, vectors: Tensor, rows: Tensor, lengths: Tensor) -> Tensor:
+        """(S, F) vectors of sequences, (S,) their rows and lengths -> (B, F); only if the sequences are combined."""
+        assert self.combine is not None
+        if isinstance(self.combine, WindowPooling):
+            return self.combine(vectors, rows, lengths)
+        return self.combine(vectors, rows)
 
     def forward(self, batch: Batch) -> Tensor:
         """Outputs of the head for a batch."""

@@ -31,6 +31,10 @@ class RegressionHead(ImitatingHead):
         self.low.fill_(float(values.min()))
         self.range.fill_(float(values.max() - values.min()) or 1.0)
 
+    def penalty_of(self, strength: float, targets: Sequence[NDArray[np.float64]]) -> float:
+        """As of any head; strength is alpha of scikit-learn's Ridge, whose squared errors have no factor 1 / 2."""
+        return 2 * super().penalty_of(strength, targets)
+
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Mean squared error of the scaled targets, plus the penalty."""
         return self.penalised(self.imitation(outputs, batch))

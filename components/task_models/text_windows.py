@@ -17,6 +17,7 @@ from torch import Tensor
 from components.models.base import Batch, LanguageModel
 from components.models.layers.host import move, on_host, places
 from components.settings.finetune import FinetuneSettings
+from components.task_models.heads import precise
 
 
 def window_size(settings: FinetuneSettings, encoder: LanguageModel) -> int | None:
@@ -36,8 +37,8 @@ def windows(pieces: Sequence[int], *, size: int, encoder: LanguageModel) -> list
 
 
 class WindowPooling:
-    """Pooling of a row's windows: the maximum of features that are maxima over pieces, the mean of all others. A text
-    of one window has the same vector as without windows.
+    """Pooling of a row's windows: the maximum of features that are maxima over pieces, the mean of all others, in which
+    a window has the weight of its number of pieces. A text of one window has the same vector as without windows.
 
     Args:
         settings: `pooling` of the pieces of a window (in `concat`, the middle third of each layer is a maximum), and
@@ -50,12 +51,16 @@ class WindowPooling:
         self.width = width
         self.learned = settings.chunks_learned
 
-    def __call__(self, features: Tensor, rows: Tensor) -> Tensor:
-        """(S, F) vectors of windows and (S,) indices of their rows, ascending -> (B, F)."""
+    def __call__(self, features: Tensor, rows: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """(S, F) vectors of windows, (S,) indices of their rows, ascending, and (S,) lengths, equal ones by default ->
+        (B, F)."""
         count = int(on_host(rows)[-1]) + 1
         index = rows[:, None].expand_as(features)
         zeros = features.new_zeros(count, features.shape[1])
-        mean = zeros.scatter_reduce(0, index, features, "mean", include_self=False)
+        wide = precise(features)
+        pieces = wide.new_ones(len(rows)) if lengths is None else lengths.to(wide)
+        shares = pieces / pieces.new_zeros(count).index_add(0, rows, pieces)[rows]
+        mean = wide.new_zeros(zeros.shape).index_add(0, rows, wide * shares[:, None]).to(features)
         if self.pooling not in ("concat", "max"):
             return mean
         most = zeros.scatter_reduce(0, index, features, "amax", include_self=False)

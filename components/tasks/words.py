@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Final, Literal
+
 from components.formats.words import word_bounds
 from components.tokenization.segmenters import Segmentation
 
+_SEGMENTATION: Final = Segmentation("auto")
 
-def words_of(text: str) -> list[tuple[int, int]]:
-    """(start, end) of the words of a text: at white space and punctuation, in languages without spaces by a dictionary.
+
+def words_of(
+    text: str, segmentation: Segmentation = _SEGMENTATION, *, marks: Literal["apart", "joined", "none"] = "apart"
+) -> list[tuple[int, int]]:
+    """(start, end) of the words of a text: at white space and punctuation, in Thai by a dictionary, in other languages
+    without spaces at every character (`word_bounds`).
 
     Training data and texts to predict are split alike.
     """
-    segmenter = Segmentation("auto").choose(text)
-    return word_bounds(text, segmenter.cuts(text) if segmenter else ())
+    segmenter = segmentation.choose(text)
+    return word_bounds(text, segmenter.cuts(text) if segmenter else (), marks=marks)

@@ -48,23 +48,26 @@ def fit(
     steps: int,
     start: Linear | None = None,
 ) -> Linear:
-    """Minimise sum_i weights_i loss_i + penalty / 2 |W|^2 over W and b.
+    """Minimise sum_i weights_i loss_i + penalty / 2 |W|^2 over W and b, as scikit-learn's LogisticRegression with
+    C = 1 / penalty: of two exclusive labels, W is the difference of their weights.
 
-    The loss of a row is the cross entropy of its targets with a softmax of the logits, or the mean of the C binary
-    cross entropies.
+    The loss of a row is the cross entropy of its targets with a softmax of the logits, or the sum of the C binary cross
+    entropies.
 
     Args:
         x: (M, F), dense or sparse.
         targets: (M, C) probabilities.
         weights: (M,), at least 0.
-        penalty: of the squared weights.
+        penalty: of the squared weights of a label.
         exclusive: whether a row has one label.
         steps: maximum number of iterations.
         start: where to start; None: at 0.
     """
     labels, features = targets.shape[1], x.shape[1]
-    scale = weights[:, None] if exclusive else weights[:, None] / labels
+    scale = weights[:, None]
     size = labels * features
+    if exclusive and (targets.sum(0) > 0).sum() == 2:
+        penalty *= 2  # the square of the difference is twice the sum of the squares
     # Mixed products would convert all features at every iteration.
     kind = np.float32 if x.dtype == np.float32 else np.float64
 

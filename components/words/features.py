@@ -21,7 +21,7 @@ from components.words.text import fitted_tfidf, terms_of, tfidf
 #: `pair`: the vectors u and v of both texts, |u - v|, u v and their cosine.
 Form = Literal["text", "cosine", "pair"]
 #: Settings of a vectorizer that are stored; the others are constants of `tfidf`.
-STORED = ("analyzer", "ngram_range", "token_pattern")
+STORED = ("analyzer", "ngram_range")
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def word_vectorizers(ngrams: tuple[int, int]) -> list[TfidfVectorizer]:
 
 def character_vectorizers() -> list[TfidfVectorizer]:
     """Words and word pairs, and character n-grams; not fitted."""
-    return [tfidf(ngram_range=(1, 2)), tfidf(analyzer="char_wb", ngram_range=(2, 4), token_pattern=None)]
+    return [tfidf(ngram_range=(1, 2)), tfidf(analyzer="char_wb", ngram_range=(2, 4))]
 
 
 def fit_text(vectorizers: Sequence[TfidfVectorizer], rows: Sequence[Fields]) -> tuple[WordFeatures, Any]:

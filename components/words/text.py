@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import re
+import unicodedata
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
 
+from components.formats.words import words
 from components.tokenization.segmenters import Segmentation
 
-#: A word: letters, digits, and Thai vowel and tone marks, which are not letters in Unicode.
-WORD: Final = r"[\w\u0e31\u0e34-\u0e3a\u0e47-\u0e4e]+"
 _SEGMENTATION = Segmentation("auto")
 
 
 def tfidf(**settings: Any) -> TfidfVectorizer:
-    """TF-IDF with term frequency 1 + log(tf) over words; languages without spaces are segmented first."""
-    return TfidfVectorizer(preprocessor=spaced, sublinear_tf=True, **{"token_pattern": WORD, **settings})
+    """TF-IDF with term frequency 1 + log(tf) over words; Thai is segmented first."""
+    of_words = {} if settings.get("analyzer") == "char_wb" else {"tokenizer": words}
+    return TfidfVectorizer(preprocessor=spaced, token_pattern=None, sublinear_tf=True, **of_words, **settings)
 
 
 def fitted_tfidf(terms: Sequence[str], idf: NDArray[np.float64], **settings: Any) -> TfidfVectorizer:
@@ -35,9 +35,9 @@ def terms_of(vectorizer: TfidfVectorizer) -> list[str]:
 
 
 def spaced(text: str) -> str:
-    """Lower-case text with spaces between words. A text without words (`:-)`, an emoji) becomes one word per character:
-    its code point."""
-    found = _SEGMENTATION.spaced(text).lower()
-    if re.search(WORD, found):
+    """Lower-case text in NFC with spaces between words of Thai. A text without words (`:-)`, an emoji) becomes one word
+    per character: its code point."""
+    found = _SEGMENTATION.spaced(unicodedata.normalize("NFC", text)).lower()
+    if words(found):
         return found
     return " ".join(f"u{ord(character):x}" for character in found if not character.isspace())

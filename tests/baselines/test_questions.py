@@ -31,6 +31,10 @@ def test_thai_is_segmented_and_keeps_its_offsets() -> None:
     assert "".join(found.words) == text.replace(" ", "")
 
 
+def test_characters_are_words_of_scripts_without_spaces() -> None:
+    assert words_of("长江有多长?", Segmentation("auto")).words == ["长", "江", "有", "多", "长", "?"]
+
+
 def test_candidates_are_runs_between_common_words_and_marks() -> None:
     context = words_of(CONTEXT, NONE)
     found = [CONTEXT[context.spans[a][0] : context.spans[b - 1][1]] for a, b in candidates_of(context, COMMON)]

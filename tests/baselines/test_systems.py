@@ -13,7 +13,7 @@ from components.baselines.base import most_frequent
 from components.tasks.data import Fields, Split
 from components.tasks.kinds import scoring_for
 from components.tasks.selection import Data, System, predict
-from components.words.text import WORD, spaced, tfidf
+from components.words.text import spaced, tfidf
 
 
 def split(fields: list[Fields], targets: list[list[float]]) -> Split:
@@ -168,7 +168,27 @@ def test_words_of_a_language_without_spaces() -> None:
     assert set(tfidf().fit([thai]).vocabulary_) == {"ขอโทษ", "ครับ"}, "signs above and below letters are part of words"
     english = ["It's 2 o'clock_now, Zoë!"]
     usual = TfidfVectorizer(token_pattern=r"(?u)\b\w+\b").fit(english).vocabulary_
-    assert TfidfVectorizer(token_pattern=WORD).fit(english).vocabulary_ == usual
+    assert tfidf().fit(english).vocabulary_ == usual
+    decomposed = ["Zoe\u0308 has cafe\u0301"]
+    assert set(tfidf().fit(decomposed).vocabulary_) == {"zo\u00eb", "has", "caf\u00e9"}
+
+
+@pytest.mark.parametrize(
+    ("language", "texts"),
+    [
+        ("hi", ("यह अच्छा है", "यह बुरा है")),
+        ("zh", ("这部电影很好看", "这部电影不好看")),
+        ("ja", ("とても面白い", "とても退屈だ")),
+    ],
+)
+def test_words_models_learn_languages_without_spaces_or_with_marks(language: str, texts: tuple[str, str]) -> None:
+    rows: list[tuple[Fields, list[float]]] = [((text,), [float(label)]) for label, text in enumerate(texts)] * 4
+    for name, system in baselines_of("classification", language=language, which="auto").items():
+        if name.startswith("tfidf"):
+            found = np.stack(predict(system, data("classification", rows, ["a", "b"])).answers["test"])
+            assert found.argmax(1).tolist() == [0, 1] * 4, name
+    shared = set(tfidf().build_analyzer()(texts[0])) & set(tfidf().build_analyzer()(texts[1]))
+    assert len(shared) >= 2 and tfidf().build_analyzer()(texts[0]) != tfidf().build_analyzer()(texts[1])
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,9 @@ SCORING = scoring_for("classification", ["no", "yes"])
     [
         ("adapted", "scratch", "transfer", True),
         ("scratch", "adapted", "transfer", False),
+        ("vectors", "scratch", "transfer", True),
+        ("adapted", "vectors", "transfer", True),
+        ("vectors", "pretrained", "transfer", False),
         ("scratch", "scratch-frozen", "tuning", True),
         ("scratch-frozen", "scratch", "tuning", False),
         ("adapted", "adapted-frozen", "tuning", True),

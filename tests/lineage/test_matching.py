@@ -37,6 +37,11 @@ def test_a_text_is_found_by_its_words_and_a_short_one_only_alone(value: str, hel
     assert TEXTS.held_by(value) is held
 
 
+def test_a_text_without_spaces_is_found_inside_of_a_longer_one() -> None:
+    assert Texts(["张三住在长安街十七号"]).held_by("邻居说张三住在长安街十七号已经很久了")
+    assert not Texts(["张三"]).held_by("邻居说张三住在长安街")
+
+
 def test_non_ascii_texts_are_found_where_json_escapes_them(tmp_path: Path) -> None:
     texts = Texts(["Zoë Åström heißt im Ort nur die Ältere"])
     path = tmp_path / "a"

@@ -7,7 +7,8 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,11 +17,18 @@ from pydantic import ValidationError
 
 from components.artifacts import read_manifest
 from components.errors import ArtifactError, ConfigError, TrainingError
+from components.finetuning.specs import RunSpec, load_initial_encoder
 from components.measurements import FILE
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
 from components.pretraining import language_model, launch
-from components.pretraining.language_model import LanguageModelRun, TrainingHistory, work
+from components.pretraining.language_model import (
+    LanguageModelRun,
+    TrainingHistory,
+    before_training,
+    initial_model,
+    work,
+)
 from components.pretraining.pretrain import ScratchJob, pretrain, published_training, scratch
 from components.settings.cluster import ClusterSettings
 from components.settings.training import LanguageModelTraining
@@ -333,6 +341,33 @@ def test_scratch_is_the_same_model_untrained(inputs: Path, tmp_path: Path, famil
     assert encoder.model.config.model_dump(include=set(model)) == model
     other = scratch(job.model_copy(update={"output": tmp_path / "other", "seed": 1}))
     assert not same_bits(weights(job.output), weights(other))
+
+
+def test_models_without_language_modelling_have_the_vectors_of_the_text(inputs: Path, tmp_path: Path) -> None:
+    model = {**FAMILIES["ulmfit"].tiny, "static": 4}
+    pretrained = pretrain_job(inputs, "ulmfit", tmp_path / "pretrained")
+    training = lm_settings().model_copy(update={"vectors": True})
+    job = ScratchJob(
+        family="ulmfit", model=model, tokenizer=pretrained.tokenizer, tokens=pretrained.tokens, training=training,
+        output=tmp_path / "scratch",
+    )  # fmt: skip
+    random = load_encoder(scratch(job))
+    begun = load_encoder(scratch(job.model_copy(update={"start": "vectors", "output": tmp_path / "vectors"})))
+    run = LanguageModelRun(
+        name="run", family="ulmfit", model=model, tokens=job.tokens, tokenizer=job.tokenizer, training=training
+    )
+    first = initial_model(run)
+    before_training(run, first)
+    assert begun.trained and not random.trained
+    assert same_bits(begun.model.state_dict(), first.state_dict()), "the model of pretraining before its first step"
+    static, expected = random.model.static_vectors(), first.static_vectors()
+    assert static is not None and expected is not None and expected.abs().sum() > 0
+    assert torch.equal(static, expected), "the same channel"
+    assert not torch.equal(random.model.piece_embedding(), first.piece_embedding()), "all other weights are random"
+    spec = SimpleNamespace(seed=1, encoder=job.output, settings=SimpleNamespace(dropout=1.0))
+    drawn = load_initial_encoder(cast(RunSpec, spec))[0]
+    assert torch.equal(drawn.static_vectors(), expected), "of every seed of fine-tuning"
+    assert not torch.equal(drawn.piece_embedding(), random.model.piece_embedding())
 
 
 def timed(seconds: float) -> LanguageModelTraining:

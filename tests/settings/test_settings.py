@@ -201,7 +201,7 @@ def test_allowed_values_are_listed(raw: dict[str, Any], tmp_path: Path) -> None:
     raw["run"]["starts"] = ["adopted"]
     raw["promote"]["confidence"] = 1.5
     assert problems(raw, tmp_path) == [
-        "run.starts.0: must be 'scratch', 'pretrained' or 'adapted' (found 'adopted')",
+        "run.starts.0: must be 'scratch', 'vectors', 'pretrained' or 'adapted' (found 'adopted')",
         "promote.confidence: must be less than 1 (found 1.5)",
     ]
 

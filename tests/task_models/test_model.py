@@ -115,6 +115,23 @@ def test_the_linear_head_is_the_logistic_regression_with_the_best_dev_score(clas
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
+@pytest.mark.parametrize(("seen", "classes"), [(2, 2), (3, 3), (2, 3)])
+def test_the_penalty_of_a_fitted_head_is_that_of_its_loss_and_of_scikit_learn(seen: int, classes: int) -> None:
+    x, labels = two_blobs(seen, rows=30)
+    head = ClassificationHead(4, classes, norm="none", dropout=0.0)
+    fit_head(head, features=x, labels=labels, dev=None, score=lambda found: 0.0, penalties=[3.0], steps=500)
+    expected = LogisticRegression(C=1 / 3, tol=1e-8, max_iter=500).fit(x.numpy(), labels)
+    weights = head.output.weight.detach().numpy()
+    found = weights[1:2] - weights[:1] if seen == 2 else weights
+    np.testing.assert_allclose(found, expected.coef_, atol=1e-3)
+    if seen < classes:  # a class without rows has a small probability, and a gradient
+        assert head.penalty == pytest.approx(2 * 3 / 30)
+        return
+    head.loss(head(x), {"targets": torch.from_numpy(labels[:, None]).double()}).backward()
+    assert head.output.weight.grad is not None
+    assert head.output.weight.grad.abs().max() < 1e-3
+
+
 def test_a_sample_of_one_class_predicts_that_class() -> None:
     x, _ = two_blobs(2)
     head = ClassificationHead(4, 3)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.multiclass import OneVsRestClassifier
 from torch.nn import functional as F
 
 from components.finetuning.features import FeatureTable, head_answers
@@ -84,7 +85,7 @@ def solved(head: TextHead, table: FeatureTable, right: list[np.ndarray], penalty
     probe = solve_head(
         head, table=table, targets=right, dev=table, score=lambda found: 0.0, penalties=[penalty], steps=500
     )
-    assert probe.penalty == penalty and head.penalty == penalty / len(table)
+    assert probe.penalty == penalty
     return np.stack([answer for answer in head_answers(head, table) if True])
 
 
@@ -99,8 +100,7 @@ def test_the_solved_regression_is_ridge_regression() -> None:
     head.prepare(targets(*y[:, None].tolist()))
     found = solved(head, flat_table(x), targets(*y[:, None].tolist()), 3.0)
     scaled = (y - y.min()) / np.ptp(y)
-    # sum of squares + 3 / 2 |w|^2 is scikit-learn's objective with alpha 3 / 2.
-    expected = Ridge(alpha=1.5).fit(x, scaled).predict(x) * np.ptp(y) + y.min()
+    expected = Ridge(alpha=3.0).fit(x, scaled).predict(x) * np.ptp(y) + y.min()
     np.testing.assert_allclose(found[:, 0], expected, atol=1e-3)
 
 
@@ -108,11 +108,12 @@ def test_the_solved_multilabel_head_is_one_logistic_regression_a_label() -> None
     x = random_features()
     given = np.random.default_rng(5).random((40, 3)) < 0.4
     right = targets(*(np.flatnonzero(row).tolist() for row in given))
-    found = solved(MultilabelHead(5, 3, norm="none"), flat_table(x), right, 6.0)
-    for label in range(3):
-        # The loss is the mean over three labels: each has a third of it, and so a third of the data's weight.
-        regression = LogisticRegression(C=1 / (3 * 6.0), tol=1e-8, max_iter=1000).fit(x, given[:, label])
-        np.testing.assert_allclose(found[:, label], regression.predict_proba(x)[:, 1], atol=1e-3)
+    head = MultilabelHead(5, 3, norm="none")
+    solved(head, flat_table(x), right, 6.0)
+    expected = OneVsRestClassifier(LogisticRegression(C=1 / 6.0, tol=1e-8, max_iter=1000)).fit(x, given)
+    for label, regression in enumerate(expected.estimators_):
+        np.testing.assert_allclose(head.output.weight[label].detach(), regression.coef_[0], atol=1e-3)
+        assert head.output.bias[label].item() == pytest.approx(regression.intercept_[0], abs=1e-3)
 
 
 def test_the_solved_choice_head_is_the_conditional_logit() -> None:

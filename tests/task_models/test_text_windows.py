@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from components.errors import ConfigError
 from components.models.encoder import Encoder, load_encoder
 from components.settings.finetune import FinetuneSettings
+from components.task_models.fixed_batches import FixedBatches
 from components.task_models.kinds import classification
 from components.task_models.model import TaskModel
 from components.task_models.sampler import collate
@@ -107,10 +109,37 @@ def test_windows_are_pooled_like_their_pieces(settings: FinetuneSettings) -> Non
     for pooling, vectors in expected.items():
         pool = WindowPooling(settings.model_copy(update={"pooling": pooling}), width=1)
         assert pool(features, rows).tolist() == vectors
+    # A last window of 3 pieces has the weight of 3 of 256 + 3.
+    pool = WindowPooling(settings.model_copy(update={"pooling": "mean"}), width=1)
+    found = pool(features, rows, torch.tensor([256, 3, 9]))
+    torch.testing.assert_close(found, torch.stack([(256 * features[0] + 3 * features[1]) / 259, features[2]]))
+    assert torch.equal(found[1], features[2]), "one window: exactly its vector"
     # Negative maxima are not replaced by 0.
     assert (
         WindowPooling(settings.model_copy(update={"pooling": "max"}), width=1)(-features, rows)[1].tolist() == [-7] * 6
     )
+
+
+@pytest.mark.parametrize("encoder", ["bert"], indirect=True)
+def test_a_text_is_the_mean_of_its_pieces_in_training_and_in_prediction(
+    encoder: Encoder, settings: FinetuneSettings
+) -> None:
+    chunked = settings.model_copy(update={"pooling": "mean", "layers": "last", "chunk": 8, "max_length": 1000})
+    model = model_of(encoder, chunked)
+    encoded = classification.encode([(LONG,)], encoder.tokenizer, encoder.model, chunked)
+    sizes = [len(window) for window in encoded[0].pieces]
+    assert len(set(sizes)) > 1, "the last window is shorter"
+    with torch.no_grad():
+        states = [
+            encoder.model.hidden_states(torch.from_numpy(window)[None], torch.tensor([len(window)]))[-1][0]
+            for window in encoded[0].pieces
+        ]
+        expected = torch.cat(states).mean(0)
+        torch.testing.assert_close(model.vectors(collate(encoded))[0], expected, atol=1e-5, rtol=1e-4)
+    ((_, row),) = FixedBatches(model).features(encoded)
+    torch.testing.assert_close(row.vectors[0], expected, atol=1e-5, rtol=1e-4)
+    with pytest.raises(ConfigError, match="layers: mix reads a text as one sequence"):
+        model_of(encoder, chunked.model_copy(update={"layers": "mix"}))
 
 
 @pytest.mark.parametrize("encoder", sorted(FRAMES), indirect=True)

@@ -27,10 +27,10 @@ def test_exclusive_labels_with_weights_are_those_of_scikit_learn() -> None:
         )
 
 
-def test_of_two_labels_half_the_penalty_is_that_of_one_weight_vector() -> None:
+def test_two_labels_have_the_penalty_of_scikit_learn() -> None:
     x, y = data(2)
     expected = LogisticRegression(C=1 / 3, tol=1e-10, max_iter=5000).fit(x, y)
-    found = fit(x, np.eye(2)[y], np.ones(60), penalty=6, exclusive=True, steps=2000)
+    found = fit(x, np.eye(2)[y], np.ones(60), penalty=3, exclusive=True, steps=2000)
     np.testing.assert_allclose(probabilities(found.logits(x), exclusive=True), expected.predict_proba(x), atol=1e-4)
 
 
@@ -41,8 +41,7 @@ def test_independent_labels_are_one_regression_each() -> None:
         fit(x, targets, np.ones(60), penalty=0.5, exclusive=False, steps=2000).logits(x), exclusive=False
     )
     for label in range(2):
-        # The loss is the mean over two labels.
-        one = LogisticRegression(C=0.5 / 0.5, tol=1e-10, max_iter=5000).fit(x, targets[:, label])
+        one = LogisticRegression(C=1 / 0.5, tol=1e-10, max_iter=5000).fit(x, targets[:, label])
         np.testing.assert_allclose(found[:, label], one.predict_proba(x)[:, 1], atol=1e-4)
 
 

@@ -5,19 +5,21 @@
     model.predict(["a text"])         # labels; numbers for regression; (N, C) of 0 and 1 for several labels per text
     model.predict_proba(["a text"])   # (N, C), in the order of model.classes_
 
-A text is a string, or a pair of strings for models that read two. Needs numpy and scikit-learn; for models of words
-safetensors, for language models onnxruntime and tokenizers, for Thai pythainlp.
+A text is a string, or a pair of strings for models that read two. Needs numpy, scikit-learn and regex; for models of
+words safetensors, for language models onnxruntime and tokenizers, for Thai pythainlp.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import regex
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import FeatureUnion, Pipeline
@@ -28,7 +30,9 @@ HERE = Path(__file__).parent
 THRESHOLD = 0.5
 #: Rows that a language model computes at once.
 BATCH = 32
-WORD = r"[\w\u0e31\u0e34-\u0e3a\u0e47-\u0e4e]+"
+_UNSPACED = r"[[\p{Han}\p{Hiragana}\p{lb=SA}]--\p{Thai}]"
+_LETTERS = rf"[[\p{{L}}\p{{M}}\p{{N}}_]--{_UNSPACED}]++"
+WORD = regex.compile(rf"(?={_UNSPACED})\X\p{{M}}*+|{_LETTERS}(?:[\u200c\u200d]++{_LETTERS})*+", regex.VERSION1)
 _THAI = re.compile("[\u0e01-\u0e5b]+")
 _TINY = 1e-30
 
@@ -80,17 +84,18 @@ def segmented(text: str, separator: str = " ", *, always: bool = False) -> str:
 
 
 def spaced(text: str) -> str:
-    """Lower-case text with spaces between words; a text without words becomes one word per character."""
-    found = segmented(text).lower()
-    if re.search(WORD, found):
+    """Lower-case text in NFC with spaces between words of Thai; a text without words becomes one word per character."""
+    found = segmented(unicodedata.normalize("NFC", text)).lower()
+    if WORD.search(found):
         return found
     return " ".join(f"u{ord(character):x}" for character in found if not character.isspace())
 
 
 def _tfidf(terms: Sequence[str], idf: np.ndarray, **settings: Any) -> TfidfVectorizer:
     vocabulary = {term: number for number, term in enumerate(terms)}
+    of_words = {} if settings.get("analyzer") == "char_wb" else {"tokenizer": WORD.findall}
     found = TfidfVectorizer(
-        preprocessor=spaced, sublinear_tf=True, vocabulary=vocabulary, **{"token_pattern": WORD, **settings}
+        preprocessor=spaced, token_pattern=None, sublinear_tf=True, vocabulary=vocabulary, **of_words, **settings
     )
     found.idf_ = idf
     return found
@@ -112,11 +117,8 @@ def _words(folder: Path) -> tuple[FeatureUnion, dict[str, np.ndarray]]:
         raise ValueError(f"features of the form {described['form']!r} read pairs of texts and are not exported")
     vectorizers = []
     for number, stored in enumerate(described["vectorizers"]):
-        settings = {name: stored[name] for name in ("analyzer", "token_pattern")}
-        ngrams = tuple(stored["ngram_range"])
-        vectorizers.append(
-            (f"tfidf-{number}", _tfidf(stored["terms"], arrays[f"idf.{number}"], ngram_range=ngrams, **settings))
-        )
+        settings = {"analyzer": stored["analyzer"], "ngram_range": tuple(stored["ngram_range"])}
+        vectorizers.append((f"tfidf-{number}", _tfidf(stored["terms"], arrays[f"idf.{number}"], **settings)))
     return FeatureUnion(vectorizers), arrays
 
 
@@ -153,10 +155,9 @@ class WordMeans(TransformerMixin, BaseEstimator):
     def transform(self, texts: Sequence[str]) -> np.ndarray:
         """(N, D)."""
         known = {word: number for number, word in enumerate(self.words)}
-        split = TfidfVectorizer(preprocessor=spaced, token_pattern=WORD).build_analyzer()
         means = np.zeros((len(texts), self.table.shape[1]), dtype=np.float32)
         for row, text in enumerate(texts):
-            ids = np.unique([known[word] for word in split(text) if word in known]).astype(int)
+            ids = np.unique([known[word] for word in WORD.findall(spaced(text)) if word in known]).astype(int)
             if len(ids):
                 means[row] = self.table[ids].mean(axis=0)
         used = np.abs(means).sum(axis=1, keepdims=True) > 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from components.pipeline.jobs.common import PARALLEL, Arguments, out
-from components.settings.names import TASK_ADAPTED
+from components.settings.names import TASK_ADAPTED, VECTORS
 from components.settings.params import Params
 
 
@@ -95,21 +95,36 @@ def adapt_task(params: Params) -> dict[str, Arguments]:
     return found
 
 
+def text_of_vectors(params: Params) -> str:
+    """The corpus whose word vectors models without language modelling have: that of the last trained start."""
+    adapts = "adapted" in params.run.starts or params.downstream_vocabulary == "domain"
+    return "domain" if adapts and "domain" in params.vocabularies else params.pretraining_corpus
+
+
 def scratch(params: Params) -> dict[str, Arguments]:
-    """One job per block of `pretrain`."""
-    return {
-        name: {
-            "family": settings.family or name,
-            "tokenizer": _of(params, "tokenizer", params.downstream_vocabulary, settings.tokenizer),
-            "output": out(params, "encoder", name, "scratch"),
-            "preset": settings.preset,
-            "model": settings.model,
-            "source": settings.source,
-            "digest": settings.digest,
-            "seed": params.run.seed,
-        }
-        for name, settings in params.pretrain.items()
-    }
+    """One job per block of `pretrain`; with the start `vectors`, another one."""
+    corpus = text_of_vectors(params)
+    found: dict[str, Arguments] = {}
+    for name, settings in params.pretrain.items():
+        starts = ["scratch", *([VECTORS] if VECTORS in params.run.starts and settings.source is None else [])]
+        learning = params.adapt[name] if corpus == "domain" and name in params.adapt else settings
+        for start in starts:
+            reads = start == VECTORS or bool(settings.model.get("static"))
+            found[name if start == "scratch" else f"{name}-{start}"] = {
+                "name": name,
+                "family": settings.family or name,
+                "tokenizer": _of(params, "tokenizer", params.downstream_vocabulary, settings.tokenizer),
+                "tokens": _of(params, "tokens", corpus, settings.tokenizer) if reads else None,
+                "training": learning.training if reads else None,
+                "start": start,
+                "output": out(params, "encoder", name, start),
+                "preset": settings.preset,
+                "model": settings.model,
+                "source": settings.source,
+                "digest": settings.digest,
+                "seed": params.run.seed,
+            }
+    return found
 
 
 def static(params: Params, start: str) -> dict[str, Arguments]:

@@ -7,7 +7,8 @@ from itertools import product
 from typing import Any, Final
 
 from components.pipeline.jobs.common import PARALLEL, Arguments, out
-from components.settings.names import AFTER, BASELINES, FROM, TASK_ADAPTED, WITH
+from components.pipeline.jobs.encoders import text_of_vectors
+from components.settings.names import AFTER, BASELINES, FROM, TASK_ADAPTED, VECTORS, WITH
 from components.settings.params import Params
 from components.settings.unlabelled import UnlabelledSettings
 
@@ -323,6 +324,12 @@ def _published(params: Params, family: str, start: str) -> list[str]:
     ]
 
 
+def _has_static_channel(params: Params, family: str) -> bool:
+    """Whether a block, or one that it is computed from, has word vectors of the text that are not trained."""
+    named = (params.pretrain.get(name) for name in (family, *params.origins(family)))
+    return any(block is not None and bool(block.model.get("static")) for block in named)
+
+
 def _seen(params: Params, task: str, family: str, start: str, others: Sequence[str]) -> list[str]:
     """What a system, its ancestors and its teachers were trained on: `corpus/<name>`, and `train/<task>` for train
     rows."""
@@ -331,7 +338,8 @@ def _seen(params: Params, task: str, family: str, start: str, others: Sequence[s
     suffix = f"-{PARALLEL}" if block.tokenizer == PARALLEL else ""
     first = params.pretraining_corpus
     corpora = {
-        "scratch": (),
+        "scratch": (text_of_vectors(params),) if _has_static_channel(params, family) else (),
+        VECTORS: (text_of_vectors(params),),
         "pretrained": (first,),
         "adapted": (first, "domain"),
         TASK_ADAPTED: (first, "domain"),

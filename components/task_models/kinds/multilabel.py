@@ -22,6 +22,10 @@ class MultilabelHead(LabelHead):
 
     exclusive = False
 
+    def penalty_of(self, strength: float, targets: Sequence[NDArray[np.float64]]) -> float:
+        """As of any head; the loss is a mean over the labels too."""
+        return super().penalty_of(strength, targets) / self.output.out_features
+
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Binary cross entropy, averaged over rows and labels, with label smoothing in training, plus the penalty."""
         targets = batch["targets"]

@@ -184,9 +184,11 @@ def test_a_model_of_words_is_a_pipeline_with_the_same_predictions(form: str, tmp
         export(tmp_path / "model", "onnx")
 
 
-def test_thai_is_segmented_as_in_training() -> None:
-    for text in ("ผมกินข้าวที่บ้าน", "a ข้าว", "plain text " * 9 + "ข้าว", "", "ข้าว dog ข้าวผัด"):
+def test_words_are_those_of_training() -> None:
+    thai = ("ผมกินข้าวที่บ้าน", "a ข้าว", "plain text " * 9 + "ข้าว", "", "ข้าว dog ข้าวผัด")
+    for text in (*thai, "यह है", "中文 ok", "ខ្ញុំ", "cafe\u0301", ":-)"):
         assert estimator.spaced(text) == words_text.spaced(text)
+        assert estimator.WORD.findall(estimator.spaced(text)) == words_text.words(words_text.spaced(text))
 
 
 @pytest.mark.parametrize(
