@@ -36,7 +36,7 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace SOURCE if 
 Strict = Annotated[bool, typer.Option("--strict", help="End at the first bad row.")]
 Workers = Annotated[int, typer.Option(help="Number of processes; by default one per core.")]
 Int8 = Annotated[bool, typer.Option("--int8", help="Quantise the matrices of a Transformer to 8-bit integers.")]
-Form = Annotated[str, typer.Option("--format", help="Write for label-studio, doccano, prodigy, spacy or datasets.")]
+Form = Annotated[str, typer.Option("--format", help="Write for label-studio, doccano, prodigy or datasets.")]
 
 
 def run_flow(verb: str, arguments: Sequence[str]) -> NoReturn:
