@@ -95,7 +95,7 @@ def export(
     output: Annotated[Path, typer.Option(help="Folder to write.")],
     form: Annotated[
         str,
-        typer.Option("--format", help="huggingface, onnx, vectors (encoders), sklearn, container (trained models)."),
+        typer.Option("--format", help="huggingface, onnx, vectors (encoders), container (trained models)."),
     ] = "huggingface",
     int8: Annotated[bool, typer.Option("--int8", help="With onnx: a graph with 8-bit matrices, too.")] = False,
     task: Task = "",
