@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from components.costs.outcomes import record_outcomes
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.rebuild import request
 from components.settings.loading import load_params
@@ -86,7 +85,6 @@ def conclude(done: dict[str, list[str]], params: Params, monitor: Monitor, *, fi
     # Before the state of the registry is recorded, which the monitor changes.
     monitor.finish("FINISHED")
     registry.record(file, root=root)
-    record_outcomes(params, root=root)
     terminal.say("")
     for line in summary.lines(root=root, params=file, decided=decided):
         terminal.say(line, important=line in decisions)
