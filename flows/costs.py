@@ -111,9 +111,7 @@ def command(
         print(line)
 
 
-def _json(
-    found: Sequence[Estimate], total: Total, excess: str, machine: str, currency: str
-) -> dict[str, object]:
+def _json(found: Sequence[Estimate], total: Total, excess: str, machine: str, currency: str) -> dict[str, object]:
     return {
         "machine": machine,
         "stages": [asdict(one) for one in found],
