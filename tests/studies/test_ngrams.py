@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 
 from components.models import FAMILIES
 from components.models.encoder import build_model
@@ -31,11 +32,14 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_numbers(inputs: Path, params_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = params_file.read_text().replace("tokenizer: word\n", "tokenizer: wordpiece\n")
-    params_file.write_text(text.replace("out: out", f"out: {inputs}"))
+    raw = yaml.safe_load(params_file.read_text())
+    raw["run"]["families"] = ["ulmfit", "bert"]
+    (params_file.parent / "out").symlink_to(inputs)
+    raw["tokenizer"]["kinds"] = ["wordpiece"]
+    for block in raw["pretrain"].values():
+        block["tokenizer"] = "wordpiece"
+    params_file.write_text(yaml.safe_dump(raw))
     params = load_params(params_file)
-    run = params.run.model_copy(update={"families": ["ulmfit", "bert"]})
-    params = params.model_copy(update={"run": run})
     for stage in ("pretrain", "adapt"):
         (inputs / "metrics" / stage).mkdir(parents=True)
         (inputs / "metrics" / stage / "ulmfit.json").write_text(json.dumps({"perplexity_per_word": 64.0}))
