@@ -70,16 +70,8 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/training.py all
 	$(BIN)/python benchmarks/tokenization.py data/domain/aws
 	$(BIN)/python benchmarks/ingestion.py data/general data/domain/aws --megabytes 60
-	$(BIN)/python benchmarks/leakage.py data/general data/domain/aws --megabytes 60
 	$(BIN)/python benchmarks/inference.py
-	$(BIN)/python benchmarks/padding.py data/tasks/aws-type/train.jsonl data/tasks/aws-service/train.jsonl
-	$(BIN)/python benchmarks/steps.py
-	$(BIN)/python benchmarks/precision.py
-	$(BIN)/python benchmarks/orchestration.py
 	$(BIN)/python benchmarks/serving.py
-	$(BIN)/python benchmarks/waiting.py
-	$(BIN)/python benchmarks/launchers.py --tokens artifacts/tokens/domain-wordpiece \
-		--tokenizer artifacts/tokenizer/domain-wordpiece
 
 ui: $(INSTALLED)
 	@$(BIN)/headstart ui $(FLAGS)

@@ -89,7 +89,7 @@ def main() -> None:
         if arguments.sides == "both":
             sides |= _pipelines(classifier, encoder, Path(folder) / "export", arguments)
         _compare(sides, texts[:64])
-        # Quantised products differ; `benchmarks/int8_loss.py` measures what that costs.
+        # Quantised products differ; docs/performance.md shows what that costs.
         quantised = classifier.quantised()
         sides["headstart, int8"] = lambda part: quantised.predict(list(part))
         print(f"{len(texts)} texts, precision {classifier.precision}, {torch.get_num_threads()} threads")

@@ -16,7 +16,6 @@ from rich.table import Table
 from components.commands.common import PARAMS, ParamsFile
 from components.costs.estimate import Estimate, Total
 from components.costs.work import Work
-from components.costs.worth import Advice, advise
 from components.settings.cost import CostSettings
 from components.settings.loading import load_params
 from flows import registry
@@ -94,7 +93,7 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     params: ParamsFile = PARAMS,
 ) -> None:
-    """Show what a run would do, why, what it would cost, and whether it is worth it; nothing is run."""
+    """Show what a run would do, why, and what it would cost; nothing is run."""
     file = params.resolve()
     root = find_root(file.parent)
     settings = load_params(file)
@@ -103,27 +102,21 @@ def command(
     found = spending.estimates(upcoming(plan, settled=registry.is_unchanged(file, root=root)))
     total = spending.total(found)
     excess = spending.excess(total)
-    advice = advise(settings, total, why={one.stage: one.why for one in found})
     if as_json:
-        print(json.dumps(_json(found, total, excess, advice, spending.machine, settings.cost.currency), indent=1))
+        print(json.dumps(_json(found, total, excess, spending.machine, settings.cost.currency), indent=1))
         return
     if plan.data == "changed":
         print("data: new version; `headstart retrain` adds it to DVC first")
     for line in lines(found, total, settings.cost, excess=excess):
         print(line)
-    for one in advice:
-        print(f"{one.task}: {one.text}")
 
 
-def _json(
-    found: Sequence[Estimate], total: Total, excess: str, advice: Sequence[Advice], machine: str, currency: str
-) -> dict[str, object]:
+def _json(found: Sequence[Estimate], total: Total, excess: str, machine: str, currency: str) -> dict[str, object]:
     return {
         "machine": machine,
         "stages": [asdict(one) for one in found],
         "total": total.as_dict() | {"currency": currency},
         "over_budget": excess or None,
-        "advice": [asdict(one) for one in advice],
     }
 
 

@@ -58,7 +58,7 @@ def predict(
         overwrite: whether an output that Headstart has written is replaced.
         strict: whether the first bad row ends the run; otherwise bad rows are written to OUTPUT.rejected.jsonl.
         workers: number of processes; 0: one per core.
-        form: an annotation tool: label-studio, doccano, prodigy, spacy or datasets; empty: rows with added columns.
+        form: an annotation tool: label-studio, doccano, prodigy or datasets; empty: rows with added columns.
         int8: whether a Transformer's matrices are computed with 8-bit integers.
         params: the settings file; it names the registry.
 

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from components.costs.outcomes import record_outcomes
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.rebuild import request
 from components.settings.loading import load_params
@@ -29,8 +28,6 @@ from flows.terminal import terminal
 GOALS = ("evaluate", "leakage", "leakage-together")
 #: Stages whose outputs no score depends on: one that runs before training, on the inputs of the run.
 BEFORE = ("checks",)
-#: Measurements on what the other stages make.
-BESIDE = ("ngrams",)
 #: Stages that run last, on the outputs that exist then.
 AFTERWARDS = ("register", "promote", "report")
 
@@ -86,7 +83,6 @@ def conclude(done: dict[str, list[str]], params: Params, monitor: Monitor, *, fi
     # Before the state of the registry is recorded, which the monitor changes.
     monitor.finish("FINISHED")
     registry.record(file, root=root)
-    record_outcomes(params, root=root)
     terminal.say("")
     for line in summary.lines(root=root, params=file, decided=decided):
         terminal.say(line, important=line in decisions)
@@ -136,14 +132,12 @@ def upcoming(plan: Plan, *, settled: bool = False) -> dict[Stage, str]:
 
 
 def wanted(plan: Plan) -> list[Stage]:
-    """The stages of a run: `GOALS` and their dependencies, `BEFORE`, `AFTERWARDS`, and those of `BESIDE` whose inputs
-    the others make.
+    """The stages of a run: `GOALS` and their dependencies, `BEFORE` and `AFTERWARDS`.
 
     A family that `run.families` does not name is not trained. Stages that read raw data only are included even if no
     score depends on them: they are quick, and `dvc pull` fails for a stage that has never run.
     """
     needed = plan.ancestors({stage.name for stage in plan.stages if stage.group in GOALS})
-    needed |= {stage.name for stage in plan.stages if stage.group in BESIDE and {*stage.needs} <= {*needed, IDENTITY}}
     return [
         stage
         for stage in plan.stages

@@ -2,73 +2,23 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from components.models.layers import lstm_kernels
-from components.models.layers.chunks import Texts
-from components.models.layers.lstm import LSTM
-from components.settings.tokenizer import WordPieceSettings
-from components.tokenization.segmenters import Segmentation
-from components.tokenization.wordpiece import train_wordpiece
 from components.training import threads
-
-
-@pytest.fixture
-def kernels(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the LSTM kernels in the order in which they are called."""
-    called: list[str] = []
-
-    def noting(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*arguments: Any) -> Any:
-            called.append(name)
-            return kernel(*arguments)
-
-        return run
-
-    for name in ("by_steps", "by_library"):
-        monkeypatch.setattr(lstm_kernels, name, noting(name, getattr(lstm_kernels, name)))
-    # The environment and the number of threads of the test process stay unchanged.
-    monkeypatch.setattr(threads, "prepare", lambda: None)
-    monkeypatch.setattr(threads, "own", lambda count: None)
-    return called
-
-
-def test_steps_compares_both_kernels(kernels: list[str]) -> None:
-    steps = importlib.import_module("benchmarks.steps")
-    x_TBI = torch.randn(4, 2, 3, requires_grad=True)
-    assert steps._ratio(LSTM(3, 2), x_TBI, Texts(torch.tensor([4, 2])), "float32", 1, 1) > 0
-    assert kernels == ["by_steps", "by_library"] * 2
-
-
-def test_padding_compares_both_kernels(kernels: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    padding = importlib.import_module("benchmarks.padding")
-    monkeypatch.setattr(padding, "TIMED_SMALL", {"embedding": 3, "hidden": 2})
-    monkeypatch.setattr(padding, "TURNS", 1)
-    rows = [("a b",), ("b a a b",)]
-    arguments = argparse.Namespace(train_rows=[2], seeds=1, batch_size=2, max_length=8, window=8)
-    tokenizer = train_wordpiece(
-        [text for (text,) in rows],
-        settings=WordPieceSettings(vocabulary=7, min_frequency=1),
-        segmentation=Segmentation("none"),
-    )
-    assert padding._time_small("classification", rows, tokenizer, arguments) > 0
-    assert kernels == ["by_steps", "by_steps", "by_library", "by_library"] * 2
 
 
 @pytest.mark.parametrize(
     "name",
-    ["contrastive_speed", "few_labels", "int8_loss", "leakage", "scale", "sparse_rows", "training_profile"],
+    ["few_labels", "scale", "training_profile"],
 )
 def test_benchmarks_that_share_code_start_from_the_command_line(name: str, tmp_path: Path) -> None:
     benchmarks = Path(__file__).parents[1] / "benchmarks"

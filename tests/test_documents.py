@@ -165,7 +165,7 @@ def test_wrong_commands_are_found() -> None:
     assert "--nothing" in problem("headstart study worth --nothing 3")
     assert problem("headstart study nothing") == "no command 'nothing'"
     assert "Missing" in problem("headstart import FOLDER")
-    assert problem("python benchmarks/steps.py --nothing") == "no option --nothing"
+    assert problem("python benchmarks/serving.py --nothing") == "no option --nothing"
     assert problem("headstart study layers --task aws-type") == ""
 
 

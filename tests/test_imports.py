@@ -87,7 +87,7 @@ LAYERS = (
     ("settings", "formats", "scoring"),
     ("starts",),
     ("tokenization", "tasks"),
-    ("models", "ngrams", "tracking", "unlabelled", "words"),
+    ("models", "tracking", "unlabelled", "words"),
     ("training",),
     ("cluster", "ray_cluster", "task_models", "interchange"),
     ("ingestion", "pretraining", "finetuning", "baselines", "evaluation", "reporting"),

@@ -38,7 +38,7 @@ Columns = Annotated[list[str], typer.Option(help="Column of a task input, such a
 Strict = Annotated[bool, typer.Option("--strict", help="End at the first bad row.")]
 Workers = Annotated[int, typer.Option(help="Number of processes; by default one per core.")]
 Int8 = Annotated[bool, typer.Option("--int8", help="Quantise the matrices of a Transformer to 8-bit integers.")]
-Form = Annotated[str, typer.Option("--format", help="Write for label-studio, doccano, prodigy, spacy or datasets.")]
+Form = Annotated[str, typer.Option("--format", help="Write for label-studio, doccano, prodigy or datasets.")]
 
 
 def run_flow(verb: str, arguments: Sequence[str]) -> NoReturn:

@@ -53,21 +53,16 @@ def perplexity(
     pieces: Annotated[
         int, typer.Option(help="Stop after the document that reaches this number of pieces; 0: read all.", min=0)
     ] = 0,
-    ngrams: Annotated[
-        Path | None,
-        typer.Option(help="Output of the stage ngrams, with `ngrams.keep: true`, for comparison on the same pieces."),
-    ] = None,
 ) -> None:
     """Measure a model on a file: perplexity per word and bits per character, comparable between vocabularies."""
     from components.inference.perplexity import measure_file
 
-    found = measure_file(model, file, text=text, most=pieces or None, ngrams=ngrams)
+    found = measure_file(model, file, text=text, most=pieces or None)
     table = Table("documents", "words", "characters", "pieces", "unknown", "per word", "per piece", "bits/character",
-                  *(["n-grams per word"] if ngrams else []), box=box.SIMPLE_HEAD)  # fmt: skip
+                  box=box.SIMPLE_HEAD)  # fmt: skip
     counts = (found.documents, found.words, found.characters, found.pieces, found.unknown)
     figures = (f"{found.per_word:.2f}", f"{found.per_piece:.2f}", f"{found.bits_per_character:.4f}")
-    of_ngrams = [] if found.ngrams_per_word is None else [f"{found.ngrams_per_word:.2f}"]
-    table.add_row(*map(str, counts), *figures, *of_ngrams)
+    table.add_row(*map(str, counts), *figures)
     Console(width=120).print(table)
 
 
@@ -98,7 +93,7 @@ def export(
     output: Annotated[Path, typer.Option(help="Folder to write.")],
     form: Annotated[
         str,
-        typer.Option("--format", help="huggingface, onnx, vectors (encoders), sklearn, container (trained models)."),
+        typer.Option("--format", help="huggingface, onnx, vectors (encoders), container (trained models)."),
     ] = "huggingface",
     int8: Annotated[bool, typer.Option("--int8", help="With onnx: a graph with 8-bit matrices, too.")] = False,
     overwrite: Overwrite = False,

@@ -61,7 +61,7 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     params: ParamsFile = PARAMS,
 ) -> None:
-    """Show what a run would do, why, what it would cost, and whether it is worth it; nothing is run."""
+    """Show what a run would do, why, and what it would cost; nothing is run."""
     arguments = [*(["--json"] if as_json else []), "--params", str(params)]
     run_flow("costs", arguments)
 

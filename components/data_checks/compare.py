@@ -133,7 +133,8 @@ def distributions(
     }
     for name, (distribution, rule, words) in what.items():
         counts, earlier = getattr(new, distribution), getattr(old, distribution)
-        distance, p = different(counts, earlier, new.design.get(distribution, 1), old.design.get(distribution, 1))
+        sizes = [part.rows / max(part.clusters, 1) for part in (new, old)]
+        distance, p = different(counts, earlier, *sizes)
         if distance > rule.distance and p < settings.error:
             largest = _largest_changes(counts, earlier)
             listed = ", ".join(f"{_named(name, key)} {before:.1%} -> {now:.1%}" for key, before, now in largest)
@@ -152,12 +153,12 @@ def distributions(
 
 
 def different(
-    new: Mapping[str, int], old: Mapping[str, int], new_design: float = 1.0, old_design: float = 1.0
+    new: Mapping[str, int], old: Mapping[str, int], new_size: float = 1.0, old_size: float = 1.0
 ) -> tuple[float, float]:
     """Total variation distance between two samples over categories, and the p-value of a G-test of homogeneity.
 
-    Counts are divided by the design effects (Rao and Scott 1981, first order), and categories with an expected count
-    below 5 are added up.
+    Counts are divided by the mean size of a cluster, as if the rows of a cluster were copies of each other, and
+    categories with an expected count below 5 are added up.
     """
     names = sorted({*new, *old})
     counts = np.array([[new.get(name, 0) for name in names], [old.get(name, 0) for name in names]], dtype=np.float64)
@@ -165,7 +166,7 @@ def different(
         return 0.0, 1.0
     shares = counts / counts.sum(1, keepdims=True)
     distance = float(0.5 * np.abs(shares[0] - shares[1]).sum())
-    counts /= np.array([[new_design], [old_design]])
+    counts /= np.array([[new_size], [old_size]])
     expected = counts.sum(1, keepdims=True) * counts.sum(0) / counts.sum()
     rare = expected.min(0) < _EXPECTED
     if rare.any():

@@ -176,7 +176,7 @@ def items_of(split: Split, labels: Sequence[str], source: TaskSource) -> Iterato
 def _columns(path: Path, source: TaskSource | None = None) -> list[str]:
     """The names of the columns of a table: of its header, or of its first row; empty for other formats."""
     name = path.name.lower().removesuffix(".gz").removesuffix(".zst")
-    if not path.is_file() or name.endswith((".spacy", ".arrow")):
+    if not path.is_file() or name.endswith(".arrow"):
         return []
     if name.endswith(".parquet"):
         return [str(column) for column in pq.read_schema(path).names]

@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from components.artifacts import digest_file, partial_path
 from components.errors import ConfigError, DataError, nearest
-from components.formats.annotations.docbin import read_docbin
 from components.formats.annotations.hub import column_names, read_hub
 from components.formats.annotations.records import CharSpan, PredictedRow
 from components.formats.annotations.writers import form_named
@@ -57,7 +56,7 @@ def predict_annotations(
     """Predict the texts of `source` and write them with their predictions in the form of an annotation tool.
 
     Args:
-        source: csv, tsv, jsonl or parquet; tasks of Label Studio (.json), a DocBin (.spacy), or a folder that
+        source: csv, tsv, jsonl or parquet; tasks of Label Studio (.json), or a folder that
             `save_to_disk` has written. A text that is to be tagged is split into words as training data are.
         output: file or folder, as the form has it.
         form: key of `components.formats.annotations.writers.FORMS`.
@@ -172,14 +171,11 @@ def _source_rows(source: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
             raise DataError(f"{source}: is not a list of tasks of Label Studio")
         for number, task in enumerate(tasks, 1):
             yield f"{source}, task {number}", task["data"] if isinstance(task.get("data"), dict) else task
-    elif source.suffix == ".spacy":
-        for record in read_docbin(source, Reading(), every=True):
-            yield f"{source}, text {record.number}", {"text": record.data["text"]}
     elif source.suffix in READERS:
         with ExitStack() as stack:
             yield from open_rows(source, stack).rows
     else:
-        known = ", ".join((*READERS, ".json", ".spacy"))
+        known = ", ".join((*READERS, ".json"))
         raise DataError(f"{source}: unknown format {source.suffix or '(no suffix)'!r}; known: {known}")
 
 

@@ -17,17 +17,13 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
-
-from components.artifacts import read_manifest
-from components.errors import ArtifactError, ConfigError, DataError
+from components.errors import ConfigError, DataError
 from components.formats.lines import Reading
 from components.inference.generate import require_output_layer
 from components.inference.likelihood import pseudo_log_probs, text_log_probs
 from components.ingestion.readers import read_texts
 from components.models import family as family_named
 from components.models.encoder import Encoder, load_encoder
-from components.ngrams.model import NgramModel, Stream, load
 from components.settings.data import CorpusSource
 from components.tokenization import Tokenizer
 from components.tokenization.special import END, UNK
@@ -49,7 +45,6 @@ class Measured:
         pieces: number of predicted pieces, for causal models with the END of each document.
         unknown: number of unknown pieces among them; if there are many, the likelihood is not meaningful.
         nats: negative log-likelihood.
-        ngram_nats: that of an n-gram model for the same pieces, the END of each document included; None: not measured.
     """
 
     documents: int
@@ -58,17 +53,11 @@ class Measured:
     pieces: int
     unknown: int
     nats: float
-    ngram_nats: float | None = None
 
     @property
     def per_word(self) -> float:
         """Perplexity per word, independent of the pieces. Words are separated by spaces or by the segmenter."""
         return math.exp(min(self.nats / self.words, MOST_NATS))
-
-    @property
-    def ngrams_per_word(self) -> float | None:
-        """Perplexity per word of the n-gram model."""
-        return None if self.ngram_nats is None else math.exp(min(self.ngram_nats / self.words, MOST_NATS))
 
     @property
     def per_piece(self) -> float:
@@ -81,9 +70,7 @@ class Measured:
         return self.nats / self.characters / math.log(2)
 
 
-def measure_file(
-    directory: Path, file: Path, *, text: str = "text", most: int | None = None, ngrams: Path | None = None
-) -> Measured:
+def measure_file(directory: Path, file: Path, *, text: str = "text", most: int | None = None) -> Measured:
     """Measure an encoder on a file: txt, jsonl, csv, tsv or parquet, uncompressed, .gz or .zst.
 
     Args:
@@ -91,27 +78,18 @@ def measure_file(
         file: the texts.
         text: column of the text, for formats with columns.
         most: stop after the document that reaches this number of pieces; None: read all.
-        ngrams: an output directory of the stage `ngrams` with the model (`ngrams.keep`); None: no comparison.
 
     Raises:
-        ArtifactError: the encoder is incomplete, or `ngrams` has no model, or one of another vocabulary.
+        ArtifactError: the encoder is incomplete.
         ConfigError: the family has no language model, or the encoder was imported without its output layer.
         DataError: the file cannot be read, or contains no text.
     """
     encoder = load_encoder(directory)
     if family_named(encoder.family).objective not in ("causal", "masked", "permuted"):
         raise ConfigError(f"the family {encoder.family!r} has no language model, so texts have no probability")
-    of_ngrams = None if ngrams is None else _ngrams(ngrams, encoder.tokenizer)
     found = (document for _, document, _ in read_texts(file, CorpusSource(path=str(file), text=text), Reading()))
     documents = (document for document in found if document.strip())
-    return measure_texts(encoder, documents, most=most, where=str(file), ngrams=of_ngrams)
-
-
-def _ngrams(directory: Path, tokenizer: Tokenizer) -> NgramModel:
-    facts = read_manifest(directory, kind="ngrams").facts
-    if facts["tokenizer"] != tokenizer.fingerprint():
-        raise ArtifactError(f"{directory}: its n-grams are of another vocabulary than that of the model")
-    return load(directory)
+    return measure_texts(encoder, documents, most=most, where=str(file))
 
 
 def measure_texts(
@@ -120,7 +98,6 @@ def measure_texts(
     *,
     most: int | None = None,
     where: str = "texts",
-    ngrams: NgramModel | None = None,
 ) -> Measured:
     """Measure an encoder on documents; see `measure_file`. No more documents than needed are read.
 
@@ -147,7 +124,6 @@ def measure_texts(
         pieces=pieces,
         unknown=sum(id_ == UNK or id_ >= tokenizer.vocab_size for ids in encoded for id_ in ids),
         nats=nats,
-        ngram_nats=None if ngrams is None else -float(ngrams.log_probs(Stream(np.asarray(stream))).sum()),
     )
 
 

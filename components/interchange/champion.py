@@ -1,9 +1,8 @@
-"""`headstart export` of a trained task model: for onnxruntime, scikit-learn, transformers, and as a container."""
+"""`headstart export` of a trained task model: for onnxruntime, transformers, and as a container."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -12,27 +11,33 @@ from typing import Any, Final
 
 import numpy as np
 
-from components.artifacts import MANIFEST, read_manifest
+from components.artifacts import read_manifest
 from components.errors import ConfigError, nearest
-from components.interchange.exported import estimator
-from components.interchange.task_onnx import INT8, MODEL, refuse, templates, write_int8, write_task_graph
+from components.interchange.graph import predict
+from components.interchange.task_onnx import (
+    CONFIG,
+    INT8,
+    MODEL,
+    TOKENIZER,
+    refuse,
+    templates,
+    write_int8,
+    write_task_graph,
+)
 from components.interchange.tokenizer_json import library_tokenizer
 from components.models.encoder import family_of
 from components.outputs import named_output
 from components.scoring.base import title
-from components.task_models.classifier import TextClassifier, load_classifier, load_members
-from components.task_models.words_part import FOLDER
+from components.task_models.classifier import TextClassifier, load_members
 from components.tasks.data import Split
 from components.tasks.kinds import scoring_for
 from components.tasks.members import extract_member, members_of
 from components.tokenization.special import UNK
-from components.words.classifier import DESCRIPTION, FORM, WEIGHTS, form_of
+from components.words.classifier import FORM, form_of
 
 KIND: Final = "export"
-FORMS: Final = ("onnx", "sklearn", "huggingface", "container")
-CONFIG: Final = "config.json"
+FORMS: Final = ("onnx", "huggingface", "container")
 ENCODER: Final = "encoder"
-ESTIMATOR: Final = "estimator.py"
 CARD: Final = "README.md"
 #: Maximum number of rows on which an export is compared with the model.
 ROWS: Final = 2000
@@ -78,8 +83,7 @@ def export_classifier(
     Args:
         source: the model.
         output: directory to write.
-        form: `onnx`: graph, tokenizer.json and labels, and estimator.py, which runs them. `sklearn`: a Pipeline of a
-            model of words; the same as `onnx` of a language model. `huggingface`: a folder that
+        form: `onnx`: graph, tokenizer.json, and labels in config.json. `huggingface`: a folder that
             `transformers.pipeline` loads. `container`: the context of an image that serves the model.
         int8: whether the graph is also written with 8-bit matrices, and the loss measured.
         overwrite: as of `components.outputs.named_output`.
@@ -91,7 +95,7 @@ def export_classifier(
     """
     if form not in FORMS:
         raise ConfigError(f"unknown format {form!r}{nearest(form, FORMS)}")
-    if int8 and form not in ("onnx", "sklearn"):
+    if int8 and form != "onnx":
         raise ConfigError(f"--int8 quantises an ONNX graph; use it with --format onnx, not {form}")
     facts = read_manifest(source.directory, verify=True).facts
     if member is not None:
@@ -121,14 +125,10 @@ def export_classifier(
             notes = write_context(draft.path, source.directory)
             card.usage = "    docker build --tag model .\n    docker run --publish 8000:8000 model\n"
         elif form_of(source.directory) == FORM:
-            if form != "sklearn":
-                raise ConfigError(
-                    f"{source.name}: is a model of words without a language model, which {form} cannot express; "
-                    "use --format sklearn or container"
-                )
-            notes = _words(draft.path, source.directory, config, labels)
-            card.usage = _USAGE
-            card.lines += _measured(draft.path, source, config["kind"], labels, int8=False)
+            raise ConfigError(
+                f"{source.name}: is a model of words without a language model, which {form} cannot express; "
+                "use --format container"
+            )
         elif form == "huggingface":
             from components.interchange.pipelines import MODULE, TRUST, write_pipeline
 
@@ -137,18 +137,12 @@ def export_classifier(
             )
             card.lines += [TRUST] * (draft.path / MODULE).exists()
         else:
-            notes = _graph(draft.path, source.directory, load_members(source.directory)[0], int8=int8)
-            card.usage = _USAGE
-            card.lines += _measured(draft.path, source, config["kind"], labels, int8=int8)
+            classifier = load_members(source.directory)[0]
+            notes = _graph(draft.path, classifier, int8=int8)
+            card.lines += _measured(draft.path, source, classifier, int8=int8)
         card.write(draft.path)
         draft.facts |= {"form": form, "model": source.name, "digest": source.digest}
     return [*notes, *card.lines]
-
-
-_USAGE: Final = (
-    "    from estimator import load\n    model = load()  # or load(FOLDER), load(int8=True)\n"
-    '    model.predict(["a text"])\n'
-)
 
 
 @dataclass
@@ -178,56 +172,31 @@ def _dedented(text: str) -> str:
     return "".join(line.removeprefix("    ") + "\n" for line in text.splitlines())
 
 
-def _words(directory: Path, model: Path, config: dict[str, Any], labels: list[str]) -> list[str]:
-    described = json.loads((model / DESCRIPTION).read_text(encoding="utf-8"))
-    if described["form"] not in ("text", "latent"):
-        raise ConfigError(
-            f"features of the form {described['form']!r} compare two texts and have no counterpart in scikit-learn; "
-            "`--format container` serves every model"
-        )
-    (directory / FOLDER).mkdir()
-    for name in (DESCRIPTION, WEIGHTS):
-        shutil.copyfile(model / name, directory / FOLDER / name)
-    _write_config(directory, {"form": "words", "kind": config["kind"], "labels": labels})
-    return [f"{FOLDER}/: TF-IDF and a linear model; {ESTIMATOR} makes them a scikit-learn Pipeline"]
-
-
-def _graph(directory: Path, model: Path, classifier: TextClassifier, *, int8: bool) -> list[str]:
+def _graph(directory: Path, classifier: TextClassifier, *, int8: bool) -> list[str]:
     # First, because it takes the shortest time to find out.
     refuse(classifier)
-    library_tokenizer(classifier.tokenizer).save(str(directory / "tokenizer.json"))
+    library_tokenizer(classifier.tokenizer).save(str(directory / TOKENIZER))
     write_task_graph(directory / MODEL, classifier)
-    notes = [f"{MODEL}: tokens, lengths -> outputs"]
+    notes = [f"{MODEL}: tokens, lengths -> outputs; {CONFIG}: how a text becomes tokens"]
     if int8:
         write_int8(directory / MODEL, directory / INT8)
         sizes = [(directory / name).stat().st_size / 1e6 for name in (MODEL, INT8)]
         notes.append(f"{INT8}: {sizes[1]:.1f} MB instead of {sizes[0]:.1f} MB")
-    words = None
-    if classifier.words is not None:
-        shutil.copytree(model / FOLDER, directory / FOLDER, ignore=shutil.ignore_patterns(MANIFEST))
-        words = {"how": classifier.words.how, "weight": classifier.words.weight}
-    tokenizer = classifier.tokenizer
-    _write_config(
-        directory,
-        {
-            "form": "encoder",
-            "kind": classifier.kind,
-            "labels": list(classifier.labels),
-            "unknown": UNK,
-            "segmentation": {"name": tokenizer.segmentation.name, "separator": tokenizer.separator},
-            "words": words,
-            **templates(classifier),
-        },
-    )
+    if (segmenter := classifier.tokenizer.segmentation.name) != "none":
+        notes.append(
+            f"{TOKENIZER} expects text with spaces between words; Headstart inserts them (segmenter: {segmenter})"
+        )
+    config = {
+        "kind": classifier.kind,
+        "labels": list(classifier.labels),
+        "unknown": UNK,
+        **templates(classifier),
+    }
+    (directory / CONFIG).write_text(json.dumps(config, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     return notes
 
 
-def _write_config(directory: Path, config: dict[str, Any]) -> None:
-    (directory / CONFIG).write_text(json.dumps(config, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    shutil.copyfile(estimator.__file__, directory / ESTIMATOR)
-
-
-def _measured(directory: Path, source: Source, kind: str, labels: list[str], *, int8: bool) -> list[str]:
+def _measured(directory: Path, source: Source, classifier: TextClassifier, *, int8: bool) -> list[str]:
     """Lines about the scores of the original and of the exported model on labelled rows.
 
     Raises:
@@ -237,33 +206,19 @@ def _measured(directory: Path, source: Source, kind: str, labels: list[str], *, 
         return ["not measured: there are no labelled rows of the task here"]
     chosen = np.random.default_rng(0).permutation(len(source.rows))[:ROWS]
     rows = source.rows.take(np.sort(chosen))
-    texts = [fields[0] if len(fields) == 1 else fields for fields in rows.fields]
-    scoring = scoring_for(kind, labels)
-    original = _loaded(source.directory).answer(rows.fields)
+    scoring = scoring_for(classifier.kind, classifier.labels)
 
     def score(answers: Sequence[Any]) -> float:
         return scoring.score(rows.fields, rows.targets, answers)[scoring.main]
 
-    def exported(**how: bool) -> list[Any]:
-        try:
-            model = estimator.load(directory, **how)
-        except ImportError as error:
-            raise ConfigError(f"the exported model needs the package {error.name}: pip install {error.name}") from error
-        found = model.predict(texts)[:, None] if not labels else model.predict_proba(texts)
-        return list(np.asarray(found, dtype=np.float32))
-
-    base, own = score(original), exported()
-    far = max(float(np.abs(one - other).max()) for one, other in zip(original, own, strict=True))
-    name = title(scoring.main)
+    original, exported = classifier.answer(rows.fields), predict(directory, rows.fields)
+    far = max(float(np.abs(before - after).max()) for before, after in zip(original, exported, strict=True))
+    name, base = title(scoring.main), score(original)
     where = f"{len(rows)} {source.split} rows" + (f" of {source.task}" if source.task else "")
-    lines = [f"{name} on {where}: {base:.4f}, exported {score(own):.4f}; largest difference of an output {far:.1e}"]
+    lines = [
+        f"{name} on {where}: {base:.4f}, exported {score(exported):.4f}; largest difference of an output {far:.1e}"
+    ]
     if int8:
-        small = score(exported(int8=True))
+        small = score(predict(directory, rows.fields, int8=True))
         lines.append(f"int8: {name} {small:.4f} on the same rows, a loss of {base - small:+.4f}")
     return lines
-
-
-def _loaded(directory: Path) -> Any:
-    from components.words.classifier import load_words
-
-    return load_words(directory) if form_of(directory) == FORM else load_classifier(directory)

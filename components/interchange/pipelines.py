@@ -1,10 +1,8 @@
 """Task models as folders that `transformers.pipeline` loads.
 
-The classes of transformers read the last layer; for text classification, with a non-linear layer between the first
-piece and the output. The weights of that layer are chosen so that it changes nothing: tanh(e x) / e for a small e, and
-gelu(x + c) - c for a large c. transformers has no class for heads on other layers or poolings. For these the folder
-also contains Python code (`exported/modeling_headstart.py`), which a user runs by loading the folder with
-`trust_remote_code=True`.
+transformers has no classes for the heads of text classification. Their folder also contains Python code
+(`exported/modeling_headstart.py`), which a user runs by loading the folder with `trust_remote_code=True`. Tagging and
+questions are a linear layer on the last layer, for which transformers has classes.
 
 Shapes: F features, C outputs.
 """
@@ -15,7 +13,6 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -46,10 +43,6 @@ BASES: Final = {
     "gpt": ("transformer.", "GPT2", "last"),
     "xlnet": ("transformer.", "XLNet", "last"),
 }
-#: Factor before tanh: an error of x^3 e^2 / 3, and no loss of precision in floating point.
-SMALL: Final = 1e-4
-#: Offset before gelu, far above any hidden state, which the next layer subtracts.
-LARGE: Final = 32.0
 _TASKS: Final = {
     "classification": "text-classification",
     "multilabel": "text-classification",
@@ -82,37 +75,31 @@ def write_pipeline(directory: Path, classifier: TextClassifier, *, family: str) 
     encoder = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
     head = affine_layers(classifier.model.head)
     config |= _labels(classifier)
-    own = False
-    if task == "text-classification":
-        fitting = _stock_sequence(classifier, family, head, encoder)
-        own = fitting is None
+    sequence = task == "text-classification"
+    if sequence:
         kind = "ForSequenceClassification"
-        found = _own_sequence(classifier, config, head, encoder, summary) if fitting is None else fitting
-        if not own:
-            found = {prefix + key: value for key, value in encoder.items()} | found
-            if family == "xlnet":
-                config |= {"summary_type": "last", "summary_use_proj": False, "summary_activation": ""}
+        found = _sequence(classifier, config, head, encoder, summary)
     else:
         kind = "ForTokenClassification" if task == "token-classification" else "ForQuestionAnswering"
         ((weight, bias),) = head
         output = "classifier" if task == "token-classification" else "qa_outputs"
         found = {prefix + key: value for key, value in encoder.items() if not key.startswith("pooler.")}
         found |= {f"{output}.weight": weight, f"{output}.bias": bias}
-    config["architectures"] = [("Headstart" if own else name) + kind]
-    if own:
+    config["architectures"] = [("Headstart" if sequence else name) + kind]
+    if sequence:
         config["auto_map"] = {"AutoModelForSequenceClassification": f"modeling_headstart.Headstart{kind}"}
         text = Path(exported).with_name(MODULE).read_text(encoding="utf-8")
         (directory / MODULE).write_text(text.replace("BertConfig", f"{name}Config"), encoding="utf-8")
     (directory / CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     save_file({key: value.contiguous().clone() for key, value in found.items()}, directory / WEIGHTS, {"format": "pt"})
     notes = write_tokenizer(directory, classifier.tokenizer, classifier.model.encoder, segments=family != "gpt")
-    trust = ", trust_remote_code=True" if own else ""
+    trust = ", trust_remote_code=True" if sequence else ""
     usage = f'    from transformers import pipeline\n    model = pipeline("{task}", "FOLDER"{trust})\n'
     if task == "question-answering":
         # Version 5 of transformers has no pipeline for it.
         name = "AutoModelForQuestionAnswering"
         usage = f'    from transformers import {name}\n    model = {name}.from_pretrained("FOLDER")\n'
-    return [f"{config['architectures'][0]}: {len(found)} tensors{' and a module of its own' * own}", *notes], usage
+    return [f"{config['architectures'][0]}: {len(found)} tensors{' and a module of its own' * sequence}", *notes], usage
 
 
 def _refuse(classifier: TextClassifier, family: str, task: str | None) -> None:
@@ -207,41 +194,7 @@ def _labels(classifier: TextClassifier) -> dict[str, Any]:
     return found
 
 
-def _stock_sequence(
-    classifier: TextClassifier, family: str, head: list[Affine], encoder: dict[str, Tensor]
-) -> dict[str, Tensor] | None:
-    """The tensors of the head of transformers' own class; None if that cannot express the head. The pooler among the
-    tensors of the encoder is replaced."""
-    settings = classifier.settings
-    simple = settings.layers == "last" and settings.pooling == "summary" and not settings.unit_length
-    if not simple or len(head) > 1 or family == "gpt":
-        return None
-    ((weight, bias),) = head
-    identity, zero = torch.eye(weight.shape[1]), torch.zeros(weight.shape[1])
-    scaled = (weight.double() / SMALL).float()
-    match family:
-        case "bert" | "albert":
-            name = "pooler.dense" if family == "bert" else "pooler"
-            encoder |= {f"{name}.weight": identity * SMALL, f"{name}.bias": zero}
-            return {"classifier.weight": scaled, "classifier.bias": bias}
-        case "roberta":
-            return {
-                "classifier.dense.weight": identity * SMALL,
-                "classifier.dense.bias": zero,
-                "classifier.out_proj.weight": scaled,
-                "classifier.out_proj.bias": bias,
-            }
-        case "electra":
-            return {
-                "classifier.dense.weight": identity,
-                "classifier.dense.bias": zero + LARGE,
-                "classifier.out_proj.weight": weight,
-                "classifier.out_proj.bias": (bias.double() - LARGE * weight.double().sum(1)).float(),
-            }
-    return {"logits_proj.weight": weight, "logits_proj.bias": bias}
-
-
-def _own_sequence(
+def _sequence(
     classifier: TextClassifier, config: dict[str, Any], head: list[Affine], encoder: dict[str, Tensor], summary: str
 ) -> dict[str, Tensor]:
     """The tensors of `exported/modeling_headstart.py`; describes the head in `config`."""

@@ -18,6 +18,8 @@ from components.task_models.regression import RegressionHead
 
 MODEL: Final = "model.onnx"
 INT8: Final = "model.int8.onnx"
+CONFIG: Final = "config.json"
+TOKENIZER: Final = "tokenizer.json"
 #: Kinds that read one text, and those that read two in one sequence.
 SINGLE: Final = ("classification", "multilabel", "regression")
 PAIRS: Final = ("pair", "similarity")
@@ -54,6 +56,8 @@ def refuse(classifier: TextClassifier) -> None:
         problem = f"its reader ({settings.reader}) reads every piece"
     elif model.combine is not None or settings.chunk is not None:
         problem = "it reads long texts in parts (chunk)"
+    elif classifier.words is not None:
+        problem = "it is combined with a model of words (finetune.<name>.words)"
     if problem:
         raise ConfigError(f"ONNX cannot express this model: {problem}; `--format container` serves every model")
 

@@ -22,7 +22,6 @@ import pyarrow.parquet as pq
 
 from components.artifacts import partial_path, sync
 from components.errors import DataError
-from components.formats.annotations.docbin import remove_texts
 from components.formats.lines import LINE_BYTES
 from components.formats.tables import suffix
 from components.lineage.matching import Texts, columns, holds_text
@@ -36,7 +35,7 @@ def remove_records(path: Path, texts: Texts) -> int:
     """Remove the records of a file that hold one of the texts; a file without such records is not touched.
 
     csv and tsv (rows), jsonl (lines), json (innermost objects of lists), txt (documents as in ingestion), conll and
-    conllu (sentences), parquet and arrow (rows), spacy (texts), and other text (lines); text also with .gz or .zst.
+    conllu (sentences), parquet and arrow (rows), and other text (lines); text also with .gz or .zst.
     Files without suffix that have the same number of lines as others in their folder are parallel files, and a line is
     removed from all of them. A file that would have no record left is deleted.
 
@@ -53,12 +52,6 @@ def remove_records(path: Path, texts: Texts) -> int:
             return _edit_parquet(path, texts)
         if kind == ".arrow":
             return _edit_arrow(path, texts)
-        if kind == ".spacy":
-            with partial_path(path) as partial:
-                removed, kept = remove_texts(path, partial, texts.held_by)
-                if removed:
-                    _replace(partial, path, empty=not kept)
-            return removed
         if not kind and len(aligned := _aligned(path)) > 1:
             return _edit_together(aligned, texts)
         with partial_path(path) as partial:

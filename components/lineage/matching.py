@@ -16,9 +16,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from components.errors import DataError
-from components.formats.annotations.docbin import read_docbin
-from components.formats.lines import Reading
 from components.formats.textkey import text_key
 from components.formats.words import words
 from components.ingestion.cleaning import clean
@@ -36,7 +33,6 @@ _FOLDED = re.compile("ss|ff|fi|fl")
 _EMPTY_LINE = re.compile(r"\n\s*\n")
 _PARQUET, _ARROW, _GZIP, _ZSTD = b"PAR1", b"ARROW1", b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _ARROW_STREAM = b"\xff\xff\xff\xff"
-_ZLIB = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 #: Beginnings of files that are not text: Arrow, and NumPy's arrays and archives.
 _NUMBERS = (_ARROW, b"\x93NUMPY", b"PK\x03\x04")
 #: Largest JSON document that is parsed as a whole.
@@ -129,7 +125,7 @@ def key_of(text: str) -> str:
 
 
 def file_holds(path: Path, texts: Texts) -> bool:
-    """Whether a file of any format holds one of the texts: Parquet, Arrow streams, spaCy's DocBin, JSON, and other
+    """Whether a file of any format holds one of the texts: Parquet, Arrow streams, JSON, and other
     text, plain or compressed by gzip or zstd, whatever its name. Arrays of numbers hold no text.
 
     Raises:
@@ -141,8 +137,6 @@ def file_holds(path: Path, texts: Texts) -> bool:
         return any(map(texts.in_values, parquet_rows(path)))
     if head.startswith(_ARROW_STREAM):
         return any(map(texts.in_values, stream_rows(path)))
-    if head.startswith(_ZLIB) and (found := _docbin_texts(path)) is not None:
-        return any(map(texts.held_by, found))
     if head.startswith(_NUMBERS) or _is_safetensors(head):
         return False
     codec = "gzip" if head.startswith(_GZIP) else "zstd" if head.startswith(_ZSTD) else None
@@ -169,14 +163,6 @@ def stream_rows(path: Path) -> Iterator[list[Any]]:
         names = [field.name for field in stream.schema if holds_text(field.type)]
         for batch in stream if names else ():
             yield from map(list, zip(*(batch.column(name).to_pylist() for name in names), strict=True))
-
-
-def _docbin_texts(path: Path) -> list[str] | None:
-    """The texts of a DocBin of spaCy; None if the file is not one."""
-    try:
-        return [record.data["text"] for record in read_docbin(path, Reading(), every=True)]
-    except DataError:
-        return None
 
 
 def holds_text(kind: pa.DataType) -> bool:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from components.models.base import Batch, Carry, Losses, ModelFamily, Size
 from components.models.layers.linear import Linear
-from components.models.layers.masked import MaskedConfig, MaskedModel, encoder_block, pair_loss, total_loss
+from components.models.layers.masked import MaskedConfig, MaskedModel, pair_loss, total_loss
 from components.models.layers.transformer import Activation, Block
 
 
@@ -44,7 +44,7 @@ class ALBERT(MaskedModel):
     def __init__(self, config: ALBERTConfig) -> None:
         super().__init__(config, embedding=config.embedding, segments=2)
         self.project = Linear(config.embedding, config.width)
-        self.block = encoder_block(config)
+        self.block = Block(config)
         self.pooler = nn.Linear(config.width, config.width)
         self.sentence_order = nn.Linear(config.width, 2)
         self.initialise()

@@ -16,7 +16,7 @@ from typing import Any, cast
 from torch import nn
 
 from components.models.base import Batch, Carry, Losses, ModelFamily
-from components.models.layers.masked import MaskedConfig, MaskedModel, encoder_block, pair_loss, total_loss
+from components.models.layers.masked import MaskedConfig, MaskedModel, pair_loss, total_loss
 from components.models.layers.transformer import Block
 
 
@@ -35,7 +35,7 @@ class BERT(MaskedModel):
 
     def __init__(self, config: BERTConfig) -> None:
         super().__init__(config, embedding=config.width, segments=2)
-        self.blocks = nn.ModuleList(encoder_block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.pooler = nn.Linear(config.width, config.width)
         self.next_sentence = nn.Linear(config.width, 2)
         self.initialise()

@@ -28,7 +28,7 @@ from components.models.base import Batch, Carry, Losses, ModelFamily, Size, Sum,
 from components.models.layers.attention import Mask
 from components.models.layers.host import on_host, places
 from components.models.layers.linear import Linear
-from components.models.layers.masked import MaskedConfig, MaskedModel, encoder_block, last_norm, rotation_of, through
+from components.models.layers.masked import MaskedConfig, MaskedModel, through
 from components.models.layers.softmax import sampled_cross_entropy
 from components.models.layers.transformer import Block, gelu
 
@@ -79,13 +79,12 @@ class ELECTRA(MaskedModel):
     def __init__(self, config: ELECTRAConfig) -> None:
         super().__init__(config, embedding=config.embedding, segments=2, predictor=config.generator_width)
         self.project = _projection(config.embedding, config.width)
-        self.blocks = nn.ModuleList(encoder_block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.detect = Linear(config.width, config.width)
         self.detect_output = nn.Linear(config.width, 1)
         small = config.of_generator()
         self.generator_project = _projection(config.embedding, small.width)
-        self.generator_blocks = nn.ModuleList(encoder_block(small) for _ in range(small.layers))
-        self.generator_norm = last_norm(small)
+        self.generator_blocks = nn.ModuleList(Block(small) for _ in range(small.layers))
         self.initialise()
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
@@ -127,11 +126,7 @@ class ELECTRA(MaskedModel):
     ) -> list[Tensor]:
         """Outputs (B, T, G) of the generator's embeddings and blocks; arguments as for `run`."""
         x_BTG: Tensor = self.generator_project(self.embed(tokens_BT, segments_BT, positions_BT))
-        turns = rotation_of(self.config.of_generator(), tokens_BT, positions_BT)
-        blocks = cast(Iterable[Block], self.generator_blocks)
-        # Value embeddings have the width of the discriminator.
-        none = [None] * len(self.generator_blocks)
-        return through(blocks, x_BTG, mask, turns, self.generator_norm, none)
+        return through(cast(Iterable[Block], self.generator_blocks), x_BTG, mask)
 
     def body(self) -> Iterable[Block]:
         return cast(Iterable[Block], self.blocks)

@@ -29,6 +29,7 @@ from torch.nn import functional as F
 from components.models.base import (
     Batch,
     Carry,
+    LanguageModel,
     Losses,
     ModelFamily,
     Sum,
@@ -37,7 +38,6 @@ from components.models.base import (
     last_states,
 )
 from components.models.layers.attention import Mask
-from components.models.layers.bigrams import Bigrams
 from components.models.layers.dropout import Dropout
 from components.models.layers.norm import LayerNorm
 from components.models.layers.packing import packing_for
@@ -52,7 +52,6 @@ from components.models.layers.transformer import (
     check_length,
     position_rows,
 )
-from components.models.layers.values import ValueEmbeddings, ValueModel
 from components.tokenization.special import END
 
 
@@ -79,11 +78,10 @@ class GPTConfig(TransformerConfig):
 TASK_TOKENS: Final = ("start", "delimiter", "extract")
 
 
-class GPT(ValueModel):
+class GPT(LanguageModel):
     """Causal language model; `losses` reads `tokens` and `targets` (B, T) and has no carry.
 
-    The carry of `predict` is each block's keys and values (B, heads, positions read so far, D / heads), and with
-    bigrams the last piece (B,).
+    The carry of `predict` is each block's keys and values (B, heads, positions read so far, D / heads).
     """
 
     config: GPTConfig
@@ -99,8 +97,6 @@ class GPT(ValueModel):
         norm_first = config.norm == "pre"
         self.token = nn.Parameter(torch.empty(config.vocabulary, config.width))
         self.position = nn.Parameter(torch.empty(config.positions, config.width))
-        self.bigrams = Bigrams(config.bigrams, config.width, vocabulary=config.vocabulary) if config.bigrams else None
-        self.values = ValueEmbeddings.of(config)
         self.drop = Dropout(config.dropout)
         self.blocks = nn.ModuleList(
             Block(config, norm_first=norm_first, causal=True, band=config.band if layer % 2 else 0)
@@ -158,8 +154,7 @@ class GPT(ValueModel):
         return at_columns(hidden, units[..., 1])
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
-        tables = [table for part in (self.bigrams, self.values) if part is not None for table in part.parameters()]
-        groups = [[self.token, self.position, *tables], *(list(block.parameters()) for block in self.blocks)]
+        groups = [[self.token, self.position], *(list(block.parameters()) for block in self.blocks)]
         groups[-1] += self.final_norm.parameters()
         if self.task is not None:
             # New, as the head is: they learn from the first step, at the highest rate.
@@ -169,18 +164,12 @@ class GPT(ValueModel):
     def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
         # The first block keeps the keys of all positions.
         read = carry[0].shape[2] if carry else 0
-        positions_TD = position_rows(self.position, tokens.shape[1], start=read)
-        bigrams = self.bigrams
-        pairs_BTD = None if bigrams is None else bigrams(tokens, before_B=carry[-1] if carry else None)
-        x_BTD = self._embed(tokens, positions_TD, pairs_BTD)
+        x_BTD = self._embed(tokens, position_rows(self.position, tokens.shape[1], start=read))
         past: list[Tensor] = []
-        values = self.block_values(tokens, self.config.layers)
         for index, block in enumerate(self.blocks):
             assert isinstance(block, Block)
-            x_BTD, kept = block.extend(x_BTD, carry[2 * index : 2 * index + 2], values[index])
+            x_BTD, kept = block.extend(x_BTD, carry[2 * index : 2 * index + 2])
             past += kept
-        if bigrams is not None:
-            past.append(tokens[:, -1])
         return F.linear(self.final_norm(x_BTD).to(self.token.dtype), self.token, self.bias), tuple(past)
 
     def piece_embedding(self) -> nn.Parameter:
@@ -214,10 +203,8 @@ class GPT(ValueModel):
         bias_V = F.pad(bias_V, (0, len(table_VD) - len(bias_V)))
         return counted(linear_cross_entropy(top_ND, table_VD, bias_V, targets_N), targets_N)
 
-    def _embed(self, tokens_BT: Tensor, positions: Tensor, pairs_BTD: Tensor | None) -> Tensor:
+    def _embed(self, tokens_BT: Tensor, positions: Tensor) -> Tensor:
         x_BTD = self._rows(tokens_BT) + positions
-        if pairs_BTD is not None:
-            x_BTD = x_BTD + pairs_BTD
         # A pre-norm residual stream keeps the type of the weights, because its sums are not normalised.
         dropped_BTD: Tensor = self.drop(x_BTD if self.config.norm == "pre" else x_BTD.to(compute_dtype(x_BTD)))
         return dropped_BTD
@@ -236,10 +223,9 @@ class GPT(ValueModel):
             positions_BTD = position_rows(self.position, tokens_BT.shape[1])
         else:
             positions_BTD = F.embedding(positions_BT, self.position)
-        pairs_BTD = None if self.bigrams is None else self.bigrams(tokens_BT, positions_BT=positions_BT)
-        outputs = [self._embed(tokens_BT, positions_BTD, pairs_BTD)]
-        for block, values in zip(self.blocks, self.block_values(tokens_BT, self.config.layers), strict=True):
-            outputs.append(block(outputs[-1], mask, values=values))
+        outputs = [self._embed(tokens_BT, positions_BTD)]
+        for block in self.blocks:
+            outputs.append(block(outputs[-1], mask))
         outputs[-1] = self.final_norm(outputs[-1])
         return outputs
 

@@ -5,10 +5,6 @@ sentences without next-sentence prediction) and 4.4 (byte-level pieces); no segm
 
     x = LN(E_token + E_position)      per block as in BERT      p(piece) = softmax(E_token LN(gelu(W x)) + b)
 
-With `causal` it is GPT-BERT (Charpentier and Samuel 2024, GPT or BERT: why not both?, section 2): in a share of the
-steps attention is causal and every next piece is predicted. A masked piece is then predicted from the state at the
-position before it, too (masked next-token prediction), so that both objectives read the next piece from a state.
-
 Shape suffixes: B batch rows, T positions, M masked positions per row.
 """
 
@@ -19,45 +15,30 @@ from typing import cast
 
 from torch import nn
 
-from components.models.base import Batch, Carry, Losses, ModelFamily, Rate
-from components.models.layers.attention import causal_mask
-from components.models.layers.masked import MaskedConfig, MaskedModel, encoder_block, total_loss
+from components.models.base import Batch, Carry, Losses, ModelFamily
+from components.models.layers.masked import MaskedConfig, MaskedModel, total_loss
 from components.models.layers.transformer import Block
 from components.tokenization.special import END
 
 
 class RoBERTaConfig(MaskedConfig):
-    """Keys of `MaskedConfig`, `norm_eps` being that of the published models, and:
-
-    Attributes:
-        causal: share of the steps whose objective is causal (GPT-BERT). If it is above 0, masked pieces are predicted
-            from the position before.
-    """
+    """Keys of `MaskedConfig`; the default of `norm_eps` is the one of the published models."""
 
     norm_eps: float = 1e-5
-    causal: Rate = 0.0
 
 
 class RoBERTa(MaskedModel):
-    """Masked language model; `losses` reads `tokens` (B, T), `positions` and `targets` (B, M), and in causal steps
-    `causal` (B,; 1). It has no carry."""
+    """Masked language model; `losses` reads `tokens` (B, T), `positions` and `targets` (B, M). It has no carry."""
 
     config: RoBERTaConfig
 
     def __init__(self, config: RoBERTaConfig) -> None:
         super().__init__(config, embedding=config.width)
-        self.blocks = nn.ModuleList(encoder_block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.initialise()
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
-        tokens_BT = batch["tokens"]
-        length = tokens_BT.shape[1]
-        mask = causal_mask(length, length, device=tokens_BT.device) if "causal" in batch else None
-        return total_loss(tokens=self.masked_loss(self.run(tokens_BT, None, mask)[-1], batch))
-
-    @property
-    def shifted(self) -> bool:
-        return self.config.causal > 0
+        return total_loss(tokens=self.masked_loss(self.run(batch["tokens"], None, None)[-1], batch))
 
     def pair_tokens(self, first: list[int], second: list[int]) -> tuple[list[int], list[int]]:
         # Two ENDs between the texts (fairseq's RobertaHubInterface.encode), and no segments.

@@ -26,6 +26,7 @@ from components.errors import ConfigError
 from components.models.base import (
     Batch,
     Carry,
+    LanguageModel,
     Losses,
     ModelConfig,
     ModelFamily,
@@ -37,7 +38,6 @@ from components.models.base import (
     counted,
     last_states,
 )
-from components.models.layers.bigrams import BigramModel, Bigrams
 from components.models.layers.chunks import Texts
 from components.models.layers.directions import turn, turned
 from components.models.layers.dropout import LockedDropout, RowDropout
@@ -58,7 +58,6 @@ class AWDLSTMConfig(ModelConfig):
         embedding: width of the embedding, and of the last layer (the softmax is tied).
         hidden: width of the layers below the last.
         layers: number of LSTM layers.
-        bigrams: number of hashed bigram embeddings that are added to the embeddings; 0: none.
         static: width of co-occurrence vectors of the text that are not trained and are concatenated to the states of
             the embedding, as a static channel beside the trained one (Kim 2014, CNN-multichannel). The language model
             does not read them. 0: none.
@@ -75,7 +74,6 @@ class AWDLSTMConfig(ModelConfig):
     embedding: Size = 256
     hidden: Size = 512
     layers: Size = 2
-    bigrams: Annotated[int, Field(ge=0)] = 0
     static: Annotated[int, Field(ge=0)] = 0
     dropout_embedding: Rate = 0.0
     dropout_input: Rate = 0.0
@@ -86,9 +84,9 @@ class AWDLSTMConfig(ModelConfig):
     slowness: Weight = 0.0
 
 
-class AWDLSTM(BigramModel):
+class AWDLSTM(LanguageModel):
     """Causal language model; `losses` reads `tokens` and `targets` (B, T) in reading direction. The carry is h and c
-    (B, H) per layer, and with bigrams the last piece (B,)."""
+    (B, H) per layer."""
 
     config: AWDLSTMConfig
     static: Tensor | None
@@ -105,9 +103,6 @@ class AWDLSTM(BigramModel):
             for inputs, hidden in zip(widths[:-1], widths[1:], strict=True)
         )
         self.bias = nn.Parameter(torch.zeros(config.vocabulary))
-        self.bigrams = (
-            Bigrams(config.bigrams, config.embedding, vocabulary=config.vocabulary) if config.bigrams else None
-        )
         static = torch.zeros(config.vocabulary, config.static) if config.static else None
         self.register_buffer("static", static)
         self.drop_rows = RowDropout(config.dropout_embedding)
@@ -164,8 +159,7 @@ class AWDLSTM(BigramModel):
         return at_columns(hidden, units[..., 0 if self.backward else 1])
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
-        tables = [] if self.bigrams is None else list(self.bigrams.parameters())
-        return [[self.embedding, *tables], *(list(lstm.parameters()) for lstm in self.lstms)]
+        return [[self.embedding], *(list(lstm.parameters()) for lstm in self.lstms)]
 
     def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
         if self.backward:
@@ -192,8 +186,6 @@ class AWDLSTM(BigramModel):
         """Outputs (T, B, .) of the embedding and of every layer, the last one before dropout; and the state after."""
         x_TBD = looked_up(tokens_TB, self.embedding)
         x_TBD = self.drop_rows(tokens_TB, self.embedding, x_TBD)
-        if self.bigrams is not None:
-            x_TBD = x_TBD + self.bigrams(tokens_TB.t(), before_B=carry[-1] if carry else None).transpose(0, 1)
         x_TBD = self.drop_input(x_TBD)
         outputs, states = [x_TBD], []
         for index, lstm in enumerate(self.lstms):
@@ -202,7 +194,7 @@ class AWDLSTM(BigramModel):
             if index + 1 < len(self.lstms):
                 x_TBD = self.drop_hidden(x_TBD)
             outputs.append(x_TBD)
-        return outputs, (*states, tokens_TB[-1]) if self.bigrams is not None else tuple(states)
+        return outputs, tuple(states)
 
 
 #: Howard and Ruder 2018, section 4.1: pretrained on WikiText-103.

@@ -68,7 +68,6 @@ STAGES: dict[str, Stage] = {
     ),
     "tokenize": Stage("components.tokenization.tokenize", "TokenizeJob", "tokenize", jobs.tokenize),
     "tokenize-parallel": Stage("components.tokenization.tokenize", "TokenizeJob", "tokenize", jobs.tokenize_parallel),
-    "ngrams": Stage("components.pretraining.ngrams", "NgramsJob", "ngrams", jobs.ngrams),
     "pretrain": Stage("components.pretraining.pretrain", "PretrainJob", "pretrain", jobs.pretrain),
     "adapt": Stage("components.pretraining.adapt", "AdaptJob", "adapt", jobs.adapt),
     "task-tokens": Stage("components.tokenization.task_text", "TaskTokensJob", "task_tokens", jobs.task_tokens),

@@ -34,7 +34,7 @@ from components.training.checkpoint import CheckpointStore
 from components.training.compilation import is_compiled
 from components.training.distributed import Worker, World
 from components.training.groups import ParameterGroup, decayed, discriminative
-from components.training.loop import Accumulation, StepReport, TrainingState, train
+from components.training.loop import StepReport, TrainingState, train
 from components.training.optim import non_monotone
 from components.training.precision import Precision, choose, product_size
 from components.training.rng import counter_seed
@@ -203,7 +203,6 @@ def _train(
     compiled = _is_compiled(run, state.model, sampler, world)
     first = state.step + 1
     saved = clock = time.perf_counter()
-    accumulation = Accumulation(run.training.late_batches, run.training.late_from)
     for report in train(
         state,
         sampler,
@@ -211,7 +210,6 @@ def _train(
         total_steps=total,
         seed=run.seed,
         world=world,
-        accumulation=accumulation,
         compiled=compiled,
     ):
         now = time.perf_counter()

@@ -222,7 +222,7 @@ def _check(run: LanguageModelRun, cluster_settings: ClusterSettings) -> None:
             )
         model = parent.model
     if cluster_settings.sharded:
-        refuse_sharding(model, run.training)
+        refuse_sharding(model)
     if run.vectors is not None and model.piece_embedding() is None:
         raise ConfigError(
             f"{run.name}: {run.family} reads characters and has no table of pieces that could start from word vectors; "

@@ -23,7 +23,7 @@ from components.training.precision import Precision, computing
 #: Seed of the held-out batches; independent of the run's seed, so that all runs are measured on the same batches.
 SEED = 0
 #: Settings of the samplers in measurements.
-MEASURED: Final = {"masking": PREDICTED, "causal": 0.0}
+MEASURED: Final = {"masking": PREDICTED}
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,7 @@ class RowSampler(WindowSampler):
     for each row of each step (dynamic masking).
 
     Batch: `tokens` (B, window), `positions`, `targets` (B, K) of `Masking`, and the additions of a subclass. The
-    model's config has the rate (`masking`) and whether whole words are masked (`whole_words`). In the share of steps
-    that it names `causal`, nothing is masked, `positions` are all but the first, and `causal` (B,) is 1.
+    model's config has the rate (`masking`) and whether whole words are masked (`whole_words`).
 
     Raises:
         DataError: the window is too small for special pieces and text.
@@ -80,15 +79,6 @@ class RowSampler(WindowSampler):
         choices = rng.random((self.batch_size, self.choices))[own]
         noise = rng.random((self.batch_size, self.masking.samples))[own]
         texts, more = self._texts([step * self.batch_size + row for row in rows], choices)
-        if self._is_causal(step):
-            columns = np.tile(np.arange(1, self.window), (len(texts), 1))
-            found = {
-                "tokens": texts,
-                "positions": columns,
-                "targets": texts[:, 1:],
-                "causal": np.ones(len(texts), np.int64),
-            }
-            return {name: torch.from_numpy(value) for name, value in found.items()} | more
         tokens, positions, targets = self.masking(texts, noise)
         masked = {"tokens": tokens, "positions": positions, "targets": targets}
         return {name: torch.from_numpy(value) for name, value in masked.items()} | more
@@ -96,11 +86,6 @@ class RowSampler(WindowSampler):
     def reads(self, step: int) -> Iterable[tuple[int, int]]:
         first = step * self.batch_size
         return [(self._sentence(row)[0], self.text) for row in range(first, first + self.batch_size)]
-
-    def _is_causal(self, step: int) -> bool:
-        """Whether all next pieces of a step's unmasked text are predicted; such steps are evenly distributed."""
-        share = getattr(self.config, "causal", 0.0)
-        return int((step + 1) * share) > int(step * share)
 
     def _sentence(self, row: int) -> tuple[int, int]:
         """Position in the stream of the sentence with which a row begins, and the index of its document."""

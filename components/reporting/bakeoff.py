@@ -54,7 +54,6 @@ class Entry:
         tokens_per_second: throughput of pretraining.
         tuning_seconds: duration of one fine-tuning run at the largest budget, mean over tasks.
         perplexity_per_word: on held-out text; None if the objective has no perplexity.
-        ngrams_per_word: that of the n-gram model on the same pieces; None if they are not comparable.
         bits_per_character: on held-out text; None if the model has none.
         scores: one entry per task and budget.
     """
@@ -68,7 +67,6 @@ class Entry:
     tokens_per_second: float
     tuning_seconds: float
     perplexity_per_word: float | None
-    ngrams_per_word: float | None
     bits_per_character: float | None
     scores: tuple[Score, ...]
 
@@ -99,7 +97,6 @@ def entries(out: Path, *, families: Sequence[str], tasks: Sequence[str]) -> list
             name,
             _json(_metrics(out, name)),
             evaluations,
-            ngrams=ngrams_per_word(out, name, START),
             family=str(read_manifest(out / "encoder" / name / START).facts["family"]),
         )
         for name in families
@@ -120,7 +117,6 @@ def _entry(
     evaluations: Mapping[str, Mapping[str, Any]],
     *,
     family: str,
-    ngrams: float | None,
 ) -> Entry:
     scores = []
     tuning = []
@@ -152,7 +148,6 @@ def _entry(
         tokens_per_second=trained["tokens_per_second"],
         tuning_seconds=sum(tuning) / max(1, len(tuning)),
         perplexity_per_word=trained.get("perplexity_per_word"),
-        ngrams_per_word=ngrams,
         bits_per_character=trained.get("bits_per_character"),
         scores=tuple(scores),
     )
@@ -170,38 +165,17 @@ def _score(cell: Mapping[str, Any], evaluation: Mapping[str, Any]) -> tuple[floa
 
 def table(found: Sequence[Entry]) -> tuple[list[str], list[list[str]]]:
     """Column names and rows of text for the terminal and the report."""
-    columns = ["family", "parameters", "tokens", "tokens/s", "perplexity per word", "of n-grams", "bits per character"]
+    columns = ["family", "parameters", "tokens", "tokens/s", "perplexity per word", "bits per character"]
     for score in found[0].scores:
         columns += [f"{score.task} {score.labels:g} frozen", f"{score.task} {score.labels:g} tuned"]
     rows = []
     for entry in found:
         row = [entry.name, f"{entry.parameters:,}", f"{entry.tokens:,}", f"{entry.tokens_per_second:,.0f}"]
-        row += [_number(entry.perplexity_per_word, ",.1f"), _number(entry.ngrams_per_word, ",.1f")]
-        row += [_number(entry.bits_per_character, ".3f")]
+        row += [_number(entry.perplexity_per_word, ",.1f"), _number(entry.bits_per_character, ".3f")]
         for score in entry.scores:
             row += [_interval(score.frozen), _interval(score.tuned)]
         rows.append(row)
     return columns, rows
-
-
-def ngrams_per_word(out: Path, name: str, start: str, *, language: str | None = None) -> float | None:
-    """Perplexity per word of the n-gram model on the held-out pieces on which a language model is measured; None if
-    there is none, because the model is not causal or the stage `ngrams` has not run.
-
-    Args:
-        out: `params.run.out`.
-        name: block of `pretrain`.
-        start: `pretrained` or `adapted`.
-        language: of the pieces and of the text of the n-gram model; None: the whole corpus.
-    """
-    corpus = {"pretrained": "general", "adapted": "domain"}.get(start)
-    for path in sorted((out / "metrics" / "ngrams").glob(f"{corpus}-*.json")):
-        numbers = read_json(path, made_by="the stage ngrams")
-        if language is not None:
-            numbers = numbers.get("languages", {}).get(language, {})
-        if found := numbers.get("models", {}).get(name):
-            return float(found["perplexity_per_word"])
-    return None
 
 
 def _number(value: float | None, form: str) -> str:

@@ -122,7 +122,6 @@ def report(job: ReportJob) -> Path:
         "checks": checked,
         "corpora": corpora,
         "vocabularies": vocabularies,
-        "ngrams": {path.stem: _json(path) for path in sorted((job.out / "metrics" / "ngrams").glob("*.json"))},
         "leakage": leaks,
         "studies": {name: study.numbers for name, study in studies.items()},
     }
@@ -154,7 +153,6 @@ def _language_models(job: ReportJob, models: dict[tuple[str, str], dict[str, Any
                 f"{found['tokens_per_second']:,.0f}",
                 str(found["precision"]),
                 f"{perplexity:,.2f}" if perplexity else "",
-                "" if (ngrams := bakeoff.ngrams_per_word(job.out, family, start)) is None else f"{ngrams:,.2f}",
                 _pair(found, "general_before_perplexity_per_word", "general_after_perplexity_per_word"),
             ]
         )
@@ -166,16 +164,14 @@ def _language_models(job: ReportJob, models: dict[tuple[str, str], dict[str, Any
         "tokens/s",
         "precision",
         "perplexity per word",
-        "of n-grams",
         "general: before, after",
     ]
     chapter.tables.append(Table(columns, rows))
     chapter.text.append(
-        "Perplexity per word is measured on held-out text of the last training corpus. Of n-grams: that of an n-gram "
-        "model (modified Kneser-Ney, all text of the corpus) for the same held-out pieces, if the model is causal. The "
+        "Perplexity per word is measured on held-out text of the last training corpus. The "
         "last column is the perplexity on general text before and after adaptation; an increase is forgetting."
     )
-    if languages := _languages(job, models):
+    if languages := _languages(models):
         chapter.tables.append(languages)
     for start, stage in job.trained:
         curves = {
@@ -189,13 +185,12 @@ def _language_models(job: ReportJob, models: dict[tuple[str, str], dict[str, Any
     return chapter
 
 
-def _languages(job: ReportJob, models: dict[tuple[str, str], dict[str, Any]]) -> Table | None:
+def _languages(models: dict[tuple[str, str], dict[str, Any]]) -> Table | None:
     """Text read and held-out perplexity by language, of models of corpora in several languages."""
     rows: list[Sequence[str]] = []
     for (family, start), found in models.items():
         for language, numbers in found.get("languages", {}).items():
             perplexity = numbers.get("perplexity_per_word") or numbers.get("bits_per_character")
-            ngrams = bakeoff.ngrams_per_word(job.out, family, start, language=language)
             rows.append(
                 [
                     f"{family} {start}",
@@ -203,10 +198,9 @@ def _languages(job: ReportJob, models: dict[tuple[str, str], dict[str, Any]]) ->
                     f"{numbers['tokens']:,}",
                     f"{numbers['share']:.1%}",
                     f"{perplexity:,.2f}" if perplexity else "",
-                    "" if ngrams is None else f"{ngrams:,.2f}",
                 ]
             )
-    columns = ["model", "language", "tokens", "share", "perplexity per word", "of n-grams of the language"]
+    columns = ["model", "language", "tokens", "share", "perplexity per word"]
     return Table(columns, rows, "Languages of the training corpus") if rows else None
 
 

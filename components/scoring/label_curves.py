@@ -26,7 +26,7 @@ BUDGETS, SEEDS = 3, 2
 #: The curve is not extended beyond this multiple of its largest budget.
 FURTHEST: Final = 4.0
 #: Relative standard deviation of the error of the law itself, beside the noise of the means; chosen on curves of SST-2
-#: and TREC (`benchmarks/label_selection.py`).
+#: and TREC (docs/labelling.md).
 MODEL_ERROR: Final = 0.4
 #: Share of the resamples that have to rise with the number of labels.
 RISING: Final = 0.9

@@ -21,7 +21,6 @@ from components.settings.gc import GcSettings
 from components.settings.ingest import IngestSettings
 from components.settings.leakage import LeakageSettings
 from components.settings.names import VECTORS, BlockName
-from components.settings.ngrams import NgramSettings
 from components.settings.notify import NotifySettings
 from components.settings.pretrain import PretrainSettings
 from components.settings.promote import PromotionRule
@@ -77,7 +76,6 @@ class Params(Section):
     #: Vocabularies.
     tokenizer: TokenizerSettings
     #: N-gram language models.
-    ngrams: NgramSettings = NgramSettings()
     #: Block name -> language model.
     pretrain: dict[BlockName, PretrainSettings] = {}
     #: Block name -> word vectors from an encoder.

@@ -18,7 +18,7 @@ from components.settings.section import Fraction, Positive, Section
 
 Format = Literal[
     "csv", "tsv", "jsonl", "json", "parquet", "label-first", "parallel", "conll", "conllu", "squad", "datasets",
-    "label-studio", "doccano", "prodigy", "spacy",
+    "label-studio", "doccano", "prodigy",
 ]  # fmt: skip
 Scheme = Literal["bio", "iob1", "iobes", "none"]
 #: A column by name, or by number in files without a header; YAML parses these as numbers.
@@ -42,7 +42,7 @@ class Kind:
 
 _LINES: tuple[Format, ...] = (*TABLES, "parallel", "datasets")
 #: Exports of annotation tools; spans are given as characters.
-TOOLS: tuple[Format, ...] = ("label-studio", "doccano", "prodigy", "spacy")
+TOOLS: tuple[Format, ...] = ("label-studio", "doccano", "prodigy")
 KINDS: dict[str, Kind] = {
     "classification": Kind(("text", "label", "outside", "no_label"), (*_LINES, *TOOLS, "label-first")),
     "multilabel": Kind(("text", "label", "labels", "label_separator"), (*_LINES, *TOOLS)),
@@ -74,7 +74,6 @@ FORMATS: dict[Format, frozenset[str]] = {
     "label-studio": frozenset(("slice", "group", "id")),
     "doccano": frozenset(("slice", "group", "id")),
     "prodigy": frozenset(("slice", "group", "id")),
-    "spacy": frozenset(),
 }
 _SUFFIXES: dict[str, Format] = {
     ".csv": "csv",
@@ -84,7 +83,6 @@ _SUFFIXES: dict[str, Format] = {
     ".parquet": "parquet",
     ".conll": "conll",
     ".conllu": "conllu",
-    ".spacy": "spacy",
     ".arrow": "datasets",
     "": "parallel",
 }

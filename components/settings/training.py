@@ -20,14 +20,11 @@ class Training(Section):
     warmup: Fraction = 0.1
     #: Learning rate of the last step, as a fraction of the peak.
     final_rate: Fraction = 0.05
-    #: Optimizer; `asgd` is SGD with an average of the weights. `muon` (Jordan et al. 2024) and `soap` (Vyas et al.
-    #: 2024) train the matrices of the layers above the embeddings, and AdamW everything else.
-    optimizer: Literal["adamw", "muon", "soap", "sgd", "asgd", "adagrad"] = "adamw"
-    #: Learning rate of the matrices that `muon` or `soap` train, as a factor of the rate of all other parameters.
-    matrix_rate: Annotated[float, Field(gt=0)] = 1.0
-    #: Exponential decay rates of the gradient's first and second moments, for AdamW and SOAP.
+    #: Optimizer; `asgd` is SGD with an average of the weights.
+    optimizer: Literal["adamw", "sgd", "asgd", "adagrad"] = "adamw"
+    #: Exponential decay rates of the gradient's first and second moments, for AdamW.
     betas: tuple[Fraction, Fraction] = (0.9, 0.99)
-    #: Term added to the denominator of AdamW and SOAP.
+    #: Term added to the denominator of AdamW.
     eps: float = 1e-8
     #: Weight decay of matrices, an L2 penalty in SGD and AdaGrad and decoupled otherwise; biases and norms have none.
     weight_decay: float = 0.01
@@ -72,10 +69,6 @@ class LanguageModelTraining(Training):
     #: Whether embeddings without pretrained values are initialised with co-occurrence vectors of the same text. Not for
     #: character models.
     vectors: bool = False
-    #: Batches per update in the last part of training: larger batches instead of smaller rates (Smith et al. 2018).
-    late_batches: Positive = 1
-    #: Where that part begins, as a fraction of all steps.
-    late_from: Fraction = 0.5
     #: Factor on the model's dropout rates during pretraining (ULMFiT's drop multiplier); 0 suits one pass over much
     #: text. Fine-tuning has its own factor.
     dropout: Annotated[float, Field(ge=0)] = 1.0

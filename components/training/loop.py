@@ -19,7 +19,6 @@ from components.settings.training import Training
 from components.training.distributed import World
 from components.training.gradients import GradientAverage
 from components.training.groups import ParameterGroup
-from components.training.matrices import MatrixOptimizer, hidden_matrices
 from components.training.optim import WeightAverage, average_of, make_optimizer
 from components.training.precision import Precision, computing
 from components.training.rng import counter_seed
@@ -44,7 +43,7 @@ class StepReport:
 
     Attributes:
         step: number of steps so far, this one included.
-        loss: mean loss of the global batch; None in steps in which it is not read, or that do not end an update.
+        loss: mean loss of the global batch; None in steps in which it is not read.
         rate: learning rate of parameter groups with scale 1.
         gradient_norm: L2 norm of all gradients before clipping; None in steps in which it is not read.
         tokens: input tokens of the global batch.
@@ -55,27 +54,6 @@ class StepReport:
     rate: float
     gradient_norm: float | None
     tokens: int
-
-
-@dataclass(frozen=True)
-class Accumulation:
-    """Several batches, one per step, for one update of the weights.
-
-    Attributes:
-        batches: of an update.
-        begins: fraction of all steps from which on; before it, every step is an update.
-    """
-
-    batches: int = 1
-    begins: float = 0.0
-
-    def place(self, step: int, total: int) -> tuple[int, int]:
-        """Number of a step in its update, from 0, and number of the update's steps. The last update may have fewer."""
-        first = math.floor(self.begins * total)
-        if step < first or self.batches == 1:
-            return 0, 1
-        number, place = divmod(step - first, self.batches)
-        return place, min(self.batches, total - first - number * self.batches)
 
 
 @dataclass
@@ -104,13 +82,7 @@ class TrainingState:
         known = {id(parameter) for parameter in learning}
         for parameter in model.parameters():
             parameter.requires_grad_(id(parameter) in known)
-        optimizer = make_optimizer(
-            groups,
-            settings=settings,
-            hidden=hidden_matrices(model),
-            rows=sparse_parameters(model) & known,
-            precision=precision,
-        )
+        optimizer = make_optimizer(groups, settings=settings, rows=sparse_parameters(model) & known)
         return cls(model, groups, optimizer, average_of(learning, settings=settings), precision)
 
     def tensors(self, world: World) -> dict[str, Tensor]:
@@ -167,8 +139,6 @@ class TrainingState:
         self.carry = tuple(world.own_rows(tensor).to(world.device) for tensor in carry)
         self.step = int(numbers["step"] or 0)
         self.precision = "bf16" if numbers["precision"] == "bf16" else "float32"
-        if isinstance(self.optimizer, MatrixOptimizer):
-            self.optimizer.precision = self.precision
 
 
 def train(
@@ -179,7 +149,6 @@ def train(
     total_steps: int,
     seed: int,
     world: World | None = None,
-    accumulation: Accumulation | None = None,
     compiled: bool = False,
 ) -> Iterator[StepReport]:
     """Take the steps from `state.step` to `total_steps`; each item of the iterator is one step.
@@ -192,8 +161,6 @@ def train(
         sampler: makes the batches.
         total_steps: also the length of the learning-rate schedule.
         seed: of dropout.
-        accumulation: batches per update; None: one. A state between the batches of an update lacks their gradients, so
-            it may be stored only after steps with a loss.
         world: rank and number of workers; a single worker by default.
         compiled: whether the loss is compiled (`components.training.compilation.is_compiled`).
 
@@ -201,7 +168,6 @@ def train(
         TrainingError: the loss or the gradient is no longer finite.
     """
     world = world or World()
-    accumulation = accumulation or Accumulation()
     device = world.device
     model = state.model
     losses_of = cast(Trainable, model).losses
@@ -229,20 +195,12 @@ def train(
 
         with computing(state.precision, device):
             losses = losses_of(batch, state.carry)
-        place, batches = accumulation.place(step, total_steps)
-        if place == 0:
-            state.optimizer.zero_grad(set_to_none=True)
-        if place + 1 == batches:
-            average.begin()
+        state.optimizer.zero_grad(set_to_none=True)
+        average.begin()
         # With chain-thaw the loss may depend on frozen layers only; the step then changes no weights.
         if losses.loss.requires_grad:
-            (losses.loss if batches == 1 else losses.loss / batches).backward()
+            losses.loss.backward()
         state.carry = losses.carry
-        tokens = sampler.tokens_before(step + 1) - sampler.tokens_before(step)
-        if place + 1 < batches:
-            state.step = step + 1
-            yield StepReport(state.step, None, rate, None, tokens)
-            continue
         loss = losses.loss.detach()
         average.finish(loss)
         trained = [parameter for group in state.groups for parameter in group.parameters if parameter.grad is not None]
@@ -263,7 +221,7 @@ def train(
             loss=float(read[0]) if read else None,
             rate=rate,
             gradient_norm=float(read[1]) if read else None,
-            tokens=tokens,
+            tokens=sampler.tokens_before(step + 1) - sampler.tokens_before(step),
         )
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
-from components.errors import ConfigError
 from components.settings.training import Training
 from components.training.groups import ParameterGroup
-from components.training.matrices import SOAP, Muon
-from components.training.precision import Precision
 from components.training.rows import RULES, RowOptimizer
 
 #: Largest decay of the exponential moving average: a memory of 1,000 steps.
@@ -23,20 +20,15 @@ def make_optimizer(
     groups: Sequence[ParameterGroup],
     *,
     settings: Training,
-    hidden: Mapping[int, int] | None = None,
     rows: Collection[int] = (),
-    precision: Precision = "float32",
 ) -> torch.optim.Optimizer:
-    """AdamW, AdaGrad (Duchi et al. 2011) or SGD, each a fused kernel over all parameters; or Muon or SOAP for hidden
-    matrices with AdamW for the rest.
+    """AdamW, AdaGrad (Duchi et al. 2011) or SGD, each a fused kernel over all parameters.
 
     `asgd` is SGD; the average of its weights is that of `average_of`. Weight decay is an L2 penalty in AdaGrad and SGD,
     decoupled in the others.
 
     Args:
-        hidden: `hidden_matrices` of the model, for Muon and SOAP.
         rows: `sparse_parameters` of the model; they are trained by `RowOptimizer`.
-        precision: of training.
     """
     options = [
         {
@@ -46,11 +38,6 @@ def make_optimizer(
         for group in groups
     ]
     if rows:
-        if settings.optimizer not in RULES:
-            raise ConfigError(
-                f"training.optimizer: {settings.optimizer} does not train tables with sparse gradients; use adamw, "
-                "adagrad or sgd, or set model.sparse to false"
-            )
         return RowOptimizer(
             options,
             rows=rows,
@@ -59,16 +46,6 @@ def make_optimizer(
             rate=settings.rate,
             betas=settings.betas,
             eps=settings.eps,
-        )
-    if settings.optimizer in ("muon", "soap"):
-        return (Muon if settings.optimizer == "muon" else SOAP)(
-            options,
-            hidden=hidden or {},
-            rate=settings.rate,
-            betas=settings.betas,
-            eps=settings.eps,
-            matrix_rate=settings.matrix_rate,
-            precision=precision,
         )
     return _fused(options, settings)
 

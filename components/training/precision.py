@@ -17,7 +17,7 @@ Precision = Literal["float32", "bf16"]
 
 #: Model size (`product_size`) from which `auto` uses bf16 on a CPU with bf16 instructions. From here on a training step
 #: takes at most 0.85 of the time in float32, with and without the language model's output layer; below 20,000 some
-#: models are slower (benchmarks/precision.py, docs/results/precision.json).
+#: models are slower (docs/results/precision.json).
 BF16_SIZE: Final = 100_000
 
 

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from components.errors import ConfigError
 from components.models.base import LanguageModel
 from components.models.layers.transformer import Block
-from components.settings.training import Training
 from components.training.distributed import World
 
 if TYPE_CHECKING:
@@ -24,17 +23,12 @@ if TYPE_CHECKING:
 ModelT = TypeVar("ModelT", bound=LanguageModel)
 
 
-def refuse_sharding(model: LanguageModel, settings: Training) -> None:
+def refuse_sharding(model: LanguageModel) -> None:
     """Check that a model can be trained with `cluster.sharded`.
 
     Raises:
-        ConfigError: an optimizer that reads whole matrices, or a table with sparse gradients.
+        ConfigError: a table with sparse gradients.
     """
-    if settings.optimizer in ("muon", "soap"):
-        raise ConfigError(
-            f"cluster.sharded: training.optimizer {settings.optimizer} needs whole matrices, which no worker stores; "
-            "choose adamw, adagrad or sgd, or set cluster.sharded: false"
-        )
     if model.sparse_parameters():
         raise ConfigError(
             "cluster.sharded: a table with sparse gradients cannot be divided among the workers; set model.sparse: "

@@ -22,7 +22,7 @@ QUIET = {
     # Two threads next to busy processes: 9.2 s per step with spinning threads, 0.7 s with sleeping threads.
     "OMP_WAIT_POLICY": "PASSIVE",
     # Spin about 200 microseconds before sleeping: on a virtual machine, sleeping and waking between two operators takes
-    # a considerable part of a step (docs/performance.md, benchmarks/waiting.py).
+    # a considerable part of a step (measured with 1,000 to 10,000 turns, alone and next to a busy process).
     "GOMP_SPINCOUNT": "4000",
     # Freed memory stays in the process instead of being returned to the kernel, which zeroes it again at the next
     # allocation: page faults took a third to a half of an LSTM's training step. One arena, because the arenas of

@@ -2,7 +2,7 @@
 # # Tagging
 #
 # People and places in sentences, from spans that were marked in an annotation tool. The file is what doccano exports;
-# Label Studio, Prodigy, spaCy and Hugging Face data sets are read in the same way (`docs/tasks.md`).
+# Label Studio, Prodigy and Hugging Face data sets are read in the same way (`docs/tasks.md`).
 
 # %%
 import itertools

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import stat
 import sys
 from pathlib import Path
 
@@ -81,25 +80,3 @@ def test_a_way_is_scored_on_dev(ways, folder: Path, make_encoder, in_process, tm
     records = ways.scores(make_encoder("bert"), task, ways.merged(changes), scratch=tmp_path)
     row = ways.summary(records, 2)
     assert len(records) == 2 and row["best"][0] >= max(row["frozen"][0], row["last"][0]) - 1e-9
-
-
-def test_both_sides_of_the_comparison_with_setfit(ways, folder: Path, make_encoder, tmp_path: Path) -> None:
-    speed = importlib.import_module("benchmarks.contrastive_speed")
-    task = ways.make_examples(folder, name="things", budgets=[4], draws=1, dev=6, scratch=tmp_path / "scratch")
-    train, labels = read_split(task, "train"), read_facts(task).labels
-    ours = speed.headstart_speed(make_encoder("bert"), train, labels, steps=2, count=1)
-    assert all(value > 0 for value in ours.values())
-    # An interpreter that answers as SetFit's side does; it gets the rows with the names of their labels.
-    interpreter = tmp_path / "python"
-    answer = {"answers": [], "steps": 2, "pairs": 32, "seconds": 4.0, "cpu": 2.0, "cpu_with_head": 3.0}
-    interpreter.write_text(
-        f"#!{sys.executable}\nimport json, sys\njob = json.load(sys.stdin)\n"
-        f"assert job['train'][0][1] in {labels!r} and job['steps'] == 2 and job['threads'] == 1\n"
-        f"print('other output')\nprint(json.dumps({json.dumps(answer)}))\n"
-    )
-    interpreter.chmod(interpreter.stat().st_mode | stat.S_IXUSR)
-    found = speed.compare(tmp_path, make_encoder("bert"), train, labels, setfit=interpreter, steps=2, count=1)
-    assert found["SetFit"] == {"pairs": 16.0, "texts": 32.0, "seconds": 2.0}
-    interpreter.write_text(f"#!{sys.executable}\nimport sys\nsys.exit('no module named setfit')\n")
-    with pytest.raises(SystemExit, match="no module named setfit"):
-        speed.setfit_run(tmp_path, train, labels, dev=[], setfit=interpreter, count=1)

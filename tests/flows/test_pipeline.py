@@ -196,8 +196,6 @@ def test_the_order_of_the_graph(clone: Path, tmp_path: Path) -> None:
         "tokenizer@domain-wordpiece",
         "tokenize@general-wordpiece",
         "tokenize@domain-wordpiece",
-        "ngrams@general-wordpiece",
-        "ngrams@domain-wordpiece",
         "pretrain@ulmfit",
         "adapt@ulmfit",
         "scratch@ulmfit",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from components.errors import DataError
-from components.formats.annotations.docbin import read_docbin, write_docbin
 from components.formats.annotations.doccano import read_doccano, write_doccano
 from components.formats.annotations.hub import class_names, read_hub, write_hub
 from components.formats.annotations.labelstudio import read_label_studio, write_label_studio
 from components.formats.annotations.prodigy import read_prodigy, write_prodigy
 from components.formats.annotations.records import CharSpan, PredictedRow
-from components.formats.annotations.spacy_strings import murmur_hash, string_id
 from components.formats.annotations.tables import READERS, read_annotated
 from components.formats.detection import detected
 from components.formats.lines import Reading
@@ -142,45 +139,6 @@ def test_prodigy(tmp_path: Path) -> None:
     assert reading.skipped == {"rejected": 1, "ignored": 1}
 
 
-#: DocBin(attrs=["ENT_IOB", "ENT_TYPE"]) of spaCy 3.8: "Marie Curie went to  Paris." (PER, LOC; pos 1, neg 0), "It
-#: rains." (neg), and "Köln liegt" without annotation.
-DOCBIN = base64.b64decode(
-    "eJzrXF6WWlScmZ+32EDPcGliSUlR8WRHX79lJfnZqXnFRxkVegzcdZ5LfxVhZoAAO89DNT9bX1ofUUpQ0o9//4YRTTzeyPCnW0x4CBMDKpjwU4"
-    "Fxk+U8E3RxwR9uhz5bZZahixvkHeln275lAszeRqhFiw6t8Xlzs349uvrwNwX26RcFctHFeSOuaznJTruMLo7LnNRoxpigw01f0YQZMrN+bQqs"
-    "OTsFXXxZcUFicmrxER5GIADyGUFoeU5qXnpJBlCUHSgE8gLImuXFJUWZeenFdxiEFyxUWKi31Lm0KDN1kWfJUu/D23LyFvv4Oy/1TQQKLQ5wDV"
-    "oaAGQVL00GK8ksWZoNUrI0JzM1vWRpLkjR0gKwgqLEzLziRSX5S8pT80qWJCeWFE9uWlyQX3za/gPEgYvzUtNPw1wLkYLxwFIwdQ1L03IS04sn"
-    "N27KSCyOL83Lzssvz4uH+O4Q8YKrgXRefHpRfmlB8eQjjBMgCABL67cA"
-)
-
-
-def test_a_docbin_of_spacy(tmp_path: Path) -> None:
-    (tmp_path / "a.spacy").write_bytes(DOCBIN)
-    reading = Reading()
-    first, second = read_docbin(tmp_path / "a.spacy", reading)
-    assert first.data["text"] == "Marie Curie went to  Paris."
-    assert first.tokens == [(0, 5), (6, 11), (12, 16), (17, 19), (21, 26), (26, 27)]
-    assert first.spans == {"label": [PERSON, CharSpan(21, 26, "LOC")]} and first.chosen == {"label": ["pos"]}
-    assert second.spans == {"label": []} and second.chosen == {"label": ["neg"]}
-    assert reading.skipped == {"without_annotation": 1}
-    assert [record.data["text"] for record in read_docbin(tmp_path / "a.spacy", Reading(), every=True)][
-        2
-    ] == "Köln liegt"
-    found = read("tagging", tmp_path, train="a.spacy", dev=None, test="a.spacy", overlap="report")
-    assert found.train.fields[0] == ("Marie", "Curie", "went", "to", "Paris", ".")
-    assert [found.labels[int(tag)] for tag in found.train.targets[0]] == ["B-PER", "I-PER", "O", "O", "B-LOC", "O"]
-    assert found.counts["train_without_annotation"] == 1
-
-
-def test_ids_of_strings_are_those_of_spacy() -> None:
-    assert [string_id(text) for text in ("", "LOC", "PER", "Köln")] == [
-        0,
-        385,
-        4317129024397789502,
-        17690917044763056997,
-    ]
-    assert murmur_hash(b"coffee", seed=1) == 3197928453018144401  # of spaCy's documentation
-
-
 FEATURES = {
     "text": {"dtype": "string", "_type": "Value"},
     "label": {"names": ["neg", "pos"], "_type": "ClassLabel"},
@@ -258,16 +216,14 @@ LABELLED = [
 
 
 @pytest.mark.parametrize(("rows", "kind"), [(PREDICTED, "tagging"), (LABELLED, "classification")])
-@pytest.mark.parametrize("form", ["doccano", "prodigy", "spacy"])
+@pytest.mark.parametrize("form", ["doccano", "prodigy"])
 def test_predictions_are_read_again(tmp_path: Path, form: str, rows: list[PredictedRow], kind: str) -> None:
     path = tmp_path / "a"
-    {"doccano": write_doccano, "prodigy": write_prodigy, "spacy": write_docbin}[form](path, rows, model="m 1")
+    {"doccano": write_doccano, "prodigy": write_prodigy}[form](path, rows, model="m 1")
     found = list(READERS[form](path, Reading()))
     assert [record.data["text"] for record in found] == [row.text for row in rows]
     if kind == "tagging":
         assert [record.spans for record in found] == [{"label": row.spans} for row in rows]
-    elif form == "spacy":
-        assert [record.chosen for record in found] == [{"label": ["pos"]}, {"label": ["neg", "pos"]}]
     else:
         assert [record.chosen for record in found] == [{"label": row.labels} for row in rows]
 
@@ -361,7 +317,6 @@ def test_words_and_what_spans_cover() -> None:
         ("doccano", '{"text": "a"}', r"a, line 1: has neither 'label' nor 'entities'; export as JSONL"),
         ("doccano", '{"text": "a", "label": [[0, 1]]}', r"a, line 1: the label \[0, 1\] is not \[start, end, label\]"),
         ("prodigy", '{"text": "a", "answer": "yes"}', r"a, line 1: the answer is 'yes', expected one of accept"),
-        ("spacy", "x", r"a: is not a DocBin of spaCy 3"),
     ],
 )
 def test_bad_records_are_named(tmp_path: Path, form: str, content: str, message: str) -> None:

@@ -29,11 +29,6 @@ VARIANTS: Final[dict[str, tuple[str, dict[str, Any], dict[str, Any]]]] = {
         {"optimizer": "asgd", "average": "asgd", "schedule": "slanted_triangular"},
     ),
     "bert-ema": ("bert", {}, {"average": "ema"}),
-    "roberta-options": (
-        "roberta",
-        {"norm": "pre", "glu": True, "rotary": True, "biases": False, "masking": 0.3, "causal": 0.25},
-        {},
-    ),
     "transformer-xl-adaptive": ("transformer-xl", {"cutoffs": [20, 45], "divide": 2}, {}),
 }
 

@@ -52,7 +52,6 @@ def pretraining() -> list[Case]:
         ("gpt", {"band": 4}),
         ("transformer-xl", {"cutoffs": (8, 16), "divide": 2}),
         ("fasttext", {"sparse": True}),
-        ("bert", {"rotary": True, "norm": "pre", "glu": True}),
     ]
     return [Case(family, model=model) for family, model in options]
 

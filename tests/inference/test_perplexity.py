@@ -13,16 +13,14 @@ from typer.testing import CliRunner
 
 from components.artifacts import writing
 from components.cli import app
-from components.errors import ArtifactError, ConfigError, DataError
+from components.errors import ConfigError, DataError
 from components.inference.likelihood import pseudo_log_probs, text_log_probs
 from components.inference.perplexity import Measured, measure_file, measure_texts
 from components.models.encoder import Encoder, build_model, save_encoder
-from components.ngrams.model import estimate
 from components.tokenization.char import CharTokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import END, SPECIAL_PIECES
 from components.tokenization.word import WordTokenizer
-from tests.training.helpers import MemoryStore
 
 NONE = Segmentation("none")
 WORDS = WordTokenizer([*SPECIAL_PIECES, "the", "old", "goat"], segmentation=NONE, lowercase=True, strip_accents=True)
@@ -116,25 +114,6 @@ def test_files_of_several_formats(directory: Path, tmp_path: Path) -> None:
         measure_file(directory, tmp_path / "c.txt")
     with pytest.raises(DataError, match="d.txt"):
         measure_file(directory, tmp_path / "d.txt")
-
-
-def test_ngrams_are_measured_on_the_same_pieces(directory: Path, tmp_path: Path) -> None:
-    store = MemoryStore([[[5, 6, 7]], [[6, 5]]])
-    with writing(tmp_path / "ngrams", kind="ngrams") as draft:
-        model = estimate(store, draft.path, order=2, vocabulary=5, memory=1_000_000)
-        draft.facts["tokenizer"] = WORDS.fingerprint()
-    file = tmp_path / "a.jsonl"
-    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
-    found = measure_file(directory, file, ngrams=tmp_path / "ngrams")
-    nats = -model.log_probs(MemoryStore([[[5, 6, 7]], [[5, 1, 7, 1]]])).sum()
-    assert found.ngram_nats == pytest.approx(nats) and found.ngrams_per_word == pytest.approx(math.exp(nats / 7))
-    command = ["perplexity", str(directory), str(file), "--ngrams", str(tmp_path / "ngrams")]
-    result = CliRunner().invoke(app, command)
-    assert f"{found.ngrams_per_word:.2f}" in result.output
-    with writing(tmp_path / "other", kind="ngrams") as draft:
-        draft.facts["tokenizer"] = "another"
-    with pytest.raises(ArtifactError, match="its n-grams are of another vocabulary than that of the model"):
-        measure_file(directory, file, ngrams=tmp_path / "other")
 
 
 def test_word_vectors_have_no_language_model(tmp_path: Path) -> None:

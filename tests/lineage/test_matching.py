@@ -2,18 +2,14 @@ from __future__ import annotations
 
 import gzip
 import json
-import zlib
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.formats.annotations.docbin import read_docbin, write_docbin
 from components.formats.annotations.hub import arrow_rows
-from components.formats.annotations.records import PredictedRow
 from components.formats.lines import Reading
-from components.formats.words import word_bounds
 from components.lineage.editing import remove_records
 from components.lineage.matching import Texts, file_holds
 
@@ -113,19 +109,15 @@ def test_rows_of_parquet_and_zstd_files_are_removed(tmp_path: Path) -> None:
         assert b"other" in stream.read()
 
 
-def test_texts_of_annotation_tools_and_saved_data_sets_are_removed(tmp_path: Path) -> None:
-    rows = [PredictedRow({}, text, labels=["a"], tokens=word_bounds(text)) for text in (SECRET, "kept words")]
-    write_docbin(tmp_path / "a.spacy", rows, model="m")
+def test_texts_of_saved_data_sets_are_removed(tmp_path: Path) -> None:
     with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as file:
         table = pa.table({"text": [SECRET, "kept words"], "label": [0, 1]})
         with pa.ipc.new_stream(file, table.schema) as writer:
             writer.write_table(table)
-    for name, reader in (("a.spacy", read_docbin), ("a.arrow", arrow_rows)):
-        path = tmp_path / name
-        assert file_holds(path, TEXTS) and remove_records(path, TEXTS) == 1
-        assert not file_holds(path, TEXTS) and remove_records(path, TEXTS) == 0
-        assert [getattr(row, "data", row)["text"] for row in reader(path, Reading())] == ["kept words"]
-    assert b"Quisling" not in zlib.decompress((tmp_path / "a.spacy").read_bytes())
+    path = tmp_path / "a.arrow"
+    assert file_holds(path, TEXTS) and remove_records(path, TEXTS) == 1
+    assert not file_holds(path, TEXTS) and remove_records(path, TEXTS) == 0
+    assert [row["text"] for row in arrow_rows(path, Reading())] == ["kept words"]
 
 
 def test_a_file_without_other_records_is_deleted(tmp_path: Path) -> None:

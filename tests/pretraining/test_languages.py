@@ -12,12 +12,10 @@ import pytest
 from components.ingestion.stage import IngestJob, ingest
 from components.models import FAMILIES
 from components.pretraining.balanced import OTHER, Balanced
-from components.pretraining.ngrams import NgramsJob, ngrams
 from components.pretraining.pretrain import pretrain
 from components.pretraining.samplers import sampler_for
 from components.settings.data import CorpusSource
 from components.settings.ingest import IngestSettings
-from components.settings.ngrams import NgramSettings
 from components.settings.tokenizer import TokenizerSettings
 from components.tokenization.languages import repetitions
 from components.tokenization.store import TokenStore
@@ -186,21 +184,3 @@ def test_a_killed_run_counts_the_same(languages: Path, tmp_path: Path) -> None:
     assert run_with_kills(pretrain, job, checkpoints=tmp_path / "killed" / "checkpoints", seed=1) >= 1
     assert same_bits(weights(unbroken), weights(job.output))
     assert read_metrics(unbroken)["languages"] == read_metrics(job.output)["languages"]
-
-
-def test_n_grams_of_each_language(languages: Path, tmp_path: Path) -> None:
-    models = {"ulmfit": {"family": "ulmfit", "model": FAMILIES["ulmfit"].tiny, "batch_size": 2, "window": 8}}
-    job = NgramsJob.model_validate(
-        {
-            "tokens": languages / "tokens" / "general-word",
-            "output": tmp_path / "ngrams",
-            "settings": NgramSettings(order=3),
-            "models": models,
-        }
-    )
-    found = read_metrics(ngrams(job))
-    assert set(found["languages"]) == {"de", "en"}
-    for one in found["languages"].values():
-        # The words are drawn independently from 12 or 15 different ones.
-        assert 12 < one["perplexity_per_word"] < 40
-        assert one["models"]["ulmfit"]["pieces"] <= one["pieces"]

@@ -130,7 +130,6 @@ def job(tmp_path: Path) -> ReportJob:
         },
         **{f"metrics/ingest/{corpus}.json": {"documents": 12000, "bad_bytes": 0} for corpus in ("general", "domain")},
         "metrics/tokenizer/domain-wordpiece.json": {"vocabulary": 8000, "unknown_rate": 0.001},
-        "metrics/ngrams/domain-wordpiece.json": {"models": {"ulmfit": {"perplexity_per_word": 61.25}}},
     }
     for name, content in files.items():
         (out / name).parent.mkdir(parents=True, exist_ok=True)
@@ -313,7 +312,6 @@ def test_json_holds_the_same_numbers(job: ReportJob) -> None:
     numbers = json.loads((report(job) / "report.json").read_text())
     assert numbers["data"] == {"data": "0123456789abcdef.dir"}
     assert numbers["language_models"]["ulmfit-adapted"]["general_after_perplexity_per_word"] == 250.0
-    assert numbers["ngrams"]["domain-wordpiece"]["models"]["ulmfit"]["perplexity_per_word"] == 61.25
     assert numbers["evaluation"]["demo"]["systems"][2]["budgets"][1]["scores"]["macro_f1"]["mean"] == 0.61
 
 

@@ -51,7 +51,7 @@ def test_columns_may_be_numbers() -> None:
 def test_an_ambiguous_file_name_needs_a_format() -> None:
     assert problem(train="TREC.train.all") == (
         "the suffix of 'TREC.train.all' is unknown; set format to one of csv, tsv, jsonl, json, parquet, "
-        "label-first, parallel, conll, conllu, squad, datasets, label-studio, doccano, prodigy, spacy"
+        "label-first, parallel, conll, conllu, squad, datasets, label-studio, doccano, prodigy"
     )
 
 
@@ -108,7 +108,7 @@ def test_a_problem_of_a_task_is_reported_once_with_its_key(tmp_path: Path) -> No
         "data.tasks.aws-service.txt: unknown key; did you mean 'text'?",
         "data.tasks.aws-type: key scheme does not fit kind classification; known: label, no_label, outside, text; "
         "format conll cannot hold kind classification; use csv, tsv, jsonl, json, parquet, parallel, datasets, "
-        "label-studio, doccano, prodigy, spacy, label-first; key slice "
+        "label-studio, doccano, prodigy, label-first; key slice "
         "has no effect in format conll",
     ]
 

@@ -15,7 +15,7 @@ from components.pretraining.streams import StreamSampler
 from components.settings.training import Training
 from components.training.distributed import World
 from components.training.groups import ParameterGroup, decayed
-from components.training.loop import Accumulation, TrainingState, train
+from components.training.loop import TrainingState, train
 from components.training.optim import WeightAverage, non_monotone
 from tests.training.helpers import TinyModel, lm_settings, numbered_store, same_bits, tiny_model
 
@@ -255,32 +255,3 @@ def test_exact_values_of_the_non_monotone_trigger() -> None:
     assert non_monotone([1.0, 3.0, 3.0, 3.0, 3.0, 3.0, 2.0])
     assert not non_monotone([2.0, 3.0, 3.0, 3.0, 3.0, 3.0, 2.0])
     assert not non_monotone([])
-
-
-def test_updates_of_several_batches() -> None:
-    late = Accumulation(3, 0.4)
-    assert [late.place(step, 10) for step in range(10)] == [(0, 1)] * 4 + [(0, 3), (1, 3), (2, 3)] * 2
-    # The last update has fewer batches.
-    assert [late.place(step, 5) for step in range(5)] == [(0, 1)] * 2 + [(0, 3), (1, 3), (2, 3)]
-    assert [late.place(step, 6) for step in range(6)] == [(0, 1)] * 2 + [(0, 3), (1, 3), (2, 3), (0, 1)]
-    assert [Accumulation().place(step, 5) for step in range(5)] == [(0, 1)] * 5
-
-
-def test_an_update_is_the_mean_gradient_of_its_batches() -> None:
-    """Plain SGD: an update of two batches moves the weights by the mean of both gradients at the same weights."""
-    settings = lm_settings(optimizer="sgd", schedule="constant", warmup=0, clip=0, weight_decay=0, rate=0.1)
-    model = tiny_model()
-    model.dropout.p = 0.0
-    start = {name: parameter.clone() for name, parameter in model.named_parameters()}
-    sampler = StreamSampler(numbered_store(), batch_size=4, window=8, seed=1, vocabulary=32)
-    total, carry = torch.zeros(()), ()
-    for step in range(2):
-        losses = model.losses(sampler.batch(step), carry)
-        total, carry = total + losses.loss / 2, losses.carry
-    gradients = torch.autograd.grad(total, list(model.parameters()))
-    state = state_of(model, settings)
-    accumulation = Accumulation(2)
-    reports = list(train(state, sampler, settings=settings, total_steps=2, seed=5, accumulation=accumulation))
-    assert [report.loss is None for report in reports] == [True, False] and state.step == 2
-    for (name, parameter), gradient in zip(model.named_parameters(), gradients, strict=True):
-        torch.testing.assert_close(parameter.detach(), start[name] - 0.1 * gradient)

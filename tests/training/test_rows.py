@@ -10,7 +10,6 @@ import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from components.errors import ConfigError
 from components.models import FAMILIES
 from components.models.encoder import build_model
 from components.models.fasttext import FastText
@@ -120,12 +119,6 @@ def test_the_state_has_only_rows_that_were_read_and_can_be_stored() -> None:
     step(second, torch.tensor([3, 4000, 4999]))
     assert torch.equal(table, expected)
     assert second.state_dict()["state"][0]["rows"].dtype == torch.int64
-
-
-def test_an_optimizer_of_matrices_is_refused() -> None:
-    table = nn.Parameter(torch.zeros(2, 2))
-    with pytest.raises(ConfigError, match="muon does not train tables with sparse gradients"):
-        make_optimizer([ParameterGroup([table])], settings=settings("muon"), rows={id(table)})
 
 
 def fasttext(*, sparse: bool, buckets: int = 300) -> FastText:

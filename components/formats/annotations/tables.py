@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from components.errors import DataError, nearest
-from components.formats.annotations.docbin import read_docbin
 from components.formats.annotations.doccano import read_doccano
 from components.formats.annotations.hub import read_hub
 from components.formats.annotations.labelstudio import read_label_studio
@@ -21,10 +20,9 @@ READERS: Final[dict[str, Callable[[Path, Reading], Iterator[Annotated]]]] = {
     "label-studio": read_label_studio,
     "doccano": read_doccano,
     "prodigy": read_prodigy,
-    "spacy": read_docbin,
 }
 #: Format -> what a record is called in messages.
-UNITS: Final = {"label-studio": "task", "doccano": "line", "prodigy": "line", "spacy": "text"}
+UNITS: Final = {"label-studio": "task", "doccano": "line", "prodigy": "line"}
 #: Key of `Reading.skipped` -> message.
 REASONS: Final = {
     "without_annotation": "record(s) without annotation are left out",

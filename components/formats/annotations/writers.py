@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from components.errors import ConfigError, nearest
-from components.formats.annotations.docbin import write_docbin
 from components.formats.annotations.doccano import write_doccano
 from components.formats.annotations.hub import write_hub
 from components.formats.annotations.labelstudio import write_label_studio
@@ -35,7 +34,6 @@ FORMS: Final = {
     "label-studio": Form(write_label_studio, ".json"),
     "doccano": Form(write_doccano, ".jsonl"),
     "prodigy": Form(write_prodigy, ".jsonl"),
-    "spacy": Form(write_docbin, ".spacy"),
     "datasets": Form(write_hub, ""),
 }
 

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from torch import Tensor
 
-from components.errors import ArtifactError
 from components.interchange.huggingface import Converter
 from components.interchange.huggingface.rules import (
     Reader,
@@ -80,19 +79,7 @@ TIED: Final = {
 
 
 def encoder_config(config: MaskedConfig) -> dict[str, Any]:
-    """The part of config.json that all families with BERT's encoder share.
-
-    Raises:
-        ArtifactError: the architecture has no counterpart.
-    """
-    plain_config = {
-        "norm": "post", "glu": False, "rotary": False, "biases": True, "causal": 0.0, "bigrams": 0,
-        "value_embeddings": 0,
-    }  # fmt: skip
-    changed = [f"model.{name}: {found}" for name, value in plain_config.items()
-               if (found := getattr(config, name, value)) != value]  # fmt: skip
-    if changed:
-        raise ArtifactError(f"{', '.join(changed)} has no counterpart in transformers; `--format onnx` supports it")
+    """The part of config.json that all families with BERT's encoder share."""
     return {
         "vocab_size": config.vocabulary,
         "hidden_size": config.width,

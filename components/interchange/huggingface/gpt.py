@@ -78,16 +78,12 @@ def to_huggingface(model: GPT) -> tuple[dict[str, Any], Tensors]:
     """config.json and tensors of a model with the same hidden states.
 
     Raises:
-        ArtifactError: the model has banded attention, bigram or value embeddings, tokens of a task, or an activation
+        ArtifactError: the model has banded attention, tokens of a task, or an activation
             that the class does not support.
     """
     own = model.config
     if own.band:
         raise ArtifactError("banded attention (model.band) has no counterpart in Hugging Face")
-    if own.bigrams:
-        raise ArtifactError("bigram embeddings (model.bigrams) have no counterpart in Hugging Face")
-    if own.value_embeddings:
-        raise ArtifactError("value embeddings (model.value_embeddings) have no counterpart in Hugging Face")
     if own.task_tokens:
         raise ArtifactError(
             "the tokens of tasks (model.task_tokens) have no counterpart in Hugging Face; export the encoder "

@@ -10,7 +10,7 @@ C = ceil(T / w) chunks of that width.
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,6 @@ from torch.nn import functional as F
 
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import Linear
-from components.models.layers.rotary import Rotation, rotated
 
 #: Maximum number of keys for which separate operators are faster than the fused attention kernel: on the CPU in
 #: bfloat16, forward and backward pass together.
@@ -44,14 +43,6 @@ Mask = Tensor | Borders
 Past = tuple[Tensor, ...]
 
 
-class Values(NamedTuple):
-    """What is mixed into the values of a block (`components.models.layers.values`): rows (B, T, D), and the factors
-    (2,) of the projected values and of the rows."""
-
-    rows: Tensor
-    scales: Tensor
-
-
 class SelfAttention(nn.Module):
     """Self-attention; queries, keys and values are one matrix product.
 
@@ -61,41 +52,27 @@ class SelfAttention(nn.Module):
         dropout: rate on the attention weights.
         causal: whether a position attends only to itself and earlier ones.
         band: w, number of positions that a position attends to, itself included (causal only); 0 for all.
-        biases: whether the projections have biases.
     """
 
-    #: Parameter -> number of matrices that are stacked in it.
-    stacked: ClassVar = {"query_key_value.weight": 3}
-
-    def __init__(
-        self, width: int, heads: int, *, dropout: float, causal: bool = False, band: int = 0, biases: bool = True
-    ) -> None:
+    def __init__(self, width: int, heads: int, *, dropout: float, causal: bool = False, band: int = 0) -> None:
         super().__init__()
         self.heads, self.causal, self.band = heads, causal, band
-        self.query_key_value = Linear(width, 3 * width, bias=biases)
-        self.output = Linear(width, width, bias=biases)
+        self.query_key_value = Linear(width, 3 * width)
+        self.output = Linear(width, width)
         self.dropout = Dropout(dropout)
 
-    def forward(
-        self,
-        x_BTD: Tensor,
-        mask: Mask | None = None,
-        rotation: Rotation | None = None,
-        values: Values | None = None,
-    ) -> Tensor:
+    def forward(self, x_BTD: Tensor, mask: Mask | None = None) -> Tensor:
         """(B, T, D) -> (B, T, D).
 
         Args:
             mask: where attention is allowed; None: everywhere. Combined with the causal mask. Must be None if there is
                 a band and T > w.
-            rotation: of the queries and keys by their positions; None: not rotated.
-            values: are mixed into the values; None: nothing is.
         """
-        return self._join(self._attend(*self._project(x_BTD, rotation, values), mask))
+        return self._join(self._attend(*self._project(x_BTD), mask))
 
-    def extend(self, x_BTD: Tensor, past: Past, values: Values | None = None) -> tuple[Tensor, Past]:
+    def extend(self, x_BTD: Tensor, past: Past) -> tuple[Tensor, Past]:
         """Causal attention of the positions after those of `past`; and the keys and values for the next call."""
-        q_BNTK, k_BNSK, v_BNSK = self._project(x_BTD, values=values)
+        q_BNTK, k_BNSK, v_BNSK = self._project(x_BTD)
         if past:
             k_BNSK, v_BNSK = torch.cat([past[0], k_BNSK], 2), torch.cat([past[1], v_BNSK], 2)
             mask = causal_mask(q_BNTK.shape[2], k_BNSK.shape[2], band=self.band, device=x_BTD.device)
@@ -106,19 +83,10 @@ class SelfAttention(nn.Module):
         first = max(0, k_BNSK.shape[2] - (self.band - 1)) if self.band else 0
         return self._join(mixed_BNTK), (k_BNSK[:, :, first:], v_BNSK[:, :, first:])
 
-    def _project(
-        self, x_BTD: Tensor, rotation: Rotation | None = None, values: Values | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         rows, length, width = x_BTD.shape
         packed = self.query_key_value(x_BTD).view(rows, length, 3, self.heads, width // self.heads)
-        if rotation is not None:
-            # Queries and keys together, as 2 N heads.
-            turned = rotated(packed[:, :, :2].flatten(2, 3), rotation).unflatten(2, (2, self.heads))
-            packed = torch.cat([turned, packed[:, :, 2:]], 2)
         q_BNTK, k_BNTK, v_BNTK = packed.permute(2, 0, 3, 1, 4)
-        if values is not None:
-            rows_BNTK = values.rows.view(rows, length, self.heads, -1).transpose(1, 2).to(v_BNTK.dtype)
-            v_BNTK = values.scales[0] * v_BNTK + values.scales[1] * rows_BNTK
         return q_BNTK, k_BNTK, v_BNTK
 
     def _join(self, mixed_BNTK: Tensor) -> Tensor:

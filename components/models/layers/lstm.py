@@ -11,7 +11,6 @@ Shape suffixes: T time, B batch rows, I input width, H hidden width, G = 4 H (ga
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -38,9 +37,6 @@ class LSTM(nn.Module):
         weight_drop: DropConnect rate of the hidden-to-hidden weights, one mask per window (Merity et al. 2017, section
             2).
     """
-
-    #: Parameter -> number of matrices that are stacked in it: the gates.
-    stacked: ClassVar = {"weight_ih": 4, "weight_hh": 4}
 
     def __init__(self, inputs: int, hidden: int, *, weight_drop: float = 0.0) -> None:
         super().__init__()

@@ -3,9 +3,7 @@
     x = LN(E_token + E_position + E_segment)      per block:  x = LN(x + attention(x));  x = LN(x + W_2 gelu(W_1 x))
     p(piece) = softmax(E_token LN(gelu(W x)) + b) at the masked positions
 
-The output layer is computed at masked positions only. Options, all off in the published models: pre-norm blocks
-(x = x + f(LN(x)), with a last norm and smaller initial weights, as GPT-2), gated feed-forward layers, rotary positions
-instead of E_position, no biases, and masked pieces predicted from the position before (GPT-BERT, in `RoBERTa`).
+The output layer is computed at masked positions only.
 
 Shape suffixes: B batch rows, T positions, R rows of W positions when packed, D width, E width of the embeddings, M
 masked positions per row, N = B M, V vocabulary.
@@ -13,26 +11,23 @@ masked positions per row, N = B M, V vocabulary.
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Literal, Self
+from typing import Annotated
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.base import Batch, Carry, Losses, Sum, count_tensor, counted
-from components.models.layers.attention import Mask, Values
-from components.models.layers.bigrams import Bigrams
+from components.models.base import Batch, Carry, LanguageModel, Losses, Sum, count_tensor, counted
+from components.models.layers.attention import Mask
 from components.models.layers.dropout import Dropout
 from components.models.layers.host import on_host, places
 from components.models.layers.linear import Linear
 from components.models.layers.norm import LayerNorm
 from components.models.layers.packing import packing_for
 from components.models.layers.precision import compute_dtype
-from components.models.layers.rotary import Rotation, rotation
 from components.models.layers.softmax import linear_cross_entropy
 from components.models.layers.transformer import (
     INITIAL_STD,
@@ -42,7 +37,6 @@ from components.models.layers.transformer import (
     gelu,
     position_rows,
 )
-from components.models.layers.values import ValueEmbeddings, ValueModel
 from components.tokenization.special import END, START
 
 
@@ -53,38 +47,17 @@ class MaskedConfig(TransformerConfig):
         masking: fraction of the pieces that is predicted. Held-out text is masked at 15% whatever the value, so that
             losses are comparable. 0.4 suits large models (Wettig et al. 2023).
         whole_words: whether all pieces of a word are masked together (whole-word masking; Cui et al. 2019).
-        norm: position of the blocks' layer norms: after each sum (`post`), or before each sub-layer (`pre`).
-        glu: whether feed-forward layers are gated (GEGLU; Shazeer 2020).
-        rotary: whether positions rotate queries and keys (RoFormer; Su et al. 2021) instead of having embeddings.
-        biases: whether linear layers and norms of the blocks have biases.
     """
 
     masking: Annotated[float, Field(gt=0, le=0.9)] = 0.15
     whole_words: bool = False
-    norm: Literal["post", "pre"] = "post"
-    glu: bool = False
-    rotary: bool = False
-    biases: bool = True
-
-    @model_validator(mode="after")
-    def _heads_rotate(self) -> Self:
-        if self.rotary and self.head_width % 2:
-            raise ValueError(
-                f"rotary positions need heads of even width; width {self.width} and heads {self.head_count} give "
-                f"{self.head_width}"
-            )
-        return self
-
-    @property
-    def head_width(self) -> int:
-        return self.width // self.head_count
 
 
 #: Outputs of a network for tokens, segments, mask and positions, as `MaskedModel.run` returns them.
 Network = Callable[[Tensor, "Tensor | None", "Mask | None", "Tensor | None"], list[Tensor]]
 
 
-class MaskedModel(ValueModel):
+class MaskedModel(LanguageModel):
     """Embeddings and the masked-language-model head; a family adds the blocks and further objectives.
 
     Args:
@@ -94,7 +67,6 @@ class MaskedModel(ValueModel):
     """
 
     config: MaskedConfig
-    position: nn.Parameter | None
     segment: nn.Parameter | None
     attention = "around"
     compiles = True
@@ -107,38 +79,23 @@ class MaskedModel(ValueModel):
         super().__init__()
         self.config = config
         self.token = nn.Parameter(torch.empty(config.vocabulary, embedding))
-        positions = None if config.rotary else nn.Parameter(torch.empty(config.positions, embedding))
-        self.register_parameter("position", positions)
+        self.position = nn.Parameter(torch.empty(config.positions, embedding))
         self.register_parameter("segment", nn.Parameter(torch.empty(segments, embedding)) if segments else None)
-        self.bigrams = Bigrams(config.bigrams, embedding, vocabulary=config.vocabulary) if config.bigrams else None
-        self.values = ValueEmbeddings.of(config)
         self.embedding_norm = LayerNorm(embedding, eps=config.norm_eps)
         self.drop = Dropout(config.dropout)
         self.transform = Linear(predictor or config.width, embedding)
         self.transform_norm = LayerNorm(embedding, eps=config.norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocabulary))
-        self.final_norm = last_norm(config)
 
     def initialise(self) -> None:
-        """Normal with std 0.02, truncated at two std; biases zero (BERT's code, modeling.py: create_initializer).
-
-        In pre-norm networks the outputs of the 2 L sub-layers are added up, so their std is divided by sqrt(2 L)
-        (GPT-2, section 2.3).
-        """
-        for name, module in self.named_modules():
+        """Normal with std 0.02, truncated at two std; biases zero (BERT's code, modeling.py: create_initializer)."""
+        for module in self.modules():
             if isinstance(module, nn.Linear):
-                added = self.config.norm == "pre" and name.endswith(("attention.output", "contract"))
-                _truncated(module.weight, std=INITIAL_STD / (math.sqrt(2 * self.config.layers) if added else 1))
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
+                _truncated(module.weight)
+                nn.init.zeros_(module.bias)
         for table in (self.token, self.position, self.segment):
             if table is not None:
-                _truncated(table, std=INITIAL_STD)
-
-    @property
-    def shifted(self) -> bool:
-        """Whether a piece is predicted from the state at the position before it."""
-        return False
+                _truncated(table)
 
     @abstractmethod
     def body(self) -> Iterable[Block]:
@@ -184,21 +141,15 @@ class MaskedModel(ValueModel):
 
     def embeddings(self) -> list[nn.Parameter]:
         """The parameters of the lowest layer group."""
-        bigrams = None if self.bigrams is None else self.bigrams.table
-        tables = [table for table in (self.token, self.position, self.segment, bigrams) if table is not None]
-        values = [] if self.values is None else list(self.values.parameters())
-        return [*tables, *values, *self.embedding_norm.parameters()]
+        tables = [table for table in (self.token, self.position, self.segment) if table is not None]
+        return [*tables, *self.embedding_norm.parameters()]
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         # A shared block is one group.
-        groups = [self.embeddings(), *(list(block.parameters()) for block in dict.fromkeys(self.body()))]
-        groups[-1] += self.final_norm.parameters()
-        return groups
+        return [self.embeddings(), *(list(block.parameters()) for block in dict.fromkeys(self.body()))]
 
     def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
         top_BTD = self.run(tokens, None, None)[-1]
-        if self.shifted:
-            top_BTD = torch.cat([top_BTD[:, :1], top_BTD[:, :-1]], 1)
         return F.linear(self._transformed(top_BTD).to(self.token.dtype), self.token, self.bias), ()
 
     def piece_embedding(self) -> nn.Parameter:
@@ -217,69 +168,35 @@ class MaskedModel(ValueModel):
         """Outputs (B, T, D) of the embeddings and of every block. Without segments all are 0; without positions, they
         are 0 .. T - 1. The mask is that of `SelfAttention`."""
         x_BTD = self.enter(self.embed(tokens_BT, segments_BT, positions_BT))
-        turns = rotation_of(self.config, tokens_BT, positions_BT)
-        values = self.block_values(tokens_BT, self.config.layers)
-        return through(self.body(), x_BTD, mask, turns, self.final_norm, values)
+        return through(self.body(), x_BTD, mask)
 
     def embed(self, tokens_BT: Tensor, segments_BT: Tensor | None, positions_BT: Tensor | None) -> Tensor:
         """The normalised sum (B, T, E) of the embeddings, with dropout; arguments as for `run`."""
         x_BTE = F.embedding(tokens_BT, self.token)
-        if self.bigrams is not None:
-            x_BTE = x_BTE + self.bigrams(tokens_BT, positions_BT=positions_BT)
-        if self.position is not None:
-            table = position_rows(self.position, tokens_BT.shape[1]) if positions_BT is None else self.position
-            x_BTE = x_BTE + (table if positions_BT is None else F.embedding(positions_BT, table))
+        if positions_BT is None:
+            x_BTE = x_BTE + position_rows(self.position, tokens_BT.shape[1])
+        else:
+            x_BTE = x_BTE + F.embedding(positions_BT, self.position)
         if self.segment is not None:
             x_BTE = x_BTE + (self.segment[0] if segments_BT is None else F.embedding(segments_BT, self.segment))
-        # From here on in the dtype of the matrix products: every block ends in a norm, which bounds rounding errors. A
-        # pre-norm residual stream keeps the type of the weights, because its sums are not normalised.
-        x_BTE = x_BTE if self.config.norm == "pre" else x_BTE.to(compute_dtype(x_BTE))
-        dropped_BTE: Tensor = self.drop(self.embedding_norm(x_BTE))
+        # From here on in the dtype of the matrix products: every block ends in a norm, which bounds rounding errors.
+        dropped_BTE: Tensor = self.drop(self.embedding_norm(x_BTE.to(compute_dtype(x_BTE))))
         return dropped_BTE
 
     def _predicting(self, top_BTD: Tensor, positions_BM: Tensor) -> Tensor:
         """The states (B, M, D) from which the pieces at the positions are predicted."""
-        columns_BM = (positions_BM - 1).clamp(min=0) if self.shifted else positions_BM
-        return top_BTD.gather(1, columns_BM.unsqueeze(-1).expand(-1, -1, top_BTD.shape[-1]))
+        return top_BTD.gather(1, positions_BM.unsqueeze(-1).expand(-1, -1, top_BTD.shape[-1]))
 
     def _transformed(self, x: Tensor) -> Tensor:
         transformed: Tensor = self.transform_norm(gelu(self.transform(x), self.config.activation))
         return transformed
 
 
-def encoder_block(config: MaskedConfig) -> Block:
-    """A block with the options of the config."""
-    return Block(config, norm_first=config.norm == "pre", glu=config.glu, biases=config.biases)
-
-
-def last_norm(config: MaskedConfig) -> nn.Module:
-    """The norm above pre-norm blocks; post-norm blocks end in one of their own."""
-    return LayerNorm(config.width, eps=config.norm_eps, bias=config.biases) if config.norm == "pre" else nn.Identity()
-
-
-def rotation_of(config: MaskedConfig, tokens_BT: Tensor, positions_BT: Tensor | None) -> Rotation | None:
-    """The rotation of queries and keys; None without rotary positions."""
-    if not config.rotary:
-        return None
-    if positions_BT is None:
-        check_length(tokens_BT.shape[1], config.positions)
-        positions_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
-    return rotation(positions_BT, config.head_width)
-
-
-def through(
-    blocks: Iterable[Block],
-    x_BTD: Tensor,
-    mask: Mask | None,
-    turns: Rotation | None,
-    final_norm: nn.Module,
-    values: Iterable[Values | None],
-) -> list[Tensor]:
-    """The input of a sequence of blocks, and the output of each, the last one after the final norm."""
+def through(blocks: Iterable[Block], x_BTD: Tensor, mask: Mask | None) -> list[Tensor]:
+    """The input of a sequence of blocks, and the output of each."""
     outputs = [x_BTD]
-    for block, mixed in zip(blocks, values, strict=True):
-        outputs.append(block(outputs[-1], mask, turns, mixed))
-    outputs[-1] = final_norm(outputs[-1])
+    for block in blocks:
+        outputs.append(block(outputs[-1], mask))
     return outputs
 
 
@@ -299,5 +216,5 @@ def total_loss(**sums: Sum) -> Losses:
     return Losses(sum(means[1:], means[0]), {name: (total.detach(), count) for name, (total, count) in sums.items()})
 
 
-def _truncated(weight: Tensor, *, std: float) -> None:
-    nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std)
+def _truncated(weight: Tensor) -> None:
+    nn.init.trunc_normal_(weight, std=INITIAL_STD, a=-2 * INITIAL_STD, b=2 * INITIAL_STD)

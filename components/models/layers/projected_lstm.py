@@ -12,7 +12,6 @@ projection width, G = 4 H (gates in the order i, f, g, o).
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -33,9 +32,6 @@ class ProjectedLSTM(nn.Module):
         projection: P.
         clip: maximum absolute value of cells and outputs; infinity for none.
     """
-
-    #: Parameter -> number of matrices that are stacked in it: the gates.
-    stacked: ClassVar = {"weight_ih": 4, "weight_hh": 4}
 
     def __init__(self, inputs: int, cells: int, projection: int, *, clip: float = 3.0) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -151,9 +151,6 @@ class RelativeAttention(nn.Module):
         biased: whether the layer has its own u and v; otherwise they are arguments of `forward`.
         segments: whether scores depend on segments (XLNet).
     """
-
-    #: Parameter -> number of matrices that are stacked in it.
-    stacked: ClassVar = {"key_value.weight": 2}
 
     def __init__(self, width: int, heads: int, *, dropout: float, biased: bool = True, segments: bool = False) -> None:
         super().__init__()

@@ -13,11 +13,10 @@ from torch.nn import functional as F
 
 from components.errors import ConfigError
 from components.models.base import ModelConfig, Rate, Size
-from components.models.layers.attention import Mask, Past, SelfAttention, Values
+from components.models.layers.attention import Mask, Past, SelfAttention
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import Linear
 from components.models.layers.norm import LayerNorm
-from components.models.layers.rotary import Rotation
 
 #: Exact GELU, or its approximation by tanh (Hendrycks and Gimpel 2016), as in OpenAI's and ALBERT's code.
 Activation = Literal["gelu", "gelu_tanh"]
@@ -38,9 +37,6 @@ class TransformerConfig(ModelConfig):
         dropout_attention: rate on the attention weights.
         activation: activation of the feed-forward layers.
         norm_eps: epsilon of the layer norms.
-        bigrams: number of hashed bigram embeddings that are added to the embeddings; 0: none.
-        value_embeddings: number of tables whose rows of the pieces are added to the values of attention, each in one of
-            the first and one of the last blocks (`components.models.layers.values`); 0: none.
     """
 
     width: Size = 256
@@ -51,22 +47,11 @@ class TransformerConfig(ModelConfig):
     dropout_attention: Rate = 0.1
     activation: Activation = "gelu"
     norm_eps: Annotated[float, Field(gt=0)] = 1e-12
-    bigrams: Annotated[int, Field(ge=0)] = 0
-    value_embeddings: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
     def _heads_divide(self) -> Self:
         if self.width % self.head_count:
             raise ValueError(f"width {self.width} is not a multiple of heads {self.head_count}")
-        return self
-
-    @model_validator(mode="after")
-    def _blocks_for_the_tables(self) -> Self:
-        if 2 * self.value_embeddings > self.layers:
-            raise ValueError(
-                f"value_embeddings {self.value_embeddings} needs {2 * self.value_embeddings} layers: each table is "
-                f"used by two blocks; layers is {self.layers}"
-            )
         return self
 
     @property
@@ -77,50 +62,33 @@ class TransformerConfig(ModelConfig):
 class Block(nn.Module):
     """Attention and a feed-forward layer with residual connections.
 
-    With `glu` the feed-forward layer is W_2 (gelu(W_1 x) * V x) (GEGLU; Shazeer 2020, GLU Variants Improve
-    Transformer), of an inner width near 8/3 D instead of 4 D, so that it has about as many weights.
-
     Args:
         norm_first: normalise the input of each sub-layer (pre-norm; GPT-2) instead of the sum (post-norm; BERT, GPT).
         causal, band: as for `SelfAttention`.
-        glu: whether the feed-forward layer is gated.
-        biases: whether linear layers and norms have biases.
     """
 
     def __init__(
-        self, config: TransformerConfig, *, norm_first: bool = False, causal: bool = False, band: int = 0,
-        glu: bool = False, biases: bool = True,
-    ) -> None:  # fmt: skip
+        self, config: TransformerConfig, *, norm_first: bool = False, causal: bool = False, band: int = 0
+    ) -> None:
         super().__init__()
         width = config.width
-        self.norm_first, self.glu = norm_first, glu
+        self.norm_first = norm_first
         self.attention = SelfAttention(
-            width, config.head_count, dropout=config.dropout_attention, causal=causal, band=band, biases=biases
+            width, config.head_count, dropout=config.dropout_attention, causal=causal, band=band
         )
-        self.attention_norm = LayerNorm(width, eps=config.norm_eps, bias=biases)
-        inner = gated_width(width) if glu else 4 * width
-        # W_1, and V below it.
-        self.expand = Linear(width, 2 * inner if glu else inner, bias=biases)
-        #: As for `SelfAttention`.
-        self.stacked = {"expand.weight": 2} if glu else {}
-        self.contract = Linear(inner, width, bias=biases)
-        self.norm = LayerNorm(width, eps=config.norm_eps, bias=biases)
+        self.attention_norm = LayerNorm(width, eps=config.norm_eps)
+        self.expand = Linear(width, 4 * width)
+        self.contract = Linear(4 * width, width)
+        self.norm = LayerNorm(width, eps=config.norm_eps)
         self.drop = Dropout(config.dropout)
         self.activation = config.activation
 
-    def forward(
-        self,
-        x_BTD: Tensor,
-        mask: Mask | None = None,
-        rotation: Rotation | None = None,
-        values: Values | None = None,
-    ) -> Tensor:
-        attended_BTD = self.attention(self._before_attention(x_BTD), mask, rotation, values)
-        return self._after_attention(x_BTD, attended_BTD)
+    def forward(self, x_BTD: Tensor, mask: Mask | None = None) -> Tensor:
+        return self._after_attention(x_BTD, self.attention(self._before_attention(x_BTD), mask))
 
-    def extend(self, x_BTD: Tensor, past: Past, values: Values | None = None) -> tuple[Tensor, Past]:
+    def extend(self, x_BTD: Tensor, past: Past) -> tuple[Tensor, Past]:
         """`forward` at the positions after those of `past`."""
-        attended_BTD, past = self.attention.extend(self._before_attention(x_BTD), past, values)
+        attended_BTD, past = self.attention.extend(self._before_attention(x_BTD), past)
         return self._after_attention(x_BTD, attended_BTD), past
 
     def _before_attention(self, x_BTD: Tensor) -> Tensor:
@@ -135,19 +103,8 @@ class Block(nn.Module):
         return normed_BTD
 
     def _feed(self, x_BTD: Tensor) -> Tensor:
-        inner = self.expand(x_BTD)
-        if self.glu:
-            gate, value = inner.chunk(2, -1)
-            inner = gelu(gate, self.activation) * value
-        else:
-            inner = gelu(inner, self.activation)
-        fed_BTD: Tensor = self.contract(inner)
+        fed_BTD: Tensor = self.contract(gelu(self.expand(x_BTD), self.activation))
         return fed_BTD
-
-
-def gated_width(width: int) -> int:
-    """Inner width of a gated feed-forward layer: the multiple of 32 nearest to 8/3 D."""
-    return 32 * max(1, round(width / 12))
 
 
 def gelu(x: Tensor, activation: Activation) -> Tensor:

@@ -1,4 +1,4 @@
-"""Jobs of the stages that prepare text: checks, corpora, vocabularies, tokens, n-grams."""
+"""Jobs of the stages that prepare text: checks, corpora, vocabularies, tokens."""
 
 from __future__ import annotations
 
@@ -132,28 +132,3 @@ def tokenize_parallel(params: Params) -> dict[str, Arguments]:
 def _vocabulary(params: Params, corpus: str) -> str:
     """The corpus on which the vocabulary of `corpus` is trained."""
     return params.downstream_vocabulary if corpus == "domain" else corpus
-
-
-def ngrams(params: Params) -> dict[str, Arguments]:
-    """One job per corpus and kind of tokenizer."""
-    return {
-        f"{corpus}-{kind}": {
-            "tokens": out(params, "tokens", f"{corpus}-{kind}"),
-            "output": out(params, "ngrams", f"{corpus}-{kind}"),
-            "settings": params.ngrams,
-            "characters": kind == "char",
-            "models": {
-                name: {
-                    "family": params.pretrain[name].family or name,
-                    "preset": params.pretrain[name].preset,
-                    "model": params.pretrain[name].model,
-                    "batch_size": block.training.batch_size,
-                    "window": block.training.window,
-                }
-                for name, block in (params.pretrain if corpus == params.pretraining_corpus else params.adapt).items()
-                if params.pretrain[name].tokenizer == kind
-            },
-        }
-        for corpus in params.vocabularies
-        for kind in params.tokenizer.kinds
-    }

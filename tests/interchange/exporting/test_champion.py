@@ -1,4 +1,4 @@
-"""Export of trained task models: the same predictions in onnxruntime, scikit-learn, transformers and a container."""
+"""Export of trained task models: the same predictions in onnxruntime, transformers and a container."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.pipeline import Pipeline
 from transformers import pipeline
 
 from components.errors import ConfigError
 from components.interchange.champion import Source, export_classifier
-from components.interchange.exported import estimator
+from components.interchange.graph import predict
 from components.interchange.pipelines import affine_layers
 from components.models import FAMILIES
 from components.models.encoder import build_model
@@ -36,7 +35,6 @@ from components.task_models.words_part import WordsPart
 from components.tasks.data import Split
 from components.tasks.kinds import scoring_for
 from components.tokenization import load_tokenizer
-from components.words import text as words_text
 from components.words.classifier import WordsModel, load_words, save_words
 from components.words.features import character_vectorizers, fit_text
 from components.words.linear import fit_exclusive
@@ -119,102 +117,59 @@ def test_the_graph_predicts_as_the_model(family: str, kind: str, settings: dict[
     output, _ = export(model, "onnx")
     given = PAIRS if kind == "pair" else TEXTS
     expected = np.stack(load_classifier(model).answer([row if kind == "pair" else (row,) for row in given]))
-    found = estimator.load(output)
-    assert isinstance(found, estimator.TextModel)
-    if kind == "regression":
-        np.testing.assert_allclose(found.predict(given), expected[:, 0], atol=1e-4)
-        return
-    np.testing.assert_allclose(found.predict_proba(given), expected, atol=1e-4)
-    if kind == "multilabel":
-        assert found.predict(given).tolist() == (expected >= 0.5).astype(int).tolist()
-    else:
-        assert found.predict(given).tolist() == [LABELS[index] for index in expected.argmax(1)]
+    answers = predict(output, [row if kind == "pair" else (row,) for row in given])
+    np.testing.assert_allclose(np.stack(answers), expected, atol=1e-4)
 
 
-def test_words_beside_a_language_model_and_int8(save: Save) -> None:
-    parts = {how: WordsPart(how, words_model(), 0.25) for how in ("mean", "joint")}
-    model = save("bert", "classification", words=parts["mean"])
+def test_the_loss_of_int8_is_measured(save: Save) -> None:
+    model = save("bert", "classification")
     targets = [np.asarray([float(row % 3)]) for row in range(len(TEXTS))]
     rows = Split([(text,) for text in TEXTS], targets, [None] * len(TEXTS))
     output, lines = export(model, "onnx", int8=True, source={"rows": rows})
-    found = estimator.load(output)
-    np.testing.assert_allclose(found.predict_proba(TEXTS), load_classifier(model).answer(rows.fields), atol=1e-4)
+    exact = predict(output, rows.fields)
+    np.testing.assert_allclose(exact, load_classifier(model).answer(rows.fields), atol=1e-4)
     # The measured loss is that of the exported files, and is in the model card.
     assert re.search(r"^macro F1 on 5 test rows of things: 0\.\d{4}, exported 0\.\d{4}; largest difference", lines[-2])
     loss = re.search(r"^int8: macro F1 (\d\.\d{4}) on the same rows, a loss of [+-]\d\.\d{4}$", lines[-1])
     assert loss
-    small = estimator.load(output, int8=True).predict_proba(TEXTS)
-    measured = scoring_for("classification", LABELS).score(rows.fields, targets, list(small))["macro_f1"]
+    small = predict(output, rows.fields, int8=True)
+    measured = scoring_for("classification", LABELS).score(rows.fields, targets, small)["macro_f1"]
     assert f"{measured:.4f}" == loss.group(1)
-    assert 0 < np.abs(small - found.predict_proba(TEXTS)).max() < 0.1
+    assert 0 < np.abs(np.stack(small) - np.stack(exact)).max() < 0.1
     assert all(f"- {line}" in (output / "README.md").read_text() for line in lines[-2:])
-    # The folder needs nothing of Headstart.
-    code = "import sys, estimator; print(estimator.load().predict(['a b c'])[0], 'components' in sys.modules)"
-    environment = {"PYTHONPATH": ""}
-    done = subprocess.run([sys.executable, "-c", code], cwd=output, env=environment, capture_output=True, text=True)
-    assert done.stdout.split() == [found.predict(["a b c"])[0], "False"], done.stderr
-    # The other combination, of the same parts.
-    config = json.loads((output / "config.json").read_text())
-    config["words"]["how"] = "joint"
-    (output / "config.json").write_text(json.dumps(config))
-    joint = estimator.load(output)
-    expected = parts["joint"].combined(rows.fields, list(joint.outputs(TEXTS)))
-    np.testing.assert_allclose(joint.predict_proba(TEXTS), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("form", ["text", "latent"])
-def test_a_model_of_words_is_a_pipeline_with_the_same_predictions(form: str, tmp_path: Path) -> None:
-    model = words_model()
-    if form == "latent":
-        from components.words.latent import LatentSemantics, WordMeans
-        from components.words.transductive import LatentFeatures
-
-        texts = ["a b c", "d dog", "a b d", "c c z"] * 2
-        features = LatentFeatures(LatentSemantics.fit(texts, dimensions=3), WordMeans.fit(texts, dimensions=3))
-        matrix = features.matrix([(text,) for text in texts])
-        model = WordsModel(features, fit_exclusive(matrix, np.asarray([0, 1, 0, 1] * 2), 3, c=10.0))
-    save_words(tmp_path / "model", models=[model], kind="classification", labels=LABELS, facts={})
-    output, _ = export(tmp_path / "model", "sklearn")
-    found = estimator.load(output)
-    assert isinstance(found, Pipeline) and found[-1].classes_.tolist() == LABELS
-    texts = [*TEXTS, "DOG", ":-)", "", "ผมกินข้าวที่บ้าน", "\u00e9t\u00e9"]
-    expected = np.stack(load_words(tmp_path / "model").answer([(text,) for text in texts]))
-    np.testing.assert_array_equal(found.predict_proba(texts), expected)
+def test_a_model_with_words_is_not_a_graph(save: Save, tmp_path: Path) -> None:
+    model = save("bert", "classification", words=WordsPart("mean", words_model(), 0.25))
+    with pytest.raises(ConfigError, match="combined with a model of words"):
+        export(model, "onnx")
+    save_words(tmp_path / "words", models=[words_model()], kind="classification", labels=LABELS, facts={})
     with pytest.raises(ConfigError, match="is a model of words without a language model, which onnx cannot express"):
-        export(tmp_path / "model", "onnx")
-
-
-def test_words_are_those_of_training() -> None:
-    thai = ("ผมกินข้าวที่บ้าน", "a ข้าว", "plain text " * 9 + "ข้าว", "", "ข้าว dog ข้าวผัด")
-    for text in (*thai, "यह है", "中文 ok", "ខ្ញុំ", "cafe\u0301", ":-)"):
-        assert estimator.spaced(text) == words_text.spaced(text)
-        assert estimator.WORD.findall(estimator.spaced(text)) == words_text.words(words_text.spaced(text))
+        export(tmp_path / "words", "onnx")
 
 
 @pytest.mark.parametrize(
-    ("family", "kind", "settings", "own"),
+    ("family", "kind", "settings"),
     [
-        ("bert", "classification", LAST, False),
-        ("roberta", "multilabel", LAST, False),
-        ("albert", "classification", LAST, False),
-        ("electra", "classification", LAST, False),
-        ("xlnet", "classification", LAST, False),
-        ("bert", "regression", LAST, False),
-        ("bert", "pair", LAST, False),
-        ("bert", "classification", {}, True),
-        ("roberta", "classification", {"layers": "mix", "pooling": "lead", "unit_length": True}, True),
-        ("gpt", "classification", {"layers": "concat_last_four", "head_hidden": 5, "head_norm": "batch"}, True),
+        ("bert", "classification", LAST),
+        ("roberta", "multilabel", LAST),
+        ("albert", "classification", LAST),
+        ("electra", "classification", LAST),
+        ("xlnet", "classification", LAST),
+        ("bert", "regression", LAST),
+        ("bert", "pair", LAST),
+        ("bert", "classification", {}),
+        ("roberta", "classification", {"layers": "mix", "pooling": "lead", "unit_length": True}),
+        ("gpt", "classification", {"layers": "concat_last_four", "head_hidden": 5, "head_norm": "batch"}),
     ],
 )
-def test_a_text_pipeline_predicts_as_the_model(
-    family: str, kind: str, settings: dict[str, Any], own: bool, save: Save
-) -> None:
+def test_a_text_pipeline_predicts_as_the_model(family: str, kind: str, settings: dict[str, Any], save: Save) -> None:
     model = save(family, kind, **settings)
     output, notes = export(model, "huggingface")
-    assert notes[0].startswith("Headstart") == own == (output / "modeling_headstart.py").exists()
+    assert notes[0].startswith("Headstart") and (output / "modeling_headstart.py").exists()
     card = (output / "README.md").read_text()
-    assert ("`trust_remote_code=True` runs that code" in card) == own == ("trust_remote_code=True)" in card)
-    run = pipeline("text-classification", str(output), trust_remote_code=own, top_k=None)
+    assert "`trust_remote_code=True` runs that code" in card and "trust_remote_code=True)" in card
+    run = pipeline("text-classification", str(output), trust_remote_code=True, top_k=None)
     classifier = load_classifier(model)
     given: list[Any] = (
         [{"text": first, "text_pair": second} for first, second in PAIRS] if kind == "pair" else TEXTS[:4]

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from components.errors import ArtifactError, DataError
-from components.ngrams import counts, model
-from components.ngrams.model import FALLBACK, NgramModel, estimate, load
+from components.studies import ngram_counts as counts
+from components.studies import ngram_model as model
+from components.studies.ngram_model import FALLBACK, NgramModel, estimate, load
 from components.tokenization.special import END
 from tests.training.helpers import MemoryStore
 

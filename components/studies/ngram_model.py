@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from components.errors import ArtifactError, DataError
-from components.ngrams.counts import (
+from components.studies.ngram_counts import (
     Buckets,
     Keys,
     Pieces,

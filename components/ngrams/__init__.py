@@ -1,1 +1,0 @@
-"""N-gram language models, with which the perplexity of neural language models is compared."""

@@ -1,0 +1,149 @@
+"""Perplexity of the causal language models of a run beside that of an n-gram model on the same held-out pieces.
+
+Both predict pieces of one vocabulary, so their perplexities per word are comparable; an unknown piece is one event for
+both. Masked and static models have no comparable perplexity.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+from numpy.typing import NDArray
+
+from components.artifacts import read_json
+from components.errors import ArtifactError
+from components.models import family as family_named
+from components.models.encoder import build_model
+from components.pretraining.language_model import FINAL_PIECES
+from components.pretraining.perplexity import heldout_sampler, measured_steps, perplexity_of
+from components.reporting.chapters import Chapter, Table
+from components.reporting.findings import Findings
+from components.settings.pretrain import PretrainSettings
+from components.settings.training import LanguageModelTraining
+from components.studies.base import Study
+from components.studies.ngram_model import estimate
+from components.studies.outputs import Outputs
+from components.tokenization.special import MASK, PAD, START, UNK
+from components.tokenization.store import TokenStore
+
+#: Special pieces that no text contains.
+NEVER = (PAD, START, MASK)
+
+
+def run(
+    outputs: Outputs,
+    *,
+    order: Annotated[int, typer.Option(help="Length of the longest n-grams, in pieces.", min=1, max=12)] = 5,
+    character_order: Annotated[int, typer.Option(help="The same for characters.", min=1, max=12)] = 8,
+    memory: Annotated[int, typer.Option(help="Megabytes for counting; more n-grams are counted on disk.")] = 512,
+) -> Findings:
+    """Estimate an n-gram model for every corpus and vocabulary of the run's causal models, and measure both.
+
+    Raises:
+        ArtifactError: a corpus is not tokenized, a model is not trained, or no model is causal.
+    """
+    params = outputs.params
+    stages = {"pretrain": params.pretrain, "adapt": params.adapt}
+    numbers: dict[str, dict[str, Any]] = {}
+    for stage, blocks in stages.items():
+        corpus = params.pretraining_corpus if stage == "pretrain" else "domain"
+        causal = [name for name in blocks if name in params.run.families and _is_causal(params.pretrain[name], name)]
+        for kind in dict.fromkeys(params.pretrain[name].tokenizer for name in causal):
+            entries = {name: blocks[name].training for name in causal if params.pretrain[name].tokenizer == kind}
+            tokens = outputs.directory("tokens", f"{corpus}-{kind}", stage=f"tokenize --item {corpus}-{kind}")
+            length = character_order if kind == "char" else order
+            nats = ngram_nats(tokens, order=length, memory=memory * 1_000_000)
+            for name, training in entries.items():
+                if (positions := measured_positions(tokens, name, params.pretrain[name], training)) is None:
+                    continue
+                heldout = TokenStore(tokens, "heldout")
+                trained = read_json(outputs.out / "metrics" / stage / f"{name}.json", made_by=f"the stage {stage}")
+                measured = perplexity_of(float(nats[positions].mean()), len(positions), heldout)
+                numbers[f"{name}-{stage}"] = {
+                    "vocabulary": f"{corpus}-{kind}",
+                    "order": length,
+                    "pieces": len(positions),
+                    "unknown_rate": float(np.mean(heldout.span(0, heldout.tokens) == UNK)),
+                    "ngrams_per_word": measured.perplexity_per_word,
+                    "model_per_word": trained.get("perplexity_per_word"),
+                }
+    if not numbers:
+        raise ArtifactError(f"{outputs.out}: no causal language model of the run has held-out text")
+    columns = ["model", "vocabulary", "n", "pieces", "unknown", "perplexity per word", "of n-grams"]
+    rows = [
+        [
+            name,
+            entry["vocabulary"],
+            str(entry["order"]),
+            f"{entry['pieces']:,}",
+            f"{entry['unknown_rate']:.2%}",
+            f"{entry['model_per_word']:,.1f}" if entry["model_per_word"] else "",
+            f"{entry['ngrams_per_word']:,.1f}",
+        ]
+        for name, entry in numbers.items()
+    ]
+    text = (
+        "The n-gram models have read all text of the corpus (interpolated modified Kneser-Ney, Chen and Goodman 1999)."
+    )
+    return Findings(Chapter("Language models beside n-grams", text=[text], tables=[Table(columns, rows)]), numbers)
+
+
+def _is_causal(block: PretrainSettings, name: str) -> bool:
+    return family_named(block.family or name).objective == "causal"
+
+
+def ngram_nats(tokens: Path, *, order: int, memory: int) -> NDArray[np.float64]:
+    """(pieces,) negative log-likelihood of the held-out pieces by an n-gram model of the train split.
+
+    Raises:
+        DataError: the corpus has no tokens.
+    """
+    train, heldout = TokenStore(tokens, "train"), TokenStore(tokens, "heldout")
+    with tempfile.TemporaryDirectory() as folder:
+        vocabulary = train.vocab_size - len(NEVER)
+        model = estimate(train, Path(folder), order=order, vocabulary=vocabulary, memory=memory)
+        return -model.log_probs(heldout) if heldout.tokens else np.zeros(0)
+
+
+def measured_positions(
+    tokens: Path, name: str, block: PretrainSettings, training: LanguageModelTraining
+) -> NDArray[np.int64] | None:
+    """Positions in the held-out stream of the pieces that a causal language model predicts when it is measured
+    (`components.pretraining.perplexity.measure`); None if there is too little text."""
+    store, family = TokenStore(tokens, "heldout"), block.family or name
+    with torch.device("meta"):
+        model = build_model(family, vocabulary=store.vocab_size, preset=block.preset, settings=block.model)
+    rows, window = training.batch_size, training.window
+    numbered: Any = _Positions(store)
+    sampler = heldout_sampler(
+        family, numbered, config=model.config, pieces=(), batch_size=rows, window=window, workers=1
+    )
+    if sampler is None:
+        return None
+    steps = measured_steps(sampler, min(FINAL_PIECES, store.tokens))
+    return np.concatenate([sampler.batch(step)["targets"].numpy().ravel() for step in range(steps)])
+
+
+class _Positions:
+    """A store whose pieces are their positions in the stream of another, with the same documents."""
+
+    def __init__(self, store: TokenStore) -> None:
+        self._store = store
+        self.documents, self.tokens, self.offsets = store.documents, store.tokens, store.offsets
+
+    def span(self, start: int, length: int) -> NDArray[np.int64]:
+        return np.arange(start, start + length) % self.tokens
+
+    def another(self, document: int, chance: float) -> int:
+        return self._store.another(document, chance)
+
+    def sentence_starts(self, document: int) -> NDArray[Any]:
+        return self._store.sentence_starts(document)
+
+
+STUDY = Study("ngrams", "Is the language model better than n-grams of the same text?", run)
