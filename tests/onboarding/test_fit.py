@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -55,3 +57,28 @@ def test_flags_without_effect_are_refused(
     Path("params.yaml").write_text("data: {}\n")
     with pytest.raises(ConfigError, match=r"params.yaml: exists, so that the flags have no effect"):
         fit.command(**flag)
+
+
+def test_without_a_served_model_fit_says_what_to_do_and_not_how_to_predict() -> None:
+    decision = {"test": {"rows": 200}, "labels_needed": 60, "count": 20}
+    evaluation = {"systems": [{"artifact": {"labels": 90}}, {}]}
+    assert fit.to_be_served("reviews", decision, evaluation) == [
+        "label about 400 more test rows, which would show this gain",
+        "label more rows to learn from than 90",
+        "check the labels: headstart check; headstart ui shows the errors",
+        "or serve a version against the rule: headstart promote --task reviews --version NUMBER --reason WHY",
+    ]
+    assert fit.to_be_served("reviews", {}, {})[:2] == ["label more test rows", "label more rows to learn from"]
+
+
+def test_the_commands_of_a_served_model_are_not_shown_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decision = {"served": None, "story": "no model is served: worse than chance", "alias_before": None}
+    folder = tmp_path / "artifacts" / "registry"
+    folder.mkdir(parents=True)
+    (folder / "decision.json").write_text(json.dumps({"decisions": {"reviews": decision}}))
+    monkeypatch.setattr(fit, "load_params", lambda _: SimpleNamespace(run=SimpleNamespace(out="artifacts")))
+    lines = served(tmp_path / "params.yaml")
+    assert lines[1] == "reviews: no model is served: worse than chance"
+    assert not any(command in line for line in lines for command in ("headstart predict", "headstart serve"))

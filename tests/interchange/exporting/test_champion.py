@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -296,3 +297,18 @@ def test_no_module_runs_code_of_foreign_folders() -> None:
             if "trust_remote_code" in (text := path.read_text(encoding="utf-8")):
                 calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.keyword)]
                 assert all(node.arg != "trust_remote_code" for node in calls), path
+
+
+def test_of_an_average_one_member_is_exported(tmp_path: Path) -> None:
+    first = words_model()
+    second = replace(first, linear=replace(first.linear, intercepts=np.add(first.linear.intercepts, [0, 1, 0])))
+    model, facts = tmp_path / "model", {"seeds": [3, 5]}
+    save_words(model, models=[first, second], kind="classification", labels=LABELS, facts=facts)
+    with pytest.raises(ConfigError, match=r"the average of 2 models \(seeds 3, 5\), which sklearn .* --member 0"):
+        export(model, "sklearn")
+    output, _ = export(model, "sklearn", member=1)
+    expected = np.stack(second.answers([("a b c",)]))
+    np.testing.assert_allclose(estimator.load(output).predict_proba(["a b c"]), expected, atol=1e-6)
+    with pytest.raises(ConfigError, match=r"has 2 member\(s\), no member 2; the first is 0"):
+        export(model, "sklearn", member=2)
+    assert (export(model, "container")[0] / "model" / "members" / "1" / "words.json").is_file()
