@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -56,12 +57,17 @@ def masked_values(value: Any, *, secret: bool = False) -> Any:
         secret: whether the value is that of such a key.
     """
     if isinstance(value, Mapping):
-        return {key: masked_values(inner, secret=secret or is_secret(str(key))) for key, inner in value.items()}
+        return {key: masked_values(inner, secret=is_secret(str(key))) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [masked_values(inner, secret=secret) for inner in value]
     if secret and value and not isinstance(value, bool):
         return MASK
     return masked(value) if isinstance(value, str) else value
+
+
+def masked_json(value: Any) -> Any:
+    """A JSON value with masked strings, whatever its keys: of a value whose keys are names of files or tasks."""
+    return json.loads(masked(json.dumps(value, ensure_ascii=False)))
 
 
 def is_secret(key: str) -> bool:

@@ -11,6 +11,7 @@ import typer
 from components.artifacts import changing_data
 from components.commands.common import PARAMS, ParamsFile
 from components.lineage import forget as removal
+from components.settings.imports import is_local_copy
 from components.settings.loading import load_params
 from flows.command import main
 from flows.execution import add_folder, read_plan
@@ -46,9 +47,10 @@ def command(
         if dry_run:
             return
         certificate = removal.forget(settings, plan, named, root=root, reason=reason)
-        for tracked in sorted({found for path in plan.raw if (found := tracked_by(path, root=root)) is not None}):
+        tracked = {found for path in plan.raw if (found := tracked_by(path, root=root)) is not None}
+        for path in sorted(path for path in tracked if not is_local_copy(path.as_posix())):
             with changing_data(root):
-                add_folder(tracked, root=root)
+                add_folder(path, root=root)
         for line in certificate.with_suffix(".txt").read_text(encoding="utf-8").splitlines():
             terminal.say(line)
         stages = wanted(read_plan(pipeline_of(settings_file, root=root), root=root))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from components.errors import ConfigError
-from components.masking import masked, masked_values
+from components.masking import masked, masked_json, masked_values
 
 
 @pytest.mark.parametrize(
@@ -43,13 +43,16 @@ def test_values_of_secret_keys() -> None:
         "password": None,
         "training": {"tokens": 1000, "tokenizer": "wordpiece", "key": "k"},
         "list": [{"secret": ["x"]}, "http://u:p@h"],
+        "tasks": {"signature": {"path": "data"}},
     }
+    assert masked_json({"data/token": "0a1b", "url": "http://u:p@h"}) == {"data/token": "0a1b", "url": "http://u:***@h"}
     assert masked_values(settings) == {
         "notify": {"webhook": "***", "email": ["a@b"], "sender": "s"},
         "api_token": "***",
         "password": None,
         "training": {"tokens": 1000, "tokenizer": "wordpiece", "key": "k"},
         "list": [{"secret": ["***"]}, "http://u:***@h"],
+        "tasks": {"signature": {"path": "data"}},
     }
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import yaml
 
 from components.artifacts import write_atomic
-from components.masking import masked_values
+from components.masking import masked
 from components.pipeline import jobs
 from components.pipeline.jobs import out
 from components.settings.names import BASELINES
@@ -144,7 +144,7 @@ def write_variables(params: Params, file: Path) -> bool:
         params: the settings.
         file: `resolved.yaml`, next to the dvc.yaml.
     """
-    text = _HEAD + yaml.safe_dump(masked_values(variables(params)), sort_keys=False, allow_unicode=True, width=120)
+    text = _HEAD + masked(yaml.safe_dump(variables(params), sort_keys=False, allow_unicode=True, width=120))
     if file.is_file() and file.read_text(encoding="utf-8") == text:
         return False
     write_atomic(file, text)

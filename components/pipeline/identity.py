@@ -16,7 +16,7 @@ from typing import Any, Final
 from components.artifacts import digest_text, write_json, writing
 from components.code_identity import IMPORTING, Entries, Sources, closure, entries_of
 from components.errors import ConfigError
-from components.masking import masked_values
+from components.masking import masked_json
 from components.pipeline.jobs import PARALLEL, WHOLE, Arguments, out
 from components.settings.finetune import FinetuneSettings
 from components.settings.names import FROM
@@ -239,7 +239,7 @@ def _settings(stage: str, item: str, arguments: Arguments, params: Params) -> di
             values = {key: inner for key, inner in values.items() if not key.startswith("scratch.")}
         prefix = sections.get(id(value), "tokenizer" if isinstance(value, TokenizerSettings) else name)
         found |= {f"{prefix}.{key}": inner for key, inner in values.items()}
-    return dict(masked_values(found))
+    return dict(masked_json(found))
 
 
 def _sections(value: Any, key: str) -> Iterator[tuple[str, Section]]:

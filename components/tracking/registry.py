@@ -18,7 +18,7 @@ from mlflow.tracking import MlflowClient
 
 from components.data_version import UNKNOWN, DataVersion
 from components.errors import RegistryError
-from components.masking import masked, masked_values
+from components.masking import masked, masked_json, masked_values
 from components.measurements import run_id
 from components.settings.registry import RegistrySettings
 from components.tracking.connection import SQLITE, as_default, located, probe, translated
@@ -193,7 +193,7 @@ class Registry(Versions):
             with self._run(run_name, output=tags.get("dvc_output", "")) as run:
                 self._log(run, metrics, parameters, curves, datasets, tags)
                 for title, content in (documents or {}).items():
-                    self.client.log_dict(run, masked_values(content), f"{DOCUMENTS}/{title}.json")
+                    self.client.log_dict(run, masked_json(content), f"{DOCUMENTS}/{title}.json")
                 logged = self.client.create_logged_model(self.experiment_id(), name=name, source_run_id=run)
                 model = log_model(files, model_id=logged.model_id, run=run)
             self._ensure_model(name, description=about)
