@@ -82,7 +82,7 @@ def test_circles_are_found() -> None:
 #: Packages and modules of components from the bottom up. A package imports from its own line or from those above it.
 LAYERS = (
     ("account", "errors", "measurements", "placement", "processors", "progress", "resources", "tables"),
-    ("artifacts", "code_identity", "data_version", "inputs", "storage"),
+    ("artifacts", "code_identity", "data_version", "inputs", "outputs", "storage"),
     ("settings", "formats", "scoring"),
     ("starts",),
     ("tokenization", "tasks"),
