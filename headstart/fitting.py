@@ -102,6 +102,8 @@ def fit(
     """
     if folds < 2:
         raise InputError(f"folds: {folds}; two or more are needed")
+    if folder is not None:
+        claim_folder(Path(folder))
     task = read_task(data, text=text, label=label, kind=kind, language=language, group=group)
     free = list(task.unlabelled)
     notes = [f"{len(free)} rows have no label; their texts are used without one."] if free else []
@@ -116,7 +118,6 @@ def fit(
     with contextlib.ExitStack() as stack:
         if folder is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="headstart-fit-"))
-        claim_folder(Path(folder))
         stack.enter_context(_quiet(verbose=verbose))
         work = _Work(Path(folder).absolute(), task, free, folds=folds, seed=seed)
         return work.fit(start, minutes=minutes, notes=notes)

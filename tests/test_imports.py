@@ -83,7 +83,7 @@ def test_circles_are_found() -> None:
 LAYERS = (
     ("masking",),
     ("account", "errors", "measurements", "placement", "processors", "progress", "resources", "tables"),
-    ("artifacts", "code_identity", "data_version", "inputs", "storage"),
+    ("artifacts", "code_identity", "data_version", "inputs", "outputs", "storage"),
     ("settings", "formats", "scoring"),
     ("starts",),
     ("tokenization", "tasks"),

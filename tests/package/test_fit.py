@@ -18,7 +18,6 @@ import headstart
 from components.artifacts import read_manifest
 from components.errors import ArtifactError, HeadstartError
 from components.inference.loading import load_model
-from components.inference.prediction import predict_file
 from components.onboarding.columns import guess
 from components.onboarding.files import read_rows
 from headstart import Model, fit, load
@@ -27,6 +26,7 @@ from headstart.report import Report, Tried
 from headstart.tables import InputError
 from headstart.tasks import language_of, read_task
 from tests.example_task import ROWS, rows
+from tests.inference.files import predict_file
 
 ROOT = Path(__file__).parents[2]
 
@@ -105,12 +105,17 @@ def test_saved_model_predicts_the_same_as_the_command(fitted: Model, later: pd.D
     written = pd.read_parquet(tmp_path / "out.parquet")
     assert written["confidence"].tolist() == expected["confidence"].tolist()
     assert written["prediction"].tolist() == expected["label"].tolist()
-    # It is replaced, but no other folder is.
-    model.save(folder)
+    # It is replaced on request, but no other folder is.
+    with pytest.raises(ArtifactError, match="exists; choose another path"):
+        model.save(folder)
+    model.save(folder, overwrite=True)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").write_text("mine")
-    with pytest.raises(ArtifactError, match="exists and is not a saved model"):
-        model.save(tmp_path / "other")
+    with pytest.raises(ArtifactError, match="exists, and was not written by Headstart"):
+        model.save(tmp_path / "other", overwrite=True)
+    with pytest.raises(ArtifactError, match="contains files of others"):
+        fit(later.assign(label="a"), folder=tmp_path / "other")
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["file"]
     (folder / "words.json").write_text("{}")
     with pytest.raises(ArtifactError, match="words.json"):
         load(folder)

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from components.inference.prediction import Predicted, predict_file, predict_rows
+from components.inference.prediction import Predicted, predict_rows
 from components.models.encoder import build_model
 from components.registry.judging import scored_rows
 from components.registry.latency import measure_latency
@@ -24,6 +24,7 @@ from components.tasks.kinds import find_kind, scoring_for
 from components.tokenization.char import CharTokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES
+from tests.inference.files import predict_file
 
 PIECES = [*SPECIAL_PIECES, *" .?,'", *map(chr, range(ord("a"), ord("z") + 1)), *map(chr, range(ord("A"), ord("Z") + 1))]
 LABELS = {"tagging": ["B-X", "I-X", "O"], "similarity": [], "regression": [], "questions": [], "choice": []}

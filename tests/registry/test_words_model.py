@@ -16,7 +16,7 @@ from components.baselines.stage import BaselineJob, baseline
 from components.drift.reference import find_reference
 from components.evaluation.stage import EvaluateJob, evaluate
 from components.finetuning.stage import FinetuneJob, finetune
-from components.inference.prediction import predict_file, predict_rows
+from components.inference.prediction import predict_rows
 from components.registry.champion import load_champion
 from components.registry.commands import rollback
 from components.registry.promote import PromoteJob, promote
@@ -34,6 +34,7 @@ from components.tasks.results import read_answers
 from components.tracking import connect
 from components.words.classifier import WordsClassifier
 from tests.example_task import in_process, make_encoder, rows, settings, write_jsonl
+from tests.inference.files import predict_file
 from tests.registry.conftest import LABELS, Pipeline
 
 __all__ = ["in_process", "make_encoder", "settings"]  # fixtures
