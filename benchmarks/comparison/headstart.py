@@ -159,9 +159,9 @@ def _cell(path: Path, budget: int, draw: int, result: Path) -> None:
     from components.interchange.importing import import_encoder
     from components.pipeline.jobs import out
     from components.pipeline.stages import STAGES
-    from components.scoring.paired import choose
     from components.settings.loading import load_params
     from components.tasks.budgets import sample_rows
+    from components.tasks.choice import choose
     from components.tasks.examples import read_facts, read_split
     from components.tasks.kinds import scoring_for
     from components.tasks.results import OUT_OF_FOLD, best_score, read_answers
@@ -199,6 +199,8 @@ def _cell(path: Path, budget: int, draw: int, result: Path) -> None:
         arguments |= {"output": cell / stage}
         arguments |= {"source": source} if stage == "examples" else {"examples": cell / "examples"}
         arguments |= {"cluster": cluster} if "cluster" in arguments else {}
+        # The cells have no text without labels.
+        arguments |= {key: None for key in ("unlabelled", "words") if key in arguments}
         STAGES[stage].run(arguments)
         if stage != "examples":
             # Systems without predictions of held-out rows were not selected within the labels, and are no candidates.
@@ -212,14 +214,9 @@ def _cell(path: Path, budget: int, draw: int, result: Path) -> None:
     train, facts = read_split(cell / "examples", "train"), read_facts(cell / "examples")
     rows = train.take(sample_rows(train.labels, budget, seed=draw)[0])
     published = params.pretrain[family].source is not None
-    used = choose(
-        scoring_for(facts.kind, facts.labels),
-        rows.fields,
-        rows.targets,
-        [answers for *_, answers in found],
-        preferred=[index for index, (stage, *_) in enumerate(found) if published and stage == "finetune"],
-    )
-    stage, chosen, _ = found[used]
+    found.sort(key=lambda entry: not (published and entry[0] == "finetune"))
+    scoring = scoring_for(facts.kind, facts.labels)
+    stage, chosen, _ = found[choose(scoring, rows, [answers for *_, answers in found]).index]
     answers = read_answers(cell / stage, "test")[chosen["system"], budget, draw]
     details = {
         "chosen": chosen["system"],
