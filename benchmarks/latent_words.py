@@ -24,8 +24,7 @@ from components.reporting.recording import add_record_option, record  # noqa: E4
 from components.reporting.results import Column  # noqa: E402 (after the thread settings)
 from components.settings.tasks import TaskSource  # noqa: E402
 from components.tasks.budgets import sample_rows  # noqa: E402
-from components.tasks.examples import ExamplesJob, examples, read_facts, read_split, strata_of  # noqa: E402
-from components.tasks.folds import folds_of  # noqa: E402
+from components.tasks.examples import ExamplesJob, examples, read_facts, read_split, run_folds, strata_of  # noqa: E402
 from components.tasks.kinds import scoring_for  # noqa: E402
 from components.tasks.selection import Data, predict  # noqa: E402
 from components.words.systems import SYSTEMS  # noqa: E402
@@ -61,9 +60,8 @@ def main() -> None:
             for budget in arguments.budgets:
                 for seed in range(arguments.draws):
                     rows, _ = sample_rows(strata, budget, seed=seed)
-                    folds = folds_of(strata[rows], arguments.folds, seed=seed)
-                    own = train.take(rows)
-                    read = Data(own, train.take([]), test, train.fields, facts.labels, scoring, folds)
+                    folds = run_folds(facts, train, rows, seed=seed, most=arguments.folds)
+                    read = Data(train, rows, train.take([]), test, facts.labels, scoring, folds)
                     for system in arguments.systems:
                         began = time.perf_counter()
                         found = predict(SYSTEMS[facts.kind].usual[system], read)

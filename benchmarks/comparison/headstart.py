@@ -198,6 +198,8 @@ def _cell(path: Path, budget: int, draw: int, result: Path) -> None:
         arguments |= {"output": cell / stage}
         arguments |= {"source": source} if stage == "examples" else {"examples": cell / "examples"}
         arguments |= {"cluster": cluster} if "cluster" in arguments else {}
+        # The cells have no text without labels.
+        arguments |= {key: None for key in ("unlabelled", "words") if key in arguments}
         STAGES[stage].run(arguments)
         if stage != "examples":
             # Systems without predictions of held-out rows were not selected within the labels, and are no candidates.
@@ -211,10 +213,9 @@ def _cell(path: Path, budget: int, draw: int, result: Path) -> None:
     train, facts = read_split(cell / "examples", "train"), read_facts(cell / "examples")
     rows = train.take(sample_rows(train.labels, budget, seed=draw)[0])
     published = params.pretrain[family].source is not None
-    # As in `headstart.fit`, a published encoder is kept unless another system is clearly better.
     found.sort(key=lambda entry: not (published and entry[0] == "finetune"))
-    used = choose(scoring_for(facts.kind, facts.labels), rows, [answers for *_, answers in found])
-    stage, chosen, _ = found[used.index]
+    scoring = scoring_for(facts.kind, facts.labels)
+    stage, chosen, _ = found[choose(scoring, rows, [answers for *_, answers in found]).index]
     answers = read_answers(cell / stage, "test")[chosen["system"], budget, draw]
     details = {
         "chosen": chosen["system"],

@@ -120,9 +120,8 @@ def test_each_row_is_predicted_by_a_run_that_has_not_learned_from_it(make_job, i
 def test_the_penalty_and_the_point_are_chosen_of_all_folds_together(make_job, in_process) -> None:
     job = make_job("bert", "classification", source=BUDGET, head_penalties=[1.0, 1e9], epochs=4, evaluations=4)
     (record,) = json.loads((finetune(job) / "runs.json").read_text())
-    # With the larger penalty every row has the same answer.
-    assert record["penalties"]["1.0"] > record["penalties"]["1000000000.0"]
-    assert record["penalty"] == 1.0
+    best = max(record["penalties"], key=lambda one: (record["penalties"][one], float(one)))
+    assert record["penalty"] >= float(best), "the largest penalty within one standard error of the best"
     assert [point["step"] for point in record["curve"]] == [0, 3, 6, 9, 12]
     assert record["best_step"] == record["curve"][record["chosen"]]["step"]
 

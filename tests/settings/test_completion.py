@@ -11,7 +11,6 @@ import yaml
 
 from components.errors import ConfigError
 from components.models import FAMILIES
-from components.pipeline.dvc_variables import variables
 from components.pipeline.jobs import PARALLEL
 from components.pipeline.stages import STAGES
 from components.settings.completion import MODEL_TYPES, TOKENIZERS
@@ -43,7 +42,7 @@ def stages(file: Path) -> set[str]:
 
 
 OF_WORDS = {"identity", "examples@mood", "checks", "baseline@mood", "evaluate@mood", "leakage@mood"}
-OF_WORDS |= {"report", "register", "promote"}
+OF_WORDS |= {"unlabelled@mood-baselines", "report", "register", "promote"}
 
 
 def test_labels_alone_are_a_run_of_words_models(write: Any) -> None:
@@ -139,16 +138,17 @@ def test_words_models_read_text_without_labels_where_rows_are_one_text(write: An
     params = load_params(write({"data": {"tasks": {"mood": TASK, "same": pairs}, "unlabelled": ["more.txt"]}} | own))
     jobs = STAGES["baseline"].items(params)
     texts = Path("artifacts/unlabelled/mood/baselines")
-    assert {task: job["unlabelled"] for task, job in jobs.items()} == {"mood": texts, "same": None}
-    collected = STAGES["unlabelled"].items(params)["mood-baselines"]
+    assert jobs["mood"]["unlabelled"] == texts
+    found = STAGES["unlabelled"].items(params)
+    collected = found["mood-baselines"]
     assert (collected["corpus"], collected["output"]) == (Path("artifacts/corpus/domain"), texts)
+    assert collected["settings"] is not None and found["same-baselines"]["settings"] is None
+    # Words models beside an encoder read the same texts.
+    tuned = STAGES["finetune"].items(params).values()
+    assert all(job["words"] == jobs[job["task"]]["unlabelled"] for job in tuned)
     assert STAGES["leakage"].items(params)["mood"]["systems"]["baselines"] == ["corpus/domain", "train/mood"]
-    assert variables(params)["words"] == {
-        "mood": {"unlabelled": str(texts)},
-        "same": {"unlabelled": "artifacts/identity/baseline/same.json"},
-    }
     without = load_params(write({"data": {"tasks": {"mood": TASK}}} | own))
-    assert STAGES["baseline"].items(without)["mood"]["unlabelled"] is None and without.corpora == {}
+    assert STAGES["unlabelled"].items(without)["mood-baselines"]["settings"] is None and without.corpora == {}
 
 
 def test_general_text_is_adapted_to_the_domain(write: Any) -> None:
