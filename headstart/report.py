@@ -56,6 +56,7 @@ class Report:
         chosen: name of the chosen system, and its way to learn.
         tried: all systems.
         notes: what a person should know: rows without a label, missing starts.
+        cut: share of the texts that the encoder does not read to their end; 0 without an encoder.
     """
 
     kind: str
@@ -66,6 +67,7 @@ class Report:
     way: str
     tried: list[Tried] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    cut: float = 0.0
 
     @property
     def best(self) -> Tried:
@@ -102,6 +104,8 @@ class Report:
             for one in self.tried
             if one.share < 1
         ]
+        if self.cut:
+            lines.append(f"{self.cut:.1%} of the texts are so long that the encoder does not read them to their end.")
         return "\n".join([*lines, *self.notes])
 
     def _repr_html_(self) -> str:

@@ -50,7 +50,7 @@ from typing import Any
 
 from pydantic import Field
 
-from components.artifacts import writing
+from components.artifacts import read_manifest, writing
 from components.errors import ArtifactError
 from components.evaluation.aggregates import Cell, make_cells, unit
 from components.evaluation.compare import (
@@ -134,7 +134,10 @@ def evaluate(job: EvaluateJob) -> Path:
     elif job.settings.ensembles:
         print(f"{facts.task}: no ensembles, because predictions of the kind {facts.kind} cannot be averaged")
     cells = make_cells(runs, test, job.settings, scoring=scoring)
-    content = _content(test, runs, cells, job, scoring) | {"selection": _selection(job.examples, facts)}
+    content = _content(test, runs, cells, job, scoring) | {
+        "selection": _selection(job.examples, facts),
+        "cut": {name: cut for name in names if (cut := read_manifest(job.finetuned / name).facts.get("cut"))},
+    }
     with writing(job.output, kind=KIND) as draft:
         (draft.path / "evaluation.json").write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n")
         (draft.path / "metrics.json").write_text(json.dumps(_metrics(content), indent=1, sort_keys=True) + "\n")
