@@ -12,6 +12,7 @@ from rich.table import Table
 
 from components.artifacts import read_json
 from components.errors import ConfigError
+from components.reporting.advice import cut_texts
 from components.reporting.findings import FOLDER, read
 from components.settings.loading import load_params
 
@@ -79,7 +80,7 @@ def scores(out: Path, task: str) -> list[str]:
         # Wide enough for all intervals, so that no cell is wrapped.
         Console(file=text, width=30 + 24 * len(found["budgets"])).print(table)
         rows = [line.rstrip() for line in text.getvalue().splitlines() if line.strip()]
-    sentences = [found["headline"], *(statement["text"] for statement in found["statements"])]
+    sentences = [found["headline"], *(statement["text"] for statement in found["statements"]), *cut_texts(found)]
     return [*rows, "", *(f"- {task}: {sentence}" for sentence in sentences if sentence), ""]
 
 

@@ -33,6 +33,7 @@ EVALUATION = {
         {"system": "tfidf-words", "budgets": [cell(20, 0.45)]},
     ],
     "statements": [{"text": "ulmfit-adapted beats tfidf-words at 20 labels a class"}],
+    "cut": {"ulmfit-adapted": 0.123},
 }
 DECISION = {
     "decisions": {
@@ -70,6 +71,8 @@ def test_scores_decision_report_and_registry(params: Path, monkeypatch: pytest.M
         "",
         "- aws-type: Transfer was worth 4 times the labels.",
         "- aws-type: ulmfit-adapted beats tfidf-words at 20 labels a class",
+        "- aws-type: ulmfit-adapted does not read 12.3% of the texts to their end: raise max_length and set chunk in "
+        "finetune.",
         "",
         "aws-type: promote (better by 0.05 (0.03 to 0.07)); champion: version 3",
         "aws-type: warning: a baseline does better: tfidf-words",
