@@ -12,6 +12,7 @@ from rich.table import Table
 
 from components.artifacts import read_json
 from components.errors import ConfigError
+from components.reporting.advice import cut_texts
 from components.reporting.findings import FOLDER, read
 from components.settings.loading import load_params
 
@@ -90,6 +91,7 @@ def scores(out: Path, task: str) -> list[str]:
         rows = [line.rstrip() for line in text.getvalue().splitlines() if line.strip()]
     sentences = [found["headline"], *(statement["text"] for statement in found["statements"])]
     sentences += [found["challenger"]["text"]] if found.get("challenger") else []
+    sentences += cut_texts(found)
     return [*rows, "", *(f"- {task}: {sentence}" for sentence in sentences if sentence), ""]
 
 

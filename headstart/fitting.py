@@ -219,6 +219,7 @@ class _Work:
             tried=tried,
             notes=notes + dependent(train),
             selected=bounds_of(scoring, train, choice.answers),
+            cut=max(read_manifest(output).facts.get("cut", 0.0) for output in stages),
         )
         model = Model(best.directory, columns=self.task.columns, classes=self.task.classes, report=report)
         model.save(self.folder / CHOSEN, overwrite=True)
@@ -234,7 +235,7 @@ class _Work:
 
         name, encoder = encoder_of(start, folder=self.folder / "encoder")
         task = self.task
-        settings = finetuning_of(encoder, task.fields, kind=task.kind, language=task.language, minutes=minutes)
+        settings = finetuning_of(encoder, task.fields, kind=task.kind, minutes=minutes)
         free = self.free.get(FOR_ENCODER)
         if free is not None and self.task.kind in OF_ONE_TEXT:
             settings = settings.model_copy(update={"unlabelled": UnlabelledSettings(source="domain")})

@@ -6,26 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from components.artifacts import read_manifest
 from components.interchange.published import OUTPUT_BIASES
-from components.onboarding.lengths import WHOLE, length_for
 from components.settings.completion import IMPORTED, IMPORTED_TRAINING, TRAINED, TRAINED_TRAINING
 from components.settings.finetune import FinetuneSettings
 from components.tasks.data import Fields
 
 
-def finetuning_of(
-    encoder: Path, rows: Sequence[Fields], *, kind: str, language: str, minutes: float | None
-) -> FinetuneSettings:
+def finetuning_of(encoder: Path, rows: Sequence[Fields], *, kind: str, minutes: float | None) -> FinetuneSettings:
     """The settings for an encoder directory: those that a block of params.yaml has by default, with all ways to learn.
 
     Args:
         encoder: encoder directory.
         rows: inputs of the task.
         kind: of the task.
-        language: of the task.
         minutes: limit of `method: auto`; None: none.
     """
     facts = read_manifest(encoder, kind="encoder").facts
@@ -34,7 +28,6 @@ def finetuning_of(
     settings: dict[str, Any] = dict(IMPORTED if is_imported else TRAINED) | {
         "method": "auto",
         "auto": {"minutes": minutes, **({"ways": ["features"]} if _is_large(encoder) else {})},
-        "max_length": length_for(_characters(rows), language=language),
         "training": training,
     }
     # A model of sentence embeddings has no output layer over the vocabulary.
@@ -43,7 +36,8 @@ def finetuning_of(
     if tags:
         # With few steps, slots are learned only at a higher rate (docs/experiments-log.md).
         settings |= {"epochs": 12, "training": {**training, "rate": 4 * training["rate"]}, "words": "none"}
-    return FinetuneSettings.model_validate(settings)
+    chosen = FinetuneSettings.model_validate(settings)
+    return chosen.model_copy(update=_reading(encoder, rows, chosen, kind=kind))
 
 
 def _is_large(encoder: Path) -> bool:
@@ -52,6 +46,13 @@ def _is_large(encoder: Path) -> bool:
     return has_large_table(architecture_of(encoder))
 
 
-def _characters(rows: Sequence[Fields]) -> float:
-    """Characters of a row, the texts of a pair joined by a space; few rows have more."""
-    return float(np.quantile([len(" ".join(fields)) for fields in rows], WHOLE))
+def _reading(encoder: Path, rows: Sequence[Fields], settings: FinetuneSettings, *, kind: str) -> dict[str, int | None]:
+    from components.models.encoder import TOKENIZER, architecture_of  # imports torch
+    from components.task_models.kinds import find_task
+    from components.task_models.reading import reading_of, sizes_of
+    from components.tokenization import load_tokenizer
+
+    model, task = architecture_of(encoder), find_task(kind)
+    sizes = sizes_of(rows, load_tokenizer(encoder / TOKENIZER), model, settings, task=task)
+    found = reading_of(sizes, single=task.single, most=model.max_tokens)
+    return {"max_length": found.max_length, "chunk": found.chunk}

@@ -57,6 +57,7 @@ class Report:
         notes: what a person should know: rows without a label, missing starts, copies and groups.
         selected: score of predictions by the systems that were chosen without the row's fold, which no choice has
             raised, and its confidence interval; None in reports of earlier versions.
+        cut: share of the texts that the encoder does not read to their end; 0 without an encoder.
     """
 
     kind: str
@@ -68,6 +69,7 @@ class Report:
     tried: list[Tried] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     selected: tuple[float, float, float] | None = None
+    cut: float = 0.0
 
     @property
     def best(self) -> Tried:
@@ -105,6 +107,8 @@ class Report:
             for one in self.tried
             if one.share < 1
         ]
+        if self.cut:
+            lines.append(f"{self.cut:.1%} of the texts are so long that the encoder does not read them to their end.")
         return "\n".join([*lines, *self.notes])
 
     def _repr_html_(self) -> str:

@@ -59,7 +59,7 @@ from typing import Any
 
 from pydantic import Field
 
-from components.artifacts import writing
+from components.artifacts import read_manifest, writing
 from components.errors import ArtifactError
 from components.evaluation.aggregates import Cell, budgets_of, make_cells, unit
 from components.evaluation.artifacts import Artifact, against_baseline, artifacts_of
@@ -152,7 +152,10 @@ def evaluate(job: EvaluateJob) -> Path:
     }
     train = read_split(job.examples, "train")
     artifacts = artifacts_of(averages, cells, test, train, job.settings, scoring=scoring)
-    content = _content(test, runs, cells, artifacts, job, scoring) | {"selection": _selection(job.examples, facts)}
+    content = _content(test, runs, cells, artifacts, job, scoring) | {
+        "selection": _selection(job.examples, facts),
+        "cut": {name: cut for name in names if (cut := read_manifest(job.finetuned / name).facts.get("cut"))},
+    }
     with writing(job.output, kind=KIND) as draft:
         (draft.path / "evaluation.json").write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n")
         (draft.path / "metrics.json").write_text(json.dumps(_metrics(content), indent=1, sort_keys=True) + "\n")

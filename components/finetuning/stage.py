@@ -25,19 +25,21 @@ from components.finetuning.ways import ways_of
 from components.finetuning.words import Mixed, with_words
 from components.models import family as family_named
 from components.models.encoder import KIND as ENCODER
-from components.models.encoder import architecture_of, family_of
+from components.models.encoder import TOKENIZER, architecture_of, family_of
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings, Way
 from components.settings.names import FROZEN, Start
 from components.settings.section import Section
 from components.task_models.classifier import load_classifier, write_files
 from components.task_models.kinds import find_task
+from components.task_models.reading import share_cut
 from components.tasks.budgets import ALL
 from components.tasks.data import Split
 from components.tasks.examples import TaskFacts, read_facts, read_split
 from components.tasks.kinds import scoring_for
 from components.tasks.members import save_members
 from components.tasks.results import KIND, SERVED, RunResult, write_results
+from components.tokenization import load_tokenizer
 from components.training.checkpoint import fingerprint
 from components.training.precision import Precision, choose, product_size
 from components.unlabelled.texts import KIND as UNLABELLED
@@ -194,10 +196,19 @@ def write_member(
         "family": job.family,
         "start": start,
         "precision": largest[0][0].spec.members[member].precision,
+        "cut": cut_of(largest[0][0].spec.members[member]),
         "selection": facts.selection,
         "examples": facts.digests,
         "runs": len(records),
     }
+
+
+def cut_of(spec: RunSpec) -> float:
+    """Share of the texts of train that are longer than what the encoder reads."""
+    task = find_task(read_facts(spec.examples).kind)
+    rows = read_split(spec.examples, "train").fields
+    model = architecture_of(spec.encoder)
+    return share_cut(rows, load_tokenizer(spec.encoder / TOKENIZER), model, spec.settings, task=task)
 
 
 def _place(run: TrainedRun, member: int) -> tuple[bool, int, int]:

@@ -24,6 +24,7 @@ from components.settings.finetune import FIRST_MINUTES
 from components.settings.loading import load_params
 from components.settings.names import WITH_WORDS
 from components.settings.tasks import TaskSource
+from components.task_models.reading import Extent
 from components.tasks.kinds import find_kind
 
 #: Share of unknown pieces from which an encoder is no model of the language.
@@ -125,6 +126,7 @@ def init(options: Options, *, root: Path) -> list[str]:
         for one in measured
         if one.unknown > UNKNOWN_SHARE
     ]
+    lines += _reading_in_words(start.reading) if start is not None else []
     lines += [f"made {', '.join(made)}"] if made else []
     done = f"wrote {params.name} ({len(text.splitlines())} lines)"
     lines.append(f"{done}; the first run takes about {proposal.expected_minutes:.0f} minutes")
@@ -205,6 +207,14 @@ def _in_words(one: starts.Measured, *, chosen: bool) -> str:
     speed = f"{one.texts_per_second:,.0f} texts and {one.tokens_per_second:,.0f} tokens a second on this machine"
     evidence = "" if one.logme != one.logme else f", LogME {one.logme:.3f}"
     return f"start {one.name}: {one.parameters / 1e6:.1f} M parameters, {speed}{evidence}{'; chosen' if chosen else ''}"
+
+
+def _reading_in_words(found: Extent) -> list[str]:
+    """How long texts are read, and how many are not read to their end."""
+    lines = [] if found.chunk is None else [f"long texts are read in windows of {found.chunk} pieces"]
+    if found.cut:
+        lines.append(f"warning: {found.cut:.1%} of the texts have more than {found.max_length} pieces and are cut")
+    return lines
 
 
 def _texts_of(paths: Sequence[Path], *, like: str | None, root: Path) -> list[tuple[CorpusSource, int]]:

@@ -9,13 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from components.onboarding.inspection import Facts
-from components.onboarding.lengths import length_for
+from components.onboarding.lengths import estimated_pieces
 from components.onboarding.starts import Measured
 from components.settings.completion import PASSES
 from components.settings.contrastive import ContrastiveSettings, pairs_of
 from components.settings.finetune import FIRST_MINUTES
 from components.settings.unlabelled import OF_ONE_TEXT
+from components.task_models.reading import Extent, reading_of
 from components.tasks.label_texts import are_words, text_of
 
 #: Labels that are listed in a comment.
@@ -55,9 +58,12 @@ class Proposal:
     others: list[str] = field(default_factory=list)
 
     @property
-    def length(self) -> int:
-        """Pieces of a text that are read."""
-        return length_for(self.facts.long, language=self.facts.language)
+    def reading(self) -> Extent:
+        """What is read of a text."""
+        if self.start is not None:
+            return self.start.reading
+        pieces = estimated_pieces(self.facts.long, language=self.facts.language)
+        return reading_of(np.array([pieces]), single=self.facts.kind in OF_ONE_TEXT)
 
     @property
     def folds(self) -> int:
@@ -87,6 +93,11 @@ class Proposal:
         steps = min(used.pairs / pairs_of(used.rows), used.epochs * train / used.rows)
         cost = 3 * used.rows * steps * (self.folds + 1) / self.start.texts_per_second / 60
         return min(cost, self.minutes)
+
+    @property
+    def _windows(self) -> list[tuple[str, str]]:
+        chunk = self.reading.chunk
+        return [] if chunk is None else [(f"    chunk: {chunk}", "long texts are read in windows of so many pieces")]
 
     def text(self) -> str:
         """The content of params.yaml."""
@@ -134,7 +145,11 @@ class Proposal:
                 (f"    digest: {self.start.digest}", ""),
                 ("finetune:", ""),
                 (f"  {self.start.name}:", "the recipe for imported encoders; `headstart params` shows all keys"),
-                (f"    max_length: {self.length}", "pieces of a text; 95% of the texts are shorter"),
+                (
+                    f"    max_length: {self.reading.max_length}",
+                    f"pieces of a text; {self.reading.cut:.1%} are longer",
+                ),
+                *self._windows,
                 (f"    auto: {{minutes: {self.minutes:g}{ways}}}", reason),
             ]
             if self.unlabelled and self.facts.kind in OF_ONE_TEXT:
@@ -146,7 +161,12 @@ class Proposal:
                 ("    model: {embedding: 320, hidden: 640, layers: 2, static: 320}", ""),
                 (f"    training: {{tokens: {self.own_tokens}, vectors: true}}", ""),
                 ("finetune:", ""),
-                (f"  ulmfit: {{max_length: {self.length}}}", ""),
+                ("  ulmfit:", ""),
+                (
+                    f"    max_length: {self.reading.max_length}",
+                    "pieces of a text, estimated from characters",
+                ),
+                *self._windows,
             ]
         else:
             lines.append(

@@ -19,6 +19,8 @@ from components.settings.training import Training
 from components.starts.cache import folder_of
 from components.studies.frozen import layer_vectors
 from components.studies.logme import logme
+from components.task_models.kinds import find_task
+from components.task_models.reading import Extent, reading_of, sizes_of
 from components.tasks.data import Examples
 from components.tokenization.special import UNK
 
@@ -39,6 +41,7 @@ class Measured:
         unknown: share of the pieces that are unknown: a vocabulary of another language.
         large: whether only heads on its features are trained (`has_large_table`).
         logme: evidence of the labels given the mean of the last layer (You et al. 2021); NaN without classes.
+        reading: what is read of the texts, by the pieces of its tokenizer.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Measured:
     unknown: float
     large: bool
     logme: float
+    reading: Extent
 
 
 def measure(start: str, found: Examples, *, kind: str, name: str) -> Measured:
@@ -73,6 +77,8 @@ def measure(start: str, found: Examples, *, kind: str, name: str) -> Measured:
     seconds = min(time.perf_counter() - began, time.process_time() - used)
     encoded = np.concatenate(encoder.tokenizer.encode_batch([text for fields in sample.fields for text in fields]))
     pieces = len(encoded)
+    task = find_task(kind)
+    sizes = sizes_of(found.train.fields, encoder.tokenizer, encoder.model, settings, task=task)
     evidence = float("nan")
     if kind in ("classification", "pair") and len(vectors) == len(sample):
         labels = sample.labels
@@ -88,6 +94,7 @@ def measure(start: str, found: Examples, *, kind: str, name: str) -> Measured:
         unknown=float((encoded == UNK).mean()) if pieces else 0.0,
         large=has_large_table(encoder.model),
         logme=evidence,
+        reading=reading_of(sizes, single=task.single, most=encoder.model.max_tokens),
     )
 
 

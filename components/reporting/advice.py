@@ -47,6 +47,15 @@ def advice(task: str, evaluation: Mapping[str, Any], *, flags: str = "") -> list
         *_labels(task, evaluation, flags),
         *_transfer(task, evaluation, flags),
         *_confusion(task, evaluation, flags),
+        *(Advice(sentence, f"headstart params{flags}") for sentence in cut_texts(evaluation)),
+    ]
+
+
+def cut_texts(evaluation: Mapping[str, Any]) -> list[str]:
+    """One sentence for each system that does not read all texts to their end."""
+    return [
+        f"{system} does not read {share:.1%} of the texts to their end: raise max_length and set chunk in finetune."
+        for system, share in evaluation.get("cut", {}).items()
     ]
 
 

@@ -38,6 +38,7 @@ EVALUATION = {
     ],
     "challenger": {"text": "Of the models that can be registered, ulmfit-adapted is better."},
     "statements": [{"text": "ulmfit-adapted beats tfidf-words at 20 labels a class"}],
+    "cut": {"ulmfit-adapted": 0.123},
 }
 DECISION = {
     "decisions": {
@@ -77,6 +78,8 @@ def test_scores_decision_report_and_registry(params: Path, monkeypatch: pytest.M
         "- aws-type: Transfer was worth 4 times the labels.",
         "- aws-type: ulmfit-adapted beats tfidf-words at 20 labels a class",
         "- aws-type: Of the models that can be registered, ulmfit-adapted is better.",
+        "- aws-type: ulmfit-adapted does not read 12.3% of the texts to their end: raise max_length and set chunk in "
+        "finetune.",
         "",
         "aws-type: promote: ulmfit-adapted (version 3) is served: better by 0.05",
         "aws-type: warning: a baseline does better: tfidf-words",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from components.pipeline.checks import check_params
 from components.settings.loading import load_params
 from components.settings.sources import sources
 from components.settings.tasks import TaskSource
+from components.task_models.reading import Extent
 from components.tasks.kinds import find_kind
 from tests.example_task import ROWS, rows
 
@@ -166,13 +168,25 @@ def test_a_list_of_texts_is_rows_and_other_text_files_are_documents(root: Path, 
     assert f"{listed}: 22 characters without labels; one text a line, written to data/unlabelled/more.jsonl" in lines
 
 
+MINI = Measured("mini", Path("mini"), "", 1, 100.0, 1000.0, 0.0, large=False, logme=0.0, reading=Extent(768, 256, 0.02))
+
+
+def test_long_texts_are_read_in_windows_and_the_share_that_is_cut_is_named(tmp_path: Path) -> None:
+    file = write(tmp_path, "classification")
+    task = {"path": str(tmp_path), "train": file.name, "dev": None, "test": None}
+    facts = replace(inspect("mood", TaskSource.model_validate(task)), long=3000)
+    text = Proposal("mood", task, facts, start=MINI).text()
+    assert re.search(r"max_length: 768 +# pieces of a text; 2.0% are longer\n    chunk: 256 ", text)
+    own = Proposal("mood", task, facts, own_tokens=100_000, speed=1000.0).text()
+    assert re.search(r"max_length: 1024 +# pieces of a text, estimated from characters\n    chunk: 256 ", own)
+
+
 def test_only_heads_of_an_encoder_with_a_large_table_are_trained(tmp_path: Path) -> None:
     file = write(tmp_path, "classification")
     task = {"path": str(tmp_path), "train": file.name, "dev": None, "test": None}
     facts = inspect("mood", TaskSource.model_validate(task))
-    measured = Measured("mini", tmp_path, "", 1, 100.0, 1000.0, 0.0, large=False, logme=0.0)
     trained, frozen = (
-        Proposal("mood", task, facts, start=replace(measured, large=large), minutes=5) for large in (False, True)
+        Proposal("mood", task, facts, start=replace(MINI, large=large), minutes=5) for large in (False, True)
     )
     assert "auto: {minutes: 5} " in trained.text()
     assert "auto: {minutes: 5, ways: [features]} " in frozen.text()
@@ -182,11 +196,10 @@ def test_only_heads_of_an_encoder_with_a_large_table_are_trained(tmp_path: Path)
 def test_the_expected_time_has_the_steps_of_the_default_contrastive_training(tmp_path: Path) -> None:
     file = write(tmp_path, "classification")
     task = {"path": str(tmp_path), "train": file.name, "dev": None, "test": None}
-    measured = Measured("mini", tmp_path, "", 1, 100.0, 1000.0, 0.0, large=False, logme=0.0)
 
     def learning(rows: int) -> float:
         facts = replace(inspect("mood", TaskSource.model_validate(task)), rows={"train": rows, "test": 0})
-        return Proposal("mood", task, facts, start=measured, minutes=1000)._learning
+        return Proposal("mood", task, facts, start=MINI, minutes=1000)._learning
 
     # 16 texts of a step are learned three times as slowly as they are encoded; four trainings: three folds and the end.
     assert learning(16) == pytest.approx(32 * 3 * 16 * 4 / 100 / 60)
@@ -194,7 +207,6 @@ def test_the_expected_time_has_the_steps_of_the_default_contrastive_training(tmp
 
 
 def test_labels_that_are_no_words_are_named_for_an_encoder(tmp_path: Path) -> None:
-    measured = Measured("mini", tmp_path, "", 1, 100.0, 1000.0, 0.0, large=False, logme=0.0)
 
     def text(labels: tuple[str, ...], start: Measured | None) -> str:
         file = tmp_path / "mood.csv"
@@ -204,8 +216,8 @@ def test_labels_that_are_no_words_are_named_for_an_encoder(tmp_path: Path) -> No
         task = {"path": "data/tasks/mood", "kind": "classification", "train": "mood.csv"}
         return Proposal("mood", task, inspect("mood", source), start=start, minutes=5).text()
 
-    assert '      # label_texts: {"0": ..., "1": ...}' in text(("0", "1"), measured)
-    assert "label_texts" not in text(("good", "bad"), measured)
+    assert '      # label_texts: {"0": ..., "1": ...}' in text(("0", "1"), MINI)
+    assert "label_texts" not in text(("good", "bad"), MINI)
     assert "label_texts" not in text(("0", "1"), None)
 
 

@@ -347,12 +347,16 @@ print(sorted({{"prefect", "dvc", "ray", "mlflow", "boto3"}} & sys.modules.keys()
 
 def test_settings_of_an_encoder(make_encoder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = make_encoder("bert")
-    short, long = [("ten letter",)] * 20, [("ten letter" * 40,)] * 20
-    found = finetuning_of(encoder, short, kind="classification", language="en", minutes=2)
-    assert (found.method, found.auto.minutes, found.max_length, found.unit_length) == ("auto", 2, 64, False)
-    assert finetuning_of(encoder, long, kind="pair", language="en", minutes=None).max_length == 128
-    assert finetuning_of(encoder, long, kind="pair", language="th", minutes=None).max_length == 256
-    tagging = finetuning_of(encoder, short, kind="tagging", language="en", minutes=2)
+    short, long = [("the apple",)] * 20, [("the apple is red " * 20,)] * 20
+    found = finetuning_of(encoder, short, kind="classification", minutes=2)
+    # The encoder has 24 positions.
+    assert (found.method, found.auto.minutes, found.max_length, found.chunk) == ("auto", 2, 24, None)
+    assert not found.unit_length
+    windows = finetuning_of(encoder, long, kind="classification", minutes=None)
+    assert (windows.max_length, windows.chunk) == (96, 24), "80 words and 2 special pieces"
+    pairs = [(text, text) for (text,) in long]
+    assert finetuning_of(encoder, pairs, kind="pair", minutes=None).chunk is None
+    tagging = finetuning_of(encoder, short, kind="tagging", minutes=2)
     assert (tagging.epochs, tagging.words, tagging.training.rate) == (12, "none", 4 * found.training.rate)
     monkeypatch.setattr("components.models.encoder.LARGE", 1)
-    assert finetuning_of(encoder, short, kind="pair", language="en", minutes=2).auto.ways == ["features"]
+    assert finetuning_of(encoder, pairs, kind="pair", minutes=2).auto.ways == ["features"]

@@ -304,11 +304,10 @@ def test_of_an_average_one_member_is_exported(tmp_path: Path) -> None:
     second = replace(first, linear=replace(first.linear, intercepts=np.add(first.linear.intercepts, [0, 1, 0])))
     model, facts = tmp_path / "model", {"seeds": [3, 5]}
     save_words(model, models=[first, second], kind="classification", labels=LABELS, facts=facts)
-    with pytest.raises(ConfigError, match=r"the average of 2 models \(seeds 3, 5\), which sklearn .* --member 0"):
-        export(model, "sklearn")
-    output, _ = export(model, "sklearn", member=1)
-    expected = np.stack(second.answers([("a b c",)]))
-    np.testing.assert_allclose(estimator.load(output).predict_proba(["a b c"]), expected, atol=1e-6)
+    with pytest.raises(ConfigError, match=r"the average of 2 models \(seeds 3, 5\), which onnx .* --member 0"):
+        export(model, "onnx")
+    with pytest.raises(ConfigError, match="things:3, member 1: is a model of words"):
+        export(model, "onnx", member=1)
     with pytest.raises(ConfigError, match=r"has 2 member\(s\), no member 2; the first is 0"):
-        export(model, "sklearn", member=2)
+        export(model, "onnx", member=2)
     assert (export(model, "container")[0] / "model" / "members" / "1" / "words.json").is_file()
