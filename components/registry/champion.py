@@ -111,7 +111,7 @@ class Loader:
         """Whether the classifier computes on a GPU, if there is one."""
         from components.words.classifier import FORM, form_of  # imports scikit-learn
 
-        return not self.int8 and form_of(self.files.bundle) != FORM
+        return not self.int8 and form_of(self.bundle) != FORM
 
     @property
     def identity(self) -> str:

@@ -7,6 +7,7 @@ both. Masked and static models have no comparable perplexity.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,7 +49,7 @@ def run(
         ArtifactError: a corpus is not tokenized, a model is not trained, or no model is causal.
     """
     params = outputs.params
-    stages = {"pretrain": params.pretrain, "adapt": params.adapt}
+    stages: dict[str, Mapping[str, Any]] = {"pretrain": params.pretrain, "adapt": params.adapt}
     numbers: dict[str, dict[str, Any]] = {}
     for stage, blocks in stages.items():
         corpus = params.pretraining_corpus if stage == "pretrain" else "domain"
