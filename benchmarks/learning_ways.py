@@ -67,12 +67,6 @@ COMMON: dict[str, Any] = {
 #: Name -> what differs from COMMON.
 WAYS: dict[str, dict[str, Any]] = {
     "fine-tuning": {},
-    "interpolation 0.25, 0.5, 0.75": {"interpolations": [0.25, 0.5, 0.75]},
-    "mixout 0.9": {"mixout": 0.9},
-    "label smoothing 0.1": {"label_smoothing": 0.1},
-    "supervised contrast 0.5 beside": {"supervised_contrastive": 0.5},
-    "top layer re-initialised": {"reinitialised": 1},
-    "R-Drop 1": {"r_drop": 1.0},
     "contrastive": {"method": "contrastive"},
     # Each beside the way before it: the head on the frozen encoder, with other normalisations of its input.
     "frozen": {"method": "features"},
@@ -81,7 +75,6 @@ WAYS: dict[str, dict[str, Any]] = {
     "frozen, auto": {"method": "features", "head_norm": "auto"},
     "self-training": {"method": "features", "unlabelled": {"words": False}},
     "co-training with words": {"method": "features", "unlabelled": {}},
-    "consistency": {"method": "consistency", "unlabelled": {}},
     # Mosbach et al. 2021: rate 2e-5, linear, a tenth of warm-up, 20 epochs, Adam with bias correction.
     "20 epochs at 2e-5": {"epochs": 20, "min_steps": 48, "training": {"rate": 2e-5, "schedule": "linear"}},
 }

@@ -15,7 +15,6 @@ from components.evaluation.results import Run
 from components.scoring import title
 from components.scoring.intervals import Interval
 from components.settings.names import AFTER, BASELINE, FROM, FROZEN, TASK_ADAPTED, VECTORS, WITH
-from components.tasks.results import own_points
 
 Floats = NDArray[np.float64]
 SCRATCH = "scratch"
@@ -122,7 +121,7 @@ def family_benefits(
     largest, main = budgets_of(cells)[-1], _main(cells)
 
     def by_training(system: str) -> dict[int, dict[str, float]]:
-        chosen = {run.seed: own_points(run.record) for run in runs if (run.system, run.budget) == (system, largest)}
+        chosen = {run.seed: run.record["curve"] for run in runs if (run.system, run.budget) == (system, largest)}
         return {
             seed: training_benefits([point["epoch"] for point in curve], [point[main] for point in curve])
             for seed, curve in chosen.items()
@@ -206,9 +205,7 @@ def label_efficiency(cells: Mapping[tuple[str, int], Cell], systems: Systems) ->
 def training_curve(runs: Sequence[Run], *, main: str) -> list[dict[str, float]]:
     """Mean dev metric over the seeds of the largest budget, at the epochs that all of them have."""
     largest = max((run.budget for run in runs), key=lambda budget: (budget < 0, budget))
-    curves = [
-        {point["epoch"]: point[main] for point in own_points(run.record)} for run in runs if run.budget == largest
-    ]
+    curves = [{point["epoch"]: point[main] for point in run.record["curve"]} for run in runs if run.budget == largest]
     common = sorted(set.intersection(*(set(curve) for curve in curves)))
     return [{"epoch": epoch, main: mean_of([curve[epoch] for curve in curves])} for epoch in common]
 

@@ -241,20 +241,17 @@ def _select(
     # A run of which nothing is left to train has one point.
     epoch = epoch_of(spec)
     steps, evaluations = schedule_of(spec, epoch=epoch)
-    most = max(evaluations, spec.settings.candidates)
-    points = [number for number in range(most + 1) if f"{held(number)}.lengths" in results[0][0]]
+    points = [number for number in range(evaluations + 1) if f"{held(number)}.lengths" in results[0][0]]
     step_of = {number: step for step, numbers in evaluations_at(steps, count=evaluations).items() for number in numbers}
     curve: list[dict[str, Any]] = []
     found: list[tuple[Chosen, list[Answer]]] = []
     for number in points:
         answers = pooled.answers([unpack(held(number), tensors) for tensors, _ in results])
-        evaluation, share = spec.settings.candidate(number)
-        scores, step = pooled.scores(answers), step_of.get(evaluation, 0)
-        shown = {"interpolation": share} if spec.settings.interpolations else {}
-        if curve and (step, share) == (curve[-1]["step"], curve[-1].get("interpolation", 1.0)):
+        scores, step = pooled.scores(answers), step_of.get(number, 0)
+        if curve and step == curve[-1]["step"]:
             continue
         found.append((replace(heads.chosen(None), stop=number, calibration=pooled.calibration), answers))
-        curve.append({"step": step, "epoch": round(step / epoch, 3), "train_loss": None, **shown, **scores})
+        curve.append({"step": step, "epoch": round(step / epoch, 3), "train_loss": None, **scores})
     order = list(range(len(curve)))
     if spec.settings.method in ("contrastive", "distil"):
         order.reverse()

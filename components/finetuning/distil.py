@@ -217,12 +217,10 @@ def chosen_of(spec: RunSpec, record: dict[str, Any]) -> Chosen:
     """What a finished run has chosen for its head, and the number of the evaluation at which it has ended."""
     curve, score = record["curve"], record["score"]
     best = record.get("chosen", max(range(len(curve)), key=lambda point: curve[point][score]))
-    step, share = curve[best]["step"], curve[best].get("interpolation", 1.0)
+    step = curve[best]["step"]
     chosen = Chosen(record.get("penalty"), norm=record.get("head_norm"), names=record.get("label_names"))
     if not step:
         return chosen
     group = GroupSpec((spec,), key=spec.key)
     steps, count = schedule_of(group, epoch=epoch_of(group))
-    weights = spec.settings.interpolation_weights
-    (number, *_) = evaluations_at(steps, count=count)[step]
-    return replace(chosen, stop=number + weights.index(share) * spec.settings.evaluations)
+    return replace(chosen, stop=evaluations_at(steps, count=count)[step][0])

@@ -18,7 +18,7 @@ from components.finetuning.features import FeatureTable, head_answers, read_by_h
 from components.finetuning.frozen import LABELS, features
 from components.finetuning.label_names import names_of
 from components.finetuning.member_data import MemberData
-from components.finetuning.packing import BEST, MODEL, ON_FROZEN, START, held, pack, unpack
+from components.finetuning.packing import BEST, MODEL, ON_FROZEN, held, pack, unpack
 from components.finetuning.probe import HeadAlone, HeadCandidate, search_head, train_head
 from components.finetuning.self_training import train_rounds
 from components.finetuning.specs import RunSpec, device, rows_of, with_head
@@ -29,7 +29,6 @@ from components.task_models.heads import CalibratedHead, ImitatingHead, LabelHea
 from components.task_models.model import answers, cloned_state
 from components.task_models.norms import Statistics
 from components.task_models.readers import ReadingHead
-from components.task_models.regularisation import Mixout, interpolated
 from components.tasks.data import Answer
 from components.tasks.examples import read_facts, read_split
 from components.tasks.kinds import scoring_for
@@ -101,12 +100,6 @@ class Member:
             if spec.fold is None and spec.chosen is not None and spec.chosen.calibration is not None:
                 model.head.set_calibration(spec.chosen.calibration)
         model.head.prepare(splits["train"].targets)
-        if settings.mixout:
-            model.mixout = Mixout(model, probability=settings.mixout)
-        #: Name of each parameter -> its value before training, if candidates are interpolated with it.
-        self._start: dict[str, Tensor] = {}
-        if settings.interpolations:
-            self._start = {name: value.detach().clone() for name, value in model.named_parameters()}
         #: Steps per epoch of this member's rows.
         self.epoch = -(-len(rows.learned) // settings.step_rows)
         self._best: dict[str, Tensor] = {}
@@ -151,8 +144,6 @@ class Member:
             self._frozen = {} if found is None else pack(f"{ON_FROZEN}dev", found)
             self._frozen |= pack(f"{ON_FROZEN}test", self.test_answers(trained=False))
             self._frozen |= {f"{ON_FROZEN}{name}": value for name, value in self.weights(without="encoder.").items()}
-        if self._start:
-            self._start |= {f"head.{name}": value.detach().clone() for name, value in head.named_parameters()}
         return found
 
     def answers_by_candidate(self) -> dict[HeadCandidate, list[Answer]]:
@@ -281,17 +272,13 @@ class Member:
             epoch: steps per epoch of the run.
             loss: training loss of the step.
         """
-        settings = self.spec.settings
         _swap(state)
-        for place, share in enumerate(settings.interpolation_weights):
-            own = [number + place * settings.evaluations for number in numbers]
-            with interpolated(self.model, self._start, share):
-                if not self.is_scored:
-                    self.keep(state, numbers=own, epoch=epoch)
-                    continue
-                dev = self.refit_head() if self.refitted else None
-                found = self._calibrated(lambda dev=dev: self._current_answers(dev))  # type: ignore[misc]
-                self.add_scores(found, state, numbers=own, epoch=epoch, loss=loss, share=share)
+        if self.is_scored:
+            dev = self.refit_head() if self.refitted else None
+            found = self._calibrated(lambda: self._current_answers(dev))
+            self.add_scores(found, state, numbers=numbers, epoch=epoch, loss=loss)
+        else:
+            self.keep(state, numbers=numbers, epoch=epoch)
         _swap(state)
 
     def _current_answers(self, dev: FeatureTable | None) -> list[Answer]:
@@ -306,7 +293,6 @@ class Member:
         numbers: Sequence[int],
         epoch: int,
         loss: float | None = None,
-        share: float = 1.0,
     ) -> None:
         """Add the metrics of predictions on dev to the curve; keep the weights if their primary metric is the highest
         so far (the earlier weights at a tie). In a fold, keep the predictions instead."""
@@ -318,8 +304,7 @@ class Member:
         elif not curve or scores[self.scoring.main] > best_score(self.record):
             self._keep(state, epoch=epoch)
             self._best_on_dev = found if step else None
-        shown = {"interpolation": share} if self._start else {}
-        curve.append({"step": step, "epoch": round(step / epoch, 3), "train_loss": loss, **shown, **scores})
+        curve.append({"step": step, "epoch": round(step / epoch, 3), "train_loss": loss, **scores})
 
     def keep(self, state: TrainingState, *, numbers: Sequence[int], epoch: int) -> None:
         """Keep the weights if this is the evaluation that cross-validation has chosen."""
@@ -340,9 +325,7 @@ class Member:
         if self.spec.chosen is not None or self.spec.fold is not None:
             return False
         best = max(range(len(curve)), key=lambda index: curve[index][self.scoring.main])
-        return patience is not None and len(curve) - 1 - best >= patience * len(
-            self.spec.settings.interpolation_weights
-        )
+        return patience is not None and len(curve) - 1 - best >= patience
 
     def result(self) -> dict[str, Tensor]:
         """Predictions on dev and test by the best weights, which the model then holds, and the weights (`model.`); of a
@@ -386,8 +369,7 @@ class Member:
     def tensors(self) -> dict[str, Tensor]:
         """Tensors that a checkpoint stores for the member in addition to the run's state."""
         best = {f"{BEST}{name}": value.cpu() for name, value in self._best.items()}
-        head = {f"{START}{name}": value.cpu() for name, value in self._start.items() if name.startswith("head.")}
-        return best | self._frozen | self._held_tensors() | head
+        return best | self._frozen | self._held_tensors()
 
     def _held_tensors(self) -> dict[str, Tensor]:
         return {
@@ -398,9 +380,7 @@ class Member:
         """Restore the tensors that `tensors` returned, the record, and the head's L2 penalty."""
         self._best = {name.removeprefix(BEST): value for name, value in tensors.items() if name.startswith(BEST)}
         self._frozen = {name: value for name, value in tensors.items() if name.startswith(ON_FROZEN)}
-        head = {name.removeprefix(START): value for name, value in tensors.items() if name.startswith(START)}
-        self._start |= {name: value.to(device()) for name, value in head.items()}
-        numbers = range(self.spec.settings.candidates + 1)
+        numbers = range(self.spec.settings.evaluations + 1)
         self._held = {number: unpack(held(number), tensors) for number in numbers if held(number) in tensors}
         self.record = dict(record)
         self.model.head.penalty = float(penalty)

@@ -12,17 +12,14 @@ from numpy.typing import NDArray
 from components.finetuning import frozen
 from components.finetuning.features import FeatureTable, extract, read_by_head
 from components.finetuning.probe import MOST_ROWS, FeatureSampler, HeadRows
-from components.finetuning.self_training import pool_of
 from components.finetuning.soft_labels import soft_labels_of
-from components.finetuning.specs import Rows, RunSpec, all_training_rows, device, encode
+from components.finetuning.specs import Rows, RunSpec, all_training_rows, encode
 from components.task_models.base import Encoded
-from components.task_models.consistency import ConsistencySampler, ConsistentModel, kept_pieces
 from components.task_models.contrastive_sampler import ContrastiveSampler
 from components.task_models.distillation import DistillationSampler, DistilledModel
-from components.task_models.heads import LabelHead
 from components.task_models.model import TaskModel
 from components.task_models.sampler import ExampleSampler
-from components.tasks.data import Fields, Split, Target, one_hot
+from components.tasks.data import Fields, Split, Target
 from components.tasks.examples import TaskFacts, read_split
 from components.tokenization import Tokenizer
 from components.training.rng import counter_rng, counter_seed
@@ -98,12 +95,6 @@ class MemberData:
         return frozen.features(self.spec, "train").take(np.searchsorted(known, rows))
 
     @cached_property
-    def is_consistent(self) -> bool:
-        """Whether the model also learns from texts without labels while it is trained."""
-        soft = isinstance(self.model.head, LabelHead)
-        return self.spec.settings.method == "consistency" and soft and len(self._pool) > 0
-
-    @cached_property
     def is_distilled(self) -> bool:
         """Whether the model also learns from teachers; there may be no text that they label."""
         return self.taught_rows > 0
@@ -122,15 +113,6 @@ class MemberData:
         assert self.spec.distillation is not None
         return DistilledModel(self.model, settings=self.spec.distillation.settings)
 
-    def consistent_model(self) -> ConsistentModel:
-        """The model with its teacher."""
-        settings = self.spec.settings.unlabelled
-        assert settings is not None
-        labels = one_hot(self.splits["train"].targets, labels=len(self.facts.labels)).sum(axis=0)
-        shares = labels / labels.sum()
-        made = ConsistentModel(self.model, settings=settings, shares=shares, tokenizer=self.tokenizer)
-        return made.to(device())
-
     def sampler(self, *, names: bool) -> Sampler:
         """The training batches; `names`: of the rows and the names of the labels."""
         settings, seed = self.spec.settings, counter_seed(self.spec.seed, "batches")
@@ -145,9 +127,7 @@ class MemberData:
             return ContrastiveSampler(encoded, targets, rows=settings.contrastive.rows, seed=seed, masks=masks)
         windows = self.model.windows_learned
         labelled = ExampleSampler(encoded, targets, batch_size=batch_size, seed=seed, masks=masks, windows=windows)
-        if self.is_distilled:
-            return self._distillation_sampler(labelled)
-        return self._consistency_sampler(labelled) if self.is_consistent else labelled
+        return self._distillation_sampler(labelled) if self.is_distilled else labelled
 
     def _distillation_sampler(self, labelled: ExampleSampler) -> DistillationSampler:
         spec, distillation = self.spec, self.spec.distillation
@@ -161,23 +141,3 @@ class MemberData:
             seed=counter_seed(spec.seed, "taught"),
         )
         return DistillationSampler(labelled, taught)
-
-    def _consistency_sampler(self, labelled: ExampleSampler) -> ConsistencySampler:
-        spec, settings = self.spec, self.spec.settings.unlabelled
-        assert settings is not None
-        assert spec.unlabelled is not None
-        found = read_unlabelled(spec.unlabelled)
-        fields = [found[row] for row in self._pool]
-        return ConsistencySampler(
-            labelled,
-            encode(spec, self.model, self.tokenizer, fields),
-            ratio=settings.ratio,
-            dropped=settings.dropped,
-            kept=kept_pieces(self.model.encoder),
-            seed=counter_seed(spec.seed, "unlabelled"),
-        )
-
-    @cached_property
-    def _pool(self) -> NDArray[np.int64]:
-        """Indices of the texts without labels."""
-        return pool_of(self.spec, self.splits, self.rows)

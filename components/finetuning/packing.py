@@ -12,7 +12,7 @@ from components.tasks.data import Answer
 
 #: Prefixes of a member's tensors in a checkpoint: its best weights so far, the predictions and weights of its head on
 #: the frozen encoder, the weights of that head, and the weights of a model.
-BEST, ON_FROZEN, START, MODEL = "best.", "frozen.", "start.", "model."
+BEST, ON_FROZEN, MODEL = "best.", "frozen.", "model."
 
 
 def pack(name: str, answers: Sequence[Answer]) -> dict[str, Tensor]:

@@ -25,14 +25,12 @@ from components.artifacts import read_manifest
 from components.finetuning.member import Member, make_member
 from components.finetuning.mixture import JointModel, TaskMixture, shares
 from components.finetuning.self_training import rounds_of
-from components.finetuning.specs import RunSpec, device, fresh_encoder, load_initial_encoder
+from components.finetuning.specs import RunSpec, device, load_initial_encoder
 from components.measurements import Curve
 from components.settings.contrastive import pairs_of
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
-from components.task_models.consistency import ConsistentModel
 from components.task_models.distillation import DistilledModel
-from components.task_models.regularisation import reinitialise
 from components.tasks.budgets import budget_name
 from components.training.checkpoint import CheckpointStore
 from components.training.distributed import World
@@ -172,8 +170,6 @@ class Run:
         #: Step -> numbers of the evaluations after it, from 1.
         self.evaluations = evaluations_at(self.steps, count=count)
         self.model: nn.Module = members[0].learning
-        if members[0].data.is_consistent:
-            self.model = members[0].data.consistent_model()
         if members[0].data.is_distilled:
             self.model = members[0].data.distilled_model()
         if len(members) > 1:
@@ -211,8 +207,6 @@ class Run:
     def start(self) -> None:
         """Train each head on the frozen encoder's features, and score it on dev as epoch 0."""
         answers = [member.fit_head() for member in self.members]
-        if isinstance(self.model, ConsistentModel):
-            self.model.restart()
         if isinstance(self.model, DistilledModel):
             # The penalty of the sum over all rows, those of the teacher included.
             (member,) = self.members
@@ -226,18 +220,6 @@ class Run:
             else:
                 member.add_scores(found, self.state, numbers=[0], epoch=self.epoch)
         self.curve.add(0, **dev_scores([member.record for member in self.members], self.spec.tasks))
-        if self.settings.reinitialised:
-            self._reinitialise()
-
-    def _reinitialise(self) -> None:
-        """Replace the top layers by new ones, and fit the heads to the features of the changed encoder."""
-        encoder = self.members[0].model.encoder
-        fresh = fresh_encoder(self.spec.members[0], encoder, purpose="reinitialised")
-        reinitialise(encoder, fresh, layers=self.settings.reinitialised)
-        for member in self.members:
-            if self.settings.head_steps:
-                member.refit_head()
-        self.state = self._fresh_state()
 
     def resume(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
         """Restore a checkpoint that `train` wrote."""
@@ -297,7 +279,7 @@ class Run:
         """The last step: of the schedule, or of the last evaluation that cross-validation has chosen."""
         ends = (member.spec for member in self.members if member.spec.fold is None or member.spec.labels is not None)
         chosen = [spec.chosen for spec in ends]
-        stops = {self.settings.candidate(choice.stop)[0] for choice in chosen if choice is not None}
+        stops = {choice.stop for choice in chosen if choice is not None}
         if not stops:
             return self.steps
         return max((step for step, numbers in self.evaluations.items() if stops.intersection(numbers)), default=0)

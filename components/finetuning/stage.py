@@ -306,10 +306,6 @@ def for_start(settings: FinetuneSettings, *, trained: bool) -> FinetuneSettings:
             "discriminative": scratch.discriminative,
             "unfreeze_epochs": scratch.unfreeze_epochs,
             "frozen": False,
-            # Nothing is gained by staying near random weights, or by replacing them.
-            "mixout": 0.0,
-            "interpolations": [],
-            "reinitialised": 0,
         }
     )
 

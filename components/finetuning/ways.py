@@ -26,36 +26,22 @@ def ways_of(settings: FinetuneSettings, task: Task) -> dict[Way, FinetuneSetting
     """Way to learn -> settings of its runs, in the order in which they are tried.
 
     With `method: auto`, ways that do not suit the kind of task are left out. Contrastive training is left out for
-    pairs: on SICK, with MiniLM, it lowered the score of the head on the frozen encoder. With `method: consistency`,
-    training without unlabelled text is tried too; it is kept where unlabelled text does not improve the score.
+    pairs: on SICK, with MiniLM, it lowered the score of the head on the frozen encoder.
 
     Raises:
         ConfigError: no way is left.
     """
-    names: list[Way] = ["finetune", "consistency"]
-    if settings.method == "auto":
-        names = list(settings.auto.ways)
-    elif settings.method != "consistency":
+    if settings.method != "auto":
         return {settings.method: settings}
-    ways = {way: settings.model_copy(update={"method": way}) for way in dict.fromkeys(names)}
-    if "features" in ways:
-        frozen = {"mixout": 0.0, "reinitialised": 0, "interpolations": []}
-        ways["features"] = ways["features"].model_copy(update=frozen)
+    ways: dict[Way, FinetuneSettings] = {
+        way: settings.model_copy(update={"method": way}) for way in dict.fromkeys(settings.auto.ways)
+    }
     if task.kind == "pair" and len(ways) > 1:
         ways.pop("contrastive", None)
-    suitable = {
-        way: changed
-        for way, changed in ways.items()
-        if refuse_settings(task, changed) is None and (way != "consistency" or _suits_consistency(task, changed))
-    }
+    suitable = {way: changed for way, changed in ways.items() if refuse_settings(task, changed) is None}
     if not suitable:
         raise ConfigError(f"auto.ways: none of {', '.join(ways)} suits kind {task.kind}; add finetune")
     return suitable
-
-
-def _suits_consistency(task: Task, settings: FinetuneSettings) -> bool:
-    """Whether a kind has probabilities of labels, and there is text without labels."""
-    return settings.unlabelled is not None and task.labels_rows
 
 
 @dataclass(frozen=True)
@@ -124,9 +110,7 @@ def cost_of(spec: GroupSpec) -> Cost:
             continue
         epoch = epoch_of(spec)
         steps, evaluations = schedule_of(spec, epoch=epoch)
-        # Each unlabelled text is read by the teacher too.
-        free = spec.settings.unlabelled.ratio if spec.settings.unlabelled is not None else 0
-        operations: float = 6 + 8 * free * (spec.settings.method == "consistency")
+        operations: float = 6
         if member.distillation is not None:
             operations = 6 + 6 * member.distillation.settings.batch_size / spec.settings.step_rows
         folds = number_of_folds(member) if facts.selection == "budget" else 0

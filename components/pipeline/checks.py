@@ -43,17 +43,13 @@ def _models(params: Params) -> list[str]:
         family = settings.family or name
         try:
             with torch.device("meta"):
-                model = build_model(
+                build_model(
                     family,
                     vocabulary=1000,
                     preset=settings.preset,
                     settings=settings.model,
                     tokenizer=params.tokenizer.parallel if settings.tokenizer == PARALLEL else settings.tokenizer,
                 )
-            layers = len(model.layer_groups()) - 1
-            sized = settings.source is None and name in params.finetune
-            if sized and (many := params.finetune[name].reinitialised) > layers:
-                problems.append(f"finetune.{name}.reinitialised: {many}, but {family} has {layers} layers to replace")
         except ConfigError as error:
             problems.append(f"pretrain.{name}: {str(error).removeprefix(f'{family}: ')}")
         if family in FAMILIES and (FAMILIES[family].objective == "translation") != (settings.tokenizer == PARALLEL):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -12,15 +12,13 @@ from components.settings.section import Positive, Section
 class ContrastiveSettings(Section):
     """Contrastive training: texts of the same label become similar, texts of different labels dissimilar.
 
+    The loss is the squared difference between the cosine similarity of two texts and their label overlap (SetFit,
+    Tunstall et al. 2022).
+
     A step encodes `rows` texts once and forms all pairs of them. The texts are sampled so that the classes are
     balanced.
     """
 
-    #: `pairs`: squared difference between the cosine similarity of two texts and their label overlap (SetFit, Tunstall
-    #: et al. 2022); `supervised`: every text against all others of the step (Khosla et al. 2020, equation 2).
-    loss: Literal["pairs", "supervised"] = "pairs"
-    #: Temperature of the supervised contrastive loss, also beside the task's loss (`supervised_contrastive`).
-    temperature: Annotated[float, Field(gt=0)] = 0.3
     #: Texts of a step, at least two per class.
     rows: Annotated[int, Field(ge=4)] = 16
     #: Passes over the training rows.

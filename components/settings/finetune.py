@@ -13,11 +13,9 @@ from components.settings.training import Training
 from components.settings.unlabelled import UnlabelledSettings
 
 #: One way to learn from the labels.
-Way = Literal["features", "contrastive", "finetune", "consistency", "distil"]
+Way = Literal["features", "contrastive", "finetune", "distil"]
 #: Those that a block can ask for; students of `distil` also learn by `distil`.
-OwnWay = Literal["features", "contrastive", "finetune", "consistency"]
-#: Methods in which head and encoder are trained by the task's loss, or may be.
-TRAINED = ("finetune", "consistency", "distil", "auto")
+OwnWay = Literal["features", "contrastive", "finetune"]
 
 
 class ScratchSettings(Section):
@@ -46,8 +44,8 @@ class AutoSettings(Section):
     """What `method: auto` tries."""
 
     #: Ways to learn, in the order of their cost. The one with the best score of selection is used, the cheapest at a
-    #: tie. `consistency` is left out without `unlabelled`, `contrastive` for pairs.
-    ways: list[OwnWay] = Field(default=["features", "contrastive", "finetune", "consistency"], min_length=1)
+    #: tie. `contrastive` is left out for pairs.
+    ways: list[OwnWay] = Field(default=["features", "contrastive", "finetune"], min_length=1)
     #: Minimum number of training rows with labels from which `finetune` is tried: with fewer, it takes most of the time
     #: and was worse on TREC and SST-2.
     finetune_rows: Annotated[int, Field(ge=0)] = 1000
@@ -73,18 +71,14 @@ class FinetuneSettings(Section):
     """
 
     #: `features`: only the head is trained, on frozen-encoder features; `finetune`: head and encoder are trained;
-    #: `contrastive`: the encoder is trained on pairs of texts (`contrastive`), the head on its features; `consistency`:
-    #: as `finetune`, with a loss on text without labels (`unlabelled`), or `finetune` if that is as good; `auto`: one
-    #: of several ways (`auto`).
+    #: `contrastive`: the encoder is trained on pairs of texts (`contrastive`), the head on its features; `auto`: one of
+    #: several ways (`auto`).
     method: Way | Literal["auto"] = "finetune"
     #: With `method: auto`: the ways that are tried.
     auto: AutoSettings = AutoSettings()
     #: Loss, rate and length of contrastive training; `epochs`, `min_steps`, `training.rate` and `training.batch_size`
     #: do not apply to it.
     contrastive: ContrastiveSettings = ContrastiveSettings()
-    #: Weight lambda of the supervised contrastive loss beside the task's, L = (1 - lambda) L_task + lambda L_contrast,
-    #: with `method: finetune` (Gunel et al. 2021, equation 1: 0.9 with few labels).
-    supervised_contrastive: Annotated[float, Field(ge=0, lt=1)] = 0.0
     #: With `method: finetune`: whether the head on the frozen encoder is also scored, as a separate system. Not
     #: applied to an encoder with random weights.
     frozen: bool = False
@@ -166,21 +160,6 @@ class FinetuneSettings(Section):
     #: Weight lambda of the auxiliary language-model loss on the same texts, L = L_task + lambda * L_lm (Radford et al.
     #: 2018, section 3.2: 0.5). Masked families make a second forward pass for it.
     lm_weight: Annotated[float, Field(ge=0)] = 0.0
-    #: Label smoothing: share of a target's probability that is spread over all labels (Szegedy et al. 2016). A head
-    #: that is solved on features has none.
-    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    #: Weight alpha of R-Drop: each batch is encoded twice with different dropout. L = mean of both task losses +
-    #: alpha / 2 * symmetric Kullback-Leibler divergence of both outputs (half of Liang et al. 2021, equation 4).
-    r_drop: Annotated[float, Field(ge=0)] = 0.0
-    #: Probability of mixout: in each step a weight of the encoder's matrices is that of the start with this probability
-    #: (Lee et al. 2020: 0.9).
-    mixout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    #: Number of top layers that start from new, random weights (Zhang et al. 2021). The head on the frozen encoder is
-    #: scored before.
-    reinitialised: Annotated[int, Field(ge=0)] = 0
-    #: Further candidates at every evaluation: (1 - a) * weights at the start + a * current weights for each a (WiSE-FT,
-    #: Wortsman et al. 2022).
-    interpolations: list[Annotated[float, Field(gt=0, lt=1)]] = []
     #: Maximum number of pieces per text, special pieces included; more are truncated.
     max_length: Positive = 128
     #: Pieces per chunk for long texts (BPTT for text classification, ULMFiT, section 3.3: 70); null: no chunks.
@@ -223,23 +202,6 @@ class FinetuneSettings(Section):
         return self.task_tokens == "own" or (self.task_tokens == "auto" and self.method != "features")
 
     @property
-    def interpolation_weights(self) -> list[float]:
-        """Share of the current weights in the candidates of an evaluation, 1 first."""
-        return [1.0, *self.interpolations]
-
-    @property
-    def candidates(self) -> int:
-        """Number of candidates of a run, without the head on the frozen encoder, whose number is 0."""
-        return self.evaluations * len(self.interpolation_weights)
-
-    def candidate(self, number: int) -> tuple[int, float]:
-        """The evaluation, from 1, and the share of the current weights of a candidate; the evaluation of 0 is 0."""
-        if not (self.interpolations and number):
-            return number, 1.0
-        share, evaluation = divmod(number - 1, self.evaluations)
-        return evaluation + 1, self.interpolation_weights[share]
-
-    @property
     def step_rows(self) -> int:
         """Rows of a step."""
         return self.contrastive.rows if self.method == "contrastive" else self.training.batch_size
@@ -254,17 +216,6 @@ class FinetuneSettings(Section):
 
     @model_validator(mode="after")
     def _contrast(self) -> FinetuneSettings:
-        if self.method == "consistency" and self.unlabelled is None:
-            raise ValueError("method consistency needs text without labels: set unlabelled, as in {source: task}")
         if self.method == "contrastive" and not self.head_steps:
             raise ValueError("head_steps must be at least 1 with method contrastive, which fits the head on features")
-        if self.method not in TRAINED and self.supervised_contrastive:
-            raise ValueError("supervised_contrastive is a loss beside the task's and needs method finetune")
-        if self.reinitialised and (self.mixout or self.interpolations):
-            raise ValueError("mixout and interpolations stay near the start, which reinitialised discards; choose one")
-        for name in ("label_smoothing", "r_drop"):
-            if self.method not in TRAINED and getattr(self, name):
-                raise ValueError(f"{name} changes the task's loss and needs method finetune")
-        if self.method == "features" and (self.mixout or self.reinitialised or self.interpolations):
-            raise ValueError("mixout, reinitialised and interpolations need a method that trains the encoder")
         return self

@@ -165,7 +165,7 @@ def _unknown_names(raw: dict[str, Any]) -> list[str]:
     ]
     taken += [
         f"finetune.{name}.method: distil is how students of the section `distil` learn; name the system there, and "
-        "choose features, contrastive, finetune, consistency or auto here"
+        "choose features, contrastive, finetune or auto here"
         for name in at("finetune")
         if at("finetune", name, "method") == "distil"
     ]

@@ -103,8 +103,7 @@ class Task:
 
 def refuse_settings(task: Task, settings: FinetuneSettings) -> str | None:
     """What is wrong if the settings ask for a loss on labels of rows, and the kind has none; else None."""
-    contrasts = settings.method == "contrastive" or settings.supervised_contrastive
-    if contrasts and task.has_reader(settings):
+    if settings.method == "contrastive" and task.has_reader(settings):
         return f"reader {settings.reader} has no vector of a text without labels; set it to none for a contrastive loss"
     if task.labels_rows:
         if settings.label_names == "always" and not task.single:
@@ -114,9 +113,6 @@ def refuse_settings(task: Task, settings: FinetuneSettings) -> str | None:
         return f"label_names needs labels of whole texts; set it to none for kind {task.kind}"
     if settings.method == "contrastive":
         return f"method contrastive compares texts by their labels and does not suit kind {task.kind}; use finetune"
-    for name in ("supervised_contrastive", "label_smoothing", "r_drop"):
-        if getattr(settings, name):
-            return f"{name} needs labels of whole texts; set it to 0 for kind {task.kind}"
     return None
 
 

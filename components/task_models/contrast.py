@@ -1,4 +1,4 @@
-"""Contrastive losses on the labelled texts of a batch.
+"""Contrastive loss on the labelled texts of a batch.
 
 Shapes: B rows of a batch, F features, X labels of a row (padding included).
 """
@@ -8,8 +8,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-
-from components.settings.finetune import FinetuneSettings
 
 
 def label_overlap(targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -48,30 +46,7 @@ def pair_loss(vectors: Tensor, targets: Tensor) -> Tensor:
     return means.sum() / (sizes > 0).sum().clamp(min=1)
 
 
-def supervised_loss(vectors: Tensor, targets: Tensor, *, temperature: float) -> Tensor:
-    """Supervised contrastive loss (Khosla et al. 2020, equation 2), averaged over the rows with a similar row.
-
-    L_i = -sum_p w_ip log(exp(s_ip / t) / sum_a exp(s_ia / t)) / sum_p w_ip with cosine similarities s, the label
-    overlap w, and a over all other rows of the batch; 0 without similar rows.
-
-    Args:
-        vectors: (B, F).
-        targets: (B, X) label indices, padded with nan.
-        temperature: t.
-    """
-    overlap, counts = label_overlap(targets)
-    unit = F.normalize(vectors, dim=1)
-    scores = (unit @ unit.T / temperature).masked_fill(~counts, float("-inf"))
-    logs = scores.log_softmax(1).masked_fill(~counts, 0.0)
-    weights = overlap * counts
-    total = weights.sum(1)
-    rows = -(weights * logs).sum(1) / total.clamp(min=1e-9)
-    return (rows * (total > 0)).sum() / (total > 0).sum().clamp(min=1)
-
-
-def contrast(vectors: Tensor, targets: Tensor, settings: FinetuneSettings) -> Tensor:
-    """The loss of `finetune.<name>.contrastive`, in float32."""
+def contrast(vectors: Tensor, targets: Tensor) -> Tensor:
+    """`pair_loss` in float32."""
     with torch.autocast(vectors.device.type, enabled=False):
-        if settings.method == "contrastive" and settings.contrastive.loss == "pairs":
-            return pair_loss(vectors.float(), targets)
-        return supervised_loss(vectors.float(), targets, temperature=settings.contrastive.temperature)
+        return pair_loss(vectors.float(), targets)

@@ -92,7 +92,6 @@ class TextHead(Head):
         outputs: C.
         hidden: width of the hidden layer; 0: none.
         dropout: rate before each linear layer.
-        smoothing: label smoothing in training, for kinds with labels of rows.
         norm: `finetune.<name>.head_norm`; a hidden layer gets `batch` or none.
     """
 
@@ -104,10 +103,8 @@ class TextHead(Head):
         hidden: int = 0,
         dropout: float = 0.1,
         norm: Norm = "fixed",
-        smoothing: float = 0.0,
     ) -> None:
         super().__init__()
-        self.smoothing = smoothing
         self.norm = make_norm(norm, features)
         self.chooses_norm = norm == "auto"
         self.dropout = nn.Dropout(dropout)
@@ -126,7 +123,6 @@ class TextHead(Head):
             hidden=settings.head_hidden,
             dropout=settings.head_dropout,
             norm=settings.head_norm,
-            smoothing=settings.label_smoothing,
         )
 
     def fit_norm(self, vectors: Tensor) -> None:
@@ -240,10 +236,6 @@ class LabelHead(ImitatingHead):
 
     exclusive: ClassVar[bool]
 
-    @abstractmethod
-    def divergence(self, first: Tensor, second: Tensor) -> Tensor:
-        """Symmetric Kullback-Leibler divergence between two outputs for the same rows (R-Drop): a scalar."""
-
 
 class ClassificationHead(LabelHead):
     """One of C classes per row; a row has one feature vector."""
@@ -256,20 +248,13 @@ class ClassificationHead(LabelHead):
         return super().penalty_of(strength, targets) * (2 if len(np.unique(np.concatenate(targets))) == 2 else 1)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Mean cross entropy, with label smoothing in training, plus the penalty."""
-        smoothing = self.smoothing if self.training else 0.0
-        labels = batch["targets"][:, 0].long()
-        return self.penalised(nn.functional.cross_entropy(outputs.float(), labels, label_smoothing=smoothing))
+        """Mean cross entropy plus the penalty."""
+        return self.penalised(nn.functional.cross_entropy(outputs.float(), batch["targets"][:, 0].long()))
 
     def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float) -> Tensor:
         """`divergence_at` of the labels, averaged over rows."""
         found = precise(outputs)
         return divergence_at(found, batch["targets"].to(found.dtype), temperature).mean()
-
-    def divergence(self, first: Tensor, second: Tensor) -> Tensor:
-        """(KL(p || q) + KL(q || p)) / 2, averaged over rows."""
-        logs, others = first.float().log_softmax(1), second.float().log_softmax(1)
-        return ((logs.exp() - others.exp()) * (logs - others)).sum(1).mean() / 2
 
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
         """Probabilities (C,) of each row."""

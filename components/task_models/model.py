@@ -18,10 +18,9 @@ from components.models.layers.host import both, on_host, to_device
 from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Encoded, Task, refuse_settings
 from components.task_models.contrast import contrast
-from components.task_models.heads import LabelHead, TextHead
+from components.task_models.heads import TextHead
 from components.task_models.pooling import Features
-from components.task_models.readers import ReadingHead, reading_head
-from components.task_models.regularisation import Mixout
+from components.task_models.readers import reading_head
 from components.task_models.sampler import collate, longest, pad, sequences
 from components.task_models.text_windows import WindowPooling, states_of_windows
 from components.tasks.data import Answer
@@ -59,7 +58,6 @@ class TaskModel(nn.Module):
         self.encoder = encoder
         self.settings = settings
         #: Mixes the weights of a training step with those of the start; set by fine-tuning.
-        self.mixout: Mixout | None = None
         reads_pieces = task.has_reader(settings)
         self.of_units = task.reads == "units" or reads_pieces
         combine = task.combine(settings, encoder)
@@ -174,11 +172,7 @@ class TaskModel(nn.Module):
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
         """Loss on a batch of `ExampleSampler` or `ContrastiveSampler`, plus lm_weight * mean negative log-likelihood
-        per piece; in training with mixed weights, if `mixout` is set."""
-        return self.mixout.losses(batch) if self.mixout is not None and self.training else self.batch_losses(batch)
-
-    def batch_losses(self, batch: Batch) -> Losses:
-        """`losses` with the current weights."""
+        per piece."""
         hidden = self._states(batch)
         loss = self._task_loss(self._inputs_of_head(hidden, batch), batch)
         count = count_tensor(len(batch["targets"]), loss)
@@ -193,21 +187,10 @@ class TaskModel(nn.Module):
         return self.above(self._kept(hidden, batch), batch["rows"])
 
     def _task_loss(self, vectors: Tensor, batch: Batch) -> Tensor:
-        """Loss of the head, of the contrast between the texts of the batch, or a weighted mean of both; with R-Drop
-        averaged over two passes, plus their divergence."""
-        settings = self.settings
-        if settings.method == "contrastive":
-            return contrast(vectors, batch["targets"], settings)
-        outputs = self.outputs(vectors, batch)
-        loss = self.head.loss(outputs, batch)
-        if settings.r_drop:
-            assert isinstance(self.head, LabelHead | ReadingHead)  # as `refuse_settings` has found
-            again = self.outputs(self._inputs_of_head(self._states(batch), batch), batch)
-            loss = (loss + self.head.loss(again, batch)) / 2
-            loss = loss + settings.r_drop / 2 * self.head.divergence(outputs, again)
-        if weight := settings.supervised_contrastive:
-            loss = (1 - weight) * loss + weight * contrast(vectors, batch["targets"], settings)
-        return loss
+        """Loss of the head, or of the contrast between the texts of the batch."""
+        if self.settings.method == "contrastive":
+            return contrast(vectors, batch["targets"])
+        return self.head.loss(self.outputs(vectors, batch), batch)
 
     @property
     def masks(self) -> int | None:

@@ -22,7 +22,7 @@ from components.models.base import Batch
 from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Combine
 from components.task_models.biattentive import Biattention, Maxout
-from components.task_models.heads import Head, ImitatingHead, LabelHead, TextHead
+from components.task_models.heads import Head, ImitatingHead, TextHead
 from components.task_models.inputs import compared, likened
 from components.task_models.norms import FixedNorm
 from components.task_models.pooling import lead_mean, mask, masked_max, masked_mean
@@ -168,11 +168,6 @@ class ReadingHead(Head):
         """`ImitatingHead.imitation`."""
         assert isinstance(self.head, ImitatingHead)
         return self.head.imitation(outputs, batch, temperature=temperature)
-
-    def divergence(self, first: Tensor, second: Tensor) -> Tensor:
-        """`LabelHead.divergence`; only of kinds with labels of rows."""
-        assert isinstance(self.head, LabelHead)
-        return self.head.divergence(first, second)
 
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
         return self.head.answers(outputs, batch)

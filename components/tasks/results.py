@@ -123,11 +123,6 @@ def best_point(record: Mapping[str, Any]) -> dict[str, Any]:
     return point
 
 
-def own_points(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The points of a run's curve with the trained weights, without those that are interpolated with the start."""
-    return [point for point in record["curve"] if point.get("interpolation", 1.0) == 1.0]
-
-
 def best_score(record: Mapping[str, Any]) -> float:
     """The primary metric of the chosen evaluation of a run, on `chosen_on`."""
     return float(best_point(record)[record["score"]])

@@ -47,9 +47,8 @@ def test_every_family_learns_every_kind_by_contrast(family: str, kind: str, make
         np.testing.assert_array_equal(answer, np.asarray(expected, dtype=np.float32))
 
 
-@pytest.mark.parametrize("options", [{"loss": "pairs"}, {"loss": "supervised"}])
-def test_texts_of_one_label_become_similar(options, make_job, in_process) -> None:
-    contrastive = ContrastiveSettings(rows=12, epochs=25, rate=0.01, **options)
+def test_texts_of_one_label_become_similar(make_job, in_process) -> None:
+    contrastive = ContrastiveSettings(rows=12, epochs=25, rate=0.01)
     job = make_job("bert", "classification", method="contrastive", contrastive=contrastive, head_penalties=[1.0])
     output = finetune(job)
     (record,) = json.loads((output / "runs.json").read_text())
@@ -88,15 +87,6 @@ def test_an_interrupted_contrastive_run_ends_bit_identical(kind: str, make_job, 
     assert contents(broken.output) == contents(unbroken)
 
 
-@pytest.mark.parametrize("kind", LABELLED)
-def test_a_contrast_beside_the_task_is_a_weighted_mean(kind: str, make_job, in_process) -> None:
-    job = make_job("bert", kind, supervised_contrastive=0.5)
-    (record,) = json.loads((finetune(job) / "runs.json").read_text())
-    alone = make_job("bert", kind, name="alone")
-    (other,) = json.loads((finetune(alone) / "runs.json").read_text())
-    assert record["steps"] == 3 and record["curve"][1]["train_loss"] != other["curve"][1]["train_loss"]
-
-
 def test_the_number_of_steps_is_bounded_by_the_pairs(settings: FinetuneSettings) -> None:
     def steps(**changes: object) -> int:
         contrastive = ContrastiveSettings(rows=16, **changes)
@@ -111,8 +101,6 @@ def test_the_number_of_steps_is_bounded_by_the_pairs(settings: FinetuneSettings)
 def test_kinds_without_labels_of_rows_are_refused(kind: str, make_job, in_process) -> None:
     with pytest.raises(ConfigError, match=f"does not suit kind {kind}; use finetune"):
         finetune(make_job("bert", kind, method="contrastive"))
-    with pytest.raises(ConfigError, match=f"supervised_contrastive .* set it to 0 for kind {kind}"):
-        finetune(make_job("bert", kind, supervised_contrastive=0.5))
 
 
 def test_settings_that_contradict_each_other_are_refused(settings: FinetuneSettings) -> None:
@@ -121,5 +109,3 @@ def test_settings_that_contradict_each_other_are_refused(settings: FinetuneSetti
 
     with pytest.raises(ValidationError, match="head_steps must be at least 1"):
         validated(method="contrastive", head_steps=0)
-    with pytest.raises(ValidationError, match="supervised_contrastive is a loss beside the task's"):
-        validated(method="contrastive", supervised_contrastive=0.5)

@@ -114,7 +114,6 @@ WAYS: dict[str, dict[str, Any]] = {
     "self-training": {"method": "features", "unlabelled": UnlabelledSettings(rounds=2, confidence=0.3, words=True)},
     "contrastive": {"method": "contrastive"},
     "finetune": {"method": "finetune"},
-    "consistency": {"method": "consistency", "unlabelled": UnlabelledSettings(ratio=2)},
     "label names": {"method": "features", "label_names": "always"},
 }
 

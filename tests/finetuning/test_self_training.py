@@ -25,7 +25,6 @@ from components.task_models.kinds import TASKS
 from components.tasks.examples import ExamplesJob, examples, read_split
 from components.unlabelled.texts import read_unlabelled
 from tests.example_task import ROWS, rows, write_jsonl
-from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 
 BUDGETS = {"classification": 3, "multilabel": 9, "pair": 3}
 
@@ -172,35 +171,3 @@ def test_documents_are_no_rows_of_pairs(few, tmp_path: Path) -> None:
                 output=tmp_path / "none",
             )
         )
-
-
-@pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_every_family_is_trained_with_consistency(family: str, few, in_process) -> None:
-    job = few(family, selection="dev", method="consistency", epochs=2)
-    output = finetune(job)
-    record = record_of(output)
-    assert record["curve"][-1]["train_loss"] is not None and record["steps"] == 6
-    served = load_classifier(output / "classifier").answer(read_split(job.examples, "test").fields)
-    np.testing.assert_array_equal(served, np.asarray(answers_of(output), dtype=np.float32))
-
-
-@pytest.mark.parametrize(("kind", "reader"), [("multilabel", "bilstm"), ("pair", "none"), ("tagging", "none")])
-def test_training_without_unlabelled_text_is_a_candidate(kind: str, reader: str, few, in_process) -> None:
-    job = few("ulmfit", kind, selection="dev", epochs=2, method="consistency", reader=reader)
-    record = record_of(finetune(job))
-    if kind == "tagging":
-        assert "ways" not in record
-        return
-    scores = {found["way"]: found["score"] for found in record["ways"]}
-    assert list(scores) == ["finetune", "consistency"]
-    assert record["way"] == ("consistency" if scores["consistency"] > scores["finetune"] else "finetune")
-
-
-def test_training_with_consistency_resumes_bit_identical(few, in_process, monkeypatch) -> None:
-    def job(name: str) -> FinetuneJob:
-        made = few("gpt", name=name, selection="dev", method="consistency", epochs=2)
-        return with_checkpoints(made, average="ema")
-
-    unbroken, broken = finetune(job("unbroken")), job("broken")
-    assert finish_interrupted(broken, monkeypatch, at_step=3) == 2
-    assert contents(broken.output) == contents(unbroken)

@@ -1,4 +1,4 @@
-"""Contrastive losses: exact values, and agreement with loops over pairs written from the papers' formulas."""
+"""The contrastive loss: exact values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from components.task_models.contrast import label_overlap, pair_loss, supervised_loss
+from components.task_models.contrast import label_overlap, pair_loss
 
 NAN = float("nan")
 
@@ -36,37 +36,12 @@ def test_one_sort_of_pairs_alone_is_its_mean(label: float, expected: float) -> N
     assert float(pair_loss(vectors, torch.tensor([[0.0], [label]]))) == pytest.approx(expected, rel=1e-6)
 
 
-def test_the_supervised_loss_is_the_papers_sum() -> None:
-    torch.manual_seed(0)
-    vectors, labels, t = torch.randn(5, 3), [0, 0, 0, 1, 2], 0.3
-    unit = F.normalize(vectors, dim=1)
-    losses = []
-    for i, label in enumerate(labels):
-        others = [a for a in range(5) if a != i]
-        similar = [p for p in others if labels[p] == label]
-        if similar:
-            total = sum(math.exp(float(unit[i] @ unit[a]) / t) for a in others)
-            logs = [math.log(math.exp(float(unit[i] @ unit[p]) / t) / total) for p in similar]
-            losses.append(-sum(logs) / len(similar))
-    found = supervised_loss(vectors, torch.tensor(labels).double()[:, None], temperature=t)
-    assert float(found) == pytest.approx(sum(losses) / 3, rel=1e-5)
-
-
-@pytest.mark.parametrize("targets", [[[0.0], [1.0]], [[NAN], [NAN]]])
-def test_without_similar_rows_the_supervised_loss_is_zero_and_finite(targets: list[list[float]]) -> None:
-    vectors = torch.randn(2, 3, requires_grad=True)
-    loss = supervised_loss(vectors, torch.tensor(targets), temperature=0.1)
-    loss.backward()
-    assert float(loss.detach()) == 0.0 and vectors.grad is not None and bool((vectors.grad == 0).all())
-
-
 def test_the_gradient_makes_texts_of_one_label_similar() -> None:
     torch.manual_seed(1)
     targets = torch.tensor([0.0, 0.0, 1.0, 1.0])[:, None]
-    for loss in (pair_loss, lambda v, t: supervised_loss(v, t, temperature=0.5)):
-        vectors = torch.randn(4, 8, requires_grad=True)
-        for _ in range(300):
-            (gradient,) = torch.autograd.grad(loss(vectors, targets), vectors)
-            vectors = (vectors - gradient).detach().requires_grad_()
-        cosines = F.normalize(vectors.detach(), dim=1) @ F.normalize(vectors.detach(), dim=1).T
-        assert float(cosines[0, 1]) > 0.9 and float(cosines[0, 2]) < 0.2
+    vectors = torch.randn(4, 8, requires_grad=True)
+    for _ in range(300):
+        (gradient,) = torch.autograd.grad(pair_loss(vectors, targets), vectors)
+        vectors = (vectors - gradient).detach().requires_grad_()
+    cosines = F.normalize(vectors.detach(), dim=1) @ F.normalize(vectors.detach(), dim=1).T
+    assert float(cosines[0, 1]) > 0.9 and float(cosines[0, 2]) < 0.2

@@ -27,15 +27,13 @@ class MultilabelHead(LabelHead):
         return super().penalty_of(strength, targets) / self.output.out_features
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Binary cross entropy, averaged over rows and labels, with label smoothing in training, plus the penalty."""
+        """Binary cross entropy, averaged over rows and labels, plus the penalty."""
         targets = batch["targets"]
         given = targets.new_zeros(len(targets), outputs.shape[1] + 1)
         # Padding is mapped to an extra label, which is dropped.
         given.scatter_(1, targets.nan_to_num(outputs.shape[1]).long(), 1.0)
         found = precise(outputs)
         wanted = given[:, :-1].to(found.dtype)
-        if self.training and self.smoothing:
-            wanted = wanted * (1 - self.smoothing) + self.smoothing / 2
         return self.penalised(nn.functional.binary_cross_entropy_with_logits(found, wanted))
 
     def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float) -> Tensor:
@@ -44,11 +42,6 @@ class MultilabelHead(LabelHead):
         p = batch["targets"].to(found.dtype)
         both = torch.stack([torch.zeros_like(found), found], dim=-1)
         return divergence_at(both, torch.stack([1 - p, p], dim=-1), temperature).mean()
-
-    def divergence(self, first: Tensor, second: Tensor) -> Tensor:
-        """(KL(p || q) + KL(q || p)) / 2 of each label's Bernoulli distribution, averaged over rows and labels."""
-        p, q = first.float(), second.float()
-        return ((p.sigmoid() - q.sigmoid()) * (p - q)).mean() / 2
 
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
         """Probabilities (C,) of each row."""
