@@ -42,6 +42,8 @@ from components.tasks.data import Answer, Fields
 from components.tasks.members import ENCODER, KIND, encoder_of, members_of, save_members
 from components.tokenization import Tokenizer
 from components.training.precision import Precision
+#: Settings of training only, which are not read with a stored model.
+LEARNED_WITH = ("auto", "contrastive", "scratch", "unlabelled")
 
 Observed = TypeVar("Observed")
 
@@ -258,8 +260,10 @@ def _read(directory: Path, encoder: Encoder) -> TextClassifier:
     try:
         config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
         labels = json.loads((directory / "labels.json").read_text(encoding="utf-8"))
-        # Keys of training that no longer exist do not change a prediction; the schema is raised if one does.
-        settings = FinetuneSettings.model_validate(config["settings"], extra="ignore")
+        # How the model has learned does not change a prediction; earlier versions had other keys and values.
+        read = {name: value for name, value in config["settings"].items() if name not in LEARNED_WITH}
+        read["method"] = "finetune" if read["method"] == "consistency" else read["method"]
+        settings = FinetuneSettings.model_validate(read, extra="ignore")
         task = find_task(config["kind"])
         precision: Precision = "bf16" if config["precision"] == "bf16" else "float32"
         head_precision: Precision | None = "float32" if config.get("head_precision") == "float32" else None
