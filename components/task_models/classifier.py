@@ -42,6 +42,7 @@ from components.tasks.data import Answer, Fields
 from components.tasks.members import ENCODER, KIND, encoder_of, members_of, save_members
 from components.tokenization import Tokenizer
 from components.training.precision import Precision
+
 #: Settings of training only, which are not read with a stored model.
 LEARNED_WITH = ("auto", "contrastive", "scratch", "unlabelled")
 
