@@ -128,7 +128,7 @@ def test_the_first_champion_has_to_beat_the_best_baseline(pipeline: Pipeline) ->
     assert champion(pipeline) is None
 
     pipeline.write_baselines(words=3, pairs=8)
-    decision = run(pipeline)
+    decision = run(pipeline, confidence=0.9)
     assert (decision["verdict"], decision["against"]) == ("promote", "baseline pairs")
     assert decision["recipe"] == "", "the evaluation compares no recipes"
 
