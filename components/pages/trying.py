@@ -128,7 +128,9 @@ class Similar:
         self._fitted: dict[Path, tuple[str, Any, Any, Any]] = {}
         self._lock = threading.Lock()
 
-    def find(self, examples: Path, facts: TaskFacts, text: str, *, budget: int, seeds: Sequence[int]) -> list[Neighbour]:
+    def find(
+        self, examples: Path, facts: TaskFacts, text: str, *, budget: int, seeds: Sequence[int]
+    ) -> list[Neighbour]:
         """The nearest rows of train.
 
         Args:
