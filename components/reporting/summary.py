@@ -76,4 +76,4 @@ def _transfer(evaluation: Mapping[str, Any]) -> list[str]:
 def _served(decision: Mapping[str, Any]) -> str:
     # The report of a run is written before its decision, so that of an earlier version may be read.
     text = decision.get("story", decision["verdict"]) if decision else "nothing was decided yet"
-    return f"{text[0].upper()}{text[1:]}."
+    return f"{text[0].upper()}{text[1:]}." if text.split()[0].isalpha() else f"{text}."

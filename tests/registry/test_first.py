@@ -155,7 +155,8 @@ def test_words_are_served_until_a_challenger_is_better(pipeline: Pipeline) -> No
     name = made["candidate"]["name"]
     assert made["reasons"][0].startswith(
         f"{name}/{candidates[0]['version']} (tfidf-words) is the first champion because nothing better is shown: "
-        f"{name}/{candidates[1]['version']} (ulmfit-adapted) is not shown to be better than baseline tfidf-words (gain "
+        f"{name}/{candidates[1]['version']} (ulmfit-adapted) is not shown to be better: accuracy 0.9615 against "
+        "1.0000 of baseline tfidf-words, gain "
         "-0.0385, between -"
     )
     assert made["test_uses"] == 1, "comparisons with chance have an error of their own"

@@ -203,7 +203,8 @@ def test_the_headline_is_the_number_of_labels_that_transfer_saves(job: ReportJob
     assert first[1] == "With 5 labels a class, transfer was worth 4 times the labels."
     assert "(demo: macro F1)" in page
     assert (
-        "Macro F1 by labels a class (95% intervals, 3 seeds, 20 test rows; choices by 5-fold cross-validation " in page
+        "Macro F1 by labels a class (95% intervals, mean over 3 seeds, 20 test rows; choices by 5-fold "
+        "cross-validation " in page
     )
     assert "what more labels would bring is unknown: label budgets measured: 2, needed: 3" in page
     assert "Other metrics at 20 labels a class" in page and ">calibration error</th>" in page
@@ -263,6 +264,7 @@ def test_the_page_begins_with_what_a_person_wants_to_know(job: ReportJob) -> Non
     decision = {
         "verdict": "promote",
         "reasons": ["gain +0.03"],
+        "story": "ulmfit-adapted (version 2) is served: gain +0.03",
         "alias_before": "1",
         "alias_after": "2",
         "served": {"version": "2", "system": "ulmfit-adapted"},
@@ -272,7 +274,7 @@ def test_the_page_begins_with_what_a_person_wants_to_know(job: ReportJob) -> Non
     page = (directory / "report.html").read_text()
     begins = page[page.index("<h1>") : page.index("demo: scores by label budget")]
     text = " ".join(re.sub(r"<[^>]+>", " ", begins).split())
-    assert "Which model is served? Version 2, ulmfit-adapted: promoted by this run. gain +0.03" in text
+    assert "Which model is served? ulmfit-adapted (version 2) is served: gain +0.03. gain +0.03" in text
     assert "8 test rows are wrong (ulmfit-adapted, the best system with the most labels, seed 1)." in text
     assert text.count("a &lt;i&gt;text&lt;/i&gt; list map &lt;b&gt; 0.") == 5
     assert "Label more texts: from 5 to 20 labels a class, macro F1 rose from 0.500 to 0.610. headstart suggest" in text
@@ -285,11 +287,11 @@ def test_the_page_begins_with_what_a_person_wants_to_know(job: ReportJob) -> Non
     ("decision", "sentence"),
     [
         ({}, "Nothing was decided yet."),
-        ({"verdict": "reject", "served": None}, "No model is served. The candidate was judged: reject."),
         (
-            {"verdict": "reject", "served": {"version": "1", "system": ""}, "alias_before": "1", "alias_after": "1"},
-            "Version 1: it stays the champion.",
+            {"verdict": "reject", "story": "no model is served: worse than chance"},
+            "No model is served: worse than chance.",
         ),
+        ({"verdict": "reject"}, "Reject."),
     ],
 )
 def test_the_served_model_in_words(job: ReportJob, decision: dict[str, Any], sentence: str) -> None:
