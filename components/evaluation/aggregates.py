@@ -73,8 +73,8 @@ class Cell:
         main = self.scoring.main
         without = self.without[ours] - other.without[theirs]
         values = self.values[main][ours] - other.values[main][theirs]
-        pooled = self.noise is not None and self.budget == other.budget
-        training = self.noise.of(self.values[main], other.values[main]) if pooled else None
+        noise = self.noise if self.budget == other.budget else None
+        training = noise.of(self.values[main], other.values[main]) if noise is not None else None
         return interval(values, without, self.sizes, confidence=confidence, training=training)
 
     @property
