@@ -124,7 +124,7 @@ def fit_head(
     with torch.no_grad():
         head.output.weight.copy_(best[2])
         head.output.bias.copy_(best[3])
-    head.penalty = head.penalty_of(best[1], labels[:, None])
+    head.penalty = head.penalty_of(best[1], list(labels[:, None].astype(np.float64)))
     return Probe(best[1], best[0], {} if dev is None else {entry[1]: entry[0] for entry in found})
 
 
