@@ -125,7 +125,8 @@ class Params(Section):
 
     @model_validator(mode="after")
     def _vectors_of_trained_models(self) -> Self:
-        others = [name for name in self.run.families if name not in self.pretrain or self.pretrain[name].source]
+        blocks = {name: block for name in self.run.families if (block := self.block(name)) is not None}
+        others = [name for name, block in blocks.items() if block.published or block.parents]
         if VECTORS in self.run.starts and others:
             raise ValueError(
                 f"run.starts: {VECTORS} is a model before its pretraining, but {others[0]} is not pretrained here; "
