@@ -201,7 +201,7 @@ def _rebase(root: Path, upstream: str) -> None:
     Raises:
         ConfigError: they have changed other files; the branch is as it was.
     """
-    step = ("rebase", "--quiet", upstream)
+    step: tuple[str, ...] = ("rebase", "--quiet", upstream)
     while True:
         try:
             git(root, *step)
