@@ -25,10 +25,10 @@ def story(
     if served is None:
         return f"no model is served: {reasons[0]}"
     named = f"{served['system'] or 'a model'} (version {served['version']})"
-    told = {system}
+    named_already = {system}
     if decision.get("first"):
         text = reasons[0]
-        told |= {max(candidates, key=lambda entry: float(entry["dev_score"]))["system"]}
+        named_already |= {max(candidates, key=lambda entry: float(entry["dev_score"]))["system"]}
     elif verdict == "promote":
         text = f"{named} is served: {figures(decision)}"
     elif verdict == "unchanged":
@@ -40,8 +40,8 @@ def story(
         text = f"{named} stays: {reasons[0]}"
     else:
         text = f"{named} stays: {system} is not shown to be better, {figures(decision)}"
-    told |= {served["system"]}
-    return f"{text}{_better_row(evaluation, served['system'], told, candidates)}"
+    named_already |= {served["system"]}
+    return f"{text}{_better_row(evaluation, served['system'], named_already, candidates)}"
 
 
 def figures(decision: Mapping[str, Any]) -> str:
@@ -54,12 +54,12 @@ def figures(decision: Mapping[str, Any]) -> str:
 
 
 def _better_row(
-    evaluation: Mapping[str, Any], served: str, told: set[str], candidates: Sequence[Mapping[str, Any]]
+    evaluation: Mapping[str, Any], served: str, named_already: set[str], candidates: Sequence[Mapping[str, Any]]
 ) -> str:
     """Why the model with the best score on test is not the served one, unless the sentence says it already."""
     scores = artifact_scores(evaluation)
     best = max(scores, key=lambda name: scores[name], default=served)
-    if best in told or (served in scores and scores[best] <= scores[served]):
+    if best in named_already or (served in scores and scores[best] <= scores[served]):
         return ""
     against = f" against {scores[served]:.4f}" if served in scores else ""
     why = why_not(evaluation, best, candidates)

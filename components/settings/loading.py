@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 import yaml
 from pydantic import ValidationError
@@ -25,6 +25,12 @@ from components.settings.section import Section
 
 STARTS = get_args(Start)
 FAMILY_SECTIONS = ("pretrain", "adapt", "finetune")
+#: Keys of earlier versions.
+REMOVED: Final = (
+    "bigrams", "biases", "causal", "consistency", "glu", "interpolations", "label_smoothing", "late_batches", "late_from",
+    "matrix_rate", "mixout", "ngrams", "r_drop", "reinitialised", "resamples", "rotary", "supervised_contrastive",
+    "training_noise", "value_embeddings",
+)  # fmt: skip
 #: Last part of the location of a problem with a key, in pydantic's errors.
 KEY = "[key]"
 #: Environment variables that take precedence over keys.
@@ -232,6 +238,8 @@ def _describe(problem: Any, where: list[Any]) -> str:
         # The name of a block; its location is (section, ..., name, KEY).
         return f"{'.'.join(map(str, where[:-2]))}: {problem['input']!r} {problem['msg'].removeprefix('Value error, ')}"
     key = ".".join(str(part) for part in where)
+    if problem["type"] == "extra_forbidden" and where[-1] in REMOVED:
+        return f"{key}: was a key of an earlier version and has no effect any more; remove it"
     if problem["type"] == "extra_forbidden":
         return f"{key}: unknown key{nearest(str(where[-1]), _fields(where[:-1]))}"
     if problem["type"] == "missing":
