@@ -63,6 +63,7 @@ def test_every_loaded_module_is_in_the_identity(folder: Path) -> None:
         "tokenize@domain-wordpiece",
         "pretrain@ulmfit",
         "adapt@ulmfit",
+        "unlabelled@aws-type-baselines",
         "finetune@aws-type-ulmfit-adapted",
         "baseline@aws-type",
         "evaluate@aws-type",
