@@ -116,7 +116,7 @@ def decisions(*, root: Path, params: Path, decided: bool = True) -> list[str]:
         ]
     lines = []
     for task, decision in found.items():
-        lines.append(f"{task}: {decision['verdict']}: {decision['story']}")
+        lines.append(f"{task}: {decision['verdict']}: {decision.get('story') or decision['reasons'][0]}")
         lines += [f"{task}: warning: {warning}" for warning in decision.get("warnings", [])]
     return lines
 

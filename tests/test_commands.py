@@ -85,7 +85,7 @@ NOT_RUN = {
     r"headstart drill\b.*": "takes minutes",
     r"headstart export artifacts/.*": "needs a finished run",
     r"headstart export --.*": "needs a champion or a trained model",
-    r"headstart study (NAME|layers|transferability|which-source)\b.*": "needs a finished run",
+    r"headstart study (NAME|layers|ngrams|transferability|which-source)\b.*": "needs a finished run",
     r"headstart data": "reads the documentation of all installed packages, for about a minute",
     r"python benchmarks/.*": "measures for minutes",
 }

@@ -27,7 +27,7 @@ def split(fields: list[Fields], targets: list[list[float]]) -> Split:
 
 def data(kind: str, rows: list[tuple[Fields, list[float]]], labels: list[str] | None = None) -> Data:
     whole = split([fields for fields, _ in rows], [target for _, target in rows])
-    return Data(whole, whole, whole, whole.fields, labels or [], scoring_for(kind, labels or []))
+    return Data(whole, np.arange(len(whole)), whole, whole, labels or [], scoring_for(kind, labels or []))
 
 
 def systems_of(kind: str) -> Mapping[str, System]:
@@ -125,7 +125,7 @@ def test_the_choice_with_the_highest_cosine_is_predicted() -> None:
 def test_a_row_with_fewer_choices_than_the_training_rows() -> None:
     rows: list[tuple[Fields, list[float]]] = [(("x", "a", "b", "c"), [2]), (("x", "a", "b", "c"), [2])]
     given = data("choice", rows)
-    short = Data(given.train, split([("x", "a", "b")], [[0.0]]), given.test, given.inputs, [], given.scoring)
+    short = Data(given.whole, given.rows, split([("x", "a", "b")], [[0.0]]), given.test, [], given.scoring)
     assert predict(systems_of("choice")["most-frequent"], short).answers["dev"][0].tolist() == [0.5, 0.5]
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from components.unlabelled.stage import UnlabelledJob, unlabelled
 from torch import Tensor
 
 from components.baselines import baselines_of
@@ -21,6 +20,7 @@ from components.finetuning.self_training import pool_of
 from components.finetuning.specs import RunSpec, rows_of
 from components.finetuning.stage import FinetuneJob, specs_of
 from components.finetuning.words import JointRegression, WordsRows, untrained_member
+from components.ingestion.unlabelled import UnlabelledJob, unlabelled
 from components.settings.tasks import TaskSource
 from components.settings.unlabelled import UnlabelledSettings
 from components.task_models.kinds import TASKS

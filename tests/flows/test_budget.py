@@ -96,7 +96,6 @@ def test_the_plan_of_a_run(project: Path) -> None:
     assert "total: at least 2.0 h (44 min to 5.4 h), 1.00 USD (0.37 to 2.71)" in shown
     assert "no history on this machine: ingest@general, ingest@domain, evaluate, register; their first run" in shown
     assert "over budget: 2.00 hours, and budget.hours is 1; `headstart retrain` would refuse to start" in shown
-    assert "aws-type: no evaluation yet, so the gain of a run is unknown" in shown
 
     found = json.loads(plan(project, "--json"))
     assert found["machine"] == here and found["total"]["currency"] == "USD"

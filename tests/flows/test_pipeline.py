@@ -39,6 +39,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes((ROOT / name).read_bytes())
     raw = yaml.safe_load((ROOT / "params.yaml").read_text())
+    raw["run"]["starts"] = ["scratch", "pretrained", "adapted"]
     raw["run"] |= {"out": "artifacts/several", "families": list(KINDS), "tasks": ["aws-type", "aws-service"]}
     raw["tokenizer"] |= {"kinds": ["wordpiece", "char"], "domain_vocabulary": "general"}
     for section in ("pretrain", "adapt", "finetune"):
@@ -53,6 +54,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     several.mkdir(parents=True)
     (several / "params.yaml").write_text(yaml.safe_dump(raw))
     ways = yaml.safe_load((ROOT / "params.yaml").read_text())
+    ways["run"]["starts"] = ["scratch", "pretrained", "adapted"]
     ways["run"] |= {"out": "artifacts/ways", "tasks": ["aws-type", "aws-service"]}
     ways["adapt_task"] = {"aws-type": {"epochs": 2}, "aws-service": {"epochs": 1}}
     ways["together"] = {"aws": {"tasks": ["aws-type", "aws-service"]}, "again": {"tasks": ["aws-service", "aws-type"]}}
@@ -199,8 +201,11 @@ def test_the_order_of_the_graph(clone: Path, tmp_path: Path) -> None:
         "pretrain@ulmfit",
         "adapt@ulmfit",
         "scratch@ulmfit",
+        "scratch@ulmfit-vectors",
         "unlabelled@aws-type-ulmfit",
+        "unlabelled@aws-type-baselines",
         "finetune@aws-type-ulmfit-scratch",
+        "finetune@aws-type-ulmfit-vectors",
         "finetune@aws-type-ulmfit-pretrained",
         "finetune@aws-type-ulmfit-adapted",
         "baseline@aws-type",

@@ -65,7 +65,8 @@ def test_scheduled_runs(project: Path, served: subprocess.Popen[bytes], port: in
     assert second.returncode == 2
     assert f"already run by another process (retrain params.yaml, every 5 s: process {served.pid} on" in second.stderr
     address = f"http://127.0.0.1:{port}/api/deployments/name/retrain/scheduled"
-    found = httpx.get(address).json()
+    secret = (project / ".headstart/prefect-server/auth").read_text().strip()
+    found = httpx.get(address, auth=tuple(secret.split(":"))).json()  # type: ignore[arg-type]
     assert [each["schedule"]["interval"] for each in found["schedules"]] == [5] and found["paused"] is False
 
     # Scheduling goes on after the end of the server.

@@ -145,7 +145,7 @@ def serving(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         name="nightly",
         params=tmp_path / "params.yaml",
         root=tmp_path,
-        server=Ensured(""),
+        server=Ensured("", None),
         record=Record(tmp_path / "nightly.json", HOURLY),
     )
     made._deployment, made._flow = uuid4(), retrain

@@ -11,12 +11,11 @@ import pytest
 
 from components.formats.rows import open_rows
 from components.formats.spreadsheet import escaped, restored
-from components.inference.prediction import predict_file
 from components.labelling.answers import merge, read_answers
 from components.labelling.queue import Suggestion, write_suggestions
 from components.settings.params import Params
 from tests.example_task import write_jsonl
-from tests.inference.files import ByLength
+from tests.inference.files import ByLength, predict_file
 from tests.labelling.conftest import lines
 from tests.labelling.conftest import project as project  # a fixture
 

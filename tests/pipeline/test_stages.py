@@ -184,7 +184,7 @@ def test_students_are_scored_and_inherit_what_their_teachers_have_read(raw: dict
     assert str(student["encoder"]) == "artifacts/encoder/ulmfit/scratch"
     assert STAGES["evaluate"].items(params)["aws-type"]["students"] == ["ulmfit-scratch-from-small"]
     seen = STAGES["leakage"].items(params)["aws-type"]["systems"]
-    assert seen["ulmfit-scratch"] == ["train/aws-type"]
+    assert seen["ulmfit-scratch"] == ["corpus/domain", "train/aws-type"]
     assert seen["ulmfit-scratch-from-small"] == ["corpus/general", "corpus/domain", "train/aws-type"]
     (register,) = STAGES["register"].items(params).values()
     assert register["students"] == {"ulmfit-scratch-from-small": ["ulmfit-adapted"]}

@@ -187,8 +187,8 @@ def test_a_crash_before_the_move_repeats_no_comparison(pipeline: Pipeline, monke
     with monkeypatch.context() as patch:
         patch.setattr("components.registry.promote.move", killed)
         with pytest.raises(KeyboardInterrupt):
-            promote(pipeline.promote_job())
+            promote(pipeline.promote_job(confidence=0.9999))
     monkeypatch.setattr("components.registry.judging.load_version", killed)
-    made = json.loads(promote(pipeline.promote_job()).read_text())["decisions"]["letters"]
+    made = json.loads(promote(pipeline.promote_job(confidence=0.9999)).read_text())["decisions"]["letters"]
     assert (made["verdict"], made["alias_after"], made["against"]) == ("promote", "1", "most frequent class")
     assert "it is not shown to be better than baseline pairs" in made["reasons"][0]
