@@ -122,7 +122,9 @@ class Report:
     @classmethod
     def of(cls, described: dict[str, Any]) -> Report:
         """The report that `as_dict` has described."""
-        return cls(**{**described, "tried": [Tried(**one) for one in described["tried"]]})
+        selected = described.get("selected")
+        tried = [Tried(**one) for one in described["tried"]]
+        return cls(**{**described, "tried": tried, "selected": None if selected is None else tuple(selected)})
 
 
 def bounds_of(scoring: Scoring, rows: Split, answers: Vectors) -> tuple[float, float, float]:

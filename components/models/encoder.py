@@ -204,12 +204,10 @@ def has_large_table(model: LanguageModel) -> bool:
 def _empty_model(directory: Path, family: str, sizes: Mapping[str, Any]) -> LanguageModel:
     """A model on the meta device. No weights are initialised, so torch's random state does not change."""
     settings = {name: value for name, value in sizes.items() if name != "vocabulary"}
-    for name in REMOVED.keys() & settings.keys() - family_named(family).config.model_fields.keys():
-        if (value := settings.pop(name)) != REMOVED[name]:
-            raise ArtifactError(
-                f"{directory / CONFIG}: model.{name}: {value} is an option of an earlier version; train the model again"
-            )
     try:
+        for name in REMOVED.keys() & settings.keys() - family_named(family).config.model_fields.keys():
+            if (value := settings.pop(name)) != REMOVED[name]:
+                raise ConfigError(f"model.{name}: {value} is an option of an earlier version; train the model again")
         with torch.device("meta"):
             return build_model(family, vocabulary=sizes["vocabulary"], settings=settings)
     except ConfigError as error:

@@ -265,7 +265,7 @@ def test_a_fold_of_a_student_learns_from_the_teacher_of_that_fold_only(project: 
     for spec in specs_of_student(job):
         found = rows_of(spec, train)
         held = train.take([] if found.held is None else found.held)
-        indices, answers = soft_labels_of(spec, held)
+        indices, answers = soft_labels_of(spec, held, found.left_out)
         name = "3.0.all" if spec.fold is None else f"3.0.{spec.fold}"
         np.testing.assert_allclose(answers, [fixed[name]] * len(indices), atol=1e-7)
         # The texts of the rows on which the fold is scored are not learned.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from components.data_version import read_yaml
 from components.lineage.forget import RECORDS, STATE, forget, make_plan, plan_lines, wanted_texts
 from components.lineage.trace import document_lines, model_lines, trace_document, trace_model
@@ -14,6 +16,9 @@ from components.tracking import connect
 from .conftest import SECRET, Project
 
 WORDS = "Agnetha Quisling lives"
+
+#: Its fixture runs a whole pipeline.
+pytestmark = pytest.mark.timeout(900)
 
 
 def test_a_document_is_traced_and_removed_from_everything(project: Project, tmp_path_factory: object) -> None:

@@ -29,7 +29,7 @@ def test_labels_alone_end_as_a_champion(tmp_path: Path, monkeypatch: pytest.Monk
     params = load_params(file)
     ran = [name for name, stage in STAGES.items() for item in stage.items(params) if run_stage(name, params, item=item)]
     of_words = {"examples", "checks", "baseline", "evaluate", "leakage", "report", "register", "promote"}
-    assert set(ran) == {"identity"} | of_words
+    assert set(ran) == {"identity", "unlabelled"} | of_words
     lines = served(file)
     assert lines[1].startswith("classification: tfidf-words") and "is served (version 1)" in lines[1]
 

@@ -242,7 +242,7 @@ def test_a_group_column_is_proposed_and_written(root: Path, tmp_path: Path) -> N
     source = load_params(root / "params.yaml").data.tasks["tickets"]
     read = find_kind(source.kind).read("tickets", source)
     assert not {*read.train.groups} & {*read.test.groups}
-    named = init(Options(file, group="customer", force=True), root=root)
+    named = init(Options(file, group="customer", overwrite=True), root=root)
     assert "column 'customer' is the group (--group)" in named
     with pytest.raises(DataError, match="no column 'author'; the columns are text, label, customer"):
-        init(Options(file, group="author", force=True), root=root)
+        init(Options(file, group="author", overwrite=True), root=root)

@@ -82,7 +82,7 @@ def test_a_text_is_predicted_with_its_reasons_and_neighbours(client: TestClient)
     assert "Champion tfidf-words, version 1 animal Confidence" in shown
     weights = {word: float(weight) for weight, word in re.findall(r'title="([+-][\d.]+)"[^>]*>([^<]+)<', page)}
     assert max(weights, key=lambda word: weights[word]) == "goat" and weights["goat"] > 0
-    assert "its exact part of the margin" in shown
+    assert "the change of the answer without it" in shown
     assert "&lt;b&gt;" in page and "<b>" not in page.split("<main", 1)[1].split("Nearest", 1)[0]
     assert re.search(r"Nearest labelled rows .*goat .* animal", shown)
 
