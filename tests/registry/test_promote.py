@@ -210,6 +210,7 @@ def test_warnings_of_the_evaluation_are_part_of_the_decision(pipeline: Pipeline)
     content = {
         "main": "macro_f1",
         "titles": {"macro_f1": "macro F1"},
+        "rows": {"test": 130},
         "systems": [
             system("tfidf-words", "baseline", "none", 0.4, 0.6),
             system("most-frequent", "baseline", "none", 0.1, 0.1),

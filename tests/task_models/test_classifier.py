@@ -102,7 +102,7 @@ def test_a_classifier_of_an_earlier_version_is_loaded(saved) -> None:
     before = load_classifier(saved[0]).predict(TEXTS)
     _rewrite_settings(saved[0], contrastive={"label_names": False})
     np.testing.assert_array_equal(load_classifier(saved[0]).predict(TEXTS), before)
-    _rewrite_settings(saved[0], pooling="warm")
+    _rewrite_settings(saved[0], training={"rate": "warm"})
     with pytest.raises(ArtifactError, match="not a classifier of this version"):
         load_classifier(saved[0])
 
