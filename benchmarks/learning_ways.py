@@ -43,7 +43,7 @@ from components.settings.finetune import FinetuneSettings  # noqa: E402
 from components.settings.tasks import TaskSource  # noqa: E402
 from components.tasks.examples import ExamplesJob, examples, read_facts, read_split  # noqa: E402
 from components.tasks.kinds import scoring_for  # noqa: E402
-from components.tasks.results import best_score, own_points, read_answers  # noqa: E402
+from components.tasks.results import best_score, read_answers  # noqa: E402
 from components.training.rng import counter_rng  # noqa: E402
 
 #: Maximum number of rows of dev, and of train, from which the training rows are sampled.
@@ -195,7 +195,7 @@ def scores(encoder: Path, task: Path, settings: FinetuneSettings, *, scratch: Pa
 def summary(records: list[dict[str, Any]], budget: int) -> dict[str, list[float]]:
     """Mean over draws of the score of the frozen encoder, of the best point and of the last; seconds of a run."""
     own = [one for one in records if one["budget"] == budget]
-    curves = [[point[one["score"]] for point in own_points(one)] for one in own]
+    curves = [[point[one["score"]] for point in one["curve"]] for one in own]
     best = [best_score(one) for one in own]
     return {
         "frozen": [float(np.mean([curve[0] for curve in curves]))],

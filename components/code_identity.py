@@ -185,7 +185,7 @@ def reachable(
     sources = sources or installed()
     entries = entries or {}
     found: dict[str, Module] = {}
-    waiting = [entry]
+    waiting = [entry, *_with_packages(entry, sources)]
     while waiting:
         name = waiting.pop()
         if name in found:

@@ -51,7 +51,7 @@ def sizes_of(
     one = len(encoder.special_tokens([]))
     if task.kind == "tagging":
         return np.asarray([sum(words) + one for words in counts])
-    if task.single or (task.kind in ("pair", "similarity") and reads_apart(settings, encoder)):
+    if len(counts[0]) == 1 or (task.kind in ("pair", "similarity") and reads_apart(settings, encoder)):
         return np.asarray([max(parts) + one for parts in counts])
     two = len(encoder.pair_tokens([], [])[0])
     return np.asarray([first + max(others) + two for first, *others in counts])

@@ -27,7 +27,7 @@ from components.models.encoder import architecture_of, load_encoder
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings, ScratchSettings
 from components.settings.tasks import TaskSource
-from components.task_models.classifier import load_classifier
+from components.task_models.classifier import load_classifier, load_members
 from components.tasks.data import mean_answers
 from components.tasks.examples import ExamplesJob, examples, read_split
 from components.tasks.results import read_answers
@@ -219,7 +219,7 @@ def test_all_starts_have_the_precision_of_the_architecture(make_job, in_process,
         output = finetune(job.model_copy(update={"settings": job.settings.model_copy(update={"training": training})}))
         assert not list(Path(job.cluster.storage).glob("*")), "nothing is kept for other starts"
         facts = [read_manifest(folder).facts["precision"] for folder in (output, output / "classifier")]
-        assert facts == [load_classifier(output / "classifier").precision] * 2
+        assert facts == [load_members(output / "classifier")[0].precision] * 2
         return str(facts[0])
 
     assert precision("pretrained") == "float32"
@@ -289,13 +289,15 @@ def test_the_encoder_reads_no_split_twice_with_the_same_weights(make_job, in_pro
 
 def test_a_model_without_improvement_gives_the_served_answers(make_job, settings, in_process) -> None:
     job = make_job("bert", training=settings.training.model_copy(update={"rate": 1e-12}))
-    served = load_classifier(finetune(job) / "classifier")
+    served = load_members(finetune(job) / "classifier")
     records = json.loads((job.output / "runs.json").read_text())
     assert not any(record["best_step"] for record in records)
-    expected = np.stack(served.answer(read_split(job.examples, "test").fields))
+    fields = read_split(job.examples, "test").fields
+    expected = np.stack([np.stack(member.answer(fields)) for member in served])
     rows = pq.read_table(job.output / "runs.parquet", filters=[("split", "=", "test")]).to_pylist()
-    predicted = np.asarray([row["answer"] for row in rows]).reshape(len(records), *expected.shape)
-    assert any(np.array_equal(one.astype(np.float32), expected) for one in predicted)
+    predicted = np.asarray([row["answer"] for row in rows]).reshape(len(records), *expected.shape[1:])
+    for answers in expected:
+        assert any(np.array_equal(of_run.astype(np.float32), answers) for of_run in predicted)
 
 
 def test_finished_runs_are_not_done_again(make_job, in_process, monkeypatch) -> None:

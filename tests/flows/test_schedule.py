@@ -85,7 +85,7 @@ def test_scheduled_runs(project: Path, served: subprocess.Popen[bytes], port: in
     (project / "data/general/b.txt").write_text("general too\n")
     wait_for("pretrain model", project=project)
     started = processes.descendants(served.pid)
-    assert httpx.get(address).json()["paused"] is False
+    assert httpx.get(address, auth=tuple(secret.split(":"))).json()["paused"] is False  # type: ignore[arg-type]
     served.send_signal(signal.SIGTERM)
     assert served.wait(timeout=10) == 0
     assert not any(is_running(process.pid) for process in started)

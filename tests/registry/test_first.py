@@ -191,4 +191,4 @@ def test_a_crash_before_the_move_repeats_no_comparison(pipeline: Pipeline, monke
     monkeypatch.setattr("components.registry.judging.load_version", killed)
     made = json.loads(promote(pipeline.promote_job(confidence=0.9999)).read_text())["decisions"]["letters"]
     assert (made["verdict"], made["alias_after"], made["against"]) == ("promote", "1", "most frequent class")
-    assert "it is not shown to be better than baseline pairs" in made["reasons"][0]
+    assert "it is not shown to be better: accuracy 0.8077 against 0.7692 of baseline pairs" in made["reasons"][0]
