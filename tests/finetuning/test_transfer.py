@@ -169,7 +169,7 @@ def test_static_vectors_random_frozen_and_fine_tuned(family: str, make_job, make
 
     pretrained = vectors(load_encoder(make_encoder(family)).model)
     frozen = load_classifier(finetune(make_job(family, name="frozen", method="features")) / "classifier")
-    assert torch.equal(vectors(frozen.model.encoder), pretrained)
+    assert torch.equal(vectors(frozen.encoder), pretrained)
     job = make_job(family, name="tuned", head_steps=0, epochs=10)
     training = job.settings.training.model_copy(update={"rate": 0.03})
     job = job.model_copy(update={"settings": job.settings.model_copy(update={"training": training})})

@@ -106,7 +106,7 @@ def test_a_stored_model_is_the_same(tmp_path: Path) -> None:
     np.testing.assert_array_equal(stored.answer(test.fields), model.answers(test.fields))
     # A row does not depend on the others.
     np.testing.assert_array_equal(stored.answer(test.fields[:1])[0], stored.answer(test.fields)[0])
-    assert stored.model.features.words(("rice boil zebra",)) == (3, 1)
+    assert stored.models[0].features.words(("rice boil zebra",)) == (3, 1)
     assert model.answers([]) == []
 
 
