@@ -17,7 +17,7 @@ import torch
 
 from components import cluster, ray_cluster
 from components.errors import ClusterUnavailableError, ConfigError
-from components.inference.parts import predict_parts
+from components.inference.parts import LoadableModel, PartOptions, predict_parts
 from components.placement import Node, RunPlan, plan_runs, plan_workers
 from components.processors import cores
 from components.settings.cluster import ClusterSettings
@@ -183,17 +183,8 @@ def test_prediction_in_parts_has_a_gpu_in_each_process(
 ) -> None:
     source, output = tmp_path / "in.csv", tmp_path / "out.csv"
     source.write_text("text\n" + "some text\n" * 60)
-    predict_parts(
-        source,
-        output=output,
-        load=Seeing(),
-        kind="classification",
-        identity="v1",
-        cluster=ClusterSettings(launcher="local"),
-        workers=workers,
-        part_bytes=30,
-        gpu=gpu,
-    )
+    options = PartOptions(ClusterSettings(launcher="local"), workers=workers, part_bytes=30)
+    predict_parts(source, output, model=LoadableModel(Seeing(), "classification", "v1", gpu=gpu), options=options)
     found = {round(float(line.rpartition(",")[2]), 3) for line in output.read_text().splitlines()[1:]}
     assert found and found <= seen
 

@@ -60,7 +60,7 @@ def predict_file(
     from components.artifacts import partial_path
     from components.drift.logged import logged, traffic_folder
     from components.inference.annotating import predict_annotations
-    from components.inference.parts import predict_parts
+    from components.inference.parts import LoadableModel, PartOptions, predict_parts
     from components.inference.prediction import columns_of_data, named_columns
     from components.inference.writing import write_errors
     from components.progress import Progress
@@ -90,21 +90,17 @@ def predict_file(
                 print(f"{output}: continues after {done} rows; {parts} parts are missing", file=sys.stderr, flush=True)
             return stack.enter_context(Progress("predict", total=rows, unit="row", done=done)).advance
 
-        written = partial(predict_annotations, form=form, model=version.label) if form else predict_parts
-        done = written(
-            source,
-            output=output,
-            load=load,
-            kind=load.kind,
-            identity=load.identity,
+        model = LoadableModel(load, load.kind, load.identity, gpu=load.gpu, name=version.label)
+        options = PartOptions(
             cluster=settings.cluster,
             workers=workers or None,
             columns=columns,
             overwrite=overwrite,
             rejects=None if strict else rejects,
             started=started,
-            gpu=load.gpu,
         )
+        predict = partial(predict_annotations, form=form) if form else predict_parts
+        done = predict(source, output, model=model, options=options)
     print(f"{output}: {done.rows} rows" + (f", {done.empty} without input" if done.empty else ""))
     if done.rejected:
         print(f"{rejects}: {done.rejected} rejected rows")

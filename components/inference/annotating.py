@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -24,11 +25,10 @@ from components.formats.lines import Reading
 from components.formats.rows import READERS, open_rows
 from components.formats.tables import Layout, parse_json
 from components.formats.words import spans_of
-from components.inference.parts import KIND, predict_parts
-from components.inference.prediction import Classifier, Predicted
+from components.inference.parts import KIND, LoadableModel, PartOptions, predict_parts
+from components.inference.prediction import Predicted
 from components.inference.writing import write_errors
 from components.outputs import check_output, discard, named_output
-from components.settings.cluster import ClusterSettings
 from components.tasks.words import words_of
 
 #: Kinds whose predictions the tools can show.
@@ -37,21 +37,7 @@ _ROW, _TEXT, _BOUNDS, _WHERE = "_row", "_text", "_bounds", "_where"
 
 
 def predict_annotations(
-    source: Path,
-    *,
-    output: Path,
-    form: str,
-    model: str,
-    load: Callable[[], Classifier],
-    kind: str,
-    identity: str,
-    cluster: ClusterSettings,
-    workers: int | None = None,
-    columns: Mapping[str, str] | None = None,
-    overwrite: bool = False,
-    rejects: Path | None = None,
-    started: Callable[[int, int, int], Callable[[int], None]] = lambda rows, done, parts: lambda rows: None,
-    gpu: bool = False,
+    source: Path, output: Path, *, model: LoadableModel, options: PartOptions, form: str
 ) -> Predicted:
     """Predict the texts of `source` and write them with their predictions in the form of an annotation tool.
 
@@ -59,51 +45,40 @@ def predict_annotations(
         source: csv, tsv, jsonl or parquet; tasks of Label Studio (.json), or a folder that
             `save_to_disk` has written. A text that is to be tagged is split into words as training data are.
         output: file or folder, as the form has it.
+        model: the classifier; some tools show its name.
+        options: as of `predict_parts`; `columns` names the column of the text.
         form: key of `components.formats.annotations.writers.FORMS`.
-        model: name of the model, which some tools show.
-        load, kind, identity, cluster, workers, columns, overwrite, rejects, started, gpu: as of `predict_parts`.
 
     Raises:
         ArtifactError: as `predict_parts`.
         ConfigError: the form is unknown, or cannot express predictions of the kind.
         DataError: as `predict_parts`; or a row of `source` has no text (file and row).
     """
-    source, output = Path(source), Path(output)
-    found = form_named(form, output)
-    if kind not in KINDS:
+    source, output, rejects = Path(source), Path(output), options.rejects
+    written = form_named(form, output)
+    if model.kind not in KINDS:
         raise ConfigError(
-            f"{form}: cannot express predictions of a {kind} task; write csv, tsv, jsonl or parquet without --format"
+            f"{form}: cannot express predictions of a {model.kind} task; write csv, tsv, jsonl or parquet without "
+            "--format"
         )
     texts, predicted = (output.with_name(f".{output.name}.{name}.jsonl") for name in ("texts", "predicted"))
     interface = output.with_suffix(".xml") if form == "label-studio" else None
-    overwrite = overwrite or texts.exists()  # what an interrupted run has written
+    overwrite = options.overwrite or texts.exists()  # what an interrupted run has written
     for path in filter(None, (output, interface, rejects)):
         check_output(path, overwrite=overwrite)
     with write_errors(output):
         output.parent.mkdir(parents=True, exist_ok=True)
-    _write_texts(source, texts, tagging=kind == "tagging", column=_column(kind, columns))
+    _write_texts(source, texts, tagging=model.kind == "tagging", column=_column(model.kind, options.columns))
     try:
-        done = predict_parts(
-            texts,
-            output=predicted,
-            load=load,
-            kind=kind,
-            identity=identity,
-            cluster=cluster,
-            workers=workers,
-            overwrite=True,
-            rejects=rejects,
-            started=started,
-            every_output=True,
-            gpu=gpu,
-        )
+        of_texts = replace(options, columns={}, overwrite=True, every_output=True)
+        done = predict_parts(texts, predicted, model=model, options=of_texts)
     except DataError as error:
         raise _located(error, texts, source) from error
     if rejects is not None and rejects.exists():
         _restore_rejects(rejects, texts, source)
     with write_errors(output):
-        with named_output(output, kind=None if found.suffix else KIND, overwrite=overwrite) as draft:
-            found.write(draft.path, _rows(predicted), model=model)
+        with named_output(output, kind=None if written.suffix else KIND, overwrite=overwrite) as draft:
+            written.write(draft.path, _rows(predicted), model=model.name)
             if interface is not None:
                 text = (made := draft.path.with_suffix(".xml")).read_text(encoding="utf-8")
                 made.unlink()
@@ -114,8 +89,7 @@ def predict_annotations(
     return done
 
 
-def _column(kind: str, columns: Mapping[str, str] | None) -> str | None:
-    given = dict(columns or {})
+def _column(kind: str, given: Mapping[str, str]) -> str | None:
     names = ("words", "text") if kind == "tagging" else ("text",)
     if unknown := sorted(given.keys() - set(names)):
         raise ConfigError(f"the task has no input {unknown[0]!r}{nearest(unknown[0], names)}")

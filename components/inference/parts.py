@@ -17,11 +17,10 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.artifacts import write_atomic
@@ -31,6 +30,7 @@ from components.formats.spans import spans
 from components.inference.prediction import (
     ROWS,
     Classifier,
+    Part,
     Predicted,
     all_rejected,
     check_files,
@@ -54,140 +54,105 @@ LOCK = "lock"
 
 
 @dataclass(frozen=True)
-class Part:
-    """The prediction of one part; plain values, to be sent to another process.
+class LoadableModel:
+    """A classifier that every process loads for itself.
 
     Attributes:
-        source: the whole input.
-        span: the part of it.
-        output: file of the part's predictions.
-        rejects: file of its rejected rows; None: the first one is an error.
-        load: loads the classifier; called once per process.
-        columns: input of the task -> column of the file.
-        schema: types of a parquet output.
-        header: whether a csv or tsv begins with its header.
-        batch_size: maximum number of rows of a batch.
-        every_output: see `predict_parts`.
+        load: loads the classifier; picklable.
+        kind: kind of the task.
+        identity: of the classifier; parts predicted by another one are not used.
+        gpu: whether the classifier computes on a GPU, if there is one. Each process has a GPU of its own.
+        name: of the model for people.
     """
 
-    source: Path
-    span: Span
-    output: Path
-    rejects: Path | None
     load: Callable[[], Classifier]
-    columns: Mapping[str, str]
-    schema: pa.Schema | None
-    header: bool
-    batch_size: int
+    kind: str
+    identity: str
+    gpu: bool = False
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class PartOptions:
+    """How the parts of a file are predicted.
+
+    Attributes:
+        cluster: where the processes are.
+        workers: number of processes on this machine; None: one per core, or per GPU. 1: this process.
+        columns: input of the task -> column of the file, if the names differ; for tagging also `document`, the column
+            of the document to which a sentence belongs, or `left` and `right`, the columns of the words around it.
+        overwrite: whether an output that Headstart has written is replaced; that of this interrupted run always is.
+        rejects: file of the rows that cannot be predicted, as JSON lines with `reason` and `row`; they are not in the
+            output. It is written only if there are some. None: the first bad row is an error.
+        part_bytes, part_rows: sizes of the parts of text files and parquet files.
+        batch_size: maximum number of rows of a batch.
+        started: called with the number of rows, of rows that an earlier run has predicted, and of parts that remain;
+            returns a function that is called with numbers of rows that have been predicted since.
+        every_output: whether rows of jsonl also have what a served model answers, such as probabilities.
+    """
+
+    cluster: ClusterSettings
+    workers: int | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    overwrite: bool = False
+    rejects: Path | None = None
+    part_bytes: int = PART_BYTES
+    part_rows: int = PART_ROWS
+    batch_size: int = ROWS
+    started: Callable[[int, int, int], Callable[[int], None]] = lambda rows, done, parts: lambda rows: None
     every_output: bool = False
 
-    @property
-    def mark(self) -> Path:
-        """File that exists if the part is finished."""
-        return self.output.with_suffix(".json")
 
-    def finished(self) -> Predicted | None:
-        """The counts of the finished part, or None."""
-        try:
-            return Predicted(**json.loads(self.mark.read_text(encoding="utf-8"))["counts"])
-        except FileNotFoundError:
-            return None
-
-
-def predict_parts(
-    source: Path,
-    *,
-    output: Path,
-    load: Callable[[], Classifier],
-    kind: str,
-    identity: str,
-    cluster: ClusterSettings,
-    workers: int | None = None,
-    columns: Mapping[str, str] | None = None,
-    overwrite: bool = False,
-    rejects: Path | None = None,
-    part_bytes: int = PART_BYTES,
-    part_rows: int = PART_ROWS,
-    batch_size: int = ROWS,
-    started: Callable[[int, int, int], Callable[[int], None]] = lambda rows, done, parts: lambda rows: None,
-    every_output: bool = False,
-    gpu: bool = False,
-) -> Predicted:
+def predict_parts(source: Path, output: Path, *, model: LoadableModel, options: PartOptions) -> Predicted:
     """Predict every row of a file of any size and write the rows with their predictions.
 
     Args:
         source: csv or tsv (with a header line), jsonl or parquet.
         output: one of the same formats; or a folder, a path without suffix, which receives one file per part in the
             format of the input.
-        load: loads the classifier; picklable. Called in every process.
-        kind: kind of the task.
-        identity: of the classifier; parts of another one are not used.
-        cluster: where the processes are.
-        workers: number of processes on this machine; None: one per core, or per GPU. 1: this process.
-        columns: input of the task -> column of the file, if the names differ; for tagging also `document`, the column
-            of the document to which a sentence belongs, or `left` and `right`, the columns of the words around it.
-        overwrite: whether an output that Headstart has written is replaced; that of this interrupted run always is.
-        rejects: file of the rows that cannot be predicted, as JSON lines with `reason` and `row`; they are not in
-            `output`. It is written only if there are some. None: the first bad row is an error.
-        part_bytes, part_rows: sizes of the parts of text files and parquet files.
-        batch_size: maximum number of rows of a batch.
-        started: called with the number of rows, of rows that an earlier run has predicted, and of parts that remain;
-            returns a function that is called with numbers of rows that have been predicted since.
-        every_output: whether rows of jsonl also have what a served model answers, such as probabilities.
-        gpu: whether the classifier computes on a GPU, if there is one. Each process has one of its own.
+        model: the classifier.
+        options: how.
 
     Raises:
-        ArtifactError: `output` or `rejects` exists and may not be replaced (`components.outputs.check_output`).
-        ConfigError: `columns` names an input that the task does not have.
+        ArtifactError: the output or `options.rejects` exists and may not be replaced
+            (`components.outputs.check_output`).
+        ConfigError: `options.columns` names an input that the task does not have.
         DataError: the input is missing, empty, damaged or of an unknown format; a column is missing or ambiguous; every
             row is rejected; the output cannot be written, or another process writes it, or nodes of a cluster do
             not share its folder. The message names the line.
     """
-    source, output, task_io = Path(source), Path(output), find_kind(kind).io
-    folder = not output.suffix
-    suffix = source.suffix if folder else output.suffix
-    check_files(source, output.with_suffix(suffix) if folder else output, task_io=task_io, columns=columns)
+    source, output, rejects = Path(source), Path(output), options.rejects
+    task_io = find_kind(model.kind).io
+    suffix = output.suffix or source.suffix
+    check_files(source, output.with_suffix(suffix), task_io=task_io, columns=options.columns)
     work = output.with_name(f".{output.name}.parts")
     with _owned(work, output):
-        key = _key(source, identity, suffix, folder, columns, rejects is None, part_bytes, part_rows)
-        found = _planned(work, key)
-        overwrite = overwrite or found is not None
+        key = _key(source, output, model, options)
+        planned = _planned(work, key)
+        options = replace(options, overwrite=options.overwrite or planned is not None)
         for path in (output, *([rejects] if rejects is not None else [])):
-            check_output(path, overwrite=overwrite)
-        if found is None:
-            with write_errors(output):
-                for path in work.iterdir():
-                    if path.name != LOCK:
-                        path.unlink()
-            if DOCUMENT in (columns or {}):
-                # A document must not be divided between parts.
-                part_bytes = part_rows = sys.maxsize
-            found = spans(source, part_bytes=part_bytes, part_rows=part_rows)
-            content = {"key": key, "spans": [asdict(span) for span in found]}
-            with write_errors(output):
-                write_atomic(work / PLAN, json.dumps(content))
-        schema = schema_of(source, task_io=task_io, columns=columns) if suffix == ".parquet" else None
+            check_output(path, overwrite=options.overwrite)
+        if planned is None:
+            planned = _plan(source, output, work, key, options)
+        schema = schema_of(source, task_io=task_io, columns=options.columns) if suffix == ".parquet" else None
         parts = [
             Part(
                 source=source,
                 span=span,
                 output=work / f"part-{number:06d}{suffix}",
                 rejects=work / f"part-{number:06d}.rejected.jsonl" if rejects is not None else None,
-                load=load,
-                columns=dict(columns or {}),
+                load=model.load,
+                columns=options.columns,
                 schema=schema,
-                header=folder or number == 0,
-                batch_size=batch_size,
-                every_output=every_output,
+                header=not output.suffix or number == 0,
+                batch_size=options.batch_size,
+                every_output=options.every_output,
             )
             # An input without rows has one part, which writes the header.
-            for number, span in enumerate(found or _no_rows(source))
+            for number, span in enumerate(planned or _no_rows(source))
         ]
-        waiting = [part for part in parts if part.finished() is None]
-        total = sum(part.span.rows for part in parts)
-        advance = started(total, total - sum(part.span.rows for part in waiting), len(waiting))
         try:
-            _compute(waiting, cluster=cluster, workers=workers, gpu=gpu, advance=advance)
+            _compute(parts, options, gpu=model.gpu)
         except DataError as error:
             # With --strict the input has to be corrected, so its parts are of no use.
             if rejects is None:
@@ -196,26 +161,39 @@ def predict_parts(
             part = rf"{re.escape(str(work))}/part-\d+{re.escape(suffix)}"
             raise DataError(re.sub(part, lambda _: str(output), str(error))) from error
         with write_errors(output):
-            return _joined(parts, source=source, output=output, work=work, rejects=rejects, overwrite=overwrite)
+            return _joined(parts, source=source, output=output, work=work, options=options)
 
 
-def _compute(
-    parts: Sequence[Part],
-    *,
-    cluster: ClusterSettings,
-    workers: int | None,
-    gpu: bool,
-    advance: Callable[[int], None],
-) -> None:
-    if workers == 1 or len(parts) == 1:
-        for part in parts:
+def _plan(source: Path, output: Path, work: Path, key: str, options: PartOptions) -> list[Span]:
+    """Divide the input, and write the plan in the place of the parts of other inputs."""
+    with write_errors(output):
+        for path in work.iterdir():
+            if path.name != LOCK:
+                path.unlink()
+    if DOCUMENT in options.columns:  # a document must not be divided
+        planned = spans(source, part_bytes=sys.maxsize, part_rows=sys.maxsize)
+    else:
+        planned = spans(source, part_bytes=options.part_bytes, part_rows=options.part_rows)
+    with write_errors(output):
+        write_atomic(work / PLAN, json.dumps({"key": key, "spans": [asdict(span) for span in planned]}))
+    return planned
+
+
+def _compute(parts: Sequence[Part], options: PartOptions, *, gpu: bool) -> None:
+    """Predict the parts that are not finished."""
+    waiting = [part for part in parts if part.finished() is None]
+    total = sum(part.span.rows for part in parts)
+    advance = options.started(total, total - sum(part.span.rows for part in waiting), len(waiting))
+    if options.workers == 1 or len(waiting) == 1:
+        for part in waiting:
             predict_part(part, progress=advance)
-    elif parts:
+    elif waiting:
         from components.cluster import map_parallel  # imports torch, which words models do not need
 
         needed = WHOLE_GPU if gpu else None
-        for index, _ in map_parallel(predict_part, parts, settings=cluster, most=workers, gpu_bytes=needed):
-            advance(parts[index].span.rows)
+        done = map_parallel(predict_part, waiting, settings=options.cluster, most=options.workers, gpu_bytes=needed)
+        for index, _ in done:
+            advance(waiting[index].span.rows)
 
 
 #: The classifier of this process, and what has loaded it.
@@ -228,29 +206,17 @@ def predict_part(part: Part, progress: Callable[[int], None] | None = None) -> P
         _loaded[:] = [(part.load, part.load())]
     with ExitStack() as stack:
         bad = stack.enter_context(Rejects(part.rejects)) if part.rejects is not None else None
-        done = predict_table(
-            part.source,
-            open_rows(part.source, stack, rejected=bad, span=part.span),
-            output=part.output,
-            classifier=_loaded[0][1],
-            columns=part.columns,
-            bad=bad,
-            schema=part.schema,
-            header=part.header,
-            batch_size=part.batch_size,
-            every_output=part.every_output,
-            progress=progress,
-        )
+        table = open_rows(part.source, stack, rejected=bad, span=part.span)
+        done = predict_table(part, table, classifier=_loaded[0][1], bad=bad, progress=progress)
     first = bad.first if bad is not None else ""
     with write_errors(part.output):
         write_atomic(part.mark, json.dumps({"counts": asdict(done), "first": first}))
     return done
 
 
-def _joined(
-    parts: Sequence[Part], *, source: Path, output: Path, work: Path, rejects: Path | None, overwrite: bool
-) -> Predicted:
+def _joined(parts: Sequence[Part], *, source: Path, output: Path, work: Path, options: PartOptions) -> Predicted:
     """Join the parts into the output and the file of rejected rows, and remove the folder of the parts."""
+    rejects, overwrite = options.rejects, options.overwrite
     try:
         marks = [json.loads(part.mark.read_text(encoding="utf-8")) for part in parts]
     except FileNotFoundError as error:
@@ -336,10 +302,12 @@ def _owned(work: Path, output: Path) -> Iterator[None]:
                 shutil.rmtree(work)
 
 
-def _key(source: Path, *inputs: object) -> str:
+def _key(source: Path, output: Path, model: LoadableModel, options: PartOptions) -> str:
+    """A digest of what the parts depend on."""
     state = source.stat()
-    text = json.dumps([str(source.resolve()), state.st_size, state.st_mtime_ns, *inputs], default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
+    content = [str(source.resolve()), state.st_size, state.st_mtime_ns, model.identity, output.suffix]
+    content += [dict(options.columns), options.rejects is None, options.part_bytes, options.part_rows]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def _planned(work: Path, key: str) -> list[Span] | None:

@@ -7,6 +7,7 @@ part of the input is missing. The output is a partial file that is renamed at th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from components.errors import ConfigError, DataError, nearest
-from components.formats.rows import READERS, Rejected, Row, Rows, open_rows
+from components.formats.rows import READERS, Rejected, Row, Rows, Span, open_rows
 from components.inference.writing import Rejects, open_output
 from components.settings.tasks import TaskSource
 from components.tasks.data import Answer, Fields
@@ -104,49 +105,78 @@ def all_rejected(source: Path, first: str) -> DataError:
     return DataError(f"{source}: every row is rejected, the first because: {first}")
 
 
+@dataclass(frozen=True)
+class Part:
+    """The prediction of a part of a file; plain values, to be sent to another process.
+
+    Attributes:
+        source: the whole input.
+        span: the part of it.
+        output: csv, tsv, jsonl or parquet file of the part's predictions; replaced if it exists.
+        rejects: file of its rejected rows; None: the first one is an error.
+        load: loads the classifier; called once per process.
+        columns: input of the task -> column of the file.
+        schema: types of a parquet output; None: those of the table, or of its first batch.
+        header: whether a csv or tsv begins with its header.
+        batch_size: maximum number of rows of a batch.
+        every_output: whether rows of jsonl also have what a served model answers, such as probabilities.
+    """
+
+    source: Path
+    span: Span
+    output: Path
+    rejects: Path | None
+    load: Callable[[], Classifier]
+    columns: Mapping[str, str]
+    schema: pa.Schema | None
+    header: bool
+    batch_size: int
+    every_output: bool
+
+    @property
+    def mark(self) -> Path:
+        """File that exists if the part is finished."""
+        return self.output.with_suffix(".json")
+
+    def finished(self) -> Predicted | None:
+        """The counts of the finished part, or None."""
+        try:
+            return Predicted(**json.loads(self.mark.read_text(encoding="utf-8"))["counts"])
+        except FileNotFoundError:
+            return None
+
+
 def predict_table(
-    source: Path,
+    part: Part,
     table: Rows,
     *,
-    output: Path,
     classifier: Classifier,
-    columns: Mapping[str, str] | None,
-    bad: Rejects | None,
-    schema: pa.Schema | None,
-    header: bool,
-    batch_size: int,
-    progress: Callable[[int], None] | None,
-    every_output: bool,
+    bad: Rejects | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> Predicted:
-    """Predict the rows of an open table, all of a file or a part of it, and write them with their predictions.
+    """Predict the rows of a part and write them with their predictions.
 
     Args:
-        source: of the table, for messages.
-        table: the open table.
-        output: csv, tsv, jsonl or parquet file; replaced if it exists.
-        classifier: the model.
-        columns: as of `components.inference.parts.predict_parts`.
+        part: the part.
+        table: its rows.
+        classifier: the loaded model.
         bad: receives bad rows; None: they are raised.
-        schema: types of a parquet output; None: those of the table, or of its first batch.
-        header: whether a csv or tsv output begins with its header.
-        batch_size: maximum number of rows of a batch.
         progress: called with the number of rows of each finished batch.
-        every_output: whether rows of jsonl also have what a served model answers, such as probabilities.
 
     Raises:
         DataError: the file is damaged; a column is missing or ambiguous; the output cannot be written. The message
             names the line.
     """
     task_io = find_kind(classifier.kind).io
-    inputs = _inputs(task_io, columns)
+    inputs = _inputs(task_io, part.columns)
     rows = empty = 0
-    with open_output(output, table.names, task_io, schema or table.schema, header=header) as write:
-        parsed = _parsed(source, table, inputs, rejected=bad)
+    with open_output(part.output, table.names, task_io, part.schema or table.schema, header=part.header) as write:
+        parsed = _parsed(part.source, table, inputs, rejected=bad)
         if DOCUMENT in inputs.columns:
             parsed = _in_documents(parsed, inputs.columns[DOCUMENT])
-        for batch in _batches(parsed, batch_size):
-            answers = predict_rows(classifier, [fields for _, fields in batch], batch_size=batch_size)
-            names = {**task_io.columns, **(task_io.outputs if every_output else {})}
+        for batch in _batches(parsed, part.batch_size):
+            answers = predict_rows(classifier, [fields for _, fields in batch], batch_size=part.batch_size)
+            names = {**task_io.columns, **(task_io.outputs if part.every_output else {})}
             added = ({name: answer[name] if answer else None for name in names} for answer in answers)
             write([row | columns for (row, _), columns in zip(batch, added, strict=True)])
             rows += len(batch)

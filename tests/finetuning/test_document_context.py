@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from components.finetuning.stage import FinetuneJob, finetune
-from components.inference.parts import predict_parts
+from components.inference.parts import LoadableModel, PartOptions, predict_parts
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
 from components.serving.requests import read_rows
@@ -180,10 +180,8 @@ def test_context_decides_and_files_are_one_part(make_job: MakeJob, in_process, t
     results = []
     for name, columns in (("apart", {}), ("whole", {"document": "doc"})):
         output = tmp_path / f"{name}.jsonl"
-        predict_parts(
-            source, output=output, load=lambda: classifier, kind="tagging", identity="x",
-            cluster=ClusterSettings(launcher="local"), workers=1, columns=columns, part_bytes=100,
-        )  # fmt: skip
+        options = PartOptions(ClusterSettings(launcher="local"), workers=1, columns=columns, part_bytes=100)
+        predict_parts(source, output, model=LoadableModel(lambda: classifier, "tagging", "x"), options=options)
         results.append([json.loads(line)["prediction"] for line in output.read_text().splitlines()])
     truth = [" ".join(sentence(number)["tags"]) for number in range(24, 40)]
     agree = [np.mean([one == two for one, two in zip(found, truth, strict=True)]) for found in results]

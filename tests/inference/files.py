@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from components.inference.parts import predict_parts
+from components.inference.parts import LoadableModel, PartOptions, predict_parts
 from components.inference.prediction import Classifier, Predicted
 from components.settings.cluster import ClusterSettings
 from components.tasks.data import Fields
@@ -41,18 +41,14 @@ def predict_file(
     source: Path, *, output: Path, classifier: Classifier, progress: Callable[[int], None] | None = None, **more: Any
 ) -> Predicted:
     """`predict_parts` in this process; an earlier output is replaced."""
-    return predict_parts(
-        source,
-        output=output,
-        load=lambda: classifier,
-        kind=classifier.kind,
-        identity="",
-        cluster=ClusterSettings(),
+    options = PartOptions(
+        ClusterSettings(),
         workers=1,
         overwrite=True,
         started=lambda rows, done, parts: progress or (lambda rows: None),
         **more,
     )
+    return predict_parts(source, output, model=LoadableModel(lambda: classifier, classifier.kind, ""), options=options)
 
 
 ROWS = [

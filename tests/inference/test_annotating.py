@@ -16,6 +16,7 @@ from components.formats.annotations.hub import class_names, read_hub
 from components.formats.lines import Reading
 from components.formats.tables import Layout
 from components.inference.annotating import predict_annotations
+from components.inference.parts import LoadableModel, PartOptions
 from components.settings.cluster import ClusterSettings
 from components.tasks.data import Fields
 from tests.inference.files import names
@@ -44,16 +45,14 @@ class Both(Length):
     kind = "multilabel"
 
 
+class Pairs(Length):
+    kind = "pair"
+
+
 def predict(source: Path, output: Path, form: str, load: Any = Length, **more: Any) -> Any:
-    given = {
-        "overwrite": True,
-        "load": load,
-        "kind": load.kind,
-        "identity": "x",
-        "cluster": ClusterSettings(),
-        "workers": 1,
-    }
-    return predict_annotations(source, output=output, form=form, model="m", **given, **more)
+    options = PartOptions(ClusterSettings(), **{"overwrite": True, "workers": 1, **more})
+    model = LoadableModel(load, load.kind, "x", name="m")
+    return predict_annotations(source, output, form=form, model=model, options=options)
 
 
 def test_tags_of_a_table_become_spans_of_its_texts(tmp_path: Path) -> None:
@@ -98,10 +97,7 @@ def test_what_a_form_cannot_express(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"b\.csv: predictions for prodigy are a file b\.jsonl"):
         predict(tmp_path / "a.jsonl", tmp_path / "b.csv", "prodigy")
     with pytest.raises(ConfigError, match=r"doccano: cannot express predictions of a pair task; write csv"):
-        predict_annotations(
-            tmp_path / "a.jsonl", output=tmp_path / "b.jsonl", form="doccano", model="m", load=Length, kind="pair",
-            identity="x", cluster=ClusterSettings(),
-        )  # fmt: skip
+        predict(tmp_path / "a.jsonl", tmp_path / "b.jsonl", "doccano", Pairs)
     with pytest.raises(DataError, match=r"a\.jsonl, line 2: 'text' is int, expected text"):
         predict(tmp_path / "a.jsonl", tmp_path / "b.jsonl", "doccano")
     with pytest.raises(DataError, match=r"a\.jsonl, line 1: no column 'body'; known: text; name it with --column"):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +24,7 @@ from components.errors import ArtifactError, DataError
 from components.formats.rows import open_rows
 from components.formats.spans import spans
 from components.inference import parts
-from components.inference.parts import predict_parts
+from components.inference.parts import LoadableModel, PartOptions, predict_parts
 from components.inference.prediction import Classifier, Predicted
 from components.settings.cluster import ClusterSettings
 from components.tasks.data import Fields
@@ -76,13 +77,18 @@ def write(path: Path) -> Path:
 
 
 def predicted(
-    source: Path, output: Path, cluster: ClusterSettings, *, load: Callable[[], Classifier] = Slow(), **named: object
+    source: Path,
+    output: Path,
+    cluster: ClusterSettings,
+    *,
+    load: Callable[[], Classifier] = Slow(),
+    identity: str = "v1",
+    **named: Any,
 ) -> Predicted:
     rejects = output.with_name(f"{output.name}.rejected.jsonl")
-    options = {"workers": 1, "part_bytes": 150, "part_rows": 10, "batch_size": 4, "rejects": rejects} | named
-    return predict_parts(
-        source, output=output, load=load, kind="classification", identity="v1", cluster=cluster, **options
-    )
+    given = {"workers": 1, "part_bytes": 150, "part_rows": 10, "batch_size": 4, "rejects": rejects} | named
+    model = LoadableModel(load, "classification", identity)
+    return predict_parts(source, output, model=model, options=PartOptions(cluster, **given))
 
 
 @pytest.fixture
@@ -243,13 +249,15 @@ def test_a_killed_run_continues_with_the_missing_parts(
     assert (tmp_path / "out.csv.rejected.jsonl").read_bytes() == (tmp_path / "r.jsonl").read_bytes()
 
 
-def test_parts_of_another_model_or_input_are_not_used(tmp_path: Path, cluster: ClusterSettings) -> None:
+@pytest.mark.parametrize("changed", ["input", "model"])
+def test_parts_of_another_model_or_input_are_not_used(changed: str, tmp_path: Path, cluster: ClusterSettings) -> None:
     source, output = write(tmp_path / "in.csv"), tmp_path / "out.csv"
     run_and_kill(source, output, workers=1, after=1)
-    os.utime(source)
+    if changed == "input":
+        os.utime(source)
     counts: list[int] = []
     started = lambda rows, done, left: counts.append(done) or (lambda rows: None)  # noqa: E731
-    predicted(source, output, cluster, started=started)
+    predicted(source, output, cluster, started=started, identity="v2" if changed == "model" else "v1")
     assert counts == [0]
 
 
