@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ import pytest
 from components import artifacts
 from components.artifacts import digest_tree, partial_path, read_manifest, write_atomic, writing
 from components.errors import ArtifactError, SchemaError
+from tests.killed_process import exit_at
 
 
 def make(path: Path, text: str = "one") -> None:
@@ -79,18 +79,7 @@ def test_kill_leaves_the_earlier_directory_and_the_next_run_cleans_up(tmp_path: 
 
 def _killed_at(step: int, path: Path) -> None:
     """Replace the output, killed before the step: calls that rename or remove something."""
-    calls = itertools.count()
-
-    def killed(real: Callable[..., None]) -> Callable[..., None]:
-        def call(*arguments: object, **options: object) -> None:
-            if next(calls) == step:
-                os._exit(9)
-            real(*arguments, **options)
-
-        return call
-
-    for name in ("rename", "replace", "unlink", "rmdir"):
-        setattr(os, name, killed(getattr(os, name)))
+    exit_at(step)
     make(path, "two")
     os._exit(0)
 

@@ -14,6 +14,7 @@ from components import outputs
 from components.artifacts import read_manifest
 from components.errors import ArtifactError
 from components.outputs import claim_folder, discard, named_output, write_named
+from tests.killed_process import exit_at
 
 KIND = "sample"
 
@@ -115,18 +116,7 @@ def test_what_appears_while_an_output_is_written_stays(tmp_path: Path, name: str
 
 
 def _killed_at(step: int, path: Path) -> None:
-    calls = itertools.count()
-
-    def killed(real: Callable[..., None]) -> Callable[..., None]:
-        def call(*arguments: object, **options: object) -> None:
-            if next(calls) == step:
-                os._exit(9)
-            real(*arguments, **options)
-
-        return call
-
-    for name in ("rename", "replace", "unlink", "rmdir"):
-        setattr(os, name, killed(getattr(os, name)))
+    exit_at(step)
     write(path, "two", overwrite=True)
     os._exit(0)
 

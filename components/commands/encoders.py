@@ -101,14 +101,12 @@ def export(
     task: Task = "",
     params: ParamsFile = PARAMS,
 ) -> None:
-    """Convert an encoder or a trained model: for transformers, onnxruntime, scikit-learn, or as a container."""
+    """Convert an encoder or a trained model: for transformers or onnxruntime, or as a container."""
+    from components.interchange.champion import Export
     from components.registry.exporting import export_champion, export_directory
 
-    if model is not None:
-        lines = export_directory(model, output=output, form=form, int8=int8, member=member, overwrite=overwrite)
-    else:
-        output, given = output.resolve(), registry_of(params)
-        lines = export_champion(given, task, output=output, form=form, int8=int8, member=member, overwrite=overwrite)
+    how = Export(output if model else output.resolve(), form, int8=int8, member=member, overwrite=overwrite)
+    lines = export_directory(model, how) if model is not None else export_champion(registry_of(params), task, how)
     for line in lines:
         print(line)
 

@@ -64,51 +64,49 @@ class Source:
     split: str = "test"
 
 
+@dataclass(frozen=True)
+class Export:
+    """How a model is exported.
+
+    Attributes:
+        output: directory to write.
+        form: of a trained model: `onnx` (graph, tokenizer.json, and labels in config.json), `huggingface` (a folder
+            that `transformers.pipeline` loads) or `container` (the context of an image that serves the model).
+        int8: whether the graph is also written with 8-bit matrices, and the loss measured.
+        member: of an average, the number of the model to export instead; from 0.
+        overwrite: as of `components.outputs.named_output`.
+    """
+
+    output: Path
+    form: str
+    int8: bool = False
+    member: int | None = None
+    overwrite: bool = False
+
+
 def is_classifier(directory: Path) -> bool:
     """Whether a directory is that of a trained task model."""
     return (directory / CONFIG).is_file() and (directory / "labels.json").is_file()
 
 
-def export_classifier(
-    source: Source,
-    *,
-    output: Path,
-    form: str,
-    int8: bool = False,
-    member: int | None = None,
-    overwrite: bool = False,
-) -> list[str]:
+def export_classifier(source: Source, export: Export) -> list[str]:
     """Write a trained task model in another form; returns log lines.
-
-    Args:
-        source: the model.
-        output: directory to write.
-        form: `onnx`: graph, tokenizer.json, and labels in config.json. `huggingface`: a folder that
-            `transformers.pipeline` loads. `container`: the context of an image that serves the model.
-        int8: whether the graph is also written with 8-bit matrices, and the loss measured.
-        overwrite: as of `components.outputs.named_output`.
-        member: of an average, the number of the model to export instead; from 0.
 
     Raises:
         ArtifactError: the directory is not a complete classifier, or the output exists.
         ConfigError: the form is unknown, or cannot express the model; or a package is missing.
     """
+    form, int8 = export.form, export.int8
     if form not in FORMS:
         raise ConfigError(f"unknown format {form!r}{nearest(form, FORMS)}")
     if int8 and form != "onnx":
         raise ConfigError(f"--int8 quantises an ONNX graph; use it with --format onnx, not {form}")
     facts = read_manifest(source.directory, verify=True).facts
-    if member is not None:
+    if export.member is not None:
         with tempfile.TemporaryDirectory(prefix="headstart-member-") as folder:
-            extract_member(source.directory, member, Path(folder) / "model")
-            name = f"{source.name}, member {member}"
-            return export_classifier(
-                replace(source, directory=Path(folder) / "model", name=name),
-                output=output,
-                form=form,
-                int8=int8,
-                overwrite=overwrite,
-            )
+            extract_member(source.directory, export.member, Path(folder) / "model")
+            member = replace(source, directory=Path(folder) / "model", name=f"{source.name}, member {export.member}")
+            return export_classifier(member, replace(export, member=None))
     if form != "container" and (count := len(members_of(source.directory))) > 1:
         seeds = ", ".join(map(str, facts.get("seeds", [])))
         raise ConfigError(
@@ -117,7 +115,7 @@ def export_classifier(
         )
     config = json.loads((source.directory / CONFIG).read_text(encoding="utf-8"))
     labels = json.loads((source.directory / "labels.json").read_text(encoding="utf-8"))
-    with named_output(output, kind=KIND, overwrite=overwrite) as draft:
+    with named_output(export.output, kind=KIND, overwrite=export.overwrite) as draft:
         card = _Card(source, str(config["kind"]), labels)
         if form == "container":
             from components.interchange.container import write_context

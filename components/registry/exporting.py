@@ -6,7 +6,7 @@ from pathlib import Path
 
 from components.artifacts import read_manifest
 from components.errors import ArtifactError, ConfigError
-from components.interchange.champion import Source, export_classifier, is_classifier
+from components.interchange.champion import Export, Source, export_classifier, is_classifier
 from components.interchange.exporting import export_encoder
 from components.registry.champion import fetched, find_champion
 from components.settings.params import Params
@@ -15,36 +15,24 @@ from components.tasks.examples import read_facts, read_split
 from components.tracking import connect
 
 
-def export_directory(
-    directory: Path, *, output: Path, form: str, int8: bool = False, member: int | None = None, overwrite: bool = False
-) -> list[str]:
+def export_directory(directory: Path, export: Export) -> list[str]:
     """Export an encoder or a trained model; see `export_encoder` and `export_classifier`."""
     if not is_classifier(directory):
-        if int8 or member is not None:
+        if export.int8 or export.member is not None:
             raise ConfigError(f"{directory}: --int8 and --member need a trained model, not an encoder")
-        return export_encoder(directory, output=output, form=form, overwrite=overwrite)
+        return export_encoder(directory, output=export.output, form=export.form, overwrite=export.overwrite)
     manifest = read_manifest(directory)
     task = str(manifest.facts.get("task", ""))
-    source = Source(directory, directory.resolve().name, task, manifest.digest)
-    return export_classifier(source, output=output, form=form, int8=int8, member=member, overwrite=overwrite)
+    return export_classifier(Source(directory, directory.resolve().name, task, manifest.digest), export)
 
 
-def export_champion(
-    params: Params,
-    task: str,
-    *,
-    output: Path,
-    form: str,
-    int8: bool = False,
-    member: int | None = None,
-    overwrite: bool = False,
-) -> list[str]:
+def export_champion(params: Params, task: str, export: Export) -> list[str]:
     """Export the champion of a task, and measure it on the rows of test, or of dev if there are none.
 
     Args:
         params: the settings.
         task: name of the task; empty: the first of `run.tasks`.
-        output, form, int8, member, overwrite: as of `export_classifier`.
+        export: how.
 
     Raises:
         RegistryError: there is no champion.
@@ -56,8 +44,7 @@ def export_champion(
     version = find_champion(registry, name)
     with fetched(registry, version) as bundle:
         rows, split = _rows(Path(params.run.out) / "examples" / name)
-        source = Source(bundle, version.label, name, version.digest, rows, split)
-        return export_classifier(source, output=output, form=form, int8=int8, member=member, overwrite=overwrite)
+        return export_classifier(Source(bundle, version.label, name, version.digest, rows, split), export)
 
 
 def _rows(examples: Path) -> tuple[Split | None, str]:

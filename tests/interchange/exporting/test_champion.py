@@ -21,7 +21,7 @@ import torch
 from transformers import pipeline
 
 from components.errors import ConfigError
-from components.interchange.champion import Source, export_classifier
+from components.interchange.champion import Export, Source, export_classifier
 from components.interchange.graph import predict
 from components.interchange.pipelines import affine_layers
 from components.models import FAMILIES
@@ -98,9 +98,8 @@ def words_model() -> WordsModel:
 
 def export(model: Path, form: str, **more: Any) -> tuple[Path, list[str]]:
     output = model.parent / f"out-{form}"
-    return output, export_classifier(
-        Source(model, "things:3", "things", "d1", **more.pop("source", {})), output=output, form=form, **more
-    )
+    source = Source(model, "things:3", "things", "d1", **more.pop("source", {}))
+    return output, export_classifier(source, Export(output, form, **more))
 
 
 @pytest.mark.parametrize(
