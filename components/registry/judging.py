@@ -57,17 +57,8 @@ def judge(
     settled = vetoed or (champion is not None and champion.digest == candidate.digest)
     facts = read_facts(examples)
     split = Split([], [], []) if settled else read_split(examples, "test")
-    models: dict[str, Classifier] = {}
-    problems: dict[str, str] = {}
     versions = {version.label: version for version in (candidate, champion) if version is not None}
-    for label, version in versions.items() if not settled else ():
-        try:
-            models[label] = load_version(registry, version)
-        except TransientError:
-            # It says nothing about the version.
-            raise
-        except HeadstartError as error:
-            problems[label] = str(error)
+    models, problems = _load(registry, {} if settled else versions)
     latencies = {label: latency_of(registry, versions[label], model, split.fields) for label, model in models.items()}
     rows, statistics = scored_rows(facts, split, models)
     metric = rule.metric or rows.scoring.main
@@ -112,6 +103,24 @@ def judge(
     return _as_json(
         decision, candidate, champion, latencies, rows=len(split) if not settled else None, test=rows.digest
     )
+
+
+def _load(registry: Registry, versions: Mapping[str, Version]) -> tuple[dict[str, Classifier], dict[str, str]]:
+    """The models by label, and for versions that cannot be loaded the reason.
+
+    Raises:
+        TransientError: of the registry; it says nothing about a version.
+    """
+    models: dict[str, Classifier] = {}
+    problems: dict[str, str] = {}
+    for label, version in versions.items():
+        try:
+            models[label] = load_version(registry, version)
+        except TransientError:
+            raise
+        except HeadstartError as error:
+            problems[label] = str(error)
+    return models, problems
 
 
 def _as_json(

@@ -7,6 +7,7 @@ moves the alias. The statistics are those of `components.scoring.intervals`; the
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -207,32 +208,17 @@ def _compare(
     half = half_width([gain.sampling], alpha)
     low, high, effect = gain.value - half, gain.value + half, detectable(gain.sampling, alpha)
     changes = slice_changes(rows, theirs, own, rule, metric, alpha)
-    lost = [f"{change}, more than {change.margin:g}" for change in changes if change.beyond_chance]
-    open_slices = [_not_shown(change) for change in changes if change.named and not change.shown]
     chance = [
         f"{change}, which may be chance"
         for change in changes
         if not change.named and not change.beyond_chance and change.champion - change.candidate > change.margin
     ]
-    needed = None
-    outcome: Verdict = "promote"
-    reasons: list[str] = []
-    faster, speed = _faster(candidate, other, rule) if rule.mode == "latency" else (True, "")
-    if high <= threshold or lost:
-        outcome = "reject"
-        reasons = [_not_better(rule), *lost] if high <= threshold else lost
-    elif faster is False:
-        outcome, reasons = "reject", [speed]
-    elif faster is None:
-        outcome, reasons = "inconclusive", [speed]
-    elif low <= threshold:
-        outcome = "inconclusive"
+    needed, undecided = None, ""
+    if low <= threshold < high:
         needed = units_needed(gain.value - threshold, gain.sampling, gain.units, error=alpha)
-        reasons = [_undecided(gain, needed, units, len(rows), threshold, effect, rule)]
-    elif open_slices:
-        outcome, reasons = "inconclusive", open_slices
-    elif speed:
-        reasons = [speed]
+        undecided = _undecided(gain, needed, units, len(rows), threshold, effect, rule)
+    speed = _faster(candidate, other, rule) if rule.mode == "latency" else (True, "")
+    outcome, reasons = _outcome(rule, changes, speed, undecided=undecided, is_better=high > threshold)
     measured = f"{scores}, between {low:+.4f} and {high:+.4f} at one-sided {1 - alpha:.6g} on {len(rows)} test rows" + (
         f" in {gain.units} clusters" if clusters is not None else ""
     )
@@ -250,10 +236,40 @@ def _compare(
         low=low,
         high=high,
         detectable=effect,
-        labels_needed=needed,
+        labels_needed=needed if reasons == [undecided] else None,
         refresh=refresh,
         slices=changes,
     )
+
+
+def _outcome(
+    rule: PromotionRule,
+    changes: Sequence[SliceChange],
+    speed: tuple[bool | None, str],
+    *,
+    undecided: str,
+    is_better: bool,
+) -> tuple[Verdict, list[str]]:
+    """The verdict and its reasons.
+
+    Args:
+        rule: `params.promote`.
+        changes: of the slices.
+        speed: whether the candidate is faster, None if that is not known; and the sentence about it.
+        undecided: the reason if the threshold is within the bounds of the gain; else empty.
+        is_better: whether the upper bound of the gain exceeds the threshold.
+    """
+    lost = [f"{change}, more than {change.margin:g}" for change in changes if change.beyond_chance]
+    faster, sentence = speed
+    if lost or not is_better:
+        return "reject", [*([] if is_better else [_not_better(rule)]), *lost]
+    if faster is not True:
+        return "reject" if faster is False else "inconclusive", [sentence]
+    if undecided:
+        return "inconclusive", [undecided]
+    if not_shown := [_not_shown(change) for change in changes if change.named and not change.shown]:
+        return "inconclusive", not_shown
+    return "promote", [sentence] if sentence else []
 
 
 def _not_finite(scored: Scored, metric: str, score: float) -> str:
