@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from components.errors import ConfigError
 from components.interchange.importing import source_digest
@@ -27,7 +28,10 @@ SHIPPED = sorted([ROOT / "params.yaml", *ROOT.glob("experiments/*/params.yaml")]
 
 @pytest.fixture
 def raw() -> dict[str, Any]:
-    return yaml.safe_load((ROOT / "params.yaml").read_text())
+    """The shipped params.yaml with the initialisations that every family can have."""
+    content = yaml.safe_load((ROOT / "params.yaml").read_text())
+    content["run"]["starts"] = ["scratch", "pretrained", "adapted"]
+    return content
 
 
 @pytest.mark.parametrize("name", STAGES)
@@ -121,6 +125,23 @@ def test_a_model_is_adapted_to_the_texts_of_a_task(with_all_options: dict[str, A
     assert str(tuned["output"]) == "artifacts/finetuned/aws-type/ulmfit-task-adapted"
 
 
+def test_vectors_are_a_start_of_models_that_are_pretrained_here(raw: dict[str, Any]) -> None:
+    raw["run"]["starts"] = ["scratch", "vectors"]
+    params = Params.model_validate(raw)
+    items = STAGES["scratch"].items(params)
+    assert {item: str(arguments["output"]) for item, arguments in items.items()} == {
+        "ulmfit": "artifacts/encoder/ulmfit/scratch",
+        "ulmfit-vectors": "artifacts/encoder/ulmfit/vectors",
+    }
+    tuned = STAGES["finetune"].items(params)["aws-type-ulmfit-vectors"]
+    assert str(tuned["encoder"]) == "artifacts/encoder/ulmfit/vectors"
+    raw["static"] = {"words": {"teacher": "ulmfit"}}
+    raw["finetune"]["words"] = raw["finetune"]["ulmfit"]
+    raw["run"]["families"] = ["words"]
+    with pytest.raises(ValidationError, match="but words is not pretrained here; remove vectors or words"):
+        Params.model_validate(raw)
+
+
 def test_outputs_of_joint_training_are_next_to_those_of_single_tasks(with_all_options: dict[str, Any]) -> None:
     params = Params.model_validate(with_all_options)
     joint = STAGES["together"].items(params)
@@ -185,7 +206,7 @@ def test_students_are_scored_and_inherit_what_their_teachers_have_read(raw: dict
     assert STAGES["evaluate"].items(params)["aws-type"]["students"] == ["ulmfit-scratch-from-small"]
     seen = STAGES["leakage"].items(params)["aws-type"]["systems"]
     assert seen["ulmfit-scratch"] == ["corpus/domain", "train/aws-type"]
-    assert seen["ulmfit-scratch-from-small"] == ["corpus/general", "corpus/domain", "train/aws-type"]
+    assert seen["ulmfit-scratch-from-small"] == ["corpus/domain", "corpus/general", "train/aws-type"]
     (register,) = STAGES["register"].items(params).values()
     assert register["students"] == {"ulmfit-scratch-from-small": ["ulmfit-adapted"]}
     # The overrides for random weights apply to such a student, so its stage depends on them.
