@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from botocore.exceptions import EndpointConnectionError, NoCredentialsError, ReadTimeoutError
@@ -114,6 +115,7 @@ def test_a_server_that_ends_after_the_connection(monkeypatch: pytest.MonkeyPatch
             request()
 
 
+@pytest.mark.parametrize("step", ["list_artifacts", "download_artifacts"])
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
@@ -124,12 +126,15 @@ def test_a_server_that_ends_after_the_connection(monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_an_object_store_that_does_not_answer(
-    error: Exception, kind: type[RegistryError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: Exception, kind: type[RegistryError], step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(**_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise error
 
     registry = connect(RegistrySettings(tracking=f"sqlite:///{tmp_path / 'mlflow.db'}"))
+    store = SimpleNamespace(list_artifacts=fail if step == "list_artifacts" else lambda _: [])
+    place = "mlflow.store.artifact.artifact_repository_registry.get_artifact_repository"
+    monkeypatch.setattr(place, lambda _: store)
     monkeypatch.setattr("mlflow.artifacts.download_artifacts", fail)
     monkeypatch.setattr(registry.client, "get_model_version_download_uri", lambda *_: "s3://bucket/model")
     with pytest.raises(RegistryError, match=r"model/1: its files cannot be downloaded from s3://") as raised:

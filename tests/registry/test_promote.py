@@ -193,7 +193,7 @@ def test_warnings_of_the_evaluation_are_part_of_the_decision(pipeline: Pipeline)
             }
             for budget, mean in zip((5, 20), means, strict=True)
         ]
-        artifact = {"selection": means[1], "scores": cells[1]["scores"]}
+        artifact = {"budget": 20, "seeds": [0], "labels": 120, "selection": means[1], "scores": cells[1]["scores"]}
         return {"system": name, "family": family, "start": start, "budgets": cells, "artifact": artifact}
 
     def part(kind: str, name: str, *, hurts: bool) -> dict[str, object]:
@@ -210,6 +210,7 @@ def test_warnings_of_the_evaluation_are_part_of_the_decision(pipeline: Pipeline)
     content = {
         "main": "macro_f1",
         "titles": {"macro_f1": "macro F1"},
+        "confidence": 0.95,
         "rows": {"test": 130},
         "systems": [
             system("tfidf-words", "baseline", "none", 0.4, 0.6),
