@@ -30,7 +30,6 @@ from components.artifacts import changing_data, write_atomic
 from components.commands.common import PARAMS, ParamsFile
 from components.data_checks.record import merge
 from components.errors import ConfigError, TransientError
-from components.pipeline.dvc_variables import FILE as VARIABLES
 from components.resources import PIPELINE
 from components.settings.checks import RECORD as CHECKS
 from components.settings.imports import FOLDER
@@ -49,7 +48,7 @@ LOCK = "*dvc.lock"
 #: Data at an address: a folder or file, and the files of a task.
 IMPORTED = tuple(f"{FOLDER}/{place}" for place in ("*/*.dvc", "*/*/*.dvc", "*/.gitignore", "*/*/.gitignore"))
 #: Records that every run writes anew; only the versions of the data that a person has accepted are merged.
-WRITTEN = (*IMPORTED, LOCK, f"*{CHECKS}", f"*{VARIABLES}", f"*/{PIPELINE}")
+WRITTEN = (*IMPORTED, LOCK, f"*{CHECKS}", f"*{PIPELINE}")
 RECORDS = ("data.dvc", *WRITTEN)
 SOURCE = "sync"
 #: `false`: commits are not pushed to git's upstream, because this clone may only read it.

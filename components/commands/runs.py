@@ -21,16 +21,24 @@ app = typer.Typer()
 @app.command()
 def stage(name: str, *, item: str = "", params: ParamsFile = PARAMS) -> None:
     """Run one stage as DVC does, for one item (`general`, `ulmfit`, `aws-type-ulmfit-adapted` ...)."""
-    from components.pipeline import dvc_variables
+    from components.pipeline.dvc_yaml import write_dvc_yaml
     from components.pipeline.identity import STAGE as IDENTITY
     from components.pipeline.stages import run_stage
 
     settings = load_params(params)
-    variables = params.with_name(dvc_variables.FILE)
-    if name == IDENTITY and variables.is_file() and dvc_variables.write_variables(settings, variables):
+    if name == IDENTITY and write_dvc_yaml(settings, params):
         # The first stage of every run by DVC, which has read the file already.
-        raise ConfigError(f"{params}: the stages have changed, and {variables} was written again; repeat the command")
+        raise ConfigError(f"{params}: the stages have changed, and dvc.yaml was written again; repeat the command")
     print(run_stage(name, settings, item=item))
+
+
+@app.command()
+def dvc(*, params: ParamsFile = PARAMS) -> None:
+    """Write dvc.yaml, the stages of the pipeline, from the settings. Every run does so too."""
+    from components.pipeline.dvc_yaml import write_dvc_yaml
+
+    written = write_dvc_yaml(load_params(params), params)
+    print(f"{params.with_name('dvc.yaml')}: {'written' if written else 'up to date'}")
 
 
 @app.command()

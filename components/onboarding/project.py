@@ -1,4 +1,4 @@
-"""A folder that `headstart retrain` can work in: git, DVC, dvc.yaml, .gitignore, and the labelled files."""
+"""A folder that `headstart retrain` can work in: git, DVC, .gitignore, and the labelled files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from components.formats.lines import Reading, lines
 from components.labelling.answers import givers, read_ledger
 from components.onboarding.splits import split_files
 from components.outputs import named_output
-from components.resources import PIPELINE, pipeline_text
 from components.settings.loading import load_params
 from components.settings.registry import find_repository
 
@@ -60,9 +59,6 @@ def make_project(folder: Path) -> list[str]:
     made.append("DVC's folder .dvc")
     for name, wanted in ((".gitignore", _GITIGNORE), (".dvcignore", _DVCIGNORE)):
         _append(folder / name, wanted)
-    if not (folder / PIPELINE).exists():
-        write_atomic(folder / PIPELINE, pipeline_text())
-        made.append(PIPELINE)
     return made
 
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from components.errors import ConfigError
-from components.pipeline.dvc_variables import write_variables
+from components.pipeline.dvc_yaml import write_dvc_yaml
 from components.pipeline.identity import identity_of
 from components.pipeline.stages import STAGES
 from components.settings.loading import load_params
@@ -83,7 +83,7 @@ def test_the_records_of_a_retraining(root: Path, capfd: pytest.CaptureFixture[st
 
 def test_the_files_of_dvc_and_the_printed_settings(root: Path) -> None:
     params = load_params(root / "params.yaml")
-    write_variables(params, root / "resolved.yaml")
+    write_dvc_yaml(params, root / "params.yaml")
     for stage in ("register", "promote", "report"):
         for item in STAGES[stage].items(params):
             (root / stage).write_text(json.dumps(identity_of(stage, item, params).settings))

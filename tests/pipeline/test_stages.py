@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +26,12 @@ ROOT = Path(__file__).parents[2]
 SHIPPED = sorted([ROOT / "params.yaml", *ROOT.glob("experiments/*/params.yaml")])
 
 
+class Work(SimpleNamespace):
+    """The job of a stage of the tests."""
+
+    model_fields: Mapping[str, Any] = {}
+
+
 @pytest.fixture
 def raw() -> dict[str, Any]:
     """The shipped params.yaml with the initialisations that every family can have."""
@@ -38,8 +44,8 @@ def raw() -> dict[str, Any]:
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_item_is_a_valid_job(path: Path, name: str) -> None:
     stage = STAGES[name]
-    module = importlib.import_module(stage.module)
-    assert callable(getattr(module, stage.function))
+    function, job_class = stage.load()
+    assert callable(function)
     params = load_params(path)
     items = stage.items(params)
     unused = [] if "adapted" in params.run.starts else ["adapt"]
@@ -61,7 +67,7 @@ def test_every_item_is_a_valid_job(path: Path, name: str) -> None:
         unused += ["stacked-pretrained", "stacked-adapted", "stacked-scratch"]
     assert items or name in unused
     for arguments in items.values():
-        job = getattr(module, stage.job)(**arguments)
+        job = job_class(**arguments)
         assert isinstance(job, Section)
 
 
@@ -376,20 +382,15 @@ def test_metrics_and_curve_are_copied_to_the_paths_in_dvc_yaml(
 ) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.chdir(tmp_path)
 
-    class Job(SimpleNamespace):
-        model_fields: dict[str, Any] = {}
-
-    def work(job: Job) -> Path:
+    def work(job: Work) -> Path:
         output = tmp_path / "written"
         output.mkdir()
         (output / "metrics.json").write_text(json.dumps({"loss": job.loss}))
         (output / "curve.csv").write_text("step,loss\n1,2\n")
         return output
 
-    monkeypatch.setattr(stages.importlib, "import_module", lambda name: SimpleNamespace(Job=Job, work=work))
-    monkeypatch.setitem(
-        STAGES, "sample", Stage("components.errors", "Job", "work", lambda params: {"one": {"loss": 3}})
-    )
+    monkeypatch.setattr(stages.importlib, "import_module", lambda name: SimpleNamespace(work=work))
+    monkeypatch.setitem(STAGES, "sample", Stage("errors:work", lambda params: {"one": {"loss": 3}}, 1))
     run_stage("sample", Params.model_validate(raw), item="one")
     assert json.loads(Path("artifacts/metrics/sample/one.json").read_text()) == {"loss": 3}
     assert Path("artifacts/curves/sample/one.csv").read_text() == "step,loss\n1,2\n"

@@ -10,7 +10,7 @@ from components.settings.params import Params
 
 
 def pretrain(params: Params) -> dict[str, Arguments]:
-    """One job per block of `pretrain`."""
+    """Pretrains a language model on general text. One job per block of `pretrain`."""
     return {
         name: {
             "name": name,
@@ -33,7 +33,7 @@ def pretrain(params: Params) -> dict[str, Arguments]:
 
 
 def adapt(params: Params) -> dict[str, Arguments]:
-    """One job per block of `adapt`."""
+    """Continues pretraining on the domain's text, or on what was added to it. One job per block of `adapt`."""
     return {
         name: {
             "name": name,
@@ -58,7 +58,10 @@ def adapt(params: Params) -> dict[str, Arguments]:
 
 
 def task_tokens(params: Params) -> dict[str, Arguments]:
-    """One job per task of `adapt_task` and kind of tokenizer."""
+    """Writes a task's texts, without labels, as memory-mapped token shards.
+
+    One job per task of `adapt_task` and kind of tokenizer.
+    """
     return {
         f"{task}-{kind}": {
             "examples": out(params, "examples", task),
@@ -71,7 +74,10 @@ def task_tokens(params: Params) -> dict[str, Arguments]:
 
 
 def adapt_task(params: Params) -> dict[str, Arguments]:
-    """One job per task of `adapt_task` and family of the run."""
+    """Continues pretraining of the adapted model on a task's texts.
+
+    One job per task of `adapt_task` and family of the run.
+    """
     found: dict[str, Arguments] = {}
     for task, settings in params.adapt_task.items():
         changes = settings.model_dump(exclude={"epochs"}, exclude_none=True)
@@ -102,7 +108,10 @@ def text_of_vectors(params: Params) -> str:
 
 
 def scratch(params: Params) -> dict[str, Arguments]:
-    """One job per block of `pretrain`; with the start `vectors`, another one."""
+    """The same model without a step of language modelling, for comparison.
+
+    One job per block of `pretrain`; with the start `vectors`, another one.
+    """
     corpus = text_of_vectors(params)
     found: dict[str, Arguments] = {}
     for name, settings in params.pretrain.items():
@@ -128,7 +137,10 @@ def scratch(params: Params) -> dict[str, Arguments]:
 
 
 def static(params: Params, start: str) -> dict[str, Arguments]:
-    """One job per block of `static`, for one initialisation of its teacher."""
+    """Computes word vectors with an encoder, for prediction without a pass through it.
+
+    One job per block of `static`, for one initialisation of its teacher.
+    """
     return {
         name: {
             "name": name,
@@ -147,7 +159,7 @@ def static(params: Params, start: str) -> dict[str, Arguments]:
 
 
 def stacked(params: Params, start: str) -> dict[str, Arguments]:
-    """One job per block of `stacked`, for one initialisation of its parts."""
+    """Joins two encoders side by side. One job per block of `stacked`, for one initialisation of its parts."""
     return {
         name: {
             "first": out(params, "encoder", settings.of[0], start),
