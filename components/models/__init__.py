@@ -20,7 +20,6 @@ FAMILIES: LazyTable[ModelFamily[Any]] = LazyTable(
         "gpt": "components.models.gpt:FAMILY",
         "roberta": "components.models.roberta:FAMILY",
         "albert": "components.models.albert:FAMILY",
-        "electra": "components.models.electra:FAMILY",
         "word2vec": "components.models.word2vec:FAMILY",
         "glove": "components.models.glove:FAMILY",
         "fasttext": "components.models.fasttext:FAMILY",

@@ -42,7 +42,7 @@ class FastTextConfig(NegativeSamplingConfig):
         shortest, longest: length range of the n-grams in characters, including the marks "<" and ">" of a word's ends.
         buckets: rows of the n-gram table; unless `sparse`, time and memory per step are proportional to it.
         sparse: whether a step updates only the n-grams that it reads. AdamW then counts the updates of each n-gram
-            separately (`components.training.rows`).
+            separately (`components.training.rows`); other optimizers need `sparse: false`.
     """
 
     shortest: Size = 3

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic import Field
-from torch import nn
 
 from components.models.base import LanguageModel
 from components.models.encoder import build_model, load_encoder
@@ -39,7 +38,6 @@ from components.training.optim import non_monotone
 from components.training.precision import Precision, choose, product_size
 from components.training.rng import counter_seed
 from components.training.saving import Saver
-from components.training.sharding import shard
 
 #: Number of rows of the training curve, and of pieces over which each held-out loss is measured.
 CURVE_POINTS = 20
@@ -177,13 +175,13 @@ def work(run: LanguageModelRun, worker: Worker) -> None:
         before_training(run, model)
         size = product_size(model)
         precision = world.broadcast(choose(settings.precision, device=world.device, size=size))
-        state = _fresh_state(model, settings, precision, world)
+        state = _fresh_state(model, settings, precision)
         steps = run.steps or world.broadcast(_steps_in_time(run, sampler, precision, world))
         history = TrainingHistory(steps=steps, before=heldout.measure(state, pieces=FINAL_PIECES))
         # Stores the precision and the number of steps, so that a resumed run keeps them, even on another machine.
         saver.save(state, {"progressed": vars(history)})
     else:
-        state = _fresh_state(model, settings, "float32", world)
+        state = _fresh_state(model, settings, "float32")
         state.restore(checkpoint.tensors, checkpoint.numbers["state"], world=world)
         history = TrainingHistory(**checkpoint.numbers["progressed"])
     history.workers = world.size
@@ -200,7 +198,7 @@ def _train(
     worker: Worker,
 ) -> None:
     world, total = worker.world, history.steps
-    compiled = _is_compiled(run, state.model, sampler, world)
+    compiled = is_compiled(state.model, sampler, settings=run.training, steps=run.steps, device=world.device)
     first = state.step + 1
     saved = clock = time.perf_counter()
     for report in train(
@@ -237,12 +235,6 @@ def _train(
     saver.wait()
 
 
-def _is_compiled(run: LanguageModelRun, model: nn.Module, sampler: WindowSampler, world: World) -> bool:
-    # Hooks that gather a block's parameters would divide the graph at every block.
-    compiled = is_compiled(model, sampler, settings=run.training, steps=run.steps, device=world.device)
-    return compiled and not world.sharded
-
-
 def _numbers(history: TrainingHistory, report: StepReport) -> dict[str, float]:
     """The numbers that rank 0 publishes after a step; `heldout` is the last held-out loss, of `heldout_step`."""
     numbers = {
@@ -277,11 +269,7 @@ def parameter_groups(model: LanguageModel, settings: LanguageModelTraining) -> l
     return discriminative(layers, head=rest, factor=settings.discriminative, unfreezing="none")
 
 
-def _fresh_state(
-    model: LanguageModel, settings: LanguageModelTraining, precision: Precision, world: World
-) -> TrainingState:
-    """The state before the first step, divided among the workers if `world` asks for it."""
-    shard(model, world)
+def _fresh_state(model: LanguageModel, settings: LanguageModelTraining, precision: Precision) -> TrainingState:
     return TrainingState.fresh(model, parameter_groups(model, settings), settings=settings, precision=precision)
 
 
@@ -293,7 +281,7 @@ def _steps_in_time(run: LanguageModelRun, sampler: WindowSampler, precision: Pre
     settings = run.training
     assert settings.seconds is not None
     model = initial_model(run).to(world.device)
-    state = _fresh_state(model, settings, precision, world)
+    state = _fresh_state(model, settings, precision)
     times: list[float] = []
     clock = began = time.perf_counter()
     for report in train(
@@ -303,7 +291,7 @@ def _steps_in_time(run: LanguageModelRun, sampler: WindowSampler, precision: Pre
         total_steps=MEASURED_STEPS,
         seed=run.seed,
         world=world,
-        compiled=_is_compiled(run, model, sampler, world),
+        compiled=is_compiled(model, sampler, settings=settings, steps=run.steps, device=world.device),
     ):
         if world.device.type == "cuda":
             torch.cuda.synchronize()

@@ -15,7 +15,6 @@ SAMPLERS: LazyTable[type[WindowSampler]] = LazyTable(
         "bidirectional_stream": "components.pretraining.streams:BidirectionalStreamSampler",
         "sentence_pairs": "components.pretraining.sentence_pairs:SentencePairSampler",
         "sentence_order": "components.pretraining.sentence_pairs:SentenceOrderSampler",
-        "two_segments": "components.pretraining.segments:TwoSegmentsSampler",
         "full_sentences": "components.pretraining.rows:FullSentencesSampler",
         "packed": "components.pretraining.streams:PackedSampler",
         "negative_sampling": "components.pretraining.negatives:NegativeSampler",

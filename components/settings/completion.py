@@ -25,7 +25,6 @@ TOKENIZERS: Final = {
     "gpt": "bpe",
     "roberta": "bpe",
     "albert": "wordpiece",
-    "electra": "wordpiece",
     "word2vec": "word",
     "glove": "word",
     "fasttext": "open_word",

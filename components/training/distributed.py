@@ -17,8 +17,6 @@ T = TypeVar("T")
 class World:
     """Rank and device of this worker, and the number of workers.
 
-    With `sharded` the workers divide weights and optimizer state among themselves (`components.training.sharding`).
-
     With `size` 1 nothing is exchanged and torch.distributed is not needed. `average_`, `total`, `gather_rows` and
     `broadcast` are collective operations, which all workers must call.
     """
@@ -26,7 +24,6 @@ class World:
     rank: int = 0
     size: int = 1
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    sharded: bool = False
 
     @property
     def is_main(self) -> bool:

@@ -41,8 +41,7 @@ class _Bucket:
 
 
 class GradientAverage:
-    """Replaces gradients by their means over all workers. With one worker nothing is exchanged, and with sharding the
-    backward pass itself does it.
+    """Replaces gradients by their means over all workers. With one worker nothing is exchanged.
 
     The mean is bit-identical on every worker and in every repetition: buckets and their order are fixed, and a ring
     all-reduce sums in a fixed order.
@@ -55,7 +54,7 @@ class GradientAverage:
     def __init__(self, parameters: Sequence[nn.Parameter], world: World) -> None:
         self.world = world
         self.parameters = list(parameters)
-        self.buckets = [] if world.size == 1 or world.sharded else _buckets(self.parameters[::-1])
+        self.buckets = [] if world.size == 1 else _buckets(self.parameters[::-1])
         self._bucket_of = {id(one): bucket for bucket in self.buckets for one in bucket.parameters}
         self._next = 0
         self._hooks: list[RemovableHandle] = []

@@ -22,9 +22,7 @@ from components.training.groups import ParameterGroup
 from components.training.optim import WeightAverage, average_of, make_optimizer
 from components.training.precision import Precision, computing
 from components.training.rng import counter_seed
-from components.training.rows import sparse_parameters
 from components.training.schedules import SCHEDULES
-from components.training.sharding import divided_like, whole
 from components.training.windows import Sampler
 
 #: Steps between two reads of the loss on a GPU, where a read waits for all queued kernels.
@@ -82,12 +80,11 @@ class TrainingState:
         known = {id(parameter) for parameter in learning}
         for parameter in model.parameters():
             parameter.requires_grad_(id(parameter) in known)
-        optimizer = make_optimizer(groups, settings=settings, rows=sparse_parameters(model) & known)
+        optimizer = make_optimizer(groups, settings=settings)
         return cls(model, groups, optimizer, average_of(learning, settings=settings), precision)
 
     def tensors(self, world: World) -> dict[str, Tensor]:
-        """The state as named tensors on the CPU. Every worker must call it, because the carry of all is gathered. With
-        sharding, a tensor that is divided among the workers stays so."""
+        """The state as named tensors on the CPU. Every worker must call it, because the carry of all is gathered."""
         held = {f"model.{name}": tensor for name, tensor in _named(self.model).items()}
         for index, values in self.optimizer.state_dict()["state"].items():
             held |= {f"optimizer.{index}.{key}": value for key, value in values.items() if value is not None}
@@ -118,20 +115,17 @@ class TrainingState:
         if stored.keys() != named.keys() or any(stored[name].shape != named[name].shape for name in named):
             raise TrainingError("the checkpoint belongs to another model; remove it to restart training")
         for name, tensor in named.items():
-            tensor.copy_(divided_like(stored[name], tensor))
-        parameters = [one for group in self.optimizer.param_groups for one in group["params"]]
+            tensor.copy_(stored[name])
         optimizer: dict[int, dict[str, Tensor]] = {}
         for name, tensor in tensors.items():
             if name.startswith("optimizer."):
                 _, position, key = name.split(".")
-                parameter = parameters[int(position)]
-                own = divided_like(tensor, parameter) if tensor.shape == parameter.shape else tensor
-                optimizer.setdefault(int(position), {})[key] = own
+                optimizer.setdefault(int(position), {})[key] = tensor
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": optimizer, "param_groups": groups})
         if self.average is not None:
             for index, tensor in enumerate(self.average.tensors):
-                tensor.copy_(divided_like(tensors[f"average.{index}"], tensor))
+                tensor.copy_(tensors[f"average.{index}"])
             self.average.count = int(numbers["averaged"] or 0)
             begins = numbers["average_begins"]
             self.average.begins = None if begins is None else int(begins)
@@ -205,7 +199,7 @@ def train(
         average.finish(loss)
         trained = [parameter for group in state.groups for parameter in group.parameters if parameter.grad is not None]
         gradients = [_values(cast(Tensor, parameter.grad)) for parameter in trained]
-        norm = whole(torch.nn.utils.get_total_norm(gradients))
+        norm = torch.nn.utils.get_total_norm(gradients)
         read = _read(loss, norm) if (step + 1) % read_every == 0 or step + 1 == total_steps else None
         if read:
             _check_finite(*read, step=step, rate=rate)

@@ -109,14 +109,12 @@ def mask_texts(tokens: Ids, lengths: Ids, rngs: Sequence[np.random.Generator], *
 
     Returns:
         `masked_tokens` (B, T); `masked_positions`, `masked_targets` (B, M) in the order in which they were sampled,
-        padded with a row's first position and target -1; `masked_noise` (B, M), uniform in [0, 1), with which a model
-        may sample replacements.
+        padded with a row's first position and target -1.
     """
     counts = np.maximum(1, np.round(PREDICTED * lengths).astype(np.int64))
     masked = tokens.copy()
     positions = np.zeros((len(tokens), int(counts.max())), dtype=np.int64)
     targets = np.full_like(positions, -1)
-    noise = np.zeros(positions.shape, dtype=np.float32)
     for row, (length, count, rng) in enumerate(zip(lengths, counts, rngs, strict=True)):
         order = rng.random(length) + (tokens[row, :length] < FIRST_ORDINARY)
         chosen = np.argsort(order, kind="stable")[:count]
@@ -125,8 +123,7 @@ def mask_texts(tokens: Ids, lengths: Ids, rngs: Sequence[np.random.Generator], *
         positions[row, :count] = chosen
         targets[row, :count] = tokens[row, chosen]
         masked[row, chosen] = _masked(tokens[row, chosen], fate, replacement, vocabulary=vocabulary)
-        noise[row, :count] = rng.random(count)
-    found = {"tokens": masked, "positions": positions, "targets": targets, "noise": noise}
+    found = {"tokens": masked, "positions": positions, "targets": targets}
     return {f"masked_{name}": torch.from_numpy(value) for name, value in found.items()}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 #: Steps between two reads of the loss, in place of the loop's 20.
 READ_EVERY = 3
 FAMILIES = (
-    "albert", "bert", "cove", "electra", "elmo", "fasttext", "flair", "glove", "gpt", "roberta", "transformer-xl",
+    "albert", "bert", "cove", "elmo", "fasttext", "flair", "glove", "gpt", "roberta", "transformer-xl",
     "ulmfit", "word2vec", "xlnet",
 )  # fmt: skip
 KINDS = ("choice", "classification", "multilabel", "pair", "questions", "regression", "similarity", "tagging")

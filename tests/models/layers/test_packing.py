@@ -15,7 +15,6 @@ FAMILIES = {
     "bert": "layers.masked.packing_for",
     "roberta": "layers.masked.packing_for",
     "albert": "layers.masked.packing_for",
-    "electra": "layers.masked.packing_for",
     "gpt": "gpt.packing_for",
     "transformer-xl": "transformer_xl.packing",
     "xlnet": "xlnet.packing",
