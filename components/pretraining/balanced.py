@@ -60,18 +60,6 @@ class Balanced(Selection):
         parts = np.diff(self.starts) / self.tokens
         return dict(zip(self.languages, parts.tolist(), strict=True))
 
-    def count(self, start: int, length: int) -> NDArray[np.int64]:
-        """(len(languages),) number of pieces of each language among `length` pieces from position `start`."""
-        rounds, rest = divmod(length, self.tokens)
-        start %= self.tokens
-        wrapped = max(0, start + rest - self.tokens)
-        counts = self._between(start, start + rest - wrapped) + self._between(0, wrapped)
-        return counts + rounds * np.diff(self.starts)
-
-    def _between(self, start: int, end: int) -> NDArray[np.int64]:
-        inside = np.minimum(self.starts[1:], end) - np.maximum(self.starts[:-1], start)
-        return np.maximum(0, inside)
-
     def another(self, document: int, chance: float) -> int:
         """A different document of the same language; of any language if it has no other."""
         language = int(np.searchsorted(self._firsts, document, side="right")) - 1

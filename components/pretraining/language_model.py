@@ -133,7 +133,6 @@ class TrainingHistory:
         losses: training losses that were read since the last row of the curve.
         curve: rows of curve.csv.
         before, after: measurements on held-out text before and after training.
-        languages: language -> pieces of its text in the batches so far, of a corpus in several languages.
         language_measurements: language -> measurements on its held-out text after training.
     """
 
@@ -147,7 +146,6 @@ class TrainingHistory:
     curve: list[dict[str, float]] = field(default_factory=list)
     before: dict[str, float] = field(default_factory=dict)
     after: dict[str, float] = field(default_factory=dict)
-    languages: dict[str, int] = field(default_factory=dict)
     language_measurements: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
@@ -216,7 +214,6 @@ def _train(
         else:
             history.seconds += now - clock
         _note(history, report)
-        _note_languages(history, sampler, report.step - 1)
         last = report.step == total
         if report.step * CURVE_POINTS // total > (report.step - 1) * CURVE_POINTS // total:
             _add_point(history, report, heldout.measure(state, pieces=CURVE_PIECES))
@@ -368,15 +365,6 @@ def _note(history: TrainingHistory, report: StepReport) -> None:
         history.losses.append(report.loss)
     if report.gradient_norm is not None:
         history.gradient_norm = report.gradient_norm
-
-
-def _note_languages(history: TrainingHistory, sampler: WindowSampler, step: int) -> None:
-    """Count the pieces of each language that the global batch of a step has read."""
-    text = sampler.store
-    if isinstance(text, Balanced):
-        counts = np.sum([text.count(start, length) for start, length in sampler.reads(step)], axis=0)
-        for language, number in zip(text.languages, counts.tolist(), strict=True):
-            history.languages[language] = history.languages.get(language, 0) + number
 
 
 def _add_point(history: TrainingHistory, report: StepReport, measured: dict[str, float]) -> None:

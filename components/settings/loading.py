@@ -28,8 +28,8 @@ FAMILY_SECTIONS = ("pretrain", "adapt", "finetune")
 #: Keys of earlier versions.
 REMOVED: Final = (
     "bigrams", "biases", "causal", "consistency", "glu", "interpolations", "label_smoothing", "late_batches",
-    "late_from", "matrix_rate", "mixout", "ngrams", "r_drop", "reinitialised", "resamples", "rotary", "sharded",
-    "supervised_contrastive", "training_noise", "value_embeddings",
+    "late_from", "matrix_rate", "mixout", "ngrams", "r_drop", "reinitialised", "replay", "resamples", "rotary",
+    "sharded", "supervised_contrastive", "training_noise", "value_embeddings",
 )  # fmt: skip
 #: Last part of the location of a problem with a key, in pydantic's errors.
 KEY = "[key]"

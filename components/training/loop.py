@@ -17,7 +17,6 @@ from components.models.base import Batch, Carry, Losses
 from components.models.layers.host import to_device
 from components.settings.training import Training
 from components.training.distributed import World
-from components.training.gradients import GradientAverage
 from components.training.groups import ParameterGroup
 from components.training.optim import WeightAverage, average_of, make_optimizer
 from components.training.precision import Precision, computing
@@ -172,7 +171,6 @@ def train(
     schedule = SCHEDULES[settings.schedule]
     read_every = 1 if device.type == "cpu" else READ_EVERY
     learning: list[bool] = []
-    average = GradientAverage(list(model.parameters()), world)
     for step, batch in _batches(sampler, state.step, total_steps, world):
         if not model.training:
             model.train()
@@ -190,13 +188,12 @@ def train(
         with computing(state.precision, device):
             losses = losses_of(batch, state.carry)
         state.optimizer.zero_grad(set_to_none=True)
-        average.begin()
         # With chain-thaw the loss may depend on frozen layers only; the step then changes no weights.
         if losses.loss.requires_grad:
             losses.loss.backward()
         state.carry = losses.carry
         loss = losses.loss.detach()
-        average.finish(loss)
+        world.average_gradients(list(model.parameters()), loss)
         trained = [parameter for group in state.groups for parameter in group.parameters if parameter.grad is not None]
         gradients = [_values(cast(Tensor, parameter.grad)) for parameter in trained]
         norm = torch.nn.utils.get_total_norm(gradients)

@@ -13,8 +13,8 @@ from components.models.base import Batch
 from components.tokenization.special import FIRST_ORDINARY, MASK
 from components.training.windows import Ids
 
-#: Fraction of a row's pieces that are predicted, if the model's config has no other. Of these, MASKED is the fraction
-#: replaced by [MASK], REPLACED the fraction replaced by a random piece; the others stay unchanged in the input.
+#: Fraction of a row's pieces that are predicted. Of these, MASKED is the fraction replaced by [MASK], REPLACED the
+#: fraction replaced by a random piece; the others stay unchanged in the input.
 PREDICTED: Final = 0.15
 MASKED: Final = 0.8
 REPLACED: Final = 0.1
@@ -27,7 +27,7 @@ Uniform = NDArray[np.float64]
 
 
 class Masking:
-    """Masks K = round(rate * window) pieces of each row, so that all rows have the same weight.
+    """Masks K = round(0.15 window) pieces of each row, so that all rows have the same weight.
 
     Special pieces are predicted only if a row has fewer than K others. With whole-word masking, all pieces of a word
     are predicted (each is masked, replaced or kept separately); one word is predicted in part if the remaining words do
@@ -37,17 +37,11 @@ class Masking:
         window: pieces per row.
         vocabulary: number of pieces, for random replacements.
         pieces: id -> piece for whole-word masking; empty: pieces are masked independently.
-        rate: fraction of the pieces that is predicted.
-        masked, replaced: fractions of these that become [MASK] and a random piece.
     """
 
-    def __init__(
-        self, window: int, *, vocabulary: int, pieces: Sequence[str] = (), rate: float = PREDICTED,
-        masked: float = MASKED, replaced: float = REPLACED,
-    ) -> None:  # fmt: skip
+    def __init__(self, window: int, *, vocabulary: int, pieces: Sequence[str] = ()) -> None:
         self.window, self.vocabulary = window, vocabulary
-        self.masked, self.replaced = masked, replaced
-        self.predicted = max(1, round(rate * window))
+        self.predicted = max(1, round(PREDICTED * window))
         self.inside = inside_words(pieces) if pieces else None
 
     @property
@@ -71,9 +65,7 @@ class Masking:
             order = np.stack([self._by_words(*row) for row in zip(tokens, order, strict=True)])
         positions = np.sort(np.argpartition(order, self.predicted - 1, axis=1)[:, : self.predicted], axis=1)
         targets = np.take_along_axis(tokens, positions, axis=1)
-        disguised = _masked(
-            targets, fate, replacement, vocabulary=self.vocabulary, masked=self.masked, replaced=self.replaced
-        )
+        disguised = _masked(targets, fate, replacement, vocabulary=self.vocabulary)
         tokens = tokens.copy()
         np.put_along_axis(tokens, positions, disguised, axis=1)
         return tokens, positions, targets
@@ -127,14 +119,11 @@ def mask_texts(tokens: Ids, lengths: Ids, rngs: Sequence[np.random.Generator], *
     return {f"masked_{name}": torch.from_numpy(value) for name, value in found.items()}
 
 
-def _masked(
-    targets: Ids, fate: Uniform, replacement: Uniform, *, vocabulary: int, masked: float = MASKED,
-    replaced: float = REPLACED,
-) -> Ids:  # fmt: skip
+def _masked(targets: Ids, fate: Uniform, replacement: Uniform, *, vocabulary: int) -> Ids:
     """The input at the positions of predicted pieces; `fate` and `replacement` are uniform samples of their shape."""
     replacements = FIRST_ORDINARY + (replacement * max(1, vocabulary - FIRST_ORDINARY)).astype(np.int64)
-    unmasked = np.where(fate < masked + replaced, np.minimum(replacements, vocabulary - 1), targets)
-    return np.where(fate < masked, MASK, unmasked)
+    unmasked = np.where(fate < MASKED + REPLACED, np.minimum(replacements, vocabulary - 1), targets)
+    return np.where(fate < MASKED, MASK, unmasked)
 
 
 def inside_words(pieces: Sequence[str]) -> NDArray[np.bool_]:

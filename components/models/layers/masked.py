@@ -13,10 +13,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Annotated
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -44,12 +42,9 @@ class MaskedConfig(TransformerConfig):
     """Keys of `TransformerConfig`, and:
 
     Attributes:
-        masking: fraction of the pieces that is predicted. Held-out text is masked at 15% whatever the value, so that
-            losses are comparable. 0.4 suits large models (Wettig et al. 2023).
         whole_words: whether all pieces of a word are masked together (whole-word masking; Cui et al. 2019).
     """
 
-    masking: Annotated[float, Field(gt=0, le=0.9)] = 0.15
     whole_words: bool = False
 
 

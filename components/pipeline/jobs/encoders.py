@@ -47,7 +47,6 @@ def adapt(params: Params) -> dict[str, Arguments]:
             else out(params, "corpus", "general-parallel" if kind == PARALLEL else "general"),
             "output": out(params, "encoder", name, "adapted"),
             "training": settings.training,
-            "replay": settings.replay,
             "increment": settings.increment,
             "seed": params.run.seed,
             "cluster": params.cluster,
@@ -89,7 +88,6 @@ def adapt_task(params: Params) -> dict[str, Arguments]:
                 "training": adapted["training"].model_copy(update=changes),
                 # The texts of a task are few, and the adapted model from which it starts is another one.
                 "increment": None,
-                "replay": 0.0,
                 "epochs": settings.epochs,
             }
     return found
