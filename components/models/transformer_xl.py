@@ -36,7 +36,6 @@ from components.models.base import (
     last_states,
 )
 from components.models.layers.adaptive import TiedVocabulary
-from components.models.layers.attention import Mask
 from components.models.layers.chunks import for_learners
 from components.models.layers.dropout import Dropout
 from components.models.layers.host import both
@@ -181,7 +180,7 @@ class TransformerXL(LanguageModel):
         return [END, *pieces]
 
     def _run(
-        self, tokens_BT: Tensor, carry: Carry, keys: list[Tensor] | None = None, *, mask: Mask | None = None
+        self, tokens_BT: Tensor, carry: Carry, keys: list[Tensor] | None = None, *, mask: Tensor | None = None
     ) -> list[Tensor]:
         """Outputs (B, T, D) of the embedding and of every block.
 

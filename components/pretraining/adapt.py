@@ -89,8 +89,7 @@ def adapt(job: AdaptJob) -> Path:
     """
     name = job.name or job.family
     before = _previous(job.output)
-    recipe = _recipe(job)
-    store = TokenStore(job.tokens, "train")
+    recipe, store = _recipe(job), TokenStore(job.tokens, "train")
     origins: dict[str, str] = read_manifest(job.tokens, kind=TOKENS).facts["origins"]
     decision = decide(
         store,
@@ -105,17 +104,14 @@ def adapt(job: AdaptJob) -> Path:
         print(f"adapt {name}: the adapted model has learned all text already")
         same = job.general_tokens is None or before.facts["general_tokens"] == _general_digest(job)
         return job.output if same else _measured_again(job, before)
-    run = _run(job, decision, store)
-    print(f"adapt {name}: {_words(decision, run)}")
-    trained = train_encoder(run, settings=job.cluster)
-    superseded: list[Trained] = []
+    run, trained = _trained(job, decision, store)
+    superseded: list[Trained] = []  # its checkpoints are kept until the output is written
     if is_worse(decision, trained.history.before, trained.history.after):
         was, now = (math.exp(measured["loss"]) for measured in (trained.history.before, trained.history.after))
         reason = f"the increment raised the held-out perplexity from {was:.2f} to {now:.2f}"
         decision = Decision(0, reason, store.tokens)
-        superseded, run = [trained], _run(job, decision, store)
-        print(f"adapt {name}: {_words(decision, run)}")
-        trained = train_encoder(run, settings=job.cluster)
+        superseded.append(trained)
+        run, trained = _trained(job, decision, store)
     counts = {"new_tokens": decision.new_tokens, "replayed_tokens": _replayed(decision, run)}
     metrics = _forgetting(job, trained.model) | {"increment": decision.number, **counts}
     if decision.text is not None:
@@ -131,10 +127,10 @@ def adapt(job: AdaptJob) -> Path:
         **counts,
     }
     # `parent` is the origin of the weights, of an increment, too. The chain has the model between.
-    parent = read_manifest(job.pretrained).digest
+    facts = {"parent": read_manifest(job.pretrained).digest, "seed": job.seed, "general_tokens": _general_digest(job)}
     with writing(job.output, kind=KIND) as draft:
         write_encoder(draft, trained, run=run, metrics=metrics)
-        draft.facts |= {"parent": parent, "seed": job.seed, "general_tokens": _general_digest(job), "chain": chain}
+        draft.facts |= {**facts, "chain": chain}
     for done in (*superseded, trained):
         done.checkpoints.clear()
     return job.output
@@ -161,6 +157,12 @@ def _recipe(job: AdaptJob) -> dict[str, Any]:
         "pretrained": read_manifest(job.pretrained, kind=KIND).digest,
         "vocabulary": load_tokenizer(job.tokenizer).fingerprint(),
     }
+
+
+def _trained(job: AdaptJob, decision: Decision, store: TokenStore) -> tuple[LanguageModelRun, Trained]:
+    run = _run(job, decision, store)
+    print(f"{run.name}: {_words(decision, run)}")
+    return run, train_encoder(run, settings=job.cluster)
 
 
 def _run(job: AdaptJob, decision: Decision, store: TokenStore) -> LanguageModelRun:

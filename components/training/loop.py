@@ -161,30 +161,23 @@ def train(
         TrainingError: the loss or the gradient is no longer finite.
     """
     world = world or World()
-    device = world.device
-    model = state.model
+    device, model = world.device, state.model
     losses_of = cast(Trainable, model).losses
     if compiled:
         losses_of = torch.compile(losses_of)
     be_deterministic(device)
     allow_tf32(device, settings.tf32)
-    schedule = SCHEDULES[settings.schedule]
     read_every = 1 if device.type == "cpu" else READ_EVERY
-    learning: list[bool] = []
     for step, batch in _batches(sampler, state.step, total_steps, world):
         if not model.training:
             model.train()
-        if (now := [group.learns(step) for group in state.groups]) != learning:
-            learning = now
-            for group, learns in zip(state.groups, learning, strict=True):
-                for parameter in group.parameters:
-                    parameter.requires_grad_(learns)
-        share = schedule(step, total_steps, warmup=settings.warmup, final=settings.final_rate)
+        share = SCHEDULES[settings.schedule](step, total_steps, warmup=settings.warmup, final=settings.final_rate)
         rate = settings.rate * share * sampler.rate_scale(step)
         for options, group in zip(state.optimizer.param_groups, state.groups, strict=True):
             options["lr"] = rate * group.scale
+            for parameter in group.parameters:
+                parameter.requires_grad_(group.learns(step))
         _reseed(counter_seed(seed, "dropout", step, world.rank), device)
-
         with computing(state.precision, device):
             losses = losses_of(batch, state.carry)
         state.optimizer.zero_grad(set_to_none=True)
@@ -194,26 +187,34 @@ def train(
         state.carry = losses.carry
         loss = losses.loss.detach()
         world.average_gradients(list(model.parameters()), loss)
-        trained = [parameter for group in state.groups for parameter in group.parameters if parameter.grad is not None]
-        gradients = [_values(cast(Tensor, parameter.grad)) for parameter in trained]
-        norm = torch.nn.utils.get_total_norm(gradients)
-        read = _read(loss, norm) if (step + 1) % read_every == 0 or step + 1 == total_steps else None
-        if read:
-            _check_finite(*read, step=step, rate=rate)
-        # If the norm has been read and is below the limit, clipping would not change the gradients.
-        if gradients and settings.clip > 0 and not (read and read[1] <= settings.clip):
-            _clip(trained, settings.clip, norm)
-        state.optimizer.step()
-        if state.average is not None:
-            state.average.update(step + 1)
-        state.step = step + 1
-        yield StepReport(
-            step=state.step,
-            loss=float(read[0]) if read else None,
-            rate=rate,
-            gradient_norm=float(read[1]) if read else None,
-            tokens=sampler.tokens_before(step + 1) - sampler.tokens_before(step),
-        )
+        is_read = (step + 1) % read_every == 0 or step + 1 == total_steps
+        value, norm = _update(state, loss, clip=settings.clip, is_read=is_read, rate=rate) or (None, None)
+        tokens = sampler.tokens_before(step + 1) - sampler.tokens_before(step)
+        yield StepReport(step=state.step, loss=value, rate=rate, gradient_norm=norm, tokens=tokens)
+
+
+def _update(
+    state: TrainingState, loss: Tensor, *, clip: float, is_read: bool, rate: float
+) -> tuple[float, float] | None:
+    """Change the weights by the clipped gradients; returns the loss and their norm if they are read.
+
+    Raises:
+        TrainingError: what is read is not finite.
+    """
+    trained = [parameter for group in state.groups for parameter in group.parameters if parameter.grad is not None]
+    gradients = [_values(cast(Tensor, parameter.grad)) for parameter in trained]
+    norm = torch.nn.utils.get_total_norm(gradients)
+    read = _read(loss, norm) if is_read else None
+    if read:
+        _check_finite(*read, step=state.step, rate=rate)
+    # If the norm has been read and is below the limit, clipping would not change the gradients.
+    if gradients and clip > 0 and not (read and read[1] <= clip):
+        _clip(trained, clip, norm)
+    state.optimizer.step()
+    state.step += 1
+    if state.average is not None:
+        state.average.update(state.step)
+    return (float(read[0]), float(read[1])) if read else None
 
 
 def _read(loss: Tensor, norm: Tensor) -> tuple[Tensor, Tensor]:

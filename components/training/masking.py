@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from components.models.base import Batch
 from components.tokenization.special import FIRST_ORDINARY, MASK
 from components.training.windows import Ids
 
@@ -86,37 +84,6 @@ class Masking:
             ranks[word] = rank if fits else rank + later * (1 + special[starts[word]])
             room -= lengths[word] if fits else 0
         return np.repeat(ranks, lengths) + np.arange(len(tokens)) / len(tokens)
-
-
-def mask_texts(tokens: Ids, lengths: Ids, rngs: Sequence[np.random.Generator], *, vocabulary: int) -> Batch:
-    """Masks of labelled texts for the auxiliary loss of masked and permuted models (`LanguageModel.text_loss`).
-
-    K = max(1, round(0.15 * length)) pieces of each text are predicted and masked as in `Masking`; special pieces only
-    if the text has fewer than K others.
-
-    Args:
-        tokens: (B, T), padded.
-        lengths: (B,).
-        rngs: one generator per row, so that the mask of a row does not depend on its batch.
-
-    Returns:
-        `masked_tokens` (B, T); `masked_positions`, `masked_targets` (B, M) in the order in which they were sampled,
-        padded with a row's first position and target -1.
-    """
-    counts = np.maximum(1, np.round(PREDICTED * lengths).astype(np.int64))
-    masked = tokens.copy()
-    positions = np.zeros((len(tokens), int(counts.max())), dtype=np.int64)
-    targets = np.full_like(positions, -1)
-    for row, (length, count, rng) in enumerate(zip(lengths, counts, rngs, strict=True)):
-        order = rng.random(length) + (tokens[row, :length] < FIRST_ORDINARY)
-        chosen = np.argsort(order, kind="stable")[:count]
-        fate, replacement = rng.random((2, count))
-        positions[row] = chosen[0]
-        positions[row, :count] = chosen
-        targets[row, :count] = tokens[row, chosen]
-        masked[row, chosen] = _masked(tokens[row, chosen], fate, replacement, vocabulary=vocabulary)
-    found = {"tokens": masked, "positions": positions, "targets": targets}
-    return {f"masked_{name}": torch.from_numpy(value) for name, value in found.items()}
 
 
 def _masked(targets: Ids, fate: Uniform, replacement: Uniform, *, vocabulary: int) -> Ids:

@@ -12,19 +12,17 @@ masked positions per row, N = B M, V vocabulary.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.base import Batch, Carry, LanguageModel, Losses, Sum, count_tensor, counted
-from components.models.layers.attention import Mask
+from components.models.base import Batch, Carry, LanguageModel, Losses, Sum, count_tensor
 from components.models.layers.dropout import Dropout
-from components.models.layers.host import on_host, places
 from components.models.layers.linear import Linear
 from components.models.layers.norm import LayerNorm
-from components.models.layers.packing import packing_for
+from components.models.layers.packing import packing
 from components.models.layers.precision import compute_dtype
 from components.models.layers.softmax import linear_cross_entropy
 from components.models.layers.transformer import (
@@ -60,7 +58,6 @@ class MaskedModel(LanguageModel):
     segment: nn.Parameter | None
     attention = "around"
     compiles = True
-    masks_texts = True
     piece_parameters = ("token", "bias")
 
     def __init__(self, config: MaskedConfig, *, embedding: int, segments: int = 0) -> None:
@@ -102,21 +99,13 @@ class MaskedModel(LanguageModel):
 
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
         check_length(tokens.shape[1], self.config.positions)
-        packed = packing_for(self.token, lengths, tokens.shape[1])
+        packed = packing(lengths, tokens.shape[1])
         if packed is None:
             mask_BT = torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(1)
             return self.run(tokens, segments, mask_BT[:, None, None, :])
         segments_RW = None if segments is None else packed.pack(segments)
         states = self.run(packed.pack(tokens), segments_RW, packed.mask, packed.positions)
         return [packed.unpack(state_RWD) for state_RWD in states]
-
-    def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
-        # A second forward pass over the masked texts, because `hidden` is that of the unmasked ones.
-        real = places(on_host(batch["masked_targets"]) >= 0, batch["tokens"].device)
-        top_BTD = self.hidden_states(batch["masked_tokens"], batch["lengths"], batch.get("segments"))[-1]
-        masked_BMD = self._predicting(top_BTD, batch["masked_positions"])
-        states_ND, targets_N = self._transformed(masked_BMD[real]), batch["masked_targets"][real]
-        return counted(linear_cross_entropy(states_ND, self.token, self.bias, targets_N), targets_N)
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         return hidden[:, 0]
@@ -145,7 +134,7 @@ class MaskedModel(LanguageModel):
         return self.config.positions
 
     def run(
-        self, tokens_BT: Tensor, segments_BT: Tensor | None, mask: Mask | None, positions_BT: Tensor | None = None
+        self, tokens_BT: Tensor, segments_BT: Tensor | None, mask: Tensor | None, positions_BT: Tensor | None = None
     ) -> list[Tensor]:
         """Outputs (B, T, D) of the embeddings and of every block. Without segments all are 0; without positions, they
         are 0 .. T - 1. The mask is that of `SelfAttention`."""

@@ -27,7 +27,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from components.models.base import ModelConfig, Rate, Size
-from components.models.layers.attention import Mask
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import Linear
 from components.models.layers.norm import LayerNorm
@@ -132,11 +131,10 @@ class Scope:
         hidden, differs = (None if mask is None else mask[:, self.length :] for mask in (self.hidden, self.differs))
         return replace(self, hidden=hidden, differs=differs)
 
-    def within(self, mask: Mask | None) -> Scope:
+    def within(self, mask: Tensor | None) -> Scope:
         """The same scope, with the keys additionally masked for which `mask` (B, 1, Q, S) is False."""
         if mask is None:
             return self
-        assert isinstance(mask, Tensor), "relative attention does not support several texts in one row"
         hidden = ~mask[:, 0]
         return replace(self, hidden=hidden if self.hidden is None else hidden | self.hidden)
 
