@@ -87,7 +87,7 @@ class LanguageModel(nn.Module, ABC):
     #: Names of the parameters that have one row per piece, which `remap_vocabulary` moves; those whose last part is
     #: `bias` are output biases.
     piece_parameters: ClassVar[tuple[str, ...]] = ()
-    #: Whether long pretraining runs on a GPU are compiled (`components.training.compilation`).
+    #: Whether long pretraining runs on a GPU are compiled (`components.training.loop`).
     compiles: ClassVar[bool] = False
     _chunking: Chunking | None = None
 

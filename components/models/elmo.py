@@ -28,7 +28,7 @@ from components.models.layers.chunks import Texts
 from components.models.layers.directions import joined, turn, turned
 from components.models.layers.dropout import Dropout
 from components.models.layers.host import move, on_host
-from components.models.layers.projected_lstm import ProjectedLSTM
+from components.models.layers.lstm import ProjectedLSTM
 from components.models.layers.softmax import linear_cross_entropy
 from components.tokenization import Tokenizer
 from components.tokenization.special import UNK

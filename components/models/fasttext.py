@@ -23,8 +23,7 @@ from torch.nn import functional as F
 
 from components.models.base import Batch, Carry, Losses, ModelFamily, Size
 from components.models.layers.host import both, move, on_host
-from components.models.layers.negative_sampling import skip_gram
-from components.models.static import NegativeSamplingConfig, StaticVectors
+from components.models.static import NegativeSamplingConfig, StaticVectors, skip_gram
 from components.tokenization.special import FIRST_ORDINARY, UNK
 
 if TYPE_CHECKING:

@@ -37,12 +37,11 @@ from components.models.base import (
     counted,
     last_states,
 )
+from components.models.layers.directions import following
 from components.models.layers.dropout import Dropout
-from components.models.layers.norm import LayerNorm
+from components.models.layers.linear import LayerNorm, compute_dtype
 from components.models.layers.packing import packing
-from components.models.layers.precision import compute_dtype
 from components.models.layers.softmax import linear_cross_entropy
-from components.models.layers.targets import following
 from components.models.layers.transformer import (
     INITIAL_STD,
     Activation,

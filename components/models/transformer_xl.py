@@ -37,12 +37,12 @@ from components.models.base import (
 )
 from components.models.layers.adaptive import TiedVocabulary
 from components.models.layers.chunks import for_learners
+from components.models.layers.directions import following
 from components.models.layers.dropout import Dropout
 from components.models.layers.host import both
+from components.models.layers.linear import compute_dtype
 from components.models.layers.packing import packing
-from components.models.layers.precision import compute_dtype
 from components.models.layers.relative import Count, RelativeBlock, RelativeConfig, Scope, distances, sinusoids
-from components.models.layers.targets import following
 from components.tokenization.special import END
 
 
@@ -248,14 +248,13 @@ FAMILY = ModelFamily(
         # model; with the published width, clusters and projections it is 16. The released weights have 18 layers
         # (284M). `clamp` is the published value for evaluation, or the largest distance in training if that is larger.
         "wt103-base": _wikitext(16, 410, 10, 2100, memory=150, evaluation_memory=640, clamp=400),
-        "wt103-large": _wikitext(
-            16, 1024, 16, 4096, divide=4, tied_biases=False, memory=384, evaluation_memory=1600, clamp=1000,
-            dropout=0.2, dropout_attention=0.2,
-        ),
-        "wt103-large-18": _wikitext(
-            18, 1024, 16, 4096, divide=4, tied_biases=False, memory=384, evaluation_memory=1600, clamp=1000,
-            dropout=0.2, dropout_attention=0.2,
-        ),
+        **{
+            name: _wikitext(
+                layers, 1024, 16, 4096, divide=4, tied_biases=False, memory=384, evaluation_memory=1600, clamp=1000,
+                dropout=0.2, dropout_attention=0.2,
+            )
+            for name, layers in (("wt103-large", 16), ("wt103-large-18", 18))
+        },
         "enwik8-12": {
             "layers": 12, "width": 512, "heads": 8, "feedforward": 2048, "memory": 512, "evaluation_memory": 2100,
             "clamp": 1024,

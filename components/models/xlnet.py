@@ -33,8 +33,8 @@ from components.models.base import (
 )
 from components.models.layers.adaptive import TiedVocabulary
 from components.models.layers.dropout import Dropout
+from components.models.layers.linear import compute_dtype
 from components.models.layers.packing import packing
-from components.models.layers.precision import compute_dtype
 from components.models.layers.relative import RelativeBlock, RelativeConfig, Scope, distances, sinusoids
 from components.tokenization.special import END, MASK, START
 

@@ -52,7 +52,6 @@ def variables(params: Params) -> dict[str, Any]:
         return path("corpus", "domain") if "domain" in params.corpora else own(stage, item)
 
     teachers = {name: {"teacher": settings.teacher} for name, settings in params.static.items()}
-    parts = {name: {"of": list(settings.of)} for name, settings in params.stacked.items()}
     return {
         "out": params.run.out,
         "families": params.run.families,
@@ -113,8 +112,6 @@ def variables(params: Params) -> dict[str, Any]:
         },
         "teachers": teachers,
         "adapted_teachers": {name: teachers[name] for name in jobs.static(params, "adapted")},
-        "parts": parts,
-        "adapted_parts": {name: parts[name] for name in jobs.stacked(params, "adapted")},
         "own_texts": list(params.adapt_task),
         "intermediate": params.intermediate_tasks,
         "groups": list(params.together),

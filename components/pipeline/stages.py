@@ -81,13 +81,6 @@ STAGES: dict[str, Stage] = {
         for start in get_args(Start)
         if start != VECTORS
     },
-    **{
-        f"stacked-{start}": Stage(
-            "components.pretraining.stacked", "StackedJob", "stacked", partial(jobs.stacked, start=start)
-        )
-        for start in get_args(Start)
-        if start != VECTORS
-    },
     "finetune": Stage("components.finetuning.stage", "FinetuneJob", "finetune", jobs.finetune),
     "finetune-task-adapted": Stage(
         "components.finetuning.stage", "FinetuneJob", "finetune", jobs.finetune_task_adapted

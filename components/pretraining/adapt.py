@@ -231,44 +231,33 @@ def _measured_again(job: AdaptJob, before: Manifest) -> Path:
 
 
 def _forgetting(job: AdaptJob, adapted: LanguageModel) -> dict[str, float]:
-    """Perplexity of the pretrained and of the adapted model on general held-out text."""
+    """Perplexity of the pretrained and of the adapted model on general held-out text, if there is enough."""
     numbers: dict[str, float] = {}
     if job.general_tokens is None or job.general_corpus is None:
         return numbers
     pretrained = load_encoder(job.pretrained)
-    models = {
-        "before": (pretrained.model, pretrained.tokenizer),
-        "after": (adapted, load_tokenizer(job.tokenizer)),
-    }
+    models = {"before": (pretrained.model, pretrained.tokenizer), "after": (adapted, load_tokenizer(job.tokenizer))}
     for when, (model, tokenizer) in models.items():
         general = TokenStore(job.general_tokens, "heldout")
         with tempfile.TemporaryDirectory() as folder:
             # The model has another vocabulary, that of the domain corpus or of a published model: encode anew.
             if general.tokenizer_fingerprint != tokenizer.fingerprint():
                 general = _encoded(job.general_corpus, tokenizer, Path(folder) / "tokens")
-            numbers |= _general_perplexity(model, general, job=job, pieces=tokenizer.pieces, prefix=f"general_{when}_")
+            sampler = heldout_sampler(
+                job.family,
+                general,
+                config=model.config,
+                pieces=tokenizer.pieces,
+                batch_size=job.training.batch_size,
+                window=job.training.window,
+                workers=1,
+            )
+            if sampler is not None:
+                measured = measure(
+                    model, sampler, general, family=job.family, pieces=FINAL_PIECES, precision="float32", world=World()
+                )
+                numbers |= measured.named(f"general_{when}_")
     return numbers
-
-
-def _general_perplexity(
-    model: LanguageModel, store: TokenStore, *, job: AdaptJob, pieces: list[str], prefix: str
-) -> dict[str, float]:
-    """Perplexity on general held-out text; empty if there is too little text."""
-    sampler = heldout_sampler(
-        job.family,
-        store,
-        config=model.config,
-        pieces=pieces,
-        batch_size=job.training.batch_size,
-        window=job.training.window,
-        workers=1,
-    )
-    if sampler is None:
-        return {}
-    measured = measure(
-        model, sampler, store, family=job.family, pieces=FINAL_PIECES, precision="float32", world=World()
-    )
-    return measured.named(prefix)
 
 
 def _encoded(source: Path, tokenizer: Tokenizer, directory: Path) -> TokenStore:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,9 @@ from components.tokenization import load_tokenizer, overlap
 from components.tokenization.selection import Selection
 from components.tokenization.store import TokenStore
 from components.training.checkpoint import CheckpointStore
-from components.training.compilation import is_compiled
 from components.training.distributed import Worker, World
 from components.training.groups import ParameterGroup, decayed, discriminative
-from components.training.loop import StepReport, TrainingState, train
+from components.training.loop import StepReport, TrainingState, is_compiled, train
 from components.training.optim import non_monotone
 from components.training.precision import Precision, choose, product_size
 from components.training.rng import counter_seed
@@ -213,7 +213,10 @@ def _train(
             history.compilation += now - clock
         else:
             history.seconds += now - clock
-        _note(history, report)
+        history.tokens += report.tokens
+        if report.loss is not None and report.gradient_norm is not None:
+            history.losses.append(report.loss)
+            history.gradient_norm = report.gradient_norm
         last = report.step == total
         if report.step * CURVE_POINTS // total > (report.step - 1) * CURVE_POINTS // total:
             _add_point(history, report, heldout.measure(state, pieces=CURVE_PIECES))
@@ -308,20 +311,11 @@ class _Heldout:
     """Measurements on the held-out text of a run."""
 
     def __init__(self, run: LanguageModelRun, model: LanguageModel, pieces: list[str], world: World) -> None:
-        self.run, self.config, self.pieces, self.world = run, model.config, pieces, world
+        self.run, self.world = run, world
         self.store = TokenStore(run.tokens, "heldout")
+        sizes = {"batch_size": run.training.batch_size, "window": run.training.window, "workers": world.size}
+        self._sampler = partial(heldout_sampler, run.family, config=model.config, pieces=pieces, **sizes)
         self.sampler = self._sampler(self.store)
-
-    def _sampler(self, store: TokenStore | Selection) -> WindowSampler | None:
-        return heldout_sampler(
-            self.run.family,
-            store,
-            config=self.config,
-            pieces=self.pieces,
-            batch_size=self.run.training.batch_size,
-            window=self.run.training.window,
-            workers=self.world.size,
-        )
 
     def measure(self, state: TrainingState, *, pieces: int) -> dict[str, float]:
         """Perplexity with the current (averaged) weights; empty if there is too little held-out text."""
@@ -359,14 +353,6 @@ class _Heldout:
         return measured.named("")
 
 
-def _note(history: TrainingHistory, report: StepReport) -> None:
-    history.tokens += report.tokens
-    if report.loss is not None:
-        history.losses.append(report.loss)
-    if report.gradient_norm is not None:
-        history.gradient_norm = report.gradient_norm
-
-
 def _add_point(history: TrainingHistory, report: StepReport, measured: dict[str, float]) -> None:
     """Add a row to the curve: the mean training loss since the previous row, and the current held-out loss (nats)."""
     point = {"step": report.step, "tokens": history.tokens, "seconds": round(history.seconds, 3)}
@@ -390,66 +376,45 @@ def _due(report: StepReport, overdue: bool, world: World) -> bool:
 
 
 def before_training(run: LanguageModelRun, model: LanguageModel) -> None:
-    """Set the embeddings and the static channel of `initial_model` to word vectors, as the settings ask."""
-    if run.training.vectors or run.vectors is not None:
-        _initialise_from_vectors(run, model)
-    _set_static_vectors(run, model)
-
-
-def _initialise_from_vectors(run: LanguageModelRun, model: LanguageModel) -> None:
-    """Initialise untrained embeddings with word vectors of a file, and the others with co-occurrence vectors of the
-    run's text."""
-    table = model.piece_embedding()
-    if table is None:
-        return
-    known = None
-    if run.vectors is not None:
+    """Set the embeddings and the static channel of `initial_model` to word vectors of a file or of the run's text, as
+    the settings ask. An increment keeps the channel of the whole text."""
+    table, known = model.piece_embedding(), None
+    if table is not None and run.vectors is not None:
         # Static vectors are the model; other models expect the scale that their layers are initialised for.
         known = start_from_vectors(table, run.vectors, keep_scale=isinstance(model, StaticVectors))
-        if not run.training.vectors:
-            return
-    if run.parent is not None:
-        known = overlap(load_encoder(run.parent).tokenizer.pieces, load_tokenizer(run.tokenizer).pieces) >= 0
-    vectors = cooccurrence_vectors(run.sampled_text(), vocabulary=table.shape[0], width=table.shape[1])
-    initialise_embeddings(table, vectors, known=known)
-
-
-def _set_static_vectors(run: LanguageModelRun, model: LanguageModel) -> None:
-    """Set static vectors to those of the run's text; an increment keeps those of the whole text."""
-    table = model.static_vectors()
-    if table is not None and run.increment is None:
-        table.copy_(cooccurrence_vectors(run.sampled_text(), vocabulary=table.shape[0], width=table.shape[1]))
+    if table is not None and run.training.vectors:
+        if run.parent is not None:
+            known = overlap(load_encoder(run.parent).tokenizer.pieces, load_tokenizer(run.tokenizer).pieces) >= 0
+        vectors = cooccurrence_vectors(run.sampled_text(), vocabulary=table.shape[0], width=table.shape[1])
+        initialise_embeddings(table, vectors, known=known)
+    channel = model.static_vectors()
+    if channel is not None and run.increment is None:
+        vectors = cooccurrence_vectors(run.sampled_text(), vocabulary=channel.shape[0], width=channel.shape[1])
+        channel.copy_(vectors)
 
 
 def initial_model(run: LanguageModelRun) -> LanguageModel:
     """The model before the first step: random weights from the run's seed, or the parent's weights with embeddings
     re-mapped to the run's vocabulary."""
-    model = _fresh_model(run) if run.parent is None else _parent_model(run, run.parent)
+    tokenizer = load_tokenizer(run.tokenizer)
+    if run.parent is None:
+        torch.manual_seed(counter_seed(run.seed, "weights"))
+        model = build_model(
+            run.family,
+            vocabulary=tokenizer.vocab_size,
+            preset=run.preset,
+            settings=run.model,
+            tokenizer=tokenizer.kind,
+        )
+        new = True
+    else:
+        parent = load_encoder(run.parent)
+        model, new = parent.model, parent.tokenizer.fingerprint() != tokenizer.fingerprint()
+        if new:
+            model.remap_vocabulary(torch.from_numpy(overlap(parent.tokenizer.pieces, tokenizer.pieces)))
+    if new:
+        model.bind(tokenizer)
+        # A parent's output bias has the frequencies of its own corpus.
+        model.set_output_bias(torch.from_numpy(tokenizer.log_frequencies()))
     model.set_dropout(run.training.dropout)
     return model
-
-
-def _fresh_model(run: LanguageModelRun) -> LanguageModel:
-    tokenizer = load_tokenizer(run.tokenizer)
-    torch.manual_seed(counter_seed(run.seed, "weights"))
-    model = build_model(
-        run.family,
-        vocabulary=tokenizer.vocab_size,
-        preset=run.preset,
-        settings=run.model,
-        tokenizer=tokenizer.kind,
-    )
-    model.bind(tokenizer)
-    model.set_output_bias(torch.from_numpy(tokenizer.log_frequencies()))
-    return model
-
-
-def _parent_model(run: LanguageModelRun, parent: Path) -> LanguageModel:
-    tokenizer = load_tokenizer(run.tokenizer)
-    encoder = load_encoder(parent)
-    if encoder.tokenizer.fingerprint() != tokenizer.fingerprint():
-        encoder.model.remap_vocabulary(torch.from_numpy(overlap(encoder.tokenizer.pieces, tokenizer.pieces)))
-        encoder.model.bind(tokenizer)
-        # The parent's output bias has the frequencies of its own corpus.
-        encoder.model.set_output_bias(torch.from_numpy(tokenizer.log_frequencies()))
-    return encoder.model

@@ -7,15 +7,15 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
 from components.errors import TrainingError
-from components.models.base import Batch, Carry, Losses
+from components.models.base import Batch, Carry, LanguageModel, Losses
 from components.models.layers.host import to_device
-from components.settings.training import Training
+from components.settings.training import LanguageModelTraining, Training
 from components.training.distributed import World
 from components.training.groups import ParameterGroup
 from components.training.optim import WeightAverage, average_of, make_optimizer
@@ -26,6 +26,9 @@ from components.training.windows import Sampler
 
 #: Steps between two reads of the loss on a GPU, where a read waits for all queued kernels.
 READ_EVERY = 20
+#: Least number of steps, or seconds of a budget in seconds, of a compiled run.
+LEAST_STEPS: Final = 500
+LEAST_SECONDS: Final = 300.0
 
 
 class Trainable(Protocol):
@@ -155,7 +158,7 @@ def train(
         total_steps: also the length of the learning-rate schedule.
         seed: of dropout.
         world: rank and number of workers; a single worker by default.
-        compiled: whether the loss is compiled (`components.training.compilation.is_compiled`).
+        compiled: whether the loss is compiled (`is_compiled`).
 
     Raises:
         TrainingError: the loss or the gradient is no longer finite.
@@ -301,3 +304,22 @@ def be_deterministic(device: torch.device) -> None:
     torch.use_deterministic_algorithms(True, warn_only=device.type == "cpu")
     # Filling would only help to detect reads of uninitialised memory, and costs a pass over every new tensor.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+def is_compiled(
+    model: nn.Module, sampler: Sampler, *, settings: LanguageModelTraining, steps: int | None, device: torch.device
+) -> bool:
+    """Whether a run is compiled (torch.compile), which fuses the operators between matrix products.
+
+    Compilation takes about as long as some hundred steps, and is repeated for batches of other shapes and for other
+    sets of trained parameters. So only long runs with constant shapes on a GPU are compiled: pretraining and adaptation
+    of Transformers. A recurrent layer is not: torch would replace cuDNN's kernel by one operator per step. The decision
+    depends on settings alone, because compiled and uncompiled steps differ in the last bits.
+
+    Args:
+        steps: of the budget; None for a budget in seconds.
+    """
+    if device.type != "cuda" or not isinstance(model, LanguageModel) or not model.compiles:
+        return False
+    long = (settings.seconds or 0) >= LEAST_SECONDS if steps is None else steps >= LEAST_STEPS
+    return long and sampler.has_constant_shapes

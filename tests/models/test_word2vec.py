@@ -12,7 +12,7 @@ from torch import Tensor
 from components.errors import ConfigError, DataError
 from components.inference.neighbours import nearest_words
 from components.models.encoder import build_model
-from components.models.layers.negative_sampling import contexts
+from components.models.static import contexts
 from components.models.word2vec import Word2Vec, Word2VecConfig
 from components.pretraining.negatives import NegativeSampler
 from components.tokenization.segmenters import Segmentation

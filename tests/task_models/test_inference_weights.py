@@ -15,8 +15,7 @@ from components.inference.loading import load_model
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
 from components.models.layers.linear import Linear
-from components.models.layers.lstm import LSTM
-from components.models.layers.projected_lstm import ProjectedLSTM
+from components.models.layers.lstm import LSTM, ProjectedLSTM
 from components.registry.champion import Loader
 from components.serving.models import FixedModel
 from components.settings.finetune import FinetuneSettings

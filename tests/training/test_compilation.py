@@ -16,9 +16,8 @@ from components.models.encoder import build_model
 from components.pretraining import language_model
 from components.pretraining.samplers import WindowSampler, sampler_for
 from components.settings.training import LanguageModelTraining
-from components.training.compilation import LEAST_SECONDS, LEAST_STEPS, is_compiled
 from components.training.distributed import World
-from components.training.loop import StepReport
+from components.training.loop import LEAST_SECONDS, LEAST_STEPS, StepReport, is_compiled
 from tests.training.helpers import lm_settings, numbered_store, tiny_model
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")

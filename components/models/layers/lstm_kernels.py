@@ -220,7 +220,7 @@ def _preactivation_gradient(
 
 
 class ProjectedRecurrence(torch.autograd.Function):
-    """The recurrent part of a projected LSTM (`layers.projected_lstm`): (input part of the gates, W_h, W_r, r, c, clip,
+    """The recurrent part of a projected LSTM (`layers.lstm`): (input part of the gates, W_h, W_r, r, c, clip,
     rows per step) -> outputs (N, P) and cells (N, H). The state has no gradient."""
 
     @staticmethod

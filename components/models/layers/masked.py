@@ -20,10 +20,8 @@ from torch.nn import functional as F
 
 from components.models.base import Batch, Carry, LanguageModel, Losses, Sum, count_tensor
 from components.models.layers.dropout import Dropout
-from components.models.layers.linear import Linear
-from components.models.layers.norm import LayerNorm
+from components.models.layers.linear import LayerNorm, Linear, compute_dtype
 from components.models.layers.packing import packing
-from components.models.layers.precision import compute_dtype
 from components.models.layers.softmax import linear_cross_entropy
 from components.models.layers.transformer import (
     INITIAL_STD,

@@ -28,8 +28,7 @@ from torch.nn import functional as F
 
 from components.models.base import ModelConfig, Rate, Size
 from components.models.layers.dropout import Dropout
-from components.models.layers.linear import Linear
-from components.models.layers.norm import LayerNorm
+from components.models.layers.linear import LayerNorm, Linear
 
 Count = Annotated[int, Field(ge=0)]
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from components.models.layers.precision import compute_dtype
+from components.models.layers.linear import compute_dtype
 
 #: Rows per chunk: small enough for the cache, large enough for a fast matrix product.
 CHUNK_ROWS = 1024

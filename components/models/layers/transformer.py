@@ -15,8 +15,7 @@ from components.errors import ConfigError
 from components.models.base import ModelConfig, Rate, Size
 from components.models.layers.attention import Past, SelfAttention
 from components.models.layers.dropout import Dropout
-from components.models.layers.linear import Linear
-from components.models.layers.norm import LayerNorm
+from components.models.layers.linear import LayerNorm, Linear
 
 #: Exact GELU, or its approximation by tanh (Hendrycks and Gimpel 2016), as in OpenAI's and ALBERT's code.
 Activation = Literal["gelu", "gelu_tanh"]

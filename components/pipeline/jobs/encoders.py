@@ -144,20 +144,6 @@ def static(params: Params, start: str) -> dict[str, Arguments]:
     }
 
 
-def stacked(params: Params, start: str) -> dict[str, Arguments]:
-    """One job per block of `stacked`, for one initialisation of its parts."""
-    return {
-        name: {
-            "first": out(params, "encoder", settings.of[0], start),
-            "second": out(params, "encoder", settings.of[1], start),
-            "output": out(params, "encoder", name, start),
-            "settings": settings,
-        }
-        for name, settings in params.stacked.items()
-        if start != "adapted" or all(one in params.adapt for one in params.origins(name) if one in params.pretrain)
-    }
-
-
 def _of(params: Params, folder: str, corpus: str, kind: str) -> Path | None:
     """Tokens or vocabulary of a corpus; None if the run has none."""
     return out(params, folder, f"{corpus}-{kind}") if corpus in params.vocabularies else None
