@@ -15,7 +15,7 @@ from components.pretraining.rows import FullSentencesSampler
 from components.pretraining.samplers import SAMPLERS
 from components.pretraining.sentence_pairs import NO_PAIR, PairSampler, SentenceOrderSampler, SentencePairSampler
 from components.pretraining.streams import BidirectionalStreamSampler, PackedSampler, StreamSampler
-from components.tokenization.special import END, FIRST_ORDINARY, MASK, START
+from components.tokenization.special import END, FIRST_ORDINARY, START
 from tests.training.helpers import MemoryStore, numbered_pairs, numbered_store
 
 EVERY = sorted(SAMPLERS)
@@ -172,24 +172,6 @@ def test_an_epoch_of_pairs_visits_the_whole_text() -> None:
     # Half of the rows end in random text; the others cover the whole text.
     assert len(seen & set(range(5, 405))) > 100
     assert len(seen & set(range(805, 1205))) > 100
-
-
-def test_masks_have_the_published_fractions() -> None:
-    pairs = SentencePairSampler(numbered_store(documents=60), batch_size=64, window=40, seed=0, vocabulary=2000)
-    batches = [pairs.batch(step) for step in range(20)]
-    masked = kept = 0
-    for batch in batches:
-        positions, targets = batch["positions"], batch["targets"]
-        assert positions.shape == targets.shape == (64, 6)
-        assert (positions[:, 1:] > positions[:, :-1]).all()
-        assert (targets >= FIRST_ORDINARY).all()
-        shown = batch["tokens"].gather(1, positions)
-        masked += int((shown == MASK).sum())
-        kept += int((shown == targets).sum())
-        assert ((shown == MASK) | (shown >= FIRST_ORDINARY)).all()
-    total = 20 * 64 * 6
-    assert abs(masked / total - 0.8) < 0.02
-    assert abs(kept / total - 0.1) < 0.02
 
 
 def test_short_documents_share_a_row() -> None:
