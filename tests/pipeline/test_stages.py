@@ -278,7 +278,7 @@ def test_settings_that_contradict_each_other_are_reported_before_a_run(
     with pytest.raises(ConfigError) as caught:
         check_params(Params.model_validate(with_all_options))
     message = str(caught.value)
-    assert "finetune.word2vec.lm_weight: word2vec has no causal language model of whole texts; set it to 0" in message
+    assert "finetune.word2vec.lm_weight: word2vec has no causal model of whole texts; set it to 0" in message
     assert "finetune.ulmfit.method: joint training of tasks (`together`) requires finetune" in message
     assert (
         "together.aws: its tasks must have the same number of budgets, found aws-type 5, 20, all; aws-service 5, 20"
