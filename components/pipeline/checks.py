@@ -105,9 +105,7 @@ def _finetuning(params: Params) -> list[str]:
         family = block.family
         objective = FAMILIES[family].objective if family in FAMILIES else "causal"
         if params.finetune[name].lm_weight and (objective != "causal" or family in ("elmo", "flair")):
-            problems.append(
-                f"finetune.{name}.lm_weight: {family} has no causal language model of whole texts; set it to 0"
-            )
+            problems.append(f"finetune.{name}.lm_weight: {family} has no causal model of whole texts; set it to 0")
         if params.adapt_task and block.tokenizer == PARALLEL:
             problems.append(
                 f"adapt_task: {name} is trained on pairs, which tasks do not contain; remove it from run.families"

@@ -313,8 +313,15 @@ class _Heldout:
     def __init__(self, run: LanguageModelRun, model: LanguageModel, pieces: list[str], world: World) -> None:
         self.run, self.world = run, world
         self.store = TokenStore(run.tokens, "heldout")
-        sizes = {"batch_size": run.training.batch_size, "window": run.training.window, "workers": world.size}
-        self._sampler = partial(heldout_sampler, run.family, config=model.config, pieces=pieces, **sizes)
+        self._sampler = partial(
+            heldout_sampler,
+            run.family,
+            config=model.config,
+            pieces=pieces,
+            batch_size=run.training.batch_size,
+            window=run.training.window,
+            workers=world.size,
+        )
         self.sampler = self._sampler(self.store)
 
     def measure(self, state: TrainingState, *, pieces: int) -> dict[str, float]:
