@@ -78,10 +78,9 @@ class AdaptJob(Section):
 def adapt(job: AdaptJob) -> Path:
     """Continue the pretraining of an encoder on the domain corpus; returns the encoder directory.
 
-    Its metrics contain the perplexity on held-out text of the domain and of the general corpus, before and after
-    adaptation, per piece and per word. Values per word are comparable between vocabularies. The values before
-    adaptation are those of the pretrained model, as measured by the last rebuild; `previous_` are those of the model
-    from which an increment continues. The fact `chain` of the manifest records what the model has learned.
+    Its metrics contain the perplexity on held-out text of the domain and of the general corpus, per piece and per word:
+    `before_` of the pretrained model, as measured by the last rebuild, and `previous_` of the model from which an
+    increment continues. The fact `chain` of the manifest records what the model has learned.
 
     Raises:
         ArtifactError: an input is incomplete or belongs to another tokenizer.

@@ -17,11 +17,9 @@ OTHER: Final = "other"
 
 
 class Balanced(Selection):
-    """A view of a corpus in which each language is repeated as often as `repetitions` says. A fraction of a pass is a
-    random sample of the language's documents. The documents of a language follow each other. Documents without a
-    language keep their share of the text.
-
-    Samplers read an epoch of the view in random order. Batches therefore have the language shares of the view.
+    """A view of a corpus in which each language is repeated as often as `repetitions` says; a fraction of a pass is a
+    random sample of its documents. The documents of a language follow each other. Documents without a language keep
+    their share of the text. Samplers read an epoch in random order, so batches have the language shares of the view.
 
     Args:
         store: the corpus.

@@ -6,8 +6,7 @@ Simple but Tough-to-Beat Baseline for Sentence Embeddings, section 3): for every
     e(v) = mean over positions of the encoder's last layer for "[CLS] v [SEP]"
     t(v) = a / (a + p(v)) * (first D principal components of e(v))
 
-The vector of a text is then the mean of its t(v). The result is an encoder directory of the family word2vec, as an
-imported file of word vectors, and can be adapted, frozen and fine-tuned like one.
+The vector of a text is then the mean of its t(v). The result is an encoder directory of the family word2vec.
 
 Shape suffixes: V pieces, W words, T positions, E width of the encoder, D width of the vectors.
 """

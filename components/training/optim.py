@@ -38,10 +38,10 @@ def make_optimizer(groups: Sequence[ParameterGroup], *, settings: Training) -> t
 class WeightAverage:
     """A running average of the weights.
 
-    `ema`: average += (1 - d) * (weights - average) with d = min(0.999, (1 + t) / (10 + t)), so that the weights of the
-    first steps lose their influence (torch's AveragedModel has no such warm-up); t counts updates. `asgd`: the mean of
-    the weights after each step later than `begins` (Polyak and Juditsky 1992). While `begins` is None there is no
-    average and `swap` has no effect; the non-monotone trigger of NT-ASGD (Merity et al. 2018) sets it.
+    `ema`: average += (1 - d) * (weights - average) with d = min(0.999, (1 + t) / (10 + t)) in update t, so that the
+    weights of the first steps lose their influence. `asgd`: the mean of the weights after each step later than `begins`
+    (Polyak and Juditsky 1992). While `begins` is None there is no average and `swap` has no effect; the non-monotone
+    trigger of NT-ASGD (Merity et al. 2018) sets it.
 
     Attributes:
         tensors: the averages, in the order of the parameters.

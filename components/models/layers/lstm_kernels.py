@@ -30,10 +30,9 @@ Weights = tuple[Tensor, Tensor, Tensor]
 #: Outputs (T, B, H), and h and c (B, H) after the last step.
 Window = tuple[Tensor, Tensor, Tensor]
 
-#: Minimum sizes for `StepwiseLSTM`: bytes of the weights in float32, and inputs per gate (I + H). Measured with
-#: AVX512, one thread, 30 steps, 16 and 64 rows (two runs), as a fraction of oneDNN's time: 0.5
-#: to 1.0 from 9.8 MB on; 1.1 to 1.2 at I = 640, H = 320 (4.9 MB), which is included because it is ULMFiT's last layer,
-#: where padding would otherwise be a third of the products; 1.2 to 1.35 at I = 100, H = 512; 1.8 and more in float32.
+#: Minimum sizes for `StepwiseLSTM`: bytes of the weights in float32, and inputs per gate (I + H). Measured with AVX512,
+#: as a fraction of oneDNN's time: 0.5 to 1.0 from 9.8 MB on; 1.1 to 1.2 at I = 640, H = 320 (4.9 MB), ULMFiT's last
+#: layer, where padding would otherwise be a third of the products; 1.2 to 1.35 at I = 100, H = 512.
 STEPS_BYTES = 4.5 * 2**20
 STEPS_INPUTS = 800
 #: Maximum number of rows for `StepwiseLSTM`: in windows of labelled texts, whose rows are divided among threads, and in
