@@ -36,9 +36,9 @@ class PermutationSampler(StreamSampler):
     from step to step. a follows the text; b follows a, or in half of the rows is a random segment. The boundary between
     a and b is uniform over all positions; the published code takes the end of a sentence.
 
-    Whole spans are predicted (section 3.1): contexts of 6 L pieces have a span of L pieces each, 1 to 5 (the code counts
-    words). Every row predicts round(window / 6) pieces, half of them in the text: the last spans of a random sequence
-    are dropped, or single pieces added.
+    Whole spans are predicted (section 3.1): contexts of 6 L pieces have a span of L pieces each, 1 to 5. Every row
+    predicts round(window / 6) pieces, half of them in the text: the last spans of a random sequence are dropped, or
+    single pieces added.
 
     `order` defines the attention mask (`XLNet`). In the text, pieces that are not predicted come first, with the same
     number, and predicted ones follow in a random order. So do a and b, where the three special pieces are at random
