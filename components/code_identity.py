@@ -36,13 +36,9 @@ WITHOUT_EFFECT = frozenset(("boto3", "mlflow", "prefect", "psutil", "pydantic", 
 SHORT = 12
 #: Tables whose entries depend on the settings, as "module:NAME".
 FAMILIES = f"{PACKAGE}.models:FAMILIES"
-#: Family without a sampler.
-STACKED = "stacked"
-COMPUTED = f"{PACKAGE}.models:COMPUTED"
 SAMPLERS = f"{PACKAGE}.pretraining.samplers:SAMPLERS"
 CONVERTERS = f"{PACKAGE}.interchange.huggingface:CONVERTERS"
 TOKENIZERS = f"{PACKAGE}.tokenization.base:KINDS"
-COMPUTED_TOKENIZERS = f"{PACKAGE}.tokenization.base:COMPUTED"
 TASK_KINDS = (f"{PACKAGE}.tasks.kinds:KINDS", f"{PACKAGE}.task_models.kinds:TASKS", f"{PACKAGE}.baselines:BASELINES")
 #: Module that imports published models; used only if `pretrain.<name>.source` is set.
 IMPORTING = f"{PACKAGE}.interchange.importing"
@@ -210,12 +206,12 @@ def entries_of(
     sources = sources or installed()
     found: dict[str, Collection[str]] = {}
     if families is not None:
-        found |= {FAMILIES: families, COMPUTED: families, CONVERTERS: families}
-        samplers = [_sampler(family, sources) for family in families if family != STACKED]
+        found |= {FAMILIES: families, CONVERTERS: families}
+        samplers = [_sampler(family, sources) for family in families]
         if None not in samplers:
             found[SAMPLERS] = {str(sampler) for sampler in samplers}
     if tokenizers is not None:
-        found |= {TOKENIZERS: tokenizers, COMPUTED_TOKENIZERS: tokenizers}
+        found |= {TOKENIZERS: tokenizers}
     if task_kinds is not None:
         found |= dict.fromkeys(TASK_KINDS, task_kinds)
     return found

@@ -234,7 +234,6 @@ def launch(
                 "supply": supply,
                 "channel": name,
                 "threads": plan.cpus,
-                "sharded": settings.sharded and plan.workers > 1,
             },
             scaling_config=ScalingConfig(
                 num_workers=plan.workers,
@@ -287,7 +286,7 @@ def _in_worker(config: dict[str, Any]) -> dict[str, str] | None:
 
     context = ray.train.get_context()
     threads.own(config["threads"])
-    world = World(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device(), config["sharded"])
+    world = World(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device())
     channel = _Channel(config["channel"])
     if failed := channel.read("failure"):
         # Written by a worker of the previous attempt.

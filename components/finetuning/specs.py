@@ -22,8 +22,7 @@ from components.tasks.budgets import sample_rows
 from components.tasks.data import Fields, Split
 from components.tasks.examples import TaskFacts, read_facts, read_split, run_folds, strata_of
 from components.tokenization import Tokenizer
-from components.training.devices import first_device
-from components.training.precision import Precision
+from components.training.precision import Precision, first_device
 from components.training.rng import counter_seed
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from torch import Tensor
 from components.artifacts import Draft, digest_files
 from components.errors import ArtifactError, ConfigError
 from components.interchange.folder import read_config, read_tensors, weight_files
-from components.interchange.huggingface import CONVERTERS, MODEL_TYPES, family_of
+from components.interchange.huggingface import CONVERTERS, family_of
 from components.interchange.published import Imported
 from components.interchange.words import from_fastai_file, from_vectors
 from components.models import family as family_named
@@ -39,7 +39,7 @@ def import_encoder(
     """Convert a published model and write the encoder directory `output`; returns the log of the mapping.
 
     Args:
-        source: a Hugging Face folder (BERT, RoBERTa, ALBERT, ELECTRA, GPT-2, XLNet), a fastai weight file (.pth), or
+        source: a Hugging Face folder (BERT, RoBERTa, ALBERT, GPT-2, XLNet), a fastai weight file (.pth), or
             word vectors as text (.txt, .vec, .gz).
         output: directory to write.
         family: of the result; None: determined from config.json, `ulmfit` for .pth, `word2vec` for vectors.
@@ -113,9 +113,7 @@ def source_digest(source: Path, *, vocabulary: Path | None = None) -> str:
 def _recognised(source: Path, vocabulary: Path | None) -> tuple[str, list[Path]]:
     """The format of a source, and the files that are read."""
     if source.is_dir():
-        folders = [source, *(source / part for part in _parts(source, read_config(source)))]
-        weights = [path for folder in folders for path in (folder / "config.json", *weight_files(folder))]
-        return "huggingface", [*weights, *(source / name for name in FILES)]
+        return "huggingface", [source / "config.json", *weight_files(source), *(source / name for name in FILES)]
     if not source.exists():
         raise ArtifactError(f"{source}: does not exist")
     if source.suffix in FASTAI:
@@ -142,9 +140,6 @@ def _from_huggingface(folder: Path, family: str | None, digest: str) -> Imported
             f"{folder}: its model_type {config['model_type']!r} belongs to the family {found!r}, not {family!r}"
         )
     tensors = read_tensors(weight_files(folder))
-    for part in _parts(folder, config):
-        config[part] = read_config(folder / part)
-        tensors |= {f"{part}/{name}": tensor for name, tensor in read_tensors(weight_files(folder / part)).items()}
     vocabulary = read_vocabulary(folder)
     try:
         settings, rows, own = CONVERTERS[found].from_huggingface(config, tensors)
@@ -164,7 +159,7 @@ def _from_huggingface(folder: Path, family: str | None, digest: str) -> Imported
         f"{len(tensors)} tensors imported",
     ]
     if fresh := _fresh(found, model, tensors):
-        log.append(f"not in the file, initialised as in a new model: {', '.join(_summarised(fresh))}")
+        log.append(f"not in the file, initialised as in a new model: {', '.join(fresh)}")
     return Imported(found, model.eval(), vocabulary.tokenizer, digest, log, fresh)
 
 
@@ -189,15 +184,3 @@ def _without_prefix(name: str) -> str:
     """The name in a file of the bare encoder."""
     part, slash, own = name.rpartition("/")
     return part + slash + own.partition(".")[2]
-
-
-def _summarised(names: Sequence[str]) -> list[str]:
-    """The names of tensors; those of a further network as one entry."""
-    return list(dict.fromkeys(f"the {name.partition('/')[0]}" if "/" in name else name for name in names))
-
-
-def _parts(folder: Path, config: Mapping[str, Any]) -> list[str]:
-    """Names of the subfolders with further networks of the model (`Converter.parts`)."""
-    if config.get("model_type") not in MODEL_TYPES:
-        return []
-    return [part for part in CONVERTERS[family_of(config)].parts if (folder / part).is_dir()]

@@ -39,7 +39,6 @@ BASES: Final = {
     "bert": ("bert.", "Bert", "first"),
     "roberta": ("roberta.", "Roberta", "first"),
     "albert": ("albert.", "Albert", "first"),
-    "electra": ("electra.", "Electra", "first"),
     "gpt": ("transformer.", "GPT2", "last"),
     "xlnet": ("transformer.", "XLNet", "last"),
 }
@@ -70,8 +69,6 @@ def write_pipeline(directory: Path, classifier: TextClassifier, *, family: str) 
     _refuse(classifier, family, task)
     config, tensors = CONVERTERS[family].to_huggingface(classifier.model.encoder)
     prefix, name, summary = BASES[family]
-    for part in CONVERTERS[family].parts:
-        config.pop(part, None)
     encoder = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
     head = affine_layers(classifier.model.head)
     config |= _labels(classifier)

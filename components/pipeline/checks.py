@@ -104,8 +104,8 @@ def _finetuning(params: Params) -> list[str]:
         assert block is not None  # the names are checked when the settings are loaded
         family = block.family
         objective = FAMILIES[family].objective if family in FAMILIES else "causal"
-        if params.finetune[name].lm_weight and objective in ("static", "translation"):
-            problems.append(f"finetune.{name}.lm_weight: {family} does not predict the pieces of a text; set it to 0")
+        if params.finetune[name].lm_weight and (objective != "causal" or family in ("elmo", "flair")):
+            problems.append(f"finetune.{name}.lm_weight: {family} has no causal model of whole texts; set it to 0")
         if params.adapt_task and block.tokenizer == PARALLEL:
             problems.append(
                 f"adapt_task: {name} is trained on pairs, which tasks do not contain; remove it from run.families"

@@ -108,10 +108,6 @@ STAGES: dict[str, Stage] = {
         f"static-{start}": Stage("pretraining.static:static", partial(jobs.static, start=start), 60, retries=1)
         for start in ("pretrained", "adapted", "scratch")
     },
-    **{
-        f"stacked-{start}": Stage("pretraining.stacked:stacked", partial(jobs.stacked, start=start), 30, retries=1)
-        for start in ("pretrained", "adapted", "scratch")
-    },
     "finetune": Stage("finetuning.stage:finetune", jobs.finetune, _DAYS, retries=2, trains=True),
     "task-tokens": Stage("tokenization.task_text:task_tokens", jobs.task_tokens, 60, retries=1),
     "adapt-task": Stage("pretraining.adapt:adapt", jobs.adapt_task, _DAYS, retries=2, curve=_LOSS, trains=True),

@@ -17,11 +17,9 @@ OTHER: Final = "other"
 
 
 class Balanced(Selection):
-    """A view of a corpus in which each language is repeated as often as `repetitions` says. A fraction of a pass is a
-    random sample of the language's documents. The documents of a language follow each other. Documents without a
-    language keep their share of the text.
-
-    Samplers read an epoch of the view in random order. Batches therefore have the language shares of the view.
+    """A view of a corpus in which each language is repeated as often as `repetitions` says; a fraction of a pass is a
+    random sample of its documents. The documents of a language follow each other. Documents without a language keep
+    their share of the text. Samplers read an epoch in random order, so batches have the language shares of the view.
 
     Args:
         store: the corpus.
@@ -59,18 +57,6 @@ class Balanced(Selection):
         """Language -> its share of the tokens of the view: p_i."""
         parts = np.diff(self.starts) / self.tokens
         return dict(zip(self.languages, parts.tolist(), strict=True))
-
-    def count(self, start: int, length: int) -> NDArray[np.int64]:
-        """(len(languages),) number of pieces of each language among `length` pieces from position `start`."""
-        rounds, rest = divmod(length, self.tokens)
-        start %= self.tokens
-        wrapped = max(0, start + rest - self.tokens)
-        counts = self._between(start, start + rest - wrapped) + self._between(0, wrapped)
-        return counts + rounds * np.diff(self.starts)
-
-    def _between(self, start: int, end: int) -> NDArray[np.int64]:
-        inside = np.minimum(self.starts[1:], end) - np.maximum(self.starts[:-1], start)
-        return np.maximum(0, inside)
 
     def another(self, document: int, chance: float) -> int:
         """A different document of the same language; of any language if it has no other."""

@@ -100,7 +100,7 @@ def candidates(job: RegisterJob) -> Iterator[Candidate]:
             if start in job.starts:
                 name = f"{job.registry.prefix}-{family}-{start}"
                 origins = tuple(job.parents.get(family, ()))
-                section = computed_section(job, family) if origins else section
+                section = "static" if origins else section
                 directory = job.out / "encoder" / family / start
                 yield Candidate(name, directory, "encoder", family, start, section, computed_from=origins)
     for family in job.families:
@@ -167,11 +167,6 @@ def _parts(job: RegisterJob, system: str) -> tuple[str, str]:
 def _exists(directory: Path) -> bool:
     """Whether the stage has written a classifier; not every task has a words model."""
     return (directory / MANIFEST).is_file()
-
-
-def computed_section(job: RegisterJob, family: str) -> str:
-    """The section of a computed block."""
-    return "stacked" if family in job.parameters.get("stacked", {}) else "static"
 
 
 def _in_order(names: Sequence[str], parents: Mapping[str, Sequence[str]]) -> list[str]:

@@ -51,7 +51,7 @@ class RegisterJob(Section):
         starts: initialisations of the classifiers. The encoder of each, except `scratch`, is registered as well.
         further: task -> additional initialisations of its classifiers (`adapt_task`, `together`).
         students: system -> its teachers, of the systems that have learned from some (`distil`).
-        parameters: section -> block -> settings (`pretrain`, `static`, `stacked`, `adapt`, `finetune`), logged with the
+        parameters: section -> block -> settings (`pretrain`, `static`, `adapt`, `finetune`), logged with the
             models.
         parents: block -> blocks that its encoders are computed from; these are registered as well.
         metric: dev metric by which each task's challenger is chosen; None: the task's primary metric.

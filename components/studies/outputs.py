@@ -97,7 +97,7 @@ class Outputs:
             ConfigError: params.yaml has no such block.
             ArtifactError: the block has no encoder.
         """
-        blocks = [*self.params.pretrain, *self.params.static, *self.params.stacked]
+        blocks = [*self.params.pretrain, *self.params.static]
         for start in STARTS:
             for mark in "-/":
                 if encoder.endswith(f"{mark}{start}") and encoder.removesuffix(f"{mark}{start}") in blocks:
@@ -133,8 +133,7 @@ class Outputs:
         Raises:
             ArtifactError: the stage that writes it has not run.
         """
-        computed = "static" if name in self.params.static else "stacked" if name in self.params.stacked else ""
-        stage = f"{computed}-{start}" if computed else STAGE_OF[start]
+        stage = f"static-{start}" if name in self.params.static else STAGE_OF[start]
         return self.directory("encoder", name, start, stage=f"{stage} --item {name}")
 
     def finetuning(self, block: str) -> FinetuneSettings:

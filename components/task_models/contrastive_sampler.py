@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from components.models.base import Batch
 from components.task_models.base import Encoded
-from components.task_models.sampler import collate, masks_of
+from components.task_models.sampler import collate
 from components.tasks.data import Target
 from components.training.rng import counter_rng
 from components.training.windows import Sampler
@@ -30,8 +30,7 @@ class ContrastiveSampler(Sampler):
         encoded: N rows.
         targets: N vectors of label indices.
         rows: of a step.
-        seed: of the order and the masks.
-        masks: as in `ExampleSampler`.
+        seed: of the order.
     """
 
     def __init__(
@@ -41,10 +40,9 @@ class ContrastiveSampler(Sampler):
         *,
         rows: int,
         seed: int,
-        masks: int | None = None,
     ) -> None:
         self.encoded, self.targets = encoded, targets
-        self.seed, self.masks = seed, masks
+        self.seed = seed
         self.sizes = np.asarray([sum(map(len, row.pieces)) for row in encoded], dtype=np.int64)
         known = sorted({int(label) for target in targets for label in target})
         self.classes = [np.flatnonzero([label in target for target in targets]) for label in known]
@@ -71,10 +69,7 @@ class ContrastiveSampler(Sampler):
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         """The batch of a step, or the part of it on one rank."""
         rows = self.rows(step)[rank::world]
-        batch = collate([self.encoded[row] for row in rows], [self.targets[row] for row in rows])
-        if self.masks is not None:
-            batch |= masks_of(batch, rows, seed=self.seed, step=step, vocabulary=self.masks)
-        return batch
+        return collate([self.encoded[row] for row in rows], [self.targets[row] for row in rows])
 
     def tokens_before(self, step: int) -> int:
         """Number of tokens in the batches before a step."""

@@ -13,8 +13,7 @@ from torch.nn import functional as F
 
 from components.models.base import LanguageModel
 from components.models.layers.linear import Linear
-from components.models.layers.lstm import LSTM
-from components.models.layers.projected_lstm import ProjectedLSTM
+from components.models.layers.lstm import LSTM, ProjectedLSTM
 from components.task_models.model import TaskModel
 from components.tokenization import Tokenizer
 

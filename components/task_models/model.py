@@ -192,11 +192,6 @@ class TaskModel(nn.Module):
             return contrast(vectors, batch["targets"])
         return self.head.loss(self.outputs(vectors, batch), batch)
 
-    @property
-    def masks(self) -> int | None:
-        """Size of the vocabulary if batches need masks for the language-model loss, else None."""
-        return self.encoder.config.vocabulary if self.lm_weight and self.encoder.masks_texts else None
-
     def own_parameters(self) -> list[nn.Parameter]:
         """Trained parameters outside the encoder's layers: of the head, unless the encoder is trained without it, and
         of the language model's output if it is trained."""

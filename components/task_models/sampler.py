@@ -8,7 +8,6 @@ rows                    (S,) index of the sequence's row in the batch, ascending
 units, unit_lengths     (S, U, 2) padded with -1 (see `task_models.base.Encoded`), and (S,)
 offsets                 (S, U, 2) padded with -1, only if there are any
 targets, target_lengths (B, X) padded with nan, and (B,); only if targets are known
-masked_...              output of `components.training.masking.mask_texts`, only if masks are requested
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from torch import Tensor
 from components.models.base import Batch
 from components.task_models.base import Encoded
 from components.tasks.data import Target
-from components.training.masking import mask_texts
 from components.training.rng import counter_rng
 from components.training.windows import Sampler
 
@@ -67,22 +65,6 @@ def target_batch(targets: Sequence[Target] | None) -> Batch:
         return {}
     padded, lengths = pad(targets, value=np.nan)
     return {"targets": padded, "target_lengths": lengths}
-
-
-def masks_of(batch: Batch, rows: NDArray[np.int64], *, seed: int, step: int, vocabulary: int) -> Batch:
-    """`mask_texts` of a batch; the mask of a sequence depends on seed, step and row only.
-
-    Args:
-        batch: of `collate`.
-        rows: indices of its rows in the data.
-        vocabulary: number of pieces.
-    """
-    whose = batch["rows"].numpy()
-    places = np.arange(len(whose)) - np.searchsorted(whose, whose)
-    rngs = [
-        counter_rng(seed, "masks", step, int(rows[row]), int(place)) for row, place in zip(whose, places, strict=True)
-    ]
-    return mask_texts(batch["tokens"].numpy(), batch["lengths"].numpy(), rngs, vocabulary=vocabulary)
 
 
 def longest(encoded: Sequence[Encoded]) -> NDArray[np.int64]:
@@ -185,8 +167,7 @@ class ExampleSampler(EpochSampler):
         encoded: N rows.
         targets: N vectors.
         batch_size: maximum number of rows of a global batch.
-        seed: of the order, the masks and the windows.
-        masks: size of the vocabulary if batches include masked pieces (`LanguageModel.text_loss`), else None.
+        seed: of the order and the windows.
         windows: maximum number of windows of a row in a batch; None: all.
     """
 
@@ -197,7 +178,6 @@ class ExampleSampler(EpochSampler):
         *,
         batch_size: int,
         seed: int,
-        masks: int | None = None,
         windows: int | None = None,
     ) -> None:
         # With a sample of windows: the pieces of the longest ones, an upper bound.
@@ -207,17 +187,13 @@ class ExampleSampler(EpochSampler):
         super().__init__(longest(encoded), sizes=pieces, batch_size=batch_size, seed=seed, purpose="examples")
         self.encoded = encoded
         self.targets = targets
-        self.masks = masks
         self.windows = windows
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         """The batch of a step, or the part of it on one rank."""
         rows = self.rows(step)[rank::world]
         encoded = [self._learned(step, int(row)) for row in rows]
-        batch = collate(encoded, [self.targets[row] for row in rows])
-        if self.masks is not None:
-            batch |= masks_of(batch, rows, seed=self.seed, step=step, vocabulary=self.masks)
-        return batch
+        return collate(encoded, [self.targets[row] for row in rows])
 
     def _learned(self, step: int, row: int) -> Encoded:
         found = self.encoded[row]

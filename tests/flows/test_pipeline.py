@@ -43,9 +43,8 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for section in ("pretrain", "adapt", "finetune"):
         raw[section] |= dict.fromkeys(KINDS, raw[section]["ulmfit"])
     raw["static"] = {"words": {"teacher": "bert"}}
-    raw["stacked"] = {"flair-words": {"of": ["flair", "words"]}, "three": {"of": ["flair-words", "bert"]}}
-    raw["run"]["families"] += ["words", "flair-words", "three"]
-    raw["finetune"] |= dict.fromkeys(["words", "flair-words", "three"], raw["finetune"]["ulmfit"])
+    raw["run"]["families"] += ["words"]
+    raw["finetune"]["words"] = raw["finetune"]["ulmfit"]
     raw["data"]["parallel"] = {corpus: {"path": "data/parallel/aws"} for corpus in ("general", "domain")}
     raw["pretrain"] = {family: block | {"tokenizer": KINDS[family]} for family, block in raw["pretrain"].items()}
     several = root / "experiments/several"

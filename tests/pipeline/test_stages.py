@@ -63,8 +63,6 @@ def test_every_item_is_a_valid_job(path: Path, name: str) -> None:
         unused += ["together", "share", "leakage-together"]
     if not params.static:
         unused += ["static-pretrained", "static-adapted", "static-scratch"]
-    if not params.stacked:
-        unused += ["stacked-pretrained", "stacked-adapted", "stacked-scratch"]
     assert items or name in unused
     for arguments in items.values():
         job = job_class(**arguments)
@@ -252,36 +250,6 @@ def test_static_vectors_have_the_initialisations_of_their_teacher(raw: dict[str,
     assert STAGES["static-adapted"].items(Params.model_validate(raw)) == {}
 
 
-def test_a_stack_of_three_is_a_stack_of_a_stack(raw: dict[str, Any]) -> None:
-    raw["pretrain"]["flair"] = raw["pretrain"]["ulmfit"]
-    raw["static"] = {"words": {"teacher": "ulmfit"}}
-    raw["stacked"] = {"two": {"of": ["flair", "words"]}, "three": {"of": ["two", "ulmfit"], "layers": "all"}}
-    raw["finetune"]["three"] = raw["finetune"]["ulmfit"]
-    raw["adapt"]["flair"] = raw["adapt"]["ulmfit"]
-    raw["run"]["families"] = ["three"]
-    params = Params.model_validate(raw)
-    job = STAGES["stacked-adapted"].items(params)["three"]
-    assert [str(job[part]) for part in ("first", "second")] == [
-        "artifacts/encoder/two/adapted",
-        "artifacts/encoder/ulmfit/adapted",
-    ]
-    assert str(job["output"]) == "artifacts/encoder/three/adapted"
-    assert params.origins("three") == ["flair", "ulmfit", "words", "two"]
-    (register,) = STAGES["register"].items(params).values()
-    assert register["parents"] == {"three": ["two", "ulmfit"], "words": ["ulmfit"], "two": ["flair", "words"]}
-    del raw["adapt"]["flair"]
-    assert list(STAGES["stacked-adapted"].items(Params.model_validate(raw))) == []
-
-
-def test_wrong_names_in_stacked_are_reported(raw: dict[str, Any], tmp_path: Path) -> None:
-    """A stack cannot contain itself, or one that is defined after it."""
-    raw["stacked"] = {"one": {"of": ["ulmfit", "other"]}, "other": {"of": ["one", "one"]}}
-    file = tmp_path / "params.yaml"
-    file.write_text(json.dumps(raw))
-    with pytest.raises(ConfigError, match="stacked.one.of: unknown name 'other'"):
-        load_params(file)
-
-
 def test_wrong_names_in_static_are_reported(raw: dict[str, Any], tmp_path: Path) -> None:
     raw["static"] = {"ulmfit": {"teacher": "ulmfit"}, "words": {"teacher": "ulmfitt"}}
     raw["adapt_task"] = {"aws-type": {"epochs": 1}}
@@ -316,7 +284,7 @@ def test_settings_that_contradict_each_other_are_reported_before_a_run(
     with pytest.raises(ConfigError) as caught:
         check_params(Params.model_validate(with_all_options))
     message = str(caught.value)
-    assert "finetune.word2vec.lm_weight: word2vec does not predict the pieces of a text; set it to 0" in message
+    assert "finetune.word2vec.lm_weight: word2vec has no causal model of whole texts; set it to 0" in message
     assert "finetune.ulmfit.method: joint training of tasks (`together`) requires finetune" in message
     assert (
         "together.aws: its tasks must have the same number of budgets, found aws-type 5, 20, all; aws-service 5, 20"

@@ -15,8 +15,7 @@ from components.inference.loading import load_model
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
 from components.models.layers.linear import Linear
-from components.models.layers.lstm import LSTM
-from components.models.layers.projected_lstm import ProjectedLSTM
+from components.models.layers.lstm import LSTM, ProjectedLSTM
 from components.registry.champion import Loader
 from components.serving.models import FixedModel
 from components.settings.finetune import FinetuneSettings
@@ -125,7 +124,7 @@ def test_rows_and_channels_of_zeros_are_zero() -> None:
     assert Int8Linear(weight, None)(torch.zeros(2, 8, dtype=torch.bfloat16)).dtype == torch.bfloat16
 
 
-TRANSFORMERS = ["bert", "roberta", "albert", "electra", "gpt", "transformer-xl", "xlnet"]
+TRANSFORMERS = ["bert", "roberta", "albert", "gpt", "transformer-xl", "xlnet"]
 
 
 @pytest.mark.parametrize("classifier", TRANSFORMERS, indirect=True)

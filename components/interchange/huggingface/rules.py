@@ -225,7 +225,7 @@ def normalised(
     """
     result: Tensors = {}
     bare = not any(name.startswith(prefix) for name in tensors)
-    heads = ("cls.", "lm_head.", "predictions.", "sop_classifier.", "discriminator_predictions.", "generator_")
+    heads = ("cls.", "lm_head.", "predictions.", "sop_classifier.")
     for name, tensor in tensors.items():
         if name.endswith(tuple(ignored)):
             continue

@@ -15,7 +15,7 @@ from components.pipeline.jobs.corpora import (
     tokenizer,
     tokenizer_parallel,
 )
-from components.pipeline.jobs.encoders import adapt, adapt_task, pretrain, scratch, stacked, static, task_tokens
+from components.pipeline.jobs.encoders import adapt, adapt_task, pretrain, scratch, static, task_tokens
 from components.pipeline.jobs.results import (
     identity,
     promote,
@@ -77,7 +77,6 @@ __all__ = [
     "report",
     "scratch",
     "share",
-    "stacked",
     "static",
     "task_tokens",
     "teach",

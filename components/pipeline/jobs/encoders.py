@@ -47,7 +47,6 @@ def adapt(params: Params) -> dict[str, Arguments]:
             else out(params, "corpus", "general-parallel" if kind == PARALLEL else "general"),
             "output": out(params, "encoder", name, "adapted"),
             "training": settings.training,
-            "replay": settings.replay,
             "increment": settings.increment,
             "seed": params.run.seed,
             "cluster": params.cluster,
@@ -95,7 +94,6 @@ def adapt_task(params: Params) -> dict[str, Arguments]:
                 "training": adapted["training"].model_copy(update=changes),
                 # The texts of a task are few, and the adapted model from which it starts is another one.
                 "increment": None,
-                "replay": 0.0,
                 "epochs": settings.epochs,
             }
     return found
@@ -155,20 +153,6 @@ def static(params: Params, start: str) -> dict[str, Arguments]:
         }
         for name, settings in params.static.items()
         if start != "adapted" or settings.teacher in params.adapt
-    }
-
-
-def stacked(params: Params, start: str) -> dict[str, Arguments]:
-    """Joins two encoders side by side. One job per block of `stacked`, for one initialisation of its parts."""
-    return {
-        name: {
-            "first": out(params, "encoder", settings.of[0], start),
-            "second": out(params, "encoder", settings.of[1], start),
-            "output": out(params, "encoder", name, start),
-            "settings": settings,
-        }
-        for name, settings in params.stacked.items()
-        if start != "adapted" or all(one in params.adapt for one in params.origins(name) if one in params.pretrain)
     }
 
 

@@ -41,7 +41,6 @@ def register(params: Params) -> dict[str, Arguments]:
     sections: dict[str, Mapping[str, Section]] = {
         "pretrain": params.pretrain,
         "static": params.static,
-        "stacked": params.stacked,
         "adapt": params.adapt,
         "finetune": params.finetune,
     }

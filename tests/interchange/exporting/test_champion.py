@@ -154,7 +154,6 @@ def test_a_model_with_words_is_not_a_graph(save: Save, tmp_path: Path) -> None:
         ("bert", "classification", LAST),
         ("roberta", "multilabel", LAST),
         ("albert", "classification", LAST),
-        ("electra", "classification", LAST),
         ("xlnet", "classification", LAST),
         ("bert", "regression", LAST),
         ("bert", "pair", LAST),
