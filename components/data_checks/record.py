@@ -12,15 +12,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from components.account import who
 from components.artifacts import write_atomic
-from components.data_checks.statistics import Statistics
+from components.data_checks.measure import Statistics, Unit
 from components.errors import ArtifactError
-
-if TYPE_CHECKING:
-    from components.data_checks.measure import Unit
 
 #: Number of versions per unit that are kept, and those of them with statistics.
 KEPT = 100
@@ -54,11 +51,8 @@ class Accepted:
     statistics: dict[str, Any] | None = None
 
     def measured(self) -> Statistics | None:
-        """The statistics; None if there are none of this version of Headstart."""
-        try:
-            return None if self.statistics is None else Statistics.from_dict(self.statistics)
-        except ValueError:
-            return None
+        """The statistics; None if there are none."""
+        return None if self.statistics is None else Statistics.from_dict(self.statistics)
 
 
 Record = dict[str, list[Accepted]]
@@ -74,7 +68,7 @@ def read(path: Path) -> Record:
         return _parse(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ArtifactError(f"{path}: damaged ({error}); restore it from git, or delete it") from error
 
 
@@ -125,7 +119,7 @@ def accept(path: Path, found: Iterable[tuple[Unit, list[str]]], *, reason: str =
     for unit, findings in found:
         versions = record.setdefault(unit.name, [])
         if not versions or versions[-1].digest != unit.digest:
-            files = [part.digest for part in unit.parts]
+            files = [digest for _, digest, _ in unit.parts]
             versions.append(Accepted(unit.digest, now, by, reason, findings, files, unit.statistics.compact()))
             new.append(unit.name)
     if new:

@@ -27,7 +27,8 @@ STARTS = get_args(Start)
 FAMILY_SECTIONS = ("pretrain", "adapt", "finetune")
 #: Keys of earlier versions.
 REMOVED: Final = (
-    "bigrams", "biases", "causal", "consistency", "glu", "interpolations", "label_smoothing", "late_batches",
+    "bigrams", "biases", "causal", "consistency", "divergence", "glu", "interpolations", "label_smoothing",
+    "language_exponent", "late_batches",
     "late_from", "matrix_rate", "mixout", "ngrams", "r_drop", "reinitialised", "resamples", "rotary",
     "supervised_contrastive", "training_noise", "value_embeddings",
 )  # fmt: skip
