@@ -7,6 +7,7 @@ Statistics of files add up to those of their corpus. The statistics of an unchan
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import unicodedata
 from collections import Counter
@@ -100,7 +101,9 @@ class Statistics:
         Raises:
             KeyError: a number is missing.
         """
-        sums = {name: Counter(raw[name]) if isinstance(raw[name], dict) else raw[name] for name in _SUMS}
+        sums: dict[str, Any] = {
+            name: Counter(raw[name]) if isinstance(raw[name], dict) else raw[name] for name in _SUMS
+        }
         return cls(**sums, columns=raw["columns"], content=raw.get("content", ""), positions=raw["positions"])
 
 
@@ -209,16 +212,18 @@ def corpus_unit(name: str, source: CorpusSource | ParallelSource) -> Unit:
         DataError: a file is missing or damaged.
     """
 
-    def items(path: Path) -> Iterator[Item]:
-        for number, texts, _ in read_documents(path, source, Reading()):
-            yield Item("\n".join(texts) if texts[0].strip() else "", f"{path.name}:{number}")
+    def measured(path: Path) -> list[Statistics]:
+        documents = read_documents(path, source, Reading())
+        items = (
+            Item("\n".join(texts) if texts[0].strip() else "", f"{path.name}:{number}")
+            for number, texts, _ in documents
+        )
+        return [measure(items, columns=_columns(path))]
 
     settings = source.model_dump_json()
     parts, digests = [], []
     for path in corpus_files(source)[0]:
-        digest, (statistics,) = _cached(
-            [path], settings, lambda path=path: [measure(items(path), columns=_columns(path))]
-        )
+        digest, (statistics,) = _cached([path], settings, functools.partial(measured, path))
         digests.append(digest)
         # Twelve digits suffice to tell files apart.
         parts.append((path.name, digest[:12], statistics))
