@@ -25,7 +25,7 @@ from components.errors import ArtifactError, DataError
 from components.formats.lines import Reading, lines
 from components.formats.tables import DIALECTS, parse_object
 from components.formats.textkey import text_key
-from components.ingestion.readers import corpus_files, read_documents
+from components.ingestion.readers import raw_files, read_documents
 from components.settings.data import CorpusSource, ParallelSource
 from components.settings.tasks import SPLITS, TaskSource
 from components.tasks.data import Split
@@ -222,7 +222,7 @@ def corpus_unit(name: str, source: CorpusSource | ParallelSource) -> Unit:
 
     settings = source.model_dump_json()
     parts, digests = [], []
-    for path in corpus_files(source)[0]:
+    for path in raw_files(Path(source.path))[0]:
         digest, (statistics,) = _cached([path], settings, functools.partial(measured, path))
         digests.append(digest)
         # Twelve digits suffice to tell files apart.

@@ -12,10 +12,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from rensa import RMinHash
 
 Words64 = npt.NDArray[np.uint64]
@@ -155,6 +156,16 @@ def _blocks(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
         yield first, len(texts)
 
 
+class Duplicates(NamedTuple):
+    """Duplicates by number: each with the earlier document that it was compared with, their estimated Jaccard
+    similarity, and whether it is an exact duplicate."""
+
+    later: Documents
+    earlier: Documents
+    similarity: npt.NDArray[np.float64]
+    exact: Flags
+
+
 class KeyFiles:
     """The keys of all documents in files; documents are numbered in the order in which they are added.
 
@@ -172,8 +183,7 @@ class KeyFiles:
         self._exact = [directory / "exact-0", directory / "exact-1"]
         self._bands = [directory / f"band-{band}" for band in range(permutations // rows)]
         self._sketches = directory / "sketches"
-        self._twins = directory / "twins"
-        names = [*self._exact, *self._bands, self._twins, *([self._sketches] if permutations else [])]
+        names = [*self._exact, *self._bands, *([self._sketches] if permutations else [])]
         self._files = {path: path.open("w+b") for path in names}
 
     def __enter__(self) -> Self:
@@ -216,24 +226,26 @@ class KeyFiles:
         for start in range(0, self.count, _RANGE_KEYS):
             yield slice(start, min(start + _RANGE_KEYS, self.count))
 
-    def find_duplicates(self, *, threshold: float, first: int = 0) -> tuple[Flags, Flags]:
-        """Flags (n,) of the exact duplicates, and of the near duplicates among the others; `twins` has their twins.
+    def find_duplicates(self, *, threshold: float, first: int = 0) -> Duplicates:
+        """The exact duplicates, and the near duplicates among the other documents.
 
         Args:
             threshold: estimated Jaccard similarity from which two documents are near duplicates.
-            first: documents before this one are never flagged.
+            first: documents before this one are never near duplicates.
         """
-        self._files[self._twins].truncate(self.count * _TWIN.itemsize)
-        exact = np.zeros(self.count, dtype=bool)
-        for later, earlier in self._pairs(self._exact, without=exact.copy()):
-            exact[later] = True
-            self._write_twins(later, earlier, np.ones(len(later)))
-        flags = exact.copy()
+        flags = np.zeros(self.count, dtype=bool)
+        pairs = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))]
+        for later, earlier in self._pairs(self._exact, without=flags.copy()):
+            flags[later] = True
+            pairs.append((later, earlier, np.ones(len(later))))
+        exact = flags.copy()
         for later, earlier, similarity in self.near_pairs(threshold, without=flags):
             new = later >= first
             flags[later[new]] = True
-            self._write_twins(later[new], earlier[new], similarity[new])
-        return exact, flags & ~exact
+            pairs.append((later[new], earlier[new], similarity[new]))
+        later, earlier, similarity = map(np.concatenate, zip(*pairs, strict=True))
+        order = np.argsort(later)
+        return Duplicates(later[order], earlier[order], similarity[order], exact[later[order]])
 
     def near_pairs(
         self, threshold: float, *, without: Flags
@@ -248,20 +260,6 @@ class KeyFiles:
                 similarity = self._similarity(later, earlier)
                 if (alike := similarity >= threshold).any():
                     yield later[alike], earlier[alike], similarity[alike]
-
-    def twins(self, documents: slice) -> tuple[Documents, npt.NDArray[np.float32]]:
-        """For a range of documents: the document that each duplicate was compared with, and the estimated Jaccard
-        similarity of the two, 1 for exact duplicates. Entries of other documents are undefined."""
-        records = self._read(self._twins, _TWIN, documents, 1)[:, 0]
-        return records["document"], records["similarity"]
-
-    def _write_twins(self, later: Documents, earlier: Documents, similarity: npt.NDArray[np.float64]) -> None:
-        file = self._files[self._twins]
-        records = np.empty(len(later), dtype=_TWIN)
-        records["document"], records["similarity"] = earlier, similarity
-        for document, record in zip(later.tolist(), records, strict=True):
-            file.seek(document * _TWIN.itemsize)
-            file.write(record.tobytes())
 
     def _similarity(self, left: Documents, right: Documents) -> npt.NDArray[np.float64]:
         """Estimated Jaccard similarity of pairs of documents: the fraction of equal MinHash values."""
@@ -309,12 +307,24 @@ class KeyFiles:
         return np.concatenate(documents), [np.concatenate(column) for column in keys]
 
 
-_TWIN = np.dtype([("document", "<i8"), ("similarity", "<f4")])
-
-
 def band_key(values: Sketches) -> Words64:
     """The key (n,) of a band (n, rows): its values as one 64-bit integer, the last value in the highest bits."""
     key = np.zeros(len(values), dtype=np.uint64)
     for shift, column in zip(range(48, -1, -16), values.T[::-1], strict=False):
         key |= column.astype(np.uint64) << np.uint64(shift)
     return key
+
+
+def packed_rows(rows: npt.NDArray[Any]) -> pa.Array:
+    """(n, width) numbers as n fixed-width binary values."""
+    rows = np.ascontiguousarray(rows)
+    width = rows.dtype.itemsize * rows.shape[1]
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(rows), [None, pa.py_buffer(rows.data)])
+
+
+def unpacked_rows(column: pa.Array, type_: Any) -> npt.NDArray[Any]:
+    """(n, width) numbers of n fixed-width binary values."""
+    width = column.type.byte_width
+    buffer = column.buffers()[1]
+    rows = np.frombuffer(buffer, dtype=np.uint8, count=width * len(column), offset=width * column.offset)
+    return rows.view(type_).reshape(len(column), -1)

@@ -31,7 +31,7 @@ _BLOCK_CHARACTERS = 250_000
 Pairs = Iterator[tuple[int, int]]
 
 
-class Wanted:
+class TextSearch:
     """The texts to find.
 
     Args:

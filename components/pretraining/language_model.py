@@ -19,7 +19,6 @@ from torch import nn
 from components.models.base import LanguageModel
 from components.models.encoder import build_model, load_encoder
 from components.models.static import StaticVectors
-from components.pretraining.balanced import Balanced
 from components.pretraining.increments import IncrementText
 from components.pretraining.perplexity import heldout_sampler, measure
 from components.pretraining.samplers import Tokens, WindowSampler, sampler_for
@@ -107,15 +106,6 @@ class LanguageModelRun(Section):
         """The tokens of the run's documents."""
         return self._selected(TokenStore(self.tokens, "train"))
 
-    def sampled_text(self) -> Tokens:
-        """The tokens that samplers read: those of `text`, with small languages repeated if there are several."""
-        store = TokenStore(self.tokens, "train")
-        text = self._selected(store)
-        if not store.languages:
-            return text
-        chosen = text.chosen if isinstance(text, Selection) else np.arange(store.documents)
-        return Balanced(store, chosen, exponent=self.training.language_exponent, seed=self.seed)
-
     def _selected(self, store: TokenStore) -> TokenStore | Selection:
         return store if self.increment is None else self.increment.select(store, seed=self.seed)
 
@@ -135,8 +125,6 @@ class TrainingHistory:
         losses: training losses that were read since the last row of the curve.
         curve: rows of curve.csv.
         before, after: measurements on held-out text before and after training.
-        languages: language -> pieces of its text in the batches so far, of a corpus in several languages.
-        language_measurements: language -> measurements on its held-out text after training.
     """
 
     steps: int = 0
@@ -149,8 +137,6 @@ class TrainingHistory:
     curve: list[dict[str, float]] = field(default_factory=list)
     before: dict[str, float] = field(default_factory=dict)
     after: dict[str, float] = field(default_factory=dict)
-    languages: dict[str, int] = field(default_factory=dict)
-    language_measurements: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 def work(run: LanguageModelRun, worker: Worker) -> None:
@@ -161,7 +147,7 @@ def work(run: LanguageModelRun, worker: Worker) -> None:
     pieces = load_tokenizer(run.tokenizer).pieces
     sampler = sampler_for(
         run.family,
-        run.sampled_text(),
+        run.text(),
         config=model.config,
         pieces=pieces,
         batch_size=settings.batch_size,
@@ -218,7 +204,6 @@ def _train(
         else:
             history.seconds += now - clock
         _note(history, report)
-        _note_languages(history, sampler, report.step - 1)
         last = report.step == total
         if report.step * CURVE_POINTS // total > (report.step - 1) * CURVE_POINTS // total:
             _add_point(history, report, heldout.measure(state, pieces=CURVE_PIECES))
@@ -228,7 +213,6 @@ def _train(
                     state.average.begin(report.step)
         if last:
             history.after = heldout.measure(state, pieces=FINAL_PIECES)
-            history.language_measurements = heldout.measure_languages(state, pieces=FINAL_PIECES)
         if last or _due(report, now - saved > run.training.checkpoint_seconds, world):
             saver.save(state, {"progressed": vars(history)})
             saved = time.perf_counter()
@@ -342,15 +326,6 @@ class _Heldout:
         """Perplexity with the current (averaged) weights; empty if there is too little held-out text."""
         return self._measure(state, self.store, self.sampler, pieces=pieces)
 
-    def measure_languages(self, state: TrainingState, *, pieces: int) -> dict[str, dict[str, float]]:
-        """Perplexity on the held-out text of each language, as far as there is enough."""
-        found = {}
-        for language, documents in self.store.languages.items():
-            store = Selection(self.store, documents)
-            if measured := self._measure(state, store, self._sampler(store), pieces=pieces):
-                found[language] = measured
-        return found
-
     def _measure(
         self, state: TrainingState, store: TokenStore | Selection, sampler: WindowSampler | None, *, pieces: int
     ) -> dict[str, float]:
@@ -380,15 +355,6 @@ def _note(history: TrainingHistory, report: StepReport) -> None:
         history.losses.append(report.loss)
     if report.gradient_norm is not None:
         history.gradient_norm = report.gradient_norm
-
-
-def _note_languages(history: TrainingHistory, sampler: WindowSampler, step: int) -> None:
-    """Count the pieces of each language that the global batch of a step has read."""
-    text = sampler.store
-    if isinstance(text, Balanced):
-        counts = np.sum([text.count(start, length) for start, length in sampler.reads(step)], axis=0)
-        for language, number in zip(text.languages, counts.tolist(), strict=True):
-            history.languages[language] = history.languages.get(language, 0) + number
 
 
 def _add_point(history: TrainingHistory, report: StepReport, measured: dict[str, float]) -> None:
@@ -434,7 +400,7 @@ def _initialise_from_vectors(run: LanguageModelRun, model: LanguageModel) -> Non
             return
     if run.parent is not None:
         known = overlap(load_encoder(run.parent).tokenizer.pieces, load_tokenizer(run.tokenizer).pieces) >= 0
-    vectors = cooccurrence_vectors(run.sampled_text(), vocabulary=table.shape[0], width=table.shape[1])
+    vectors = cooccurrence_vectors(run.text(), vocabulary=table.shape[0], width=table.shape[1])
     initialise_embeddings(table, vectors, known=known)
 
 
@@ -442,7 +408,7 @@ def _set_static_vectors(run: LanguageModelRun, model: LanguageModel) -> None:
     """Set static vectors to those of the run's text; an increment keeps those of the whole text."""
     table = model.static_vectors()
     if table is not None and run.increment is None:
-        table.copy_(cooccurrence_vectors(run.sampled_text(), vocabulary=table.shape[0], width=table.shape[1]))
+        table.copy_(cooccurrence_vectors(run.text(), vocabulary=table.shape[0], width=table.shape[1]))
 
 
 def initial_model(run: LanguageModelRun) -> LanguageModel:

@@ -175,16 +175,6 @@ def write_encoder(
     }
     if history.compilation:
         numbers["compilation_seconds"] = round(history.compilation, 2)
-    if history.languages:
-        read = sum(history.languages.values())
-        numbers["languages"] = {
-            language: {
-                "tokens": round(history.tokens * count / read),
-                "share": count / read,
-                **history.language_measurements.get(language, {}),
-            }
-            for language, count in history.languages.items()
-        }
     write_json(draft.path / "metrics.json", numbers)
     with (draft.path / "curve.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, CURVE, restval="")

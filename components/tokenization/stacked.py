@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -12,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from components.tokenization.base import PROBES, Ids, Tokenizer, load_tokenizer, well_formed
+from components.tokenization.open_word import UnseenWords
 from components.tokenization.segmenters import Segmentation
-from components.tokenization.special import OMITTED, SPECIAL_PIECES, UNK
+from components.tokenization.special import OMITTED, SPECIAL_PIECES
 
-#: Maximum number of distinct words that are assigned ids; further ones are UNK.
-MOST_WORDS: Final = 1 << 20
 #: Folders of the parts' tokenizers.
 PART: Final = "part-{}"
 
@@ -48,9 +46,7 @@ class StackedTokenizer(Tokenizer):
     ) -> None:
         super().__init__(pieces, segmentation=segmentation, frequencies=frequencies)
         self.parts = list(parts)
-        self._ids: dict[str, int] = {}
-        self._words: list[str] = []
-        self._lock = threading.Lock()
+        self._words = UnseenWords(self.vocab_size)
 
     @classmethod
     def of(cls, parts: Sequence[Tokenizer]) -> StackedTokenizer:
@@ -59,7 +55,7 @@ class StackedTokenizer(Tokenizer):
         return cls(parts=parts, segmentation=Segmentation(names[0] if names else "none"))
 
     def spelling(self, id_: int) -> str:
-        return self.pieces[id_] if id_ < self.vocab_size else self._words[id_ - self.vocab_size]
+        return self.pieces[id_] if id_ < self.vocab_size else self._words.spelling(id_)
 
     def surface(self, id_: int) -> str:
         return self.spelling(id_)
@@ -68,9 +64,9 @@ class StackedTokenizer(Tokenizer):
         return [self._encode(self.segmentation.spaced(well_formed(text))) for text in texts]
 
     def encode_ragged(self, texts: Sequence[str]) -> tuple[Ids, NDArray[np.int64]]:
-        found = [self._encode(text) for text in texts]
-        offsets = np.cumsum([0, *map(len, found)], dtype=np.int64)
-        return np.concatenate([*found, np.zeros(0, dtype=np.int32)]).astype(np.int32), offsets
+        encoded = [self._encode(text) for text in texts]
+        offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+        return np.concatenate([*encoded, np.zeros(0, dtype=np.int32)]).astype(np.int32), offsets
 
     def encode_with_offsets(self, text: str) -> tuple[Ids, list[tuple[int, int]]]:
         spaced, inserted = self.segmentation.spaced_with_insertions(well_formed(text))
@@ -83,18 +79,7 @@ class StackedTokenizer(Tokenizer):
         return " ".join(self.spelling(id_) for id_ in ids if id_ not in OMITTED)
 
     def _encode(self, spaced: str) -> Ids:
-        return np.asarray([self._id(word) for word in _WORD.findall(spaced)], dtype=np.int32)
-
-    def _id(self, word: str) -> int:
-        if (known := self._ids.get(word)) is not None:
-            return known
-        with self._lock:
-            if word not in self._ids:
-                if len(self._words) == MOST_WORDS:
-                    return UNK
-                self._words.append(word)
-                self._ids[word] = self.vocab_size + len(self._words) - 1
-            return self._ids[word]
+        return np.asarray([self._words.id_of(word) for word in _WORD.findall(spaced)], dtype=np.int32)
 
     def _settings(self) -> dict[str, Any]:
         return {"parts": len(self.parts)}

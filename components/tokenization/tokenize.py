@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from components.artifacts import read_manifest, write_atomic, writing
 from components.errors import ArtifactError, DataError
 from components.formats import corpus
-from components.formats.corpus import language_of
 from components.processors import cores
 from components.progress import Progress
 from components.settings.section import Section
@@ -78,18 +77,7 @@ def tokenize(job: TokenizeJob) -> Path:
             pending, tokenizer=tokenizer, directory=job.tokenizer, into=draft.path, title=job.output.name
         )
         shards = {split: [f"{path.stem}.arrow" for path in paths] for split, paths in splits.items()}
-        metrics: dict[str, Any] = {
-            split: metrics_of([counts[name] for name in names]) for split, names in shards.items()
-        }
-        languages = sorted({one for names in shards.values() for name in names if (one := language_of(name))})
-        if languages:
-            metrics["languages"] = {
-                one: {
-                    split: metrics_of([counts[name] for name in names if language_of(name) == one])
-                    for split, names in shards.items()
-                }
-                for one in languages
-            }
+        metrics = {split: metrics_of([counts[name] for name in names]) for split, names in shards.items()}
         write_atomic(draft.path / "metrics.json", json.dumps(metrics, indent=1, sort_keys=True) + "\n")
         draft.facts |= {
             "layout": LAYOUT,

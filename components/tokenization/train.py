@@ -18,7 +18,6 @@ from components.settings.tokenizer import SubwordSettings, TokenizerSettings
 from components.tokenization.base import KINDS, Tokenizer
 from components.tokenization.bpe import train_bpe
 from components.tokenization.char import train_char
-from components.tokenization.languages import repetitions
 from components.tokenization.measure import measure
 from components.tokenization.open_word import train_open_word
 from components.tokenization.published import published_tokenizer
@@ -65,14 +64,7 @@ def train_tokenizer(job: TokenizerJob) -> Path:
     """
     source = read_manifest(job.corpus, kind=corpus.KIND)
     settings = job.settings
-    texts: list[str] = []
-    languages: dict[str, list[str]] = {}
-    for language, (text, *_) in _sample_languages(
-        job.corpus, megabytes=settings.sample_megabytes, exponent=settings.language_exponent
-    ):
-        texts.append(text)
-        if language is not None:
-            languages.setdefault(language, []).append(text)
+    texts = list(sample(job.corpus, megabytes=settings.sample_megabytes))
     if not texts:
         raise DataError(f"{job.corpus}: the train split has no documents; add raw text")
     targets: list[str] = []
@@ -101,16 +93,6 @@ def train_tokenizer(job: TokenizerJob) -> Path:
         "sample_documents": len(texts),
         "sample_characters": sum(map(len, texts)),
     }
-    if languages:
-        of_language = {
-            language: report_on_words(tokenizer, count_words(map(segmentation.spaced, own)))
-            for language, own in languages.items()
-        }
-        report["languages"] = of_language
-        metrics["languages"] = {
-            language: {name: found[name] for name in FIT} | {"sample_characters": sum(map(len, languages[language]))}
-            for language, found in of_language.items()
-        }
     with writing(job.output, kind=KIND) as draft:
         tokenizer.save(draft.path)
         for name, content in (("report.json", report), ("metrics.json", metrics)):
@@ -157,38 +139,16 @@ def count_pieces(tokenizer: Tokenizer, texts: list[str]) -> None:
     tokenizer.frequencies[END] = len(texts)
 
 
-def sample(directory: Path, *, megabytes: float, exponent: float = 1.0) -> Iterator[str]:
-    """A deterministic sample of the train split's texts, evenly spaced, of about `megabytes` at most.
-
-    Args:
-        directory: of the corpus.
-        megabytes: of text.
-        exponent: of the shares of the languages of a corpus in several (`balanced.repetitions`); the texts of small
-            languages are then repeated. 1: the shares of the corpus.
-    """
-    for text, *_ in sample_rows(directory, megabytes=megabytes, exponent=exponent):
+def sample(directory: Path, *, megabytes: float) -> Iterator[str]:
+    """A deterministic sample of the train split's texts, evenly spaced, of about `megabytes` at most."""
+    for text, *_ in sample_rows(directory, megabytes=megabytes):
         yield text
 
 
-def sample_rows(directory: Path, *, megabytes: float, exponent: float = 1.0) -> Iterator[tuple[str, ...]]:
+def sample_rows(directory: Path, *, megabytes: float) -> Iterator[tuple[str, ...]]:
     """The rows of `sample`: (text,), or (text, target) in a corpus of pairs."""
-    for _, row in _sample_languages(directory, megabytes=megabytes, exponent=exponent):
-        yield row
-
-
-def _sample_languages(
-    directory: Path, *, megabytes: float, exponent: float
-) -> Iterator[tuple[str | None, tuple[str, ...]]]:
-    """The rows of `sample` and their languages."""
-    parts = corpus.by_language(corpus.shards(directory, "train"))
-    sizes = {language or "": sum(measure(shard).text_bytes for shard in shards) for language, shards in parts.items()}
-    times = repetitions(sizes, exponent) if any(sizes.values()) else {}
-    read = sum(sizes[language] * many for language, many in times.items())
-    # The sample is at most as long as the corpus.
-    factor = min(megabytes * 1e6, sum(sizes.values())) / max(1.0, read)
-    for language, shards in parts.items():
-        share = factor * times.get(language or "", 0.0)
-        for number, row in enumerate(row for shard in shards for row in corpus.read_rows(shard)):
-            # Document n is in the sample as often as floor(n * share) increases there.
-            for _ in range(int((number + 1) * share) - int(number * share)):
-                yield language, row
+    shards = corpus.shards(directory, "train")
+    share = min(1.0, megabytes * 1e6 / max(1, sum(measure(shard).text_bytes for shard in shards)))
+    for number, row in enumerate(row for shard in shards for row in corpus.read_rows(shard)):
+        if int((number + 1) * share) > int(number * share):
+            yield row

@@ -1,4 +1,4 @@
-"""aws-operation: whether a description matches the name of an operation."""
+"""Names and descriptions of operations: the task aws-operation, whether both match, and translation pairs."""
 
 from __future__ import annotations
 
@@ -33,6 +33,25 @@ def described(services: Iterable[Service]) -> Iterator[Described]:
             if description := " ".join(operation.text.partition("\n")[0].split()):
                 name = " ".join(WORDS.findall(operation.name)).lower()
                 yield Described(service.key, f"{service.key}/{operation.name}", name, description)
+
+
+def translations(
+    services: list[Service], *, without: Collection[str], left_out: Collection[str]
+) -> Iterator[dict[str, str]]:
+    """Distinct rows {id, source, target} in model order: description and name of an operation ("Creates a new S3
+    bucket." -> "create bucket").
+
+    Args:
+        services: parsed models.
+        without: `text_key`s of excluded texts (dev and test rows of a task).
+        left_out: ids of excluded documents; an operation's row has the id of its document.
+    """
+    seen: set[tuple[str, str]] = set()
+    for operation in described(services):
+        key = text_key(operation.description)
+        if key not in without and operation.id not in left_out and (key, operation.name) not in seen:
+            seen.add((key, operation.name))
+            yield {"id": operation.id, "source": operation.description, "target": operation.name}
 
 
 def names_and_descriptions(services: list[Service], documents: Splits, corpus: Iterable[str]) -> Splits:
