@@ -73,7 +73,7 @@ def read(path: Path) -> Record:
 
 
 def _parse(text: str) -> Record:
-    return {unit: [Accepted(**one) for one in versions] for unit, versions in json.loads(text).items()}
+    return {unit: [Accepted(**version) for version in versions] for unit, versions in json.loads(text).items()}
 
 
 def merge(ours: str, theirs: str) -> str:
@@ -88,23 +88,26 @@ def merge(ours: str, theirs: str) -> str:
         raise ValueError(f"not a record of accepted data ({error})") from error
     merged: Record = {}
     for unit in [*first, *(name for name in second if name not in first)]:
-        versions = {(one.digest, one.time, one.by): one for one in [*second.get(unit, []), *first.get(unit, [])]}
-        merged[unit] = sorted(versions.values(), key=lambda one: one.time)
+        versions = {
+            (version.digest, version.time, version.by): version
+            for version in [*second.get(unit, []), *first.get(unit, [])]
+        }
+        merged[unit] = sorted(versions.values(), key=lambda version: version.time)
     return _text(merged)
 
 
 def last(versions: Sequence[Accepted], *, other_than: str) -> Accepted | None:
     """The last accepted version with statistics and another content; None if there is none."""
-    usable = [one for one in versions if one.digest != other_than and one.measured() is not None]
+    usable = [version for version in versions if version.digest != other_than and version.measured() is not None]
     return usable[-1] if usable else None
 
 
-def accept(path: Path, found: Iterable[tuple[Unit, list[str]]], *, reason: str = BY_RULE) -> list[str]:
+def accept(path: Path, units: Iterable[tuple[Unit, list[str]]], *, reason: str = BY_RULE) -> list[str]:
     """Record versions as accepted, unless they are the last accepted ones already.
 
     Args:
         path: of the file.
-        found: units and their findings.
+        units: units and their findings.
         reason: of the operator.
 
     Returns:
@@ -116,7 +119,7 @@ def accept(path: Path, found: Iterable[tuple[Unit, list[str]]], *, reason: str =
     record = read(path)
     now, by = datetime.now(UTC).isoformat(timespec="seconds"), who()
     new: list[str] = []
-    for unit, findings in found:
+    for unit, findings in units:
         versions = record.setdefault(unit.name, [])
         if not versions or versions[-1].digest != unit.digest:
             files = [digest for _, digest, _ in unit.parts]
@@ -134,8 +137,8 @@ def _text(record: Record) -> str:
     for unit in sorted(record):
         versions = record[unit][-KEPT:]
         lines = [
-            json.dumps(vars(one) | (OLDER if index < len(versions) - WITH_STATISTICS else {}))
-            for index, one in enumerate(versions)
+            json.dumps(vars(version) | (OLDER if index < len(versions) - WITH_STATISTICS else {}))
+            for index, version in enumerate(versions)
         ]
         units.append(f"{json.dumps(unit)}: [\n" + ",\n".join(lines) + "\n]")
     return "{\n" + ",\n".join(units) + "\n}\n"

@@ -82,12 +82,12 @@ def checks(job: ChecksJob) -> Path:
     Raises:
         DataError: the data are invalid, or violate a rule `stop`.
     """
-    found = check_data(job)
-    refuse(found)
+    checked = check_data(job)
+    refuse(checked)
     with writing(job.output, kind=KIND) as draft:
-        content = {one.unit.name: one.as_dict() for one in found}
+        content = {each.unit.name: each.as_dict() for each in checked}
         (draft.path / FILE).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    accept(job, found)
+    accept(job, checked)
     return job.output
 
 
@@ -129,26 +129,26 @@ def _checked(unit: Unit, accepted: Sequence[record.Accepted], settings: ChecksSe
     return Checked(unit, before, entry, violations)
 
 
-def refuse(found: Sequence[Checked]) -> None:
+def refuse(checked: Sequence[Checked]) -> None:
     """Check that no rule `stop` is violated by data that nobody has accepted.
 
     Raises:
         DataError: lists the violations.
     """
-    if stopping := [str(finding) for one in found if one.stops for finding in one.findings if finding.stops]:
+    if stopping := [str(finding) for each in checked if each.stops for finding in each.findings if finding.stops]:
         raise DataError(
             _listed("violation(s) of the rules for new data", stopping)
             + "\ncorrect the data; if the change is intended: headstart check --accept REASON"
         )
 
 
-def accept(job: ChecksJob, found: Sequence[Checked], *, reason: str = record.BY_RULE) -> list[str]:
+def accept(job: ChecksJob, checked: Sequence[Checked], *, reason: str = record.BY_RULE) -> list[str]:
     """Record the data as accepted; returns the units that were not the last accepted version already.
 
     Raises:
         ArtifactError: the file of the accepted versions is damaged or cannot be written.
     """
-    versions = [(one.unit, [str(finding) for finding in one.findings]) for one in found]
+    versions = [(each.unit, [str(finding) for finding in each.findings]) for each in checked]
     return record.accept(Path(job.settings.record), versions, reason=reason)
 
 

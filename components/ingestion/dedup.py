@@ -75,8 +75,8 @@ class Shingles:
         hashes = _mix(hashes[(position + self.ngram <= end) | (position == begin)])
         counts = np.where(lengths == 0, 0, np.maximum(lengths - self.ngram + 1, 1))
         if (wordless := np.flatnonzero(lengths == 0)).size:
-            own = exact_keys([texts[index] for index in wordless.tolist()])[:, 0]
-            hashes = np.insert(hashes, np.concatenate([[0], np.cumsum(counts)])[wordless], own)
+            whole = exact_keys([texts[index] for index in wordless.tolist()])[:, 0]
+            hashes = np.insert(hashes, np.concatenate([[0], np.cumsum(counts)])[wordless], whole)
             counts[wordless] = 1
         return hashes, np.concatenate([[0], np.cumsum(counts)]).astype(np.uint64)
 

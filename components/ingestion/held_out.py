@@ -36,6 +36,6 @@ class HeldOut:
         """The indices of the texts that are copies or near copies of a held-out text, or that contain one, as the stage
         `leakage` counts them."""
         cleaned = [clean(text) for text in texts]
-        found = {index for index, text in enumerate(cleaned) if text_key(text) in self._keys}
-        found |= {index for index, _ in self._wanted.exact(cleaned)}
-        return found | {index for index, _, _ in self._wanted.near(self._shingles.sketches(cleaned))}
+        copies = {index for index, text in enumerate(cleaned) if text_key(text) in self._keys}
+        copies |= {index for index, _ in self._wanted.exact(cleaned)}
+        return copies | {index for index, _, _ in self._wanted.near(self._shingles.sketches(cleaned))}

@@ -74,7 +74,7 @@ class TextSearch:
         for index, document in enumerate(documents):
             size += len(document)
             if size >= _BLOCK_CHARACTERS or index + 1 == len(documents):
-                yield from ((first + found, text) for found, text in self._exact(documents[first : index + 1]))
+                yield from ((first + inside, text) for inside, text in self._exact(documents[first : index + 1]))
                 first, size = index + 1, 0
 
     def _exact(self, documents: Sequence[str]) -> Pairs:
@@ -104,9 +104,9 @@ class TextSearch:
         """(document, text, similarity) of every near copy; the documents by their index in `sketches` (n, p)."""
         best: dict[tuple[int, int], float] = {}
         for band, (keys, order) in enumerate(self._bands):
-            own = band_key(sketches[:, band * self._rows : (band + 1) * self._rows])
-            left = np.searchsorted(keys, own, side="left")
-            right = np.searchsorted(keys, own, side="right")
+            wanted = band_key(sketches[:, band * self._rows : (band + 1) * self._rows])
+            left = np.searchsorted(keys, wanted, side="left")
+            right = np.searchsorted(keys, wanted, side="right")
             for document in np.flatnonzero(right > left).tolist():
                 texts = order[left[document] : right[document]]
                 similar = (self._sketches[texts] == sketches[document]).mean(axis=1)
@@ -130,9 +130,9 @@ def _hash(sums: Words64, inverse: Words64, start: Any, end: Any) -> Any:
         return (sums[end] - sums[start]) * inverse[start]
 
 
-def _among(values: Words64, known: Words64) -> NDArray[np.bool_]:
+def _among(values: Words64, among: Words64) -> NDArray[np.bool_]:
     """(n,) whether each value is one of the sorted `known`."""
-    if not len(known):
+    if not len(among):
         return np.zeros(len(values), dtype=bool)
-    places = np.minimum(np.searchsorted(known, values), len(known) - 1)
-    return np.asarray(known[places] == values)
+    places = np.minimum(np.searchsorted(among, values), len(among) - 1)
+    return np.asarray(among[places] == values)

@@ -84,19 +84,19 @@ def raw_files(source: Path) -> tuple[list[Path], list[Path]]:
         raise DataError(
             f"{source}: does not exist; put text there (`headstart data` makes the built-in data) or name another path"
         )
-    found: list[Path] = []
+    readable: list[Path] = []
     others: list[Path] = []
     for path in sorted(source.rglob("*"), key=lambda path: path.relative_to(source).parts):
         if path.is_file() and not any(part.startswith(".") for part in path.relative_to(source).parts):
             try:
                 reader_for(path)
-                found.append(path)
+                readable.append(path)
             except DataError:
                 others.append(path)
-    if not found:
+    if not readable:
         hint = f"; {others[0].name} and {len(others) - 1} other(s) have an unknown format" if others else ""
         raise DataError(f"{source}: has no {', '.join(READERS)} file (plain, .gz or .zst){hint}")
-    return found, others
+    return readable, others
 
 
 def read_texts(path: Path, source: CorpusSource, reading: Reading) -> Iterator[tuple[int, str, str | None]]:

@@ -95,14 +95,14 @@ def read_rows(path: Path) -> Rows:
     if form == "label-first":
         rows = [{"label": label, "text": rest} for label, _, rest in (line.partition(" ") for line in texts if line)]
         return _filled(path, Rows(form, ["label", "text"], rows, keys))
-    sentences = [
-        list(group) for filled, group in itertools.groupby(texts, key=lambda line: bool(line.strip())) if filled
+    groups = (list(group) for filled, group in itertools.groupby(texts, key=lambda line: bool(line.strip())) if filled)
+    sentences = [[re.split(r"[\t ]+", line) for line in group if not line.startswith("#")] for group in groups]
+    word, tag = (1, 3) if form == "conllu" else (0, -1)
+    rows = [
+        {"words": [cells[word] for cells in sentence], "tags": [cells[tag] for cells in sentence]}
+        for sentence in sentences
+        if sentence and min(map(len, sentence)) >= 2
     ]
-    tagged = [[re.split(r"[\t ]+", line) for line in one if not line.startswith("#")] for one in sentences]
-    tagged = [one for one in tagged if one and min(map(len, one)) >= 2]
-    rows = [{"words": [cells[0] for cells in one], "tags": [cells[-1] for cells in one]} for one in tagged]
-    if form == "conllu":
-        rows = [{"words": [cells[1] for cells in one], "tags": [cells[3] for cells in one]} for one in tagged]
     return _filled(path, Rows(form, ["words", "tags"], rows, keys))
 
 
@@ -110,7 +110,7 @@ def _parallel(folder: Path) -> Rows:
     """Line n of every file is a value of row n."""
     files = {file.name: file for file in sorted(folder.iterdir()) if file.is_file() and not file.name.startswith(".")}
     texts = {name: _text(file) for name, file in files.items()}
-    counts = {name: len(found) for name, (found, _) in texts.items()}
+    counts = {name: len(texts_of) for name, (texts_of, _) in texts.items()}
     if len(counts) < 2 or len(set(counts.values())) > 1:
         listed = ", ".join(f"{name}: {count} lines" for name, count in counts.items()) or "no files"
         raise DataError(
@@ -118,7 +118,8 @@ def _parallel(folder: Path) -> Rows:
             "name a labelled file (csv, tsv, jsonl, json, parquet, conll)"
         )
     rows = [
-        dict(zip(texts, values, strict=True)) for values in zip(*(found for found, _ in texts.values()), strict=True)
+        dict(zip(texts, values, strict=True))
+        for values in zip(*(texts_of for texts_of, _ in texts.values()), strict=True)
     ]
     encodings = {encoding for _, encoding in texts.values()} - {"utf-8"}
     return Rows("parallel", list(texts), rows, {"encoding": encodings.pop()} if encodings else {})
@@ -134,19 +135,19 @@ def json_members(path: Path) -> dict[str, list[dict[str, Any]]]:
         content = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: not JSON ({error}); JSON lines have the suffix .jsonl") from error
-    found = {}
+    members = {}
     for name, rows in content.items() if isinstance(content, dict) else ():
         if isinstance(rows, list) and rows and all(isinstance(row, list) and len(row) > 1 for row in rows):
             rows = [{str(column): value for column, value in enumerate(row)} for row in rows]
         if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
-            found[name] = rows
-    return found
+            members[name] = rows
+    return members
 
 
-def _filled(path: Path, found: Rows) -> Rows:
-    if not found.rows:
+def _filled(path: Path, rows: Rows) -> Rows:
+    if not rows.rows:
         raise DataError(f"{path}: holds no rows")
-    return found
+    return rows
 
 
 def _text(path: Path, *, most: int | None = ROWS) -> tuple[list[str], str]:
@@ -154,14 +155,14 @@ def _text(path: Path, *, most: int | None = ROWS) -> tuple[list[str], str]:
     for encoding in ENCODINGS:
         reading = Reading()
         try:
-            found = [line for _, line in itertools.islice(lines(path, reading, encoding=encoding), most)]
+            first = [line for _, line in itertools.islice(lines(path, reading, encoding=encoding), most)]
         except DataError:
             if encoding == ENCODINGS[-1]:
                 raise
             continue
-        if reading.bad_bytes or (encoding == "cp874" and not _is_thai(found)):
+        if reading.bad_bytes or (encoding == "cp874" and not _is_thai(first)):
             continue
-        return found, encoding
+        return first, encoding
     raise DataError(f"{path}: the encoding is not recognised; convert the file to utf-8")
 
 
@@ -219,7 +220,7 @@ def _is_header(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
     if len(set(first)) < len(first) or any(not name.strip() or len(name) > 60 or _is_number(name) for name in first):
         return False
     values = [{row[column] for row in rest if len(row) > column} for column in range(len(first))]
-    if any(name in known for name, known in zip(first, values, strict=True)):
+    if any(name in column_values for name, column_values in zip(first, values, strict=True)):
         return False
     return max(len(name.split()) for name in first) <= 4
 

@@ -240,9 +240,11 @@ def _order(
     named: dict[str, str] = {}
     for ours, keys, usual in NAMES:
         given = [_content(settings.get(key)) for key in keys]
-        found = next((name for name in [*given, *usual] if name in vocabulary and name not in named.values()), None)
-        if found is not None:
-            named[ours] = found
+        counterpart = next(
+            (name for name in [*given, *usual] if name in vocabulary and name not in named.values()), None
+        )
+        if counterpart is not None:
+            named[ours] = counterpart
     taken = {vocabulary[name] for name in named.values()}
     special = [vocabulary[named[ours]] if ours in named else -1 for ours in SPECIAL_PIECES]
     return [*special, *(id_ for id_ in ids if id_ not in taken)], named

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +34,17 @@ FIT: Final = ("pieces_per_word", "unknown_rate")
 #: `auto` becomes `none` if a smaller share of the sample's texts is in a script without spaces: the vocabulary would
 #: have too few of their words.
 SEGMENTED_SHARE: Final = 0.001
+
+
+#: Kind -> function that learns its vocabulary from segmented texts.
+TRAINERS: Final[dict[str, Callable[..., Tokenizer]]] = {
+    "wordpiece": train_wordpiece,
+    "word": train_word,
+    "open_word": train_open_word,
+    "bpe": train_bpe,
+    "unigram": train_unigram,
+    "char": train_char,
+}
 
 
 class TokenizerJob(Section):
@@ -69,23 +80,23 @@ def train_tokenizer(job: TokenizerJob) -> Path:
         raise DataError(f"{job.corpus}: the train split has no documents; add raw text")
     targets: list[str] = []
     if job.pairs is not None:
-        pairs = list(sample_rows(job.pairs, megabytes=job.settings.sample_megabytes))
+        pairs = list(sample_rows(job.pairs, megabytes=settings.sample_megabytes))
         texts += [side for pair in pairs for side in pair]
         targets = [target for _, target in pairs]
-    segmentation = choose_segmentation(job.settings.segmenter, texts)
+    segmentation = choose_segmentation(settings.segmenter, texts)
     cls = KINDS[job.kind]
 
     def cut(texts: list[str]) -> list[str]:
         # A character vocabulary must not contain inserted separators.
         return [segmentation.spaced(text, cls.separator) for text in texts] if cls.segmented else texts
 
-    published = getattr(job.settings, job.kind, None)
+    published = getattr(settings, job.kind, None)
     if isinstance(published, SubwordSettings) and published.source is not None:
         tokenizer = published_tokenizer(Path(published.source), kind=job.kind, digest=published.digest)
         segmentation = tokenizer.segmentation
         count_pieces(tokenizer, cut(texts))
     else:
-        tokenizer = fit(cut(texts), kind=job.kind, settings=job.settings, segmentation=segmentation)
+        tokenizer = fit(cut(texts), kind=job.kind, settings=settings, segmentation=segmentation)
     if targets:
         count_pieces(tokenizer, cut(targets))
     report = report_on_words(tokenizer, count_words(map(segmentation.spaced, texts)))
@@ -115,19 +126,8 @@ def fit(texts: list[str], *, kind: str, settings: TokenizerSettings, segmentatio
     Raises:
         DataError: the texts yield fewer pieces than requested.
     """
-    tokenizer: Tokenizer
-    if kind == "char":
-        tokenizer = train_char(texts, settings=settings.char, segmentation=segmentation)
-    elif kind == "word":
-        tokenizer = train_word(texts, settings=settings.word, segmentation=segmentation)
-    elif kind == "open_word":
-        tokenizer = train_open_word(texts, settings=settings.word, segmentation=segmentation)
-    elif kind == "bpe":
-        tokenizer = train_bpe(texts, settings=settings.bpe, segmentation=segmentation)
-    elif kind == "unigram":
-        tokenizer = train_unigram(texts, settings=settings.unigram, segmentation=segmentation)
-    else:
-        tokenizer = train_wordpiece(texts, settings=settings.wordpiece, segmentation=segmentation)
+    block = getattr(settings, "word" if kind == "open_word" else kind)
+    tokenizer: Tokenizer = TRAINERS[kind](texts, settings=block, segmentation=segmentation)
     count_pieces(tokenizer, texts)
     return tokenizer
 

@@ -44,11 +44,11 @@ _DISTINCTIVE = 8
 
 def spellings(service: Service) -> set[str]:
     """Names of a service: its key, its names in the metadata without the vendor, and its aliases."""
-    found = {service.key, *ALIASES.get(service.key, ())}
+    raw = {service.key, *ALIASES.get(service.key, ())}
     for field in _METADATA:
         name = re.sub(r"_?[Vv]?\d{8}$", "", service.metadata.get(field, ""))
-        found |= {part for part in re.split(r"[().]", name) if part.strip() not in ("", "api")}
-    names = {re.sub(r"^\s*(?:Amazon|AWS)\s*", "", name).strip() for name in found}
+        raw |= {part for part in re.split(r"[().]", name) if part.strip() not in ("", "api")}
+    names = {re.sub(r"^\s*(?:Amazon|AWS)\s*", "", name).strip() for name in raw}
     return {name for name in names | {name.removesuffix(" Service") for name in names} if len(name) > 1}
 
 

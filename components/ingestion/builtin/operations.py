@@ -82,7 +82,7 @@ def names_and_descriptions(services: list[Service], documents: Splits, corpus: I
     rows: Splits = {"train": [], "dev": [], "test": []}
     for split in ("test", "dev", "train"):
         count = 0
-        for operation in sorted(candidates[split], key=lambda one: order_key("aws-operation", one.id)):
+        for operation in sorted(candidates[split], key=lambda entry: order_key("aws-operation", entry.id)):
             key = text_key(operation.description)
             other = _other(operation, by_service[operation.service])
             if key not in taken and other is not None and (split != "train" or count < TRAIN_OPERATIONS):
@@ -109,6 +109,6 @@ def _rows(operation: Described, other: Described) -> list[Row]:
 def _other(operation: Described, operations: Collection[Described]) -> Described | None:
     """Another operation with a different description, preferably one whose name shares a word; None: there is none."""
     words, key = set(operation.name.split()), text_key(operation.description)
-    others = [one for one in operations if one.name != operation.name and text_key(one.description) != key]
-    near = [one for one in others if words & set(one.name.split())]
-    return min(near or others, key=lambda one: order_key(operation.id, one.id), default=None)
+    others = [entry for entry in operations if entry.name != operation.name and text_key(entry.description) != key]
+    near = [entry for entry in others if words & set(entry.name.split())]
+    return min(near or others, key=lambda entry: order_key(operation.id, entry.id), default=None)
