@@ -65,13 +65,9 @@ class Shingles:
         words, bounds = hashed_words(texts)
         lengths = np.diff(bounds)
         begin, end = np.repeat(bounds[:-1], lengths), np.repeat(bounds[1:], lengths)
-        # An n-gram is cut off at the end of its text, so a short text has exactly one. Its polynomial hash is the
-        # difference of two prefix sums, divided by the multiplier's power at the n-gram's first word.
+        # An n-gram is cut off at the end of its text, so a short text has exactly one.
         position = np.arange(len(words))
-        stop = np.minimum(position + self.ngram, end)
-        sums = np.zeros(len(words) + 1, dtype=np.uint64)
-        np.cumsum(words * powers(MULTIPLIER, len(words)), out=sums[1:])
-        hashes = (sums[stop] - sums[position]) * powers(pow(MULTIPLIER, -1, 2**64), len(words))
+        hashes = hash_between(*word_sums(words), position, np.minimum(position + self.ngram, end))
         hashes = _mix(hashes[(position + self.ngram <= end) | (position == begin)])
         counts = np.where(lengths == 0, 0, np.maximum(lengths - self.ngram + 1, 1))
         if (wordless := np.flatnonzero(lengths == 0)).size:
@@ -95,7 +91,20 @@ def hashed_words(texts: Sequence[str]) -> tuple[Words64, npt.NDArray[np.int64]]:
     return _word_hashes(data, starts, ends), bounds
 
 
-def powers(base: int, count: int) -> Words64:
+def word_sums(words: Words64) -> tuple[Words64, Words64]:
+    """Prefix sums (w + 1,) of the words' polynomial, and the inverse powers (w + 1,) of its base."""
+    sums = np.zeros(len(words) + 1, dtype=np.uint64)
+    np.cumsum(words * _powers(MULTIPLIER, len(words)), out=sums[1:])
+    return sums, _powers(pow(MULTIPLIER, -1, 2**64), len(words) + 1)
+
+
+def hash_between(sums: Words64, inverse: Words64, start: Any, end: Any) -> Any:
+    """Polynomial hash of the words from `start` to `end`, numbers or arrays: independent of their position."""
+    with np.errstate(over="ignore"):
+        return (sums[end] - sums[start]) * inverse[start]
+
+
+def _powers(base: int, count: int) -> Words64:
     """base^0 ... base^(count - 1) modulo 2^64."""
     powers = np.full(count, base, dtype=np.uint64)
     powers[:1] = 1

@@ -84,7 +84,7 @@ class RefitSettings(Section):
     pieces_per_word: Annotated[float, Field(ge=1)] = 1.1
     #: Maximum increase of the share of unknown pieces.
     unknown_rate: Fraction = 0.02
-    #: Words of new text that are judged together; fewer are not judged.
+    #: Least number of words of new text that is judged.
     words: Positive = 10_000
 
 

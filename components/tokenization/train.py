@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -80,7 +80,7 @@ def train_tokenizer(job: TokenizerJob) -> Path:
         raise DataError(f"{job.corpus}: the train split has no documents; add raw text")
     targets: list[str] = []
     if job.pairs is not None:
-        pairs = list(sample_rows(job.pairs, megabytes=settings.sample_megabytes))
+        pairs = list(sample_rows(corpus.shards(job.pairs, "train"), megabytes=settings.sample_megabytes))
         texts += [side for pair in pairs for side in pair]
         targets = [target for _, target in pairs]
     segmentation = choose_segmentation(settings.segmenter, texts)
@@ -140,14 +140,12 @@ def count_pieces(tokenizer: Tokenizer, texts: list[str]) -> None:
 
 
 def sample(directory: Path, *, megabytes: float) -> Iterator[str]:
-    """A deterministic sample of the train split's texts, evenly spaced, of about `megabytes` at most."""
-    for text, *_ in sample_rows(directory, megabytes=megabytes):
-        yield text
+    """The texts of `sample_rows` in the train split of a corpus."""
+    return (text for text, *_ in sample_rows(corpus.shards(directory, "train"), megabytes=megabytes))
 
 
-def sample_rows(directory: Path, *, megabytes: float) -> Iterator[tuple[str, ...]]:
-    """The rows of `sample`: (text,), or (text, target) in a corpus of pairs."""
-    shards = corpus.shards(directory, "train")
+def sample_rows(shards: Sequence[Path], *, megabytes: float) -> Iterator[tuple[str, ...]]:
+    """A deterministic sample of rows, (text,) or (text, target), evenly spaced, of about `megabytes` at most."""
     share = min(1.0, megabytes * 1e6 / max(1, sum(measure(shard).text_bytes for shard in shards)))
     for number, row in enumerate(row for shard in shards for row in corpus.read_rows(shard)):
         if int((number + 1) * share) > int(number * share):

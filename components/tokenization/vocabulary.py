@@ -7,8 +7,6 @@ and the record of the stage, which names the text from which the vocabulary was 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,10 +15,9 @@ from components.artifacts import Manifest, read_manifest, write_atomic, writing
 from components.errors import ArtifactError
 from components.formats import corpus
 from components.settings.tokenizer import RefitSettings, SubwordSettings
-from components.tokenization.base import Tokenizer, load_tokenizer
-from components.tokenization.measure import measure
+from components.tokenization.base import load_tokenizer
 from components.tokenization.report import count_words, report_on_words
-from components.tokenization.train import FIT, TokenizerJob, train_tokenizer
+from components.tokenization.train import FIT, TokenizerJob, sample_rows, train_tokenizer
 from components.tokenization.train import KIND as TOKENIZER
 
 KIND: Final = "vocabulary"
@@ -47,7 +44,7 @@ class Decision:
     Attributes:
         learn: whether it is.
         reason: in words.
-        fit: on the new text that was judged, the worst if there were several parts.
+        fit: on the new text that was judged.
     """
 
     learn: bool
@@ -121,54 +118,28 @@ def _decide(job: VocabularyJob, texts: Manifest, *, recipe: dict[str, Any], befo
         return Decision(False, "no new text", {})
     if job.settings.refit is None:
         return Decision(True, "the corpus changed, and tokenizer.refit is null", {})
-    return _judge(job, load_tokenizer(job.output), new, fit=before.facts["fit"], bounds=job.settings.refit)
+    return _judge(job, new, before=before.facts["fit"], bounds=job.settings.refit)
 
 
-def _judge(
-    job: VocabularyJob, tokenizer: Tokenizer, new: list[Path], *, fit: dict[str, float], bounds: RefitSettings
-) -> Decision:
-    """Compare the fit on the new text, part by part, with that on the text from which the vocabulary was learned."""
+def _judge(job: VocabularyJob, new: list[Path], *, before: dict[str, float], bounds: RefitSettings) -> Decision:
+    """Compare the fit on a sample of the new text with that on the text from which the vocabulary was learned."""
     published = getattr(job.settings, job.kind, None)
     if isinstance(published, SubwordSettings) and published.source is not None:
         return Decision(False, "a published vocabulary is not learned", {})
-    worst: dict[str, float] = {}
-    words = 0
-    for counts in _parts(new, tokenizer, job=job, words=bounds.words):
-        report = report_on_words(tokenizer, counts)
-        words += int(report["words"])
-        worst = {name: max(worst.get(name, 0.0), float(report[name])) for name in FIT}
-    if not worst:
+    tokenizer = load_tokenizer(job.output)
+    texts = (text for text, *_ in sample_rows(new, megabytes=job.settings.sample_megabytes))
+    report = report_on_words(tokenizer, count_words(map(tokenizer.segmentation.spaced, texts)))
+    words, now = int(report["words"]), {name: float(report[name]) for name in FIT}
+    if words < bounds.words:
         return Decision(False, f"fewer than {bounds.words:,} new words, too few to judge its fit", {})
     compared = (
-        f"{worst['pieces_per_word']:.3f} pieces per word and {worst['unknown_rate']:.2%} unknown on {words:,} new "
-        f"words; {fit['pieces_per_word']:.3f} and {fit['unknown_rate']:.2%} where it was learned"
+        f"{now['pieces_per_word']:.3f} pieces per word and {now['unknown_rate']:.2%} unknown on {words:,} new "
+        f"words; {before['pieces_per_word']:.3f} and {before['unknown_rate']:.2%} where it was learned"
     )
-    numbers = {**worst, "words": words}
-    if worst["pieces_per_word"] > bounds.pieces_per_word * fit["pieces_per_word"]:
-        return Decision(True, f"more than tokenizer.refit.pieces_per_word allows: {compared}", numbers)
-    if worst["unknown_rate"] > bounds.unknown_rate + fit["unknown_rate"]:
-        return Decision(True, f"more than tokenizer.refit.unknown_rate allows: {compared}", numbers)
-    return Decision(False, compared, numbers)
-
-
-def _parts(shards: list[Path], tokenizer: Tokenizer, *, job: VocabularyJob, words: int) -> Iterator[Counter[str]]:
-    """Counts of the words of new text, in parts of at least `words`; a smaller rest belongs to the last part.
-
-    Of more text than `sample_megabytes`, evenly spaced documents are counted.
-    """
-    total = sum(measure(shard).text_bytes for shard in shards)
-    share = min(1.0, job.settings.sample_megabytes * 1e6 / max(1, total))
-    part: Counter[str] = Counter()
-    ready: Counter[str] | None = None
-    number = 0
-    for shard in shards:
-        for text, *_ in corpus.read_rows(shard):
-            number += 1
-            if int(number * share) > int((number - 1) * share):
-                part.update(count_words([tokenizer.segmentation.spaced(text)]))
-        if part.total() >= words:
-            if ready is not None:
-                yield ready
-            ready, part = part, Counter()
-    if ready is not None:
-        yield ready + part
+    limits = {
+        "pieces_per_word": bounds.pieces_per_word * before["pieces_per_word"],
+        "unknown_rate": bounds.unknown_rate + before["unknown_rate"],
+    }
+    exceeded = next((name for name, limit in limits.items() if now[name] > limit), None)
+    reason = compared if exceeded is None else f"more than tokenizer.refit.{exceeded} allows: {compared}"
+    return Decision(exceeded is not None, reason, now | {"words": words})

@@ -82,7 +82,6 @@ def test_a_vocabulary_that_does_not_fit_is_learned_again(
     )
     fit_vocabulary(made)
     before = load_tokenizer(made.output).fingerprint()
-    # The part that does not fit follows one that does.
     write_corpus(tmp_path / "corpus", train=[OLD, ["a quick brown fox jumps over the lazy dog"], SAME, OTHER, SAME[:1]])
     fit_vocabulary(made)
     assert decision(made).startswith(f"more than tokenizer.refit.{bound} allows: ")
