@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from components.errors import DataError
-from components.onboarding.files import json_members, suffix_of
+from components.formats.tables import suffix
+from components.onboarding.files import json_members
 
 #: Words in the name of a file -> split.
 SPLITS: Final = {
@@ -58,7 +59,7 @@ def split_files(path: Path) -> dict[str, Path]:
 
 def _members(path: Path) -> dict[str, Path]:
     """Split -> FILE#MEMBER; empty if the file has no member called train."""
-    if suffix_of(path) != ".json":
+    if suffix(path.name) != ".json":
         return {}
     return _named(path.with_name(f"{path.name}#{member}") for member in json_members(path))
 
