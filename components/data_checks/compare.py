@@ -15,18 +15,6 @@ from components.settings.checks import ChecksSettings, Rule
 _LISTED = 3
 #: Minimum expected count of a category of the G-test; rarer ones are added up (Cochran 1954).
 _EXPECTED = 5.0
-#: Shares of rows: check, attribute of `Statistics`, problem whose positions are named, in words.
-_SHARES = (
-    ("empty_rows", "empty", "empty", "rows without text"),
-    ("duplicates", "duplicates", "duplicate", "repeated rows"),
-    ("label_conflicts", "conflicts", "conflict", "rows whose text also has another label"),
-)
-#: Distributions: check, attribute of `Statistics`, in words.
-_DISTRIBUTIONS = (
-    ("class_balance", "classes", "share of the label"),
-    ("length", "lengths", "share of the rows with a length of"),
-    ("language", "scripts", "share of the writing system"),
-)
 
 #: (check, message, positions of the first rows)
 Violation = tuple[str, str, Sequence[str]]
@@ -98,8 +86,13 @@ def findings(
 def _violations(
     new: Statistics, old: Statistics | None, settings: ChecksSettings, *, named: bool
 ) -> Iterator[Violation]:
-    for check, attribute, problem, what in _SHARES:
-        share, allowed = new.share(getattr(new, attribute)), getattr(settings, check).increase
+    another = "rows whose text also has another label"
+    for check, rule, attribute, problem, what in (
+        ("empty_rows", settings.empty_rows, "empty", "empty", "rows without text"),
+        ("duplicates", settings.duplicates, "duplicates", "duplicate", "repeated rows"),
+        ("label_conflicts", settings.label_conflicts, "conflicts", "conflict", another),
+    ):
+        share, allowed = new.share(getattr(new, attribute)), rule.increase
         earlier = 0.0 if old is None else old.share(getattr(old, attribute))
         if share - earlier > allowed:
             before = "the first version" if old is None else f"{earlier:.1%} before"
@@ -126,8 +119,12 @@ def _violations(
 
 def distributions(new: Statistics, old: Statistics, settings: ChecksSettings) -> Iterator[Violation]:
     """The distributions that differ."""
-    for check, attribute, words in _DISTRIBUTIONS:
-        allowed = getattr(settings, check).distance
+    for check, rule, attribute, words in (
+        ("class_balance", settings.class_balance, "classes", "share of the label"),
+        ("length", settings.length, "lengths", "share of the rows with a length of"),
+        ("language", settings.language, "scripts", "share of the writing system"),
+    ):
+        allowed = rule.distance
         counts, earlier = getattr(new, attribute), getattr(old, attribute)
         distance, p = different(counts, earlier)
         if distance > allowed and p < settings.error:

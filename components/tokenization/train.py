@@ -36,17 +36,6 @@ FIT: Final = ("pieces_per_word", "unknown_rate")
 SEGMENTED_SHARE: Final = 0.001
 
 
-#: Kind -> function that learns its vocabulary from segmented texts.
-TRAINERS: Final[dict[str, Callable[..., Tokenizer]]] = {
-    "wordpiece": train_wordpiece,
-    "word": train_word,
-    "open_word": train_open_word,
-    "bpe": train_bpe,
-    "unigram": train_unigram,
-    "char": train_char,
-}
-
-
 class TokenizerJob(Section):
     """Inputs and output of the stage.
 
@@ -126,8 +115,16 @@ def fit(texts: list[str], *, kind: str, settings: TokenizerSettings, segmentatio
     Raises:
         DataError: the texts yield fewer pieces than requested.
     """
-    block = getattr(settings, "word" if kind == "open_word" else kind)
-    tokenizer: Tokenizer = TRAINERS[kind](texts, settings=block, segmentation=segmentation)
+    trainers: dict[str, tuple[Callable[..., Tokenizer], Section]] = {
+        "wordpiece": (train_wordpiece, settings.wordpiece),
+        "word": (train_word, settings.word),
+        "open_word": (train_open_word, settings.word),
+        "bpe": (train_bpe, settings.bpe),
+        "unigram": (train_unigram, settings.unigram),
+        "char": (train_char, settings.char),
+    }
+    train, block = trainers[kind]
+    tokenizer = train(texts, settings=block, segmentation=segmentation)
     count_pieces(tokenizer, texts)
     return tokenizer
 
