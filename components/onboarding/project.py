@@ -95,12 +95,12 @@ def take_files(files: Mapping[str, Path], *, name: str, root: Path) -> tuple[str
         for file in files.values():
             # A member of a JSON document is in its file; a folder holds the parallel files of a split.
             given = Path(str(file).partition("#")[0])
-            for source in [path for path in given.iterdir() if path.is_file()] if given.is_dir() else [given]:
-                copy = target / source.relative_to(given.parent)
-                if not copy.is_file() or copy.read_bytes() != source.read_bytes():
+            for one in [path for path in given.iterdir() if path.is_file()] if given.is_dir() else [given]:
+                copy = target / one.relative_to(given.parent)
+                if not copy.is_file() or copy.read_bytes() != one.read_bytes():
                     _refuse_merged(copy, given)
                     with named_output(copy, overwrite=True) as draft:
-                        shutil.copyfile(source, draft.path)
+                        shutil.copyfile(one, draft.path)
     return target.relative_to(root).as_posix(), {split: file.name for split, file in files.items()}
 
 

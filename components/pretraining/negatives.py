@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -85,6 +86,10 @@ class NegativeSampler(WindowSampler):
 
     def tokens_before(self, step: int) -> int:
         return step * self.batch_size * self.window
+
+    def reads(self, step: int) -> Iterable[tuple[int, int]]:
+        first = step * self.batch_size
+        return [(self._start(row), self.window) for row in range(first, first + self.batch_size)]
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         rows = self._rows(rank, world)

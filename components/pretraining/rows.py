@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -82,6 +82,10 @@ class RowSampler(WindowSampler):
         tokens, positions, targets = self.masking(texts, noise)
         masked = {"tokens": tokens, "positions": positions, "targets": targets}
         return {name: torch.from_numpy(value) for name, value in masked.items()} | more
+
+    def reads(self, step: int) -> Iterable[tuple[int, int]]:
+        first = step * self.batch_size
+        return [(self._sentence(row)[0], self.text) for row in range(first, first + self.batch_size)]
 
     def _sentence(self, row: int) -> tuple[int, int]:
         """Position in the stream of the sentence with which a row begins, and the index of its document."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -117,6 +117,15 @@ class StreamSampler(WindowSampler):
             if taken:
                 yield int(first + skipped), taken
             start, length, index = start + taken, length - taken, index + 1
+
+    def reads(self, step: int) -> Iterable[tuple[int, int]]:
+        """Of the text that is read forwards, if rows are read in both directions."""
+        start, length = self.position(step)
+        backward = getattr(self.config, "direction", "forward") == "backward"
+        for row in range(self.batch_size):
+            for epoch, inside, taken in self._epochs(start, length):
+                begin = row * self.stream_length + inside
+                yield from self._parts(epoch, self.store.tokens - begin - taken if backward else begin, taken)
 
     def _order(self, epoch: int) -> tuple[Ids, Ids]:
         """The documents in the epoch's order, and the position in the epoch's text at which each ends."""

@@ -7,7 +7,7 @@ which receives its share of the rows. The only state between calls is read-ahead
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -107,6 +107,11 @@ class WindowSampler(Sampler):
     def has_constant_shapes(self) -> bool:
         # Samplers of windows of different lengths override this.
         return True
+
+    def reads(self, step: int) -> Iterable[tuple[int, int]]:
+        """(position, length) in the stream of the text that the rows of a global batch read: of all text if a batch has
+        the same shares of it, as here."""
+        return [(0, self.store.tokens)]
 
     def _rows(self, rank: int, world: int) -> range:
         """The rows of the global batch that belong to a worker."""
