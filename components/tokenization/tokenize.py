@@ -76,7 +76,9 @@ def tokenize(job: TokenizeJob) -> Path:
         counts |= _tokenize_shards(
             pending, tokenizer=tokenizer, directory=job.tokenizer, into=draft.path, title=job.output.name
         )
-        shards = {split: [f"{path.stem}.arrow" for path in paths] for split, paths in splits.items()}
+        shards: dict[str, list[str]] = {
+            split: [f"{path.stem}.arrow" for path in paths] for split, paths in splits.items()
+        }
         # In corpus order, which samplers depend on.
         record(draft, tokenizer, shards=shards, counts=counts, origins=origins)
     return job.output
