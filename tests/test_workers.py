@@ -86,7 +86,7 @@ def global_batches(run: LanguageModelRun, world: World) -> list[str]:
     assert isinstance(model, LanguageModel)
     sampler = language_model.sampler_for(
         run.family,
-        run.sampled_text(),
+        run.text(),
         config=model.config,
         pieces=load_tokenizer(run.tokenizer).pieces,
         batch_size=settings.batch_size,

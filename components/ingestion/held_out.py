@@ -8,7 +8,7 @@ from typing import Final
 from components.formats.textkey import text_key
 from components.ingestion.cleaning import clean
 from components.ingestion.dedup import Shingles
-from components.ingestion.matching import Wanted
+from components.ingestion.matching import TextSearch
 from components.settings.ingest import NearDuplicates
 
 #: Splits whose texts are left out.
@@ -30,12 +30,12 @@ class HeldOut:
         form = NearDuplicates(threshold=threshold, permutations=128)
         self._shingles = Shingles(ngram=form.ngram, permutations=form.permutations)
         self._keys = set(map(text_key, cleaned))
-        self._wanted = Wanted(cleaned, shingles=self._shingles, rows=form.rows, threshold=threshold)
+        self._wanted = TextSearch(cleaned, shingles=self._shingles, rows=form.rows, threshold=threshold)
 
     def copies(self, texts: Sequence[str]) -> set[int]:
         """The indices of the texts that are copies or near copies of a held-out text, or that contain one, as the stage
         `leakage` counts them."""
         cleaned = [clean(text) for text in texts]
-        found = {index for index, text in enumerate(cleaned) if text_key(text) in self._keys}
-        found |= {index for index, _ in self._wanted.exact(cleaned)}
-        return found | {index for index, _, _ in self._wanted.near(self._shingles.sketches(cleaned))}
+        copies = {index for index, text in enumerate(cleaned) if text_key(text) in self._keys}
+        copies |= {index for index, _ in self._wanted.exact(cleaned)}
+        return copies | {index for index, _, _ in self._wanted.near(self._shingles.sketches(cleaned))}

@@ -23,7 +23,7 @@ from components.formats.lines import Reading
 from components.formats.tables import PLAIN, suffix
 from components.ingestion.cleaning import clean
 from components.ingestion.dedup import Shingles, Sketches, band_key
-from components.ingestion.matching import Wanted
+from components.ingestion.matching import TextSearch
 from components.ingestion.readers import raw_files, read_text, read_texts, reader_for
 from components.labelling.rows import FileRow, text_columns
 from components.settings.params import Params
@@ -152,7 +152,7 @@ def _near(known: Sequence[Fields], sketches: Sketches) -> set[int]:
     if not known or not len(sketches):
         return set()
     shingles = Shingles(ngram=NGRAM, permutations=PERMUTATIONS)
-    wanted = Wanted([joined(fields) for fields in known], shingles=shingles, rows=BAND, threshold=SIMILAR)
+    wanted = TextSearch([joined(fields) for fields in known], shingles=shingles, rows=BAND, threshold=SIMILAR)
     return {index for index, _, _ in wanted.near(sketches)}
 
 

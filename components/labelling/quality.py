@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from components.ingestion.dedup import Shingles
-from components.ingestion.matching import Wanted
+from components.ingestion.matching import TextSearch
 from components.labelling.pool import BAND, NGRAM, PERMUTATIONS, SIMILAR, joined
 from components.labelling.rows import Names
 from components.tasks.data import Fields
@@ -122,7 +122,7 @@ def different_twins(fields: Sequence[Fields], labels: Sequence[Names | None]) ->
     out."""
     texts = [joined(parts) for parts in fields]
     shingles = Shingles(ngram=NGRAM, permutations=PERMUTATIONS)
-    wanted = Wanted(texts, shingles=shingles, rows=BAND, threshold=SIMILAR)
+    wanted = TextSearch(texts, shingles=shingles, rows=BAND, threshold=SIMILAR)
     found = [
         Pair(first, second, similarity)
         for first, second, similarity in wanted.near(shingles.sketches(texts))

@@ -15,13 +15,12 @@ from components.formats import corpus as corpora
 from components.formats.corpus import read_batches
 from components.formats.lines import Reading
 from components.ingestion.cleaning import clean
-from components.ingestion.dedup import Shingles, exact_keys
+from components.ingestion.dedup import Shingles, exact_keys, unpacked_rows
 from components.ingestion.documents import DROPPED, Origin
-from components.ingestion.readers import read_pairs, read_texts
+from components.ingestion.readers import read_documents
 from components.lineage.matching import Texts, key_of
 from components.pipeline import jobs
 from components.pipeline.documents import find_document
-from components.settings.data import CorpusSource
 from components.settings.params import Params
 from components.settings.tasks import SPLITS
 from components.tasks.examples import KIND as EXAMPLES
@@ -97,12 +96,7 @@ def _raw_texts(params: Params, name: str, origin: Origin) -> list[str]:
     path = root / origin.source if root.is_dir() else root
     if not path.is_file():
         return []
-    rows: Iterator[tuple[int, list[str]]] = (
-        ((number, [text]) for number, text, _ in read_texts(path, source, Reading()))
-        if isinstance(source, CorpusSource)
-        else ((number, [text, target]) for number, text, target, _ in read_pairs(path, source, Reading()))
-    )
-    for number, texts in rows:
+    for number, texts, _ in read_documents(path, source, Reading()):
         if number == origin.line:
             return [clean(text, strip_markup=params.ingest.strip_markup) for text in texts]
     return []
@@ -167,10 +161,7 @@ def near_copies(params: Params, wanted: Sequence[str], *, without: Sequence[Foun
             continue
         for shard in facts["keys"]:
             for batch in read_batches(directory / shard, ["sketch", "id", "heldout"]):
-                column = batch.column(0)
-                width = column.type.byte_width
-                raw = np.frombuffer(column.buffers()[1], np.uint8, width * len(column), width * column.offset)
-                sketches = raw.view(np.uint16).reshape(len(column), -1)
+                sketches = unpacked_rows(batch.column(0), np.uint16)
                 similarity = np.max([(sketches == signature).mean(axis=1) for signature in signatures], axis=0)
                 for row in np.flatnonzero(similarity >= near.threshold).tolist():
                     split = "heldout" if batch.column(2)[row].as_py() else "train"

@@ -19,7 +19,6 @@ from pydantic import Field
 from components.models.base import LanguageModel
 from components.models.encoder import build_model, load_encoder
 from components.models.static import StaticVectors
-from components.pretraining.balanced import Balanced
 from components.pretraining.increments import IncrementText
 from components.pretraining.perplexity import heldout_sampler, measure
 from components.pretraining.samplers import Tokens, WindowSampler, sampler_for
@@ -105,15 +104,6 @@ class LanguageModelRun(Section):
         """The tokens of the run's documents."""
         return self._selected(TokenStore(self.tokens, "train"))
 
-    def sampled_text(self) -> Tokens:
-        """The tokens that samplers read: those of `text`, with small languages repeated if there are several."""
-        store = TokenStore(self.tokens, "train")
-        text = self._selected(store)
-        if not store.languages:
-            return text
-        chosen = text.chosen if isinstance(text, Selection) else np.arange(store.documents)
-        return Balanced(store, chosen, exponent=self.training.language_exponent, seed=self.seed)
-
     def _selected(self, store: TokenStore) -> TokenStore | Selection:
         return store if self.increment is None else self.increment.select(store, seed=self.seed)
 
@@ -133,7 +123,6 @@ class TrainingHistory:
         losses: training losses that were read since the last row of the curve.
         curve: rows of curve.csv.
         before, after: measurements on held-out text before and after training.
-        language_measurements: language -> measurements on its held-out text after training.
     """
 
     steps: int = 0
@@ -146,7 +135,6 @@ class TrainingHistory:
     curve: list[dict[str, float]] = field(default_factory=list)
     before: dict[str, float] = field(default_factory=dict)
     after: dict[str, float] = field(default_factory=dict)
-    language_measurements: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 def work(run: LanguageModelRun, worker: Worker) -> None:
@@ -157,7 +145,7 @@ def work(run: LanguageModelRun, worker: Worker) -> None:
     pieces = load_tokenizer(run.tokenizer).pieces
     sampler = sampler_for(
         run.family,
-        run.sampled_text(),
+        run.text(),
         config=model.config,
         pieces=pieces,
         batch_size=settings.batch_size,
@@ -226,7 +214,6 @@ def _train(
                     state.average.begin(report.step)
         if last:
             history.after = heldout.measure(state, pieces=FINAL_PIECES)
-            history.language_measurements = heldout.measure_languages(state, pieces=FINAL_PIECES)
         if last or _due(report, now - saved > run.training.checkpoint_seconds, world):
             saver.save(state, {"progressed": vars(history)})
             saved = time.perf_counter()
@@ -328,15 +315,6 @@ class _Heldout:
         """Perplexity with the current (averaged) weights; empty if there is too little held-out text."""
         return self._measure(state, self.store, self.sampler, pieces=pieces)
 
-    def measure_languages(self, state: TrainingState, *, pieces: int) -> dict[str, dict[str, float]]:
-        """Perplexity on the held-out text of each language, as far as there is enough."""
-        found = {}
-        for language, documents in self.store.languages.items():
-            store = Selection(self.store, documents)
-            if measured := self._measure(state, store, self._sampler(store), pieces=pieces):
-                found[language] = measured
-        return found
-
     def _measure(
         self, state: TrainingState, store: TokenStore | Selection, sampler: WindowSampler | None, *, pieces: int
     ) -> dict[str, float]:
@@ -392,11 +370,11 @@ def before_training(run: LanguageModelRun, model: LanguageModel) -> None:
     if table is not None and run.training.vectors:
         if run.parent is not None:
             known = overlap(load_encoder(run.parent).tokenizer.pieces, load_tokenizer(run.tokenizer).pieces) >= 0
-        vectors = cooccurrence_vectors(run.sampled_text(), vocabulary=table.shape[0], width=table.shape[1])
+        vectors = cooccurrence_vectors(run.text(), vocabulary=table.shape[0], width=table.shape[1])
         initialise_embeddings(table, vectors, known=known)
     channel = model.static_vectors()
     if channel is not None and run.increment is None:
-        vectors = cooccurrence_vectors(run.sampled_text(), vocabulary=channel.shape[0], width=channel.shape[1])
+        vectors = cooccurrence_vectors(run.text(), vocabulary=channel.shape[0], width=channel.shape[1])
         channel.copy_(vectors)
 
 

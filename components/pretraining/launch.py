@@ -15,7 +15,6 @@ from components.errors import ArtifactError, ConfigError, TrainingError
 from components.measurements import Curve
 from components.models.base import LanguageModel
 from components.models.encoder import CURVE, count_parameters, load_encoder, save_encoder
-from components.pretraining.balanced import Balanced
 from components.pretraining.language_model import (
     LanguageModelRun,
     TrainingHistory,
@@ -175,15 +174,6 @@ def write_encoder(
     }
     if history.compilation:
         numbers["compilation_seconds"] = round(history.compilation, 2)
-    if isinstance(text := run.sampled_text(), Balanced):
-        numbers["languages"] = {
-            language: {
-                "tokens": round(history.tokens * share),
-                "share": share,
-                **history.language_measurements.get(language, {}),
-            }
-            for language, share in text.shares().items()
-        }
     write_json(draft.path / "metrics.json", numbers)
     with (draft.path / "curve.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, CURVE, restval="")

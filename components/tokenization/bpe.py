@@ -143,11 +143,6 @@ def train_bpe(texts: Sequence[str], *, settings: BytePairSettings, segmentation:
 
     Only word counts matter, so the library receives every word, already split, as often as it occurs.
 
-    Args:
-        texts: segmented texts.
-        settings: size and minimum frequency of a pair.
-        segmentation: of the texts.
-
     Raises:
         DataError: the texts yield too few pieces, or the vocabulary is smaller than the special pieces and the bytes.
     """
@@ -172,7 +167,7 @@ def train_bpe(texts: Sequence[str], *, settings: BytePairSettings, segmentation:
     )
     learned = json.loads(learner.to_str())["model"]
     pieces = sorted(learned["vocab"], key=learned["vocab"].__getitem__)
-    check_size(len(pieces), asked=settings.size, is_default=settings.vocabulary is None, key="tokenizer.bpe.vocabulary")
+    check_size(len(pieces), settings, kind="bpe")
     return BytePairTokenizer(pieces, merges=learned["merges"], segmentation=segmentation)
 
 

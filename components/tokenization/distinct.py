@@ -142,15 +142,15 @@ class DistinctWordEncoder:
         """The cache row of each distinct word; words that are not cached are encoded first."""
         if self._bytes > MEMORY_BYTES:
             self._forget()
-        known = self._row
-        rows = [known.get(word, -1) for word in words]
+        numbers = self._row
+        rows = [numbers.get(word, -1) for word in words]
         unseen = [index for index, row in enumerate(rows) if row < 0]
         if unseen:
             # Variants in case and white space share a row if the encoder ignores them.
             plain = [self._plain(words[index]) for index in unseen]
-            added = self._add([word for word in dict.fromkeys(plain) if word not in known])
+            added = self._add([word for word in dict.fromkeys(plain) if word not in numbers])
             for index, word in zip(unseen, plain, strict=True):
-                rows[index] = added[word] if word in added else known[word]
+                rows[index] = added[word] if word in added else numbers[word]
                 self._remember(words[index], rows[index])
             for word, row in added.items():
                 self._remember(word, row)

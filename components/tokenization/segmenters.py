@@ -47,8 +47,8 @@ class Segmenter:
 
     def share(self, text: str) -> float:
         """Share of the characters of `text`, without white space, that belong to the script."""
-        own = sum(run.end() - run.start() for run in self.script.finditer(text))
-        return own / max(1, sum(map(len, text.split()))) if own else 0.0
+        covered = sum(run.end() - run.start() for run in self.script.finditer(text))
+        return covered / max(1, sum(map(len, text.split()))) if covered else 0.0
 
 
 @lru_cache(maxsize=1 << 16)

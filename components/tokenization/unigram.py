@@ -44,7 +44,7 @@ def normalization(*, lowercase: bool) -> dict[str, Any]:
     """
     composed = {"\u0e4d\u0e32": "\u0e33", "\u0ecd\u0eb2": "\u0eb3"}
     steps: list[dict[str, Any]] = [{"type": "Nmt"}, {"type": "NFKC"}]
-    steps += [{"type": "Replace", "pattern": {"String": two}, "content": one} for two, one in composed.items()]
+    steps += [{"type": "Replace", "pattern": {"String": two}, "content": sign} for two, sign in composed.items()]
     return {"type": "Sequence", "normalizers": steps + [{"type": "Lowercase"}] * lowercase}
 
 
@@ -152,11 +152,6 @@ def train_unigram(texts: Sequence[str], *, settings: UnigramSettings, segmentati
 
     As for WordPiece, the alphabet is limited; words with rarer characters are not trained on.
 
-    Args:
-        texts: segmented texts.
-        settings: size and case.
-        segmentation: of the texts.
-
     Raises:
         DataError: the texts yield too few pieces, or the vocabulary is smaller than special pieces and alphabet.
     """
@@ -175,16 +170,9 @@ def train_unigram(texts: Sequence[str], *, settings: UnigramSettings, segmentati
     )
     limit = max(LEAST_ALPHABET, int(settings.size * ALPHABET_SHARE))
     alphabet = set(frequent_characters(words, limit=limit)[0])
-    known = {word: count for word, count in words.items() if alphabet.issuperset(word)}
-    learned = learn_unigram(known, size=max(1, settings.size - FIRST_ORDINARY))
-    given = FIRST_ORDINARY + len(learned)
-    check_size(
-        given,
-        asked=settings.size,
-        is_default=settings.vocabulary is None,
-        key="tokenizer.unigram.vocabulary",
-        remedy="or ",
-    )
+    spelt = {word: count for word, count in words.items() if alphabet.issuperset(word)}
+    learned = learn_unigram(spelt, size=max(1, settings.size - FIRST_ORDINARY))
+    check_size(FIRST_ORDINARY + len(learned), settings, kind="unigram")
     return UnigramTokenizer(
         [*SPECIAL_PIECES, *(piece for piece, _ in learned)],
         scores=[0.0] * FIRST_ORDINARY + [score for _, score in learned],

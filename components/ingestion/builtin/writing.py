@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 
 from components.artifacts import write_atomic
-from components.errors import DataError
 
 # One call in one thread: the bytes depend on the text, the level and the locked library only.
 _LEVEL = 9
@@ -19,7 +18,8 @@ _LEVEL = 9
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     """Write one JSON object per line; returns the number of rows."""
     lines = [_line(row) for row in rows]
-    _write(path, "".join(lines).encode())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, "".join(lines).encode())
     return len(lines)
 
 
@@ -27,12 +27,13 @@ def write_corpus(directory: Path, documents: Iterable[Mapping[str, Any]], *, meg
     """Write part-000.jsonl.zst, part-001 ..., of about `megabytes` uncompressed; returns the number of documents."""
     count, size, part = 0, 0, 0
     lines: list[str] = []
+    directory.mkdir(parents=True, exist_ok=True)
 
     def flush() -> None:
         nonlocal part, size
         name = f"part-{part:03d}.jsonl.zst"
         buffer = pa.Codec("zstd", compression_level=_LEVEL).compress("".join(lines).encode(), asbytes=True)
-        _write(directory / name, buffer)
+        write_atomic(directory / name, buffer)
         part, size = part + 1, 0
         lines.clear()
 
@@ -48,11 +49,3 @@ def write_corpus(directory: Path, documents: Iterable[Mapping[str, Any]], *, meg
 
 def _line(row: Mapping[str, Any]) -> str:
     return json.dumps(row, ensure_ascii=False) + "\n"
-
-
-def _write(path: Path, data: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
-    write_atomic(path, data)

@@ -92,7 +92,7 @@ def tokenizer(params: Params) -> dict[str, Arguments]:
 def _tokenizer_settings(params: Params, kind: str) -> TokenizerSettings:
     """The settings that the vocabulary of one kind depends on; the settings of other kinds are reset to defaults."""
     block = "word" if kind == "open_word" else kind
-    kept = params.tokenizer.model_dump(include={"segmenter", "sample_megabytes", "language_exponent", "refit", block})
+    kept = params.tokenizer.model_dump(include={"segmenter", "sample_megabytes", "refit", block})
     return TokenizerSettings.model_validate(kept)
 
 
