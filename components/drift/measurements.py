@@ -15,7 +15,7 @@ from components.errors import ArtifactError
 
 #: Numbers of a sketch.
 SKETCH: Final = 16
-#: File of the reference among those of a version's run.
+#: File of the reference in a version's run.
 REFERENCE: Final = "drift/reference.npz"
 SCHEMA: Final = 1
 #: One row. `time`: seconds since the epoch, 0 in a reference. `characters`: of all parts of the input. `pieces` and
@@ -115,12 +115,12 @@ class Reference:
             ArtifactError: the content is damaged or of another version.
         """
         try:
-            with np.load(io.BytesIO(content), allow_pickle=False) as found:
-                meta: dict[str, Any] = json.loads(found["meta"].tobytes())
-                if meta["schema"] != SCHEMA or found["rows"].dtype != ROW:
+            with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+                meta: dict[str, Any] = json.loads(stored["meta"].tobytes())
+                if meta["schema"] != SCHEMA or stored["rows"].dtype != ROW:
                     raise ValueError("another version")
-                measured = Measured(meta["kind"], tuple(meta["labels"]), found["rows"])
-                return cls(measured, found["unseen"], found["targets"])
+                measured = Measured(meta["kind"], tuple(meta["labels"]), stored["rows"])
+                return cls(measured, stored["unseen"], stored["targets"])
         except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
             raise ArtifactError(
                 f"{what}: its reference for drift cannot be read ({error}); it is measured again"
@@ -143,7 +143,7 @@ def describe(kind: str, answer: NDArray[np.float32], labels: Sequence[str]) -> t
             outside = labels.index("O") if "O" in labels else -1
             return -1, float(np.mean(answer != outside)) if len(answer) else 0.0
         case "questions":
-            # The score of an answer, and that of no answer.
+            # The scores of an answer and of no answer.
             return int(answer[0] != answer[1]), float(np.clip(answer[2] - answer[3], -1e3, 1e3))
         case _:
             return -1, float("nan")

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from components.errors import RegistryError
+from components.artifacts import SCHEMA, read_manifest
+from components.errors import ArtifactError, RegistryError, SchemaError
 from components.inference.loading import load_model
 from components.inference.prediction import Classifier
-from components.registry.alias_changes import missing_champion
-from components.registry.packaging import check_bundle
+from components.registry.ledger import Ledger, missing_champion
 from components.settings.registry import RegistrySettings
 from components.tracking import Registry, Version, connect
 
@@ -28,7 +28,7 @@ def find_champion(registry: Registry, task: str) -> Version:
     name, alias = registry.settings.model_name(task), registry.settings.alias
     version = registry.alias(name, alias)
     if version is None:
-        if reason := missing_champion(registry, model=name, alias=alias):
+        if reason := missing_champion(registry, Ledger(registry).state(name, alias)):
             raise RegistryError(reason)
         where = f"{name}@{alias} at {registry.address}"
         if versions := registry.versions(name):
@@ -59,10 +59,26 @@ def fetched(
     directory = Path(tempfile.mkdtemp(prefix="headstart-")) if directory is None else directory
     try:
         bundle = registry.download(version, directory / "model")
-        check_bundle(bundle, kind=kind, digest=version.digest, what=version.label)
+        _check(bundle, version, kind=kind)
         yield bundle
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _check(bundle: Path, version: Version, *, kind: str) -> None:
+    try:
+        manifest = read_manifest(bundle, kind=kind, verify=True)
+    except SchemaError as error:
+        raise SchemaError(
+            f"{version.label}: the schema of the registered model is not the one that this version of Headstart reads "
+            f"({SCHEMA}); run the pipeline again, which registers a new model, or install the version of Headstart "
+            "that has registered this one"
+        ) from error
+    if manifest.digest != version.digest:
+        raise ArtifactError(
+            f"{version.label}: its files are not the ones that were registered (digest {manifest.digest[:12]}, "
+            f"registered {version.digest[:12] or 'none'}); register the model again or roll back"
+        )
 
 
 def load_version(registry: Registry, version: Version, *, int8: bool = False) -> Classifier:

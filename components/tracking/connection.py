@@ -28,7 +28,7 @@ MESSAGE_LENGTH: Final = 400
 
 
 def located(uri: str) -> str:
-    """The URI with an absolute path if it is that of a SQLite file: a path relative to the repository is the same
+    """The URI with an absolute path if it names a SQLite file: a path relative to the repository is the same
     database in all of its folders."""
     path = uri.removeprefix(SQLITE)
     if path == uri or Path(path).is_absolute():

@@ -53,7 +53,7 @@ def log_model(files: ModelFiles, *, model_id: str, run: str) -> Any:
 
 
 def signature(form: TaskIO | None) -> ModelSignature:
-    """The columns of a model's inputs and outputs; None: those of an encoder."""
+    """The columns of a model's inputs and outputs; None: of an encoder."""
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, Schema
     from mlflow.types.schema import Array, Map, Object, Property

@@ -6,9 +6,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from components.drift.comparison import compare, estimate_labels, holm
+from components.drift.comparison import (
+    chi_square,
+    compare,
+    estimate_labels,
+    holm,
+    mean_discrepancy,
+    sequential,
+    told_apart,
+)
 from components.drift.measurements import ROW, SKETCH, Measured, Reference
-from components.drift.permutations import chi_square, mean_discrepancy, sequential, told_apart
 from components.settings.drift import DriftSettings
 
 LABELS = ("bug", "question", "praise")

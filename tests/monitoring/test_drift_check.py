@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from components.drift.logged import logged
 from components.drift.measurements import REFERENCE, Reference
 from components.drift.measuring import measure
-from components.drift.traffic import read_traffic
+from components.drift.traffic import logged, read_traffic
 from components.errors import ConfigError, DataError, RegistryError
 from components.inference.prediction import predict_rows
 from components.monitoring.drift_check import check_file, check_traffic, publish, read_inputs

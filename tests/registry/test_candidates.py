@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from components.registry.candidates import candidates
-from components.registry.descriptions import describe_version
+from components.registry.candidates import candidates, describe_version
 from components.registry.stage import RegisterJob
 from components.settings.registry import RegistrySettings
 

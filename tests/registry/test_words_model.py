@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from components.baselines.stage import BaselineJob, baseline
-from components.drift.reference import find_reference
+from components.drift.measuring import find_reference
 from components.evaluation.stage import EvaluateJob, evaluate
 from components.finetuning.stage import FinetuneJob, finetune
 from components.inference.prediction import predict_rows
