@@ -75,12 +75,7 @@ def monitored(params: Path, *, root: Path) -> Iterator[Monitor]:
 
 
 class Monitor:
-    """Records the stages of a retraining, the summary, and the end.
-
-    Args:
-        params: the settings file.
-        root: of the repository.
-    """
+    """Records the stages of a retraining, the summary, and the end."""
 
     def __init__(self, params: Path, *, root: Path) -> None:
         self.root = root

@@ -126,15 +126,7 @@ class Comparison:
 
 
 def compare(reference: Reference, new: Measured, *, settings: DriftSettings, what: str, source: str) -> Comparison:
-    """Compare rows with a reference.
-
-    Args:
-        reference: rows of training and dev.
-        new: the rows.
-        settings: `params.drift`.
-        what: name of the model or corpus.
-        source: the rows in words.
-    """
+    """Compare rows with a reference."""
     new = new.spread(settings.rows)
     old = reference.measured
     base = Comparison(what, source, len(new), len(old), settings.error, settings.least_effect)

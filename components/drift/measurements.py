@@ -107,10 +107,6 @@ class Reference:
     def from_bytes(cls, content: bytes, *, what: str) -> Reference:
         """Read what `to_bytes` has written.
 
-        Args:
-            content: of the file.
-            what: name of the model, for messages.
-
         Raises:
             ArtifactError: the content is damaged or of another version.
         """

@@ -117,10 +117,6 @@ def projection(features: int) -> NDArray[np.float32]:
 def measure_reference(classifier: Classifier, *, examples: Path) -> Reference:
     """Measure rows of train and of dev, or of test if there is no dev.
 
-    Args:
-        classifier: the model.
-        examples: output directory of the stage `examples`.
-
     Raises:
         ArtifactError: the directory is incomplete.
     """

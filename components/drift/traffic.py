@@ -46,17 +46,7 @@ TEXT_LENGTH = 1000
 
 
 class TrafficLog:
-    """Appends the measurements of one model's rows; safe to use from several threads.
-
-    Args:
-        folder: of all logs.
-        task: name of the task.
-        digest: content digest of the model.
-        version: number of the version, for people.
-        megabytes: maximum size of the logs of the task.
-        text: whether texts are logged.
-        say: prints a line, if the log cannot be written.
-    """
+    """Appends the measurements of one model's rows; safe to use from several threads."""
 
     def __init__(
         self,

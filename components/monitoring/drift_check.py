@@ -133,13 +133,7 @@ def read_inputs(file: Path, *, kind: str, columns: Mapping[str, str] | None = No
 
 
 def publish(result: Comparison, *, out: Path, name: str) -> None:
-    """Keep the result for the report and the summary of the next run.
-
-    Args:
-        result: of the check.
-        out: `params.run.out`.
-        name: of the task or corpus.
-    """
+    """Keep the result for the report and the summary of the next run."""
     time_of_check = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     chapter = Chapter(f"Drift: {name}")
     chapter.lead.append(f"{result.sentence} ({time_of_check}).")

@@ -192,10 +192,6 @@ class Content:
 def model_content(directory: Path, *, kind: str) -> Content:
     """The model in a complete directory, according to its manifest; no other file is read.
 
-    Args:
-        directory: directory of an encoder or a classifier.
-        kind: "encoder" or "classifier".
-
     Raises:
         ArtifactError: the directory is not complete, is of another kind, or holds no weights.
     """

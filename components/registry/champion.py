@@ -84,11 +84,6 @@ def _check(bundle: Path, version: Version, *, kind: str) -> None:
 def load_version(registry: Registry, version: Version, *, int8: bool = False) -> Classifier:
     """Load a registered classifier with the present code.
 
-    Args:
-        registry: of the version.
-        version: to load.
-        int8: as of `load_model`.
-
     Raises:
         ArtifactError: the files differ from the registered ones, or their schema is not supported.
         RegistryError: the files cannot be downloaded.

@@ -157,11 +157,6 @@ def test_uses(earlier: Sequence[Mapping[str, Any]], *, test: str, comparison: tu
 
     A comparison is identified by (digest of the candidate, digest of the champion or name of the baseline, metric,
     mode). A repeated one has the number of its first occurrence: nothing new is learned from the test rows.
-
-    Args:
-        earlier: decisions on this model so far, oldest first.
-        test: digest of the test split.
-        comparison: the present comparison.
     """
     seen: dict[tuple[str, str, str, str], int] = {}
     for decision in earlier:
@@ -201,15 +196,6 @@ def rival_of(
 ) -> Scored | None:
     """What a candidate is compared with while there is no champion: another system of the run, by the answers of its
     stored model (`components.tasks.results.read_averages`).
-
-    Args:
-        finetuned: folder of the task's results.
-        facts: of the task.
-        split: the test split.
-        scoring: of the task.
-        metric: name of the metric.
-        system: the candidate's system.
-        rival: name of the other system, or `BEST_BASELINE`.
 
     Returns:
         None if there are no results, or if the candidate is a baseline and the rival the best baseline: such a

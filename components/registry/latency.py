@@ -32,12 +32,6 @@ MOST_CONDITIONS = 10
 def latency_of(registry: Registry, version: Version, classifier: Classifier, rows: Sequence[Fields]) -> Latency | None:
     """The latency of a version under the present conditions; measured and stored if it is not known.
 
-    Args:
-        registry: where the tag `latency` is stored.
-        version: the version.
-        classifier: its model.
-        rows: inputs, of which evenly spaced ones are timed.
-
     Returns:
         None without rows.
     """
@@ -68,11 +62,6 @@ def measure_latency(classifier: Classifier, rows: Sequence[Fields], *, condition
     """Latency of single rows, in `ROUNDS` passes over all of them.
 
     The median is taken in the fastest pass: other programs on the machine can only make a pass slower.
-
-    Args:
-        classifier: the model.
-        rows: inputs, at least one.
-        conditions: of the measurement.
     """
     for row in rows[:WARM_UP]:
         predict_rows(classifier, [row], batch_size=1)

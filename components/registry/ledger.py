@@ -468,15 +468,7 @@ def roll_back(
 def record_taints(
     registry: Registry, tainted: Sequence[Version], *, certificate: str, documents: int, reason: str
 ) -> None:
-    """Tag the versions and append an entry, so that models which are trained from them later are recognised too.
-
-    Args:
-        registry: of the versions.
-        tainted: versions that have learned from the documents.
-        certificate: name of the certificate of removal.
-        documents: number of documents.
-        reason: for the ledger.
-    """
+    """Tag the versions and append an entry, so that models which are trained from them later are recognised too."""
     if not tainted:
         return
     facts = {

@@ -197,12 +197,6 @@ def units_needed(effect: float, sampling: Variance, units: int, *, error: float)
 
     The variance is proportional to 1 / clusters, its degrees of freedom to the number of clusters.
 
-    Args:
-        effect: observed gain minus the threshold.
-        sampling: variance with `units` clusters.
-        units: present number of clusters.
-        error: one-sided error of the comparison.
-
     Returns:
         The number, more than `units`; None if `effect` is not positive, or no number is enough.
     """

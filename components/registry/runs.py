@@ -70,11 +70,6 @@ def artifact_of(evaluation: Mapping[str, Any], system: str) -> dict[str, Any]:
 def evaluation_warnings(evaluation: Path, system: str, candidates: Sequence[Mapping[str, Any]] = ()) -> list[str]:
     """Warnings about a system from its evaluation on test: a better baseline, and negative transfer.
 
-    Args:
-        evaluation: output directory of the stage `evaluate`.
-        system: `<family>-<start>`.
-        candidates: as of `why_not`.
-
     Returns:
         Sentences about the largest label budget: one if the stored model of the best baseline has a higher score, with
         the reason why it is not the challenger; one for all rows, each class and each slice on which the system is
@@ -106,11 +101,6 @@ def recipe_difference(evaluation: Path, system: str, other: str) -> str:
     """Whether the recipe of a system is better than another one, as a sentence: the mean difference over the seeds of
     the last evaluation at its largest label budget, with an interval that covers training too. The gate asks another
     question, whether this artifact is better than the one that is served.
-
-    Args:
-        evaluation: output directory of the stage `evaluate`.
-        system: of the candidate.
-        other: of the champion, or the baseline.
 
     Returns:
         Empty if the two are one recipe, or were not compared.

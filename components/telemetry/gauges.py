@@ -43,13 +43,7 @@ KEPT = {f"headstart_{name}": name for name in GAUGES if name.startswith("retrain
 
 
 class Gauges:
-    """The gauges of one settings file.
-
-    Args:
-        root: of the repository.
-        params: the settings file, as a label.
-        settings: `params.telemetry`.
-    """
+    """The gauges of one settings file."""
 
     def __init__(self, root: Path, params: str, settings: TelemetrySettings) -> None:
         self.registry = CollectorRegistry()

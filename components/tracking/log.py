@@ -29,12 +29,7 @@ CREATION_S = 5.0
 
 
 class Log:
-    """Entries with consecutive positions from 1.
-
-    Args:
-        registry: of the tracking database.
-        name: of the log, which is the name of its experiment.
-    """
+    """Entries with consecutive positions from 1."""
 
     def __init__(self, registry: Registry, name: str) -> None:
         self._registry, self._client, self._name = registry, registry.client, name
@@ -60,11 +55,6 @@ class Log:
 
     def append(self, position: int, text: str, *, identifier: str) -> bool:
         """Write an entry; False if the position has another one.
-
-        Args:
-            position: of the entry.
-            text: ASCII.
-            identifier: of the entry, unique.
 
         Raises:
             RegistryError: the registry cannot be reached.

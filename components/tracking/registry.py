@@ -313,10 +313,6 @@ class Registry:
     def _run(self, name: str, *, output: str) -> Iterator[str]:
         """Id of the run of the stage that has written an output, in this retraining or an earlier one. Without such a
         run (the stage ran without a monitor) a new one, nested in the run of this retraining if there is one.
-
-        Args:
-            name: of a new run, before its time.
-            output: DVC's digest of the output.
         """
         if output not in ("", UNKNOWN) and (runs := self.search_runs(dvc_output=output, outcome="Completed", most=1)):
             yield str(runs[0].info.run_id)
