@@ -365,5 +365,7 @@ def told_apart(old: Floats, new: Floats) -> float:
         weights = np.linalg.solve(x.T @ x + 0.01 * len(x) * np.eye(x.shape[1]), x.T @ y)
         scores, label = features[~fitted] @ weights, isnew[~fitted] > 0
         ranks, positives = stats.rankdata(scores, method="ordinal"), int(label.sum())
-        areas.append((ranks[label].sum() - positives * (positives + 1) / 2) / max(1, positives * sum(~label)))
+        areas.append(
+            (ranks[label].sum() - positives * (positives + 1) / 2) / max(1, positives * (len(label) - positives))
+        )
     return float(np.mean(areas))

@@ -41,16 +41,9 @@ def find_champion(registry: Registry, task: str) -> Version:
 
 
 @contextmanager
-def fetched(
-    registry: Registry, version: Version, *, kind: str = "classifier", directory: Path | None = None
-) -> Iterator[Path]:
-    """Download the bundle of a version, verify it against the registered digest, and delete it on exit.
-
-    Args:
-        registry: of the version.
-        version: to download.
-        kind: "encoder" or "classifier".
-        directory: where to; None: a temporary directory.
+def fetched(registry: Registry, version: Version, *, directory: Path | None = None) -> Iterator[Path]:
+    """Download the bundle of a classifier, verify it against the registered digest, and delete it on exit; `directory`:
+    where to, by default a temporary one.
 
     Raises:
         ArtifactError: the files differ from the registered ones, or their schema is not supported.
@@ -59,15 +52,15 @@ def fetched(
     directory = Path(tempfile.mkdtemp(prefix="headstart-")) if directory is None else directory
     try:
         bundle = registry.download(version, directory / "model")
-        _check(bundle, version, kind=kind)
+        _check(bundle, version)
         yield bundle
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _check(bundle: Path, version: Version, *, kind: str) -> None:
+def _check(bundle: Path, version: Version) -> None:
     try:
-        manifest = read_manifest(bundle, kind=kind, verify=True)
+        manifest = read_manifest(bundle, kind="classifier", verify=True)
     except SchemaError as error:
         raise SchemaError(
             f"{version.label}: the schema of the registered model is not the one that this version of Headstart reads "
@@ -130,23 +123,12 @@ class Loader:
         return f"{self.version.digest}{' int8' if self.int8 else ''}"
 
 
-def load_champion(
-    settings: RegistrySettings,
-    task: str,
-    *,
-    wrapped: Callable[[Classifier, Version], Classifier] = lambda classifier, version: classifier,
-) -> Classifier:
+def load_champion(settings: RegistrySettings, task: str) -> Classifier:
     """Load the champion of a task.
-
-    Args:
-        settings: `params.registry`.
-        task: name of the task.
-        wrapped: applied to the loaded champion, such as a log of its rows.
 
     Raises:
         RegistryError: no server, no champion, or the files cannot be downloaded.
         ArtifactError: the files differ from the registered ones.
     """
     registry = connect(settings)
-    version = find_champion(registry, task)
-    return wrapped(load_version(registry, version), version)
+    return load_version(registry, find_champion(registry, task))

@@ -35,6 +35,7 @@ Bonferroni correction for the number of slices); any other loss is listed among 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
@@ -206,11 +207,7 @@ def units_needed(effect: float, sampling: Variance, units: int, *, error: float)
 
     if effect <= 0 or not enough(MOST_UNITS):
         return None
-    low, high = units, MOST_UNITS
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    return units + 1 + bisect_left(range(units + 1, MOST_UNITS), True, key=enough)
 
 
 @dataclass(frozen=True)
@@ -417,10 +414,10 @@ def _compare(
     gain = compare(other.statistics, candidate.statistics, clusters, scoring=rows.scoring, metric=metric)
     decision = Decision("inconclusive", rule.mode, metric, other.name, ())
     # No comparison with NaN is true, so that such a gain would pass the checks below.
-    for scored, score, verdict in ((candidate, gain.candidate, "reject"), (other, gain.other, decision.verdict)):
+    for scored, score in ((candidate, gain.candidate), (other, gain.other)):
         if not math.isfinite(score):
             reason = f"{scored.name}: {metric} is {score}, because its answers are not all finite; train a new one"
-            return replace(decision, verdict=verdict, reasons=(reason,))
+            return replace(decision, verdict="reject" if scored is candidate else "inconclusive", reasons=(reason,))
     decision = replace(
         decision,
         candidate_score=gain.candidate,

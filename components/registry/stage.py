@@ -37,7 +37,7 @@ from components.settings.names import Start
 from components.settings.registry import RegistrySettings
 from components.settings.section import Section
 from components.tasks.kinds import find_kind
-from components.tracking import ModelFiles, Record, Registry, Version, connect
+from components.tracking import Record, Registry, Version, connect
 
 REGISTERED = "registered.json"
 #: Prefix of metrics of a recipe: means over the runs of its seeds, whose average is registered.
@@ -192,8 +192,7 @@ def _register(
     )
     form = find_kind(_kind_of_task(content)).io if candidate.kind == "classifier" else None
     with tempfile.TemporaryDirectory(prefix="headstart-register-") as draft:
-        files = ModelFiles(bundle=write_bundle(content, Path(draft) / "bundle"), form=form)
-        return registry.record(candidate.name, files, record)
+        return registry.record(candidate.name, write_bundle(content, Path(draft) / "bundle"), form, record)
 
 
 def _teacher_tags(job: RegisterJob, candidate: Candidate, teachers: Sequence[Version]) -> dict[str, str]:

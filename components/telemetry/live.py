@@ -193,7 +193,7 @@ class Live:
         if end is not None:
             self._machine.finish()
             note = _note(end, self.stages.values(), self.tags)
-            self._close(self._run, end["status"], end["time"], {"reason": end["reason"]}, note)
+            close(self._connection, self._run, end["status"], end["time"], {"reason": end["reason"]}, note)
             self._closed = True
 
     def _send_stage(self, stage: Stage) -> None:
@@ -218,7 +218,8 @@ class Live:
         stage.unsent.clear()
         if outcome:
             tags = {"outcome": outcome, "error": stage.error, "dvc_output": stage.output}
-            self._close(stage.run, STATUS.get(outcome, "FINISHED"), stage.time, tags, _stage_note(stage))
+            status = STATUS.get(outcome, "FINISHED")
+            close(self._connection, stage.run, status, stage.time, tags, _stage_note(stage))
             stage.closed = True
 
     def _create(self, name: str, *, stage: str, start: int, **tags: str) -> str:
@@ -233,10 +234,6 @@ class Live:
             tags=_filled(self._connection.tags({**self.tags, **tags, "run": self.id, "stage": stage}, page)),
         )
         return str(run.info.run_id)
-
-    def _close(self, run: str, status: str, end: int, tags: Mapping[str, str], note: str) -> None:
-        assert self._connection is not None
-        close(self._connection, run, status, end, tags, note)
 
 
 def close(registry: Registry, run: str, status: str, end: int, tags: Mapping[str, str], note: str) -> None:

@@ -25,7 +25,6 @@ for _name, _value in {
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor  # noqa: E402
 
 from components.tracking.log import Log  # noqa: E402
-from components.tracking.logged_models import ModelFiles  # noqa: E402
 from components.tracking.registry import (  # noqa: E402
     PARENT,
     PREFIX,
@@ -42,7 +41,6 @@ __all__ = [
     "PREFIX",
     "RETRAIN",
     "Log",
-    "ModelFiles",
     "Record",
     "Registry",
     "SystemMetricsMonitor",

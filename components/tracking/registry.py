@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
@@ -21,7 +21,10 @@ from components.masking import masked, masked_json, masked_values
 from components.measurements import Point, run_id
 from components.settings.registry import RegistrySettings
 from components.tracking.connection import SQLITE, as_default, is_unanswered, located, probe, translated
-from components.tracking.logged_models import ModelFiles, log_model
+from components.tracking.logged_models import log_model
+
+if TYPE_CHECKING:
+    from components.tasks.task_io import TaskIO
 
 PREFIX = "headstart."
 #: Value of the tag `stage` of the run of a retraining, and MLflow's tag of a nested run.
@@ -134,7 +137,7 @@ class Registry:
 
     def find_number(self, name: str, number: str) -> Version | None:
         """One version, or None if it does not exist or was deleted."""
-        with translated(f"{name}/{number}"), _missing():
+        with translated(f"{name}/{number}"), _Missing():
             return _version(self.client.get_model_version(name, str(number)))
         return None
 
@@ -147,7 +150,7 @@ class Registry:
 
     def alias(self, name: str, alias: str) -> Version | None:
         """The version that an alias points to; None if there is no such alias or model."""
-        with translated(f"{name}@{alias}"), _missing():
+        with translated(f"{name}@{alias}"), _Missing():
             return _version(self.client.get_model_version_by_alias(name, alias))
         return None
 
@@ -158,13 +161,13 @@ class Registry:
 
     def aliased(self, name: str) -> set[str]:
         """Numbers of the versions of a model that have any alias; empty if the model does not exist."""
-        with translated(name), _missing():
+        with translated(name), _Missing():
             return {str(number) for number in self.client.get_registered_model(name).aliases.values()}
         return set()
 
     def parameters(self, version: Version) -> dict[str, str]:
         """The parameters of a version's run; empty if the run was deleted."""
-        with translated(version.label), _missing():
+        with translated(version.label), _Missing():
             return dict(self.client.get_run(version.run_id).data.params)
         return {}
 
@@ -198,7 +201,7 @@ class Registry:
     def attached(self, version: Version, file: str) -> bytes | None:
         """The content of a file that `attach` has stored with a version as `FOLDER/NAME`; None if there is none."""
         folder, _, _ = file.rpartition("/")
-        with translated(version.label), as_default(self.uri), _missing():  # the run was deleted
+        with translated(version.label), as_default(self.uri), _Missing():  # the run was deleted
             if version.run_id and file in {item.path for item in self.client.list_artifacts(version.run_id, folder)}:
                 with tempfile.TemporaryDirectory(prefix="headstart-") as place:
                     return Path(self.client.download_artifacts(version.run_id, file, place)).read_bytes()
@@ -277,8 +280,9 @@ class Registry:
         with translated(version.label):
             self.client.update_model_version(version.name, version.number, masked(text)[:VALUE_LENGTH])
 
-    def record(self, name: str, files: ModelFiles, record: Record) -> Version:
-        """Log a model in the run of the stage that made it, then register it as a version of `name`.
+    def record(self, name: str, bundle: Path, form: TaskIO | None, record: Record) -> Version:
+        """Log a model in the run of the stage that made it, then register it as a version of `name`; `bundle` and
+        `form` as of `log_model`.
 
         The version is created last, in one transaction with its tags, so every version can be found by its digest. A
         process that is killed earlier leaves a run without a version, and the next registration creates one.
@@ -287,7 +291,7 @@ class Registry:
             with self._run(record.run_name, output=record.tags.get("dvc_output", "")) as run:
                 self._log(run, record)
                 logged = self.client.create_logged_model(self.experiment_id(), name=name, source_run_id=run)
-                model = log_model(files, model_id=logged.model_id, run=run)
+                model = log_model(bundle, form, model_id=logged.model_id, run=run)
             self._ensure_model(name, description=record.about)
             version = self.client.create_model_version(
                 name,
@@ -423,14 +427,13 @@ def metric_key(name: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "_-./: " else "_" for letter in name)[:250]
 
 
-@contextmanager
-def _missing() -> Iterator[None]:
-    """Leave the block without an error if what it asks for does not exist."""
-    try:
-        yield
-    except MlflowException as error:
-        if error.error_code not in MISSING:
-            raise
+class _Missing:
+    """Leaves the block without an error if what it asks for does not exist."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        return isinstance(error, MlflowException) and error.error_code in MISSING
 
 
 def _query(conditions: Iterable[str], tags: Mapping[str, str]) -> str:
@@ -439,7 +442,8 @@ def _query(conditions: Iterable[str], tags: Mapping[str, str]) -> str:
 
 def _pages(search: Any, *arguments: Any, **options: Any) -> list[Any]:
     """The results of a search on all of its pages."""
-    results, token = [], None
+    results: list[Any] = []
+    token = None
     while True:
         page = search(*arguments, page_token=token, **options)
         results += page

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -56,8 +55,9 @@ def params(pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def answer(params: Params, rows: list[tuple[str, ...]], **drift: object) -> list[object]:
     """Answer rows as `serve` and `label` do."""
-    wrapped = partial(logged, task="letters", settings=params.drift.model_copy(update=drift))
-    return list(predict_rows(load_champion(params.registry, "letters", wrapped=wrapped), rows))
+    version = find_champion(connect(params.registry), "letters")
+    settings = params.drift.model_copy(update=drift)
+    return list(predict_rows(logged(load_champion(params.registry, "letters"), version, "letters", settings), rows))
 
 
 def test_the_reference_travels_with_the_challenger(params: Params, pipeline: Pipeline) -> None:
