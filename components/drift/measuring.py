@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,9 @@ from components.errors import ArtifactError
 from components.inference.prediction import ROWS, Classifier
 from components.tasks.data import Answer, Fields, Split
 from components.tasks.examples import read_facts, read_split
-from components.tracking import Registry, Version
+
+if TYPE_CHECKING:
+    from components.tracking import Registry, Version
 
 SEED: Final = 23
 #: Sketches are stored as float16.
