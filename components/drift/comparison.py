@@ -24,12 +24,12 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, stats
+from scipy import stats
 
 from components.drift.measurements import SCORES, Measured, Reference, Rows, spaced
 from components.settings.drift import DriftSettings
@@ -90,7 +90,6 @@ class Comparison:
         features: the tests.
         examples: a few unusual texts, if they are known.
         too_few: why there is no comparison; empty if there is one.
-        labels_estimate: class -> estimated share among the new rows; empty without drift of the classes.
     """
 
     what: str
@@ -102,7 +101,6 @@ class Comparison:
     features: tuple[Feature, ...] = ()
     examples: tuple[str, ...] = ()
     too_few: str = ""
-    labels_estimate: dict[str, float] = field(default_factory=dict)
 
     @property
     def drift(self) -> bool:
@@ -149,11 +147,9 @@ def compare(reference: Reference, new: Measured, *, settings: DriftSettings, wha
         replace(result, name=name, adjusted=p, alarm=p <= settings.error and result.effect >= settings.least_effect)
         for (name, result), p in zip(results.items(), adjusted, strict=True)
     )
-    shifted = any(feature.alarm and feature.name == "classes" for feature in features)
-    estimate = estimate_labels(reference, new) if shifted else {}
     drift = any(feature.alarm for feature in features)
     examples = _unusual(old, new) if drift and new.texts else ()
-    return replace(base, features=features, examples=examples, labels_estimate=estimate)
+    return replace(base, features=features, examples=examples)
 
 
 def holm(values: Sequence[float]) -> list[float]:
@@ -164,26 +160,6 @@ def holm(values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(values) - rank) * values[index]))
         adjusted[index] = largest
     return adjusted
-
-
-def estimate_labels(reference: Reference, new: Measured) -> dict[str, float]:
-    """Shares of the true classes among new rows, from the predicted ones and the confusions on dev (black box shift
-    estimation, Lipton et al. 2018): the non-negative solution x of P(predicted | true) x = predicted shares. It assumes
-    that the texts of a class are of the same kind as before. Empty if dev has too few rows or no targets."""
-    labels = reference.measured.labels
-    if not labels or not len(reference.targets):
-        return {}
-    labelled = np.flatnonzero(reference.unseen & (reference.targets >= 0))
-    if len(labelled) < LEAST_UNSEEN:
-        return {}
-    truth, guess = reference.targets[labelled], reference.measured.rows["label"][labelled]
-    confusion = np.zeros((len(labels), len(labels)))
-    np.add.at(confusion, (guess, truth), 1.0)
-    confusion /= np.maximum(confusion.sum(0), 1.0)
-    shares = np.bincount(new.rows["label"], minlength=len(labels))[: len(labels)] / len(new)
-    solution, _ = optimize.nnls(confusion, shares)
-    total = solution.sum()
-    return {label: float(value / total) for label, value in zip(labels, solution, strict=True)} if total else {}
 
 
 def _smirnov(old: Floats, new: Floats) -> tuple[float, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -83,12 +83,10 @@ class Reference:
     Attributes:
         measured: rows of train and dev.
         unseen: (N,) whether the model was not trained on the row's split: rows of dev.
-        targets: (N,) index of the true class, -1 if unknown.
     """
 
     measured: Measured
     unseen: NDArray[np.bool_]
-    targets: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def to_bytes(self) -> bytes:
         """Content of a file."""
@@ -98,7 +96,6 @@ class Reference:
                 file,
                 rows=self.measured.rows,
                 unseen=self.unseen,
-                targets=self.targets,
                 meta=np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8),
             )
             return file.getvalue()
@@ -116,7 +113,7 @@ class Reference:
                 if meta["schema"] != SCHEMA or stored["rows"].dtype != ROW:
                     raise ValueError("another version")
                 measured = Measured(meta["kind"], tuple(meta["labels"]), stored["rows"])
-                return cls(measured, stored["unseen"], stored["targets"])
+                return cls(measured, stored["unseen"])
         except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
             raise ArtifactError(
                 f"{what}: its reference for drift cannot be read ({error}); it is measured again"

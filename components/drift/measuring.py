@@ -28,8 +28,8 @@ from components.drift.measurements import (
 )
 from components.errors import ArtifactError
 from components.inference.prediction import ROWS, Classifier
-from components.tasks.data import Answer, Fields, Split
-from components.tasks.examples import read_facts, read_split
+from components.tasks.data import Answer, Fields
+from components.tasks.examples import read_split
 
 if TYPE_CHECKING:
     from components.tracking import Registry, Version
@@ -122,26 +122,14 @@ def measure_reference(classifier: Classifier, *, examples: Path) -> Reference:
     Raises:
         ArtifactError: the directory is incomplete.
     """
-    labels = read_facts(examples).labels
-    parts: list[Measured] = []
-    targets: list[int] = []
     unseen = read_split(examples, "dev")
     unseen = unseen if len(unseen) else read_split(examples, "test")
-    for split, most in ((read_split(examples, "train"), TRAIN_ROWS), (unseen, UNSEEN_ROWS)):
-        split = split.take(spaced(len(split), most))
-        parts.append(measure(classifier, split.fields)[1])
-        targets += _targets(split, labels, parts[-1])
+    learned = read_split(examples, "train")
+    chosen = [part.take(spaced(len(part), most)) for part, most in ((learned, TRAIN_ROWS), (unseen, UNSEEN_ROWS))]
+    parts = [measure(classifier, part.fields)[1] for part in chosen]
     is_unseen = np.repeat([False, True], [len(part) for part in parts])
     rows = np.concatenate([part.rows for part in parts])
-    return Reference(Measured(parts[0].kind, parts[0].labels, rows), is_unseen, np.array(targets, dtype=np.int64))
-
-
-def _targets(split: Split, labels: list[str], measured: Measured) -> list[int]:
-    """Index of each row's true class in the classifier's order; -1 if it has none."""
-    if measured.kind not in ("classification", "pair"):
-        return [-1] * len(split)
-    position = {label: index for index, label in enumerate(measured.labels)}
-    return [position.get(labels[index], -1) if index >= 0 else -1 for index in split.labels.tolist()]
+    return Reference(Measured(parts[0].kind, parts[0].labels, rows), is_unseen)
 
 
 def record_reference(registry: Registry, version: Version, classifier: Classifier, *, examples: Path) -> Reference:
