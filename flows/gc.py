@@ -17,16 +17,16 @@ from rich.table import Table
 
 from components.commands.common import PARAMS, ParamsFile
 from components.errors import ConfigError, HeadstartError
+from components.monitoring.disk import in_units
 from components.monitoring.garbage import (
     Garbage,
-    in_units,
     old_checkpoints,
     old_features,
     old_logs,
     old_traffic,
+    old_versions,
     orphaned_outputs,
 )
-from components.monitoring.old_versions import old_versions
 from components.resources import PIPELINE
 from components.settings.loading import load_params
 from components.settings.params import Params

@@ -58,7 +58,7 @@ def predict_file(
     folder of parts. Bad rows are written to OUTPUT.rejected.jsonl with the reason. After a kill the same command
     continues with the first part that is missing."""
     from components.artifacts import partial_path
-    from components.drift.logged import logged, traffic_folder
+    from components.drift.traffic import logged, traffic_folder
     from components.inference.annotating import predict_annotations
     from components.inference.parts import LoadableModel, PartOptions, predict_parts
     from components.inference.prediction import columns_of_data, named_columns

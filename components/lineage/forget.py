@@ -39,7 +39,7 @@ from components.lineage.places import (
 from components.lineage.removed import RECORDS, STATE, name_of, pending, repository_key
 from components.lineage.stores import Cache, Item, local_folder, remotes
 from components.masking import masked
-from components.registry.taints import record_taints
+from components.registry.ledger import record_taints
 from components.settings.imports import is_local_copy
 from components.settings.params import Params
 from components.storage import remove_objects

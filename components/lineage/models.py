@@ -18,7 +18,7 @@ from components.lineage.matching import Texts, file_holds
 from components.lineage.stores import Cache, holds_key
 from components.pipeline.jobs import register
 from components.registry.ledger import LEDGER
-from components.registry.provenance import PROVENANCE
+from components.registry.lineage import PROVENANCE
 from components.settings.params import Params
 from components.tracking import Registry, Version
 

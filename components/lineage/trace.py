@@ -13,9 +13,8 @@ from components.lineage.matching import Texts
 from components.lineage.models import Evidence, learners
 from components.lineage.places import raw_holders
 from components.lineage.stores import Cache
-from components.registry.alias_changes import TAINTED
-from components.registry.lineage import read_lineage
-from components.registry.provenance import PROVENANCE, provenance
+from components.registry.ledger import TAINTED
+from components.registry.lineage import PROVENANCE, provenance, read_lineage
 from components.settings.params import Params
 from components.settings.registry import RegistrySettings
 from components.tracking import Registry, Version, connect

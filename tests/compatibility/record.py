@@ -17,7 +17,7 @@ import torch
 from components.artifacts import SCHEMA
 from components.inference.loading import load_model
 from components.models.encoder import build_model
-from components.registry.packaging import model_content, write_bundle
+from components.registry.candidates import model_content, write_bundle
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
 from components.task_models.classifier import save_classifier

@@ -13,8 +13,7 @@ from components.evaluation.compare import comparisons, family_benefits, recipes
 from components.evaluation.results import Run, TestSplit
 from components.evaluation.transfer import transfer
 from components.evaluation.worth import worth
-from components.registry.promotion import decide
-from components.registry.scored import Scored, TestRows
+from components.registry.promotion import Scored, TestRows, decide
 from components.scoring.intervals import training_noise
 from components.settings.evaluate import EvaluateSettings
 from components.settings.promote import PromotionRule

@@ -18,7 +18,7 @@ from components.drift.measuring import projection
 from components.finetuning.stage import FinetuneJob, finetune
 from components.inference.loading import load_model
 from components.models import FAMILIES
-from components.registry.packaging import model_content, write_bundle
+from components.registry.candidates import model_content, write_bundle
 from components.scoring import Scoring
 from components.settings.names import FROZEN
 from components.task_models.classifier import load_classifier

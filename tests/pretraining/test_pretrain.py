@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from components.artifacts import read_manifest
 from components.errors import ArtifactError, ConfigError, TrainingError
 from components.finetuning.specs import RunSpec, load_initial_encoder
-from components.measurements import FILE
+from components.measurements import FILE, Points
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
 from components.pretraining import language_model, launch
@@ -32,7 +32,6 @@ from components.pretraining.language_model import (
 from components.pretraining.pretrain import ScratchJob, pretrain, published_training, scratch
 from components.settings.cluster import ClusterSettings
 from components.settings.training import LanguageModelTraining
-from components.telemetry.curves import Position, read_points
 from components.tokenization import load_tokenizer
 from components.tokenization.store import TokenStore
 from components.training import checkpoint
@@ -128,7 +127,7 @@ def test_measurements_for_monitoring(inputs: Path, tmp_path: Path, monkeypatch: 
     output = pretrain(pretrain_job(inputs, "ulmfit", tmp_path, training=LONG))
     assert same_bits(weights(without), weights(output)), "monitoring changes no result"
 
-    points, _ = read_points(file, Position(), history=0)
+    points = Points(file).read()
     curves: dict[str, dict[int, float]] = {}
     for point in points:
         curves.setdefault(point.key, {})[point.step] = point.value

@@ -14,9 +14,8 @@ import pytest
 import yaml
 
 from components.errors import ConfigError, RegistryError
-from components.registry.alias_changes import observe
 from components.registry.commands import assign, describe_champion, history, parse_time, rollback
-from components.registry.ledger import Ledger
+from components.registry.ledger import Ledger, observe
 from components.tracking import Registry
 from flows.repository import locked
 from tests.registry.aliases import A, M, add, number, promote, set_by_hand
@@ -104,7 +103,7 @@ def test_a_chosen_version_must_exist_and_differ(registry: Registry) -> None:
     settings = registry.settings
     promote(registry, add(registry, "a"))
     add(registry, "b")
-    registry.append(M, tags={"digest": "c", "kind": "encoder"}, text="", about="")
+    add(registry, "c", kind="encoder")
     for version, reason, message in [
         ("1", "why", rf"^{M}@{A}: version 1 is the champion already$"),
         ("7", "why", rf"^{M}: has no version 7; existing versions: 1, 2, 3$"),

@@ -19,8 +19,7 @@ from benchmarks.gate_error_rates import (
     interval_errors,
     one_year,
 )
-from components.registry.promotion import decide
-from components.registry.scored import Scored, TestRows
+from components.registry.promotion import Scored, TestRows, decide
 from components.scoring.classification import Classification
 from components.scoring.intervals import sampling_variance
 from components.settings.promote import PromotionRule

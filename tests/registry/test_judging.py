@@ -12,7 +12,7 @@ from components.errors import ArtifactError, RegistryError, RegistryUnavailableE
 from components.registry.champion import load_champion
 from components.registry.judging import scored_rows
 from components.registry.latency import ROUNDS, WARM_UP, measure_latency, spaced
-from components.registry.scored import Latency
+from components.registry.promotion import Latency
 from components.tasks.data import Fields, Split
 from components.tasks.examples import TaskFacts
 from components.tracking import connect

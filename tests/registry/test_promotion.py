@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from components.registry.promotion import decide
-from components.registry.scored import Latency, Scored, TestRows
+from components.registry.promotion import Latency, Scored, TestRows, decide
 from components.scoring.regression import Regression
 from components.scoring.tagging import Tagging
 from components.settings.promote import PromotionRule

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from components.registry.promotion import REFRESH, decide
-from components.registry.scored import Scored, TestRows
+from components.registry.promotion import REFRESH, Scored, TestRows, decide
 from tests.registry.rule import CHAMPION, LABELS, ROWS, RULE, SCORING, TEST, predictions, scored, statistics_of
 
 

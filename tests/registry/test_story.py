@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from components.registry.runs import _beaten_by_baseline
-from components.registry.story import story
+from components.registry.runs import _beaten_by_baseline, story
 
 FIGURES = "macro_f1 0.6609 against 0.6105 of baseline latent-words, gain +0.0504, between {low} and +0.1183"
 UNSURE, SURE = FIGURES.format(low="-0.0175"), FIGURES.format(low="+0.0100")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from components.measurements import FILE, Curve
-from components.telemetry.curves import Position, read_points
+from components.measurements import FILE, Curve, Points
 
 
 @pytest.fixture
@@ -19,20 +17,18 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def losses(path: Path, *, history: int = 0, ended: bool = False, key: str = "loss") -> list[tuple[int, float]]:
-    points, _ = read_points(path, Position(), history=history, ended=ended)
+    points = Points(path, history=history).read(ended=ended)
     return [(point.step, point.value) for point in points if point.key == key]
 
 
-def test_nothing_is_written_without_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(FILE, raising=False)
+@pytest.mark.parametrize("path", ["", "missing/stage.jsonl"])
+def test_measurements_that_cannot_be_written_are_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(FILE, path)
     Curve(total=10).step(1, tokens=1, seconds=1, loss=1.0)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_file_that_cannot_be_written_ends_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FILE, str(tmp_path / "missing" / "stage.jsonl"))
-    Curve(total=10).step(1, tokens=1, seconds=1, loss=1.0)
 
 
 def test_steps_are_thinned_but_the_first_and_the_last_are_kept(file: Path) -> None:
@@ -40,9 +36,8 @@ def test_steps_are_thinned_but_the_first_and_the_last_are_kept(file: Path) -> No
     for step in range(1, 1002):
         curve.step(step, tokens=64 * step, seconds=step / 8, loss=float(step), rate=None)
     assert [step for step, _ in losses(file)] == [1, 102, 203, 304, 405, 506, 607, 708, 809, 910, 1001]
-    assert set(losses(file, key="tokens_per_second")) == {(step, 512.0) for step in range(102, 1002, 101)} | {
-        (1001, 512.0)
-    }
+    speeds = losses(file, key="tokens_per_second")
+    assert set(speeds) == {(step, 512.0) for step in [*range(102, 1002, 101), 1001]}
     assert losses(file, key="rate") == []
 
 
@@ -53,18 +48,17 @@ def test_values_that_are_not_finite_are_left_out(file: Path) -> None:
 
 
 def test_points_are_read_once(file: Path) -> None:
-    curve = Curve(total=3)
-    curve.add(1, loss=1.0)
-    points, position = read_points(file, Position(), history=0)
-    assert [point.step for point in points] == [1]
+    points = Points(file)
+    assert points.read() == []
+    Curve(total=3).add(1, loss=1.0)
+    assert [point.step for point in points.read()] == [1]
     # Of a line that is being written nothing is read yet.
     with file.open("a") as half:
         half.write('{"piece": "", "step": 2')
-    assert read_points(file, position, history=0) == ([], position)
+    assert points.read() == []
     with file.open("a") as rest:
         rest.write(', "time": 0, "values": {"loss": 0.5}}\n')
-    points, position = read_points(file, Position(**json.loads(json.dumps(vars(position)))), history=0)
-    assert [(point.step, point.value) for point in points] == [(2, 0.5)]
+    assert [(point.step, point.value) for point in points.read()] == [(2, 0.5)]
 
 
 def test_a_resumed_training_continues_its_curve(file: Path) -> None:
