@@ -4,6 +4,7 @@ and why, in words."""
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -237,6 +238,12 @@ def why_not(evaluation: Mapping[str, Any], system: str, candidates: Sequence[Map
     chosen = max(candidates, key=lambda entry: float(entry["dev_score"]), default=None)
     if families.get(system) == "baseline" and all(families.get(each["system"]) != "baseline" for each in candidates):
         return "it cannot be served"
+    kept = next((each["system"] for each in candidates if families.get(each["system"]) == "baseline"), system)
+    if families.get(system) == "baseline" and selection.get(kept, math.inf) < selection.get(system, -math.inf):
+        return (
+            f"of the words models {kept} is registered, the simplest one whose score of selection is within one "
+            f"standard error of the best ({selection[kept]:.4f}, and {selection[system]:.4f} of {system})"
+        )
     if chosen is None or chosen["system"] == system or chosen["system"] not in selection:
         return "models are chosen by their score of selection, not on test"
     return (
