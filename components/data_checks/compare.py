@@ -22,15 +22,8 @@ Violation = tuple[str, str, Sequence[str]]
 
 @dataclass(frozen=True)
 class Finding:
-    """A violation of a check.
-
-    Attributes:
-        check: key in the section `checks`.
-        rule: `stop` or `warn`.
-        unit: the corpus, or the task and split, such as `aws-type train`.
-        where: files, and positions of the first rows.
-        text: what was found, with the numbers.
-    """
+    """A violation of a check: key in the section `checks`, its rule, the corpus or the task and split, files and
+    positions of the first rows, and what is wrong, with the numbers."""
 
     check: str
     rule: Rule

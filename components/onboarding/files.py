@@ -38,14 +38,8 @@ _LABELS: Final = 200
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a file.
-
-    Attributes:
-        format: as of `data.tasks.<name>.format`.
-        columns: names, or numbers without a header.
-        rows: column -> value.
-        keys: further keys of the task: header, delimiter, encoding.
-    """
+    """The rows of a file: its `data.tasks.<name>.format`, the columns by name, or by number without a header, and
+    further keys of the task (header, delimiter, encoding)."""
 
     format: str
     columns: list[str]

@@ -39,13 +39,7 @@ class VocabularyJob(TokenizerJob):
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether a vocabulary is learned again.
-
-    Attributes:
-        learn: whether it is.
-        reason: in words.
-        fit: on the new text that was judged.
-    """
+    """Whether a vocabulary is learned again, why, and its fit on the new text that was judged."""
 
     learn: bool
     reason: str
