@@ -62,7 +62,7 @@ def compare(
 def findings(
     violations: Iterator[Violation], settings: ChecksSettings, *, unit: str, where: str, first_version: bool = False
 ) -> list[Finding]:
-    """Violations of checks that are not switched off; those of a first version only warn."""
+    """Violations of checks that are not switched off; a first version is only warned about."""
     return [
         Finding(
             check,

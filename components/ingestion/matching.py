@@ -1,6 +1,6 @@
 """Search of a fixed set of texts in a stream of documents: exact by words, near by MinHash.
 
-The texts are in memory, the documents are not: memory is that of one batch of documents and of the texts.
+The texts are in memory, the documents are not: one batch of documents is in memory at a time.
 
 Arrays: n documents with w words, t texts, p hash permutations.
 """

@@ -279,7 +279,7 @@ class _Run:
             write_left_out()
 
     def _count(self, name: str, documents: int, reading: Reading, first: Mapping[str, int]) -> None:
-        """Set the totals of a raw file, and correct those of the corpus; `first` is `reading` before the file."""
+        """Set the totals of a raw file, and correct the totals of the corpus; `first` is `reading` before the file."""
         counts, before = self.counts, self.files.get(name)
         bytes_and_lines = (getattr(reading, key) - first[key] for key in ("text_bytes", "bad_bytes", "bad_lines"))
         self.files[name] = [documents, *bytes_and_lines]
@@ -310,7 +310,7 @@ class _Run:
         )
 
     def _origins(self) -> Iterator[pa.RecordBatch]:
-        """Id, source and line of all documents: those of earlier runs, then the new ones."""
+        """Id, source and line of all documents: first of earlier runs, then the new ones."""
         columns = list(Origin._fields)
         for name in self.key_shards:
             yield from read_batches(self.draft.path / name, columns)

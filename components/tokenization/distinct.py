@@ -3,7 +3,7 @@
 Every tokenizer has positions that no piece crosses: for BERT's normaliser and pre-tokenizer, the boundaries of ASCII
 white space and punctuation. Splitting a text there and encoding the parts separately gives the ids of the whole text.
 Split positions are a table look-up over bytes, distinct parts are found by Arrow's dictionary encoding, only new parts
-go to the `tokenizers` library, and the ids of a text are gathered from those of its parts.
+go to the `tokenizers` library, and the ids of its parts are joined to the ids of a text.
 """
 
 from __future__ import annotations

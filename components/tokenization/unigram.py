@@ -61,7 +61,7 @@ class UnigramTokenizer(LibraryTokenizer):
 
     Args:
         pieces: id -> piece.
-        scores: log probability of each piece; those of special pieces are not used.
+        scores: log probability of each piece; the scores of special pieces are not used.
         segmentation: see `Tokenizer`.
         normalizer, pre_tokenizer: in the notation of the `tokenizers` library (tokenizer.json). Learned vocabularies
             use `normalization` and `WORDS`; published ones have their own.

@@ -82,7 +82,7 @@ def fit_vocabulary(job: VocabularyJob) -> Path:
 
 
 def _previous(job: VocabularyJob) -> Manifest | None:
-    """The last record; None if there is none, or if it is not that of the tokenizer in `job.output`."""
+    """The last record; None if there is none, or if it belongs to another tokenizer than the one in `job.output`."""
     try:
         record = read_manifest(job.record, kind=KIND, verify=True)
         made = read_manifest(job.output, kind=TOKENIZER, verify=True)
