@@ -80,8 +80,8 @@ def _read(path: Path) -> Rows:
     if form in ("csv", "tsv"):
         return _table(texts, form, keys)
     if form == "label-first":
-        rows = [{"label": label, "text": rest} for label, _, rest in (line.partition(" ") for line in texts if line)]
-        return Rows(form, ["label", "text"], rows, keys)
+        parts = (line.partition(" ") for line in texts if line)
+        return Rows(form, ["label", "text"], [{"label": label, "text": rest} for label, _, rest in parts], keys)
     groups = (list(group) for filled, group in itertools.groupby(texts, key=lambda line: bool(line.strip())) if filled)
     sentences = [[re.split(r"[\t ]+", line) for line in group if not line.startswith("#")] for group in groups]
     word, tag = (1, 3) if form == "conllu" else (0, -1)
