@@ -22,15 +22,8 @@ Violation = tuple[str, str, Sequence[str]]
 
 @dataclass(frozen=True)
 class Finding:
-    """A violation of a check.
-
-    Attributes:
-        check: key in the section `checks`.
-        rule: `stop` or `warn`.
-        unit: the corpus, or the task and split, such as `aws-type train`.
-        where: files, and positions of the first rows.
-        text: what was found, with the numbers.
-    """
+    """A violation of a check: key in the section `checks`, its rule, the corpus or the task and split, files and
+    positions of the first rows, and what is wrong, with the numbers."""
 
     check: str
     rule: Rule
@@ -69,7 +62,7 @@ def compare(
 def findings(
     violations: Iterator[Violation], settings: ChecksSettings, *, unit: str, where: str, first_version: bool = False
 ) -> list[Finding]:
-    """Violations of checks that are not switched off; those of a first version only warn."""
+    """Violations of checks that are not switched off; a first version is only warned about."""
     return [
         Finding(
             check,

@@ -1,6 +1,6 @@
 """The statistics of the tasks and corpora of a run, read from the raw files.
 
-Statistics of files add up to those of their corpus. The statistics of an unchanged file are kept in
+Statistics of files add up to the statistics of their corpus. The statistics of an unchanged file are kept in
 `.headstart/statistics`, so that only new and changed files are read.
 """
 
@@ -64,8 +64,8 @@ class Statistics:
     Attributes:
         rows: number of rows, without empty ones.
         empty: rows without text.
-        duplicates: labelled rows whose text is that of an earlier row. Those of a corpus are dropped and counted by the
-            stage `ingest`.
+        duplicates: labelled rows whose text occurs in an earlier row. The stage `ingest` drops and counts the
+            duplicates in a corpus.
         conflicts: rows whose text also occurs with other labels.
         classes: label -> number of occurrences.
         lengths: interval of half an octave of the characters -> rows.
@@ -312,8 +312,8 @@ def _columns(path: Path, source: TaskSource | None = None) -> list[str]:
 
 
 def _cached(files: Sequence[Path], settings: str, make: Callable[[], list[Statistics]]) -> tuple[str, list[Statistics]]:
-    """(SHA-256 of the files, statistics), from the cache if path, size and time of change of the files are those of an
-    earlier call."""
+    """(SHA-256 of the files, statistics), from the cache if path, size and time of change of the files are unchanged
+    since an earlier call."""
     try:
         state = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     except OSError as error:

@@ -24,14 +24,7 @@ from components.settings.tasks import TaskSource
 
 
 class ChecksJob(Section):
-    """Inputs of the stage.
-
-    Attributes:
-        corpora: name -> raw text, or pairs.
-        tasks: name -> labelled data.
-        settings: the rules.
-        output: directory to write.
-    """
+    """Inputs of the stage: name -> raw text or pairs, name -> labelled data, the rules, and the directory to write."""
 
     corpora: dict[str, CorpusSource | ParallelSource]
     tasks: dict[str, TaskSource]

@@ -1,6 +1,6 @@
 """Search of a fixed set of texts in a stream of documents: exact by words, near by MinHash.
 
-The texts are in memory, the documents are not: memory is that of one batch of documents and of the texts.
+The texts are in memory, the documents are not: one batch of documents is in memory at a time.
 
 Arrays: n documents with w words, t texts, p hash permutations.
 """
@@ -8,13 +8,21 @@ Arrays: n documents with w words, t texts, p hash permutations.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from components.formats.textkey import text_key
+from components.ingestion.cleaning import clean
 from components.ingestion.dedup import Shingles, Sketches, Words64, band_key, hash_between, hashed_words, word_sums
+from components.settings.ingest import NearDuplicates
 
+#: Splits whose texts are left out.
+HELD_OUT: Final = ("dev", "test")
+#: Texts that are searched at once.
+BATCH: Final = 4096
 #: Words from which a text is also searched inside of documents. Shorter ones occur there by chance.
 LEAST_WORDS = 8
 #: Characters of documents that are hashed at once: few enough that the arrays stay in the processor's cache.
@@ -106,6 +114,30 @@ class TextSearch:
                         best[document, text] = similarity
         for (document, text), similarity in sorted(best.items()):
             yield document, text, similarity
+
+
+class HeldOut:
+    """The texts of dev and test.
+
+    Args:
+        texts: their texts.
+        threshold: estimated Jaccard similarity from which a text is a near copy (`leakage.threshold`).
+    """
+
+    def __init__(self, texts: Iterable[str], *, threshold: float) -> None:
+        cleaned = list(dict.fromkeys(map(clean, texts)))
+        form = NearDuplicates(threshold=threshold, permutations=128)
+        self._shingles = Shingles(ngram=form.ngram, permutations=form.permutations)
+        self._keys = set(map(text_key, cleaned))
+        self._search = TextSearch(cleaned, shingles=self._shingles, rows=form.rows, threshold=threshold)
+
+    def copies(self, texts: Sequence[str]) -> set[int]:
+        """The indices of the texts that are copies or near copies of a held-out text, or that contain one, as the stage
+        `leakage` counts them."""
+        cleaned = [clean(text) for text in texts]
+        copies = {index for index, text in enumerate(cleaned) if text_key(text) in self._keys}
+        copies |= {index for index, _ in self._search.exact(cleaned)}
+        return copies | {index for index, _, _ in self._search.near(self._shingles.sketches(cleaned))}
 
 
 def _among(values: Words64, among: Words64) -> NDArray[np.bool_]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -153,9 +153,12 @@ def _was_extended(path: Path, size: int, digest: str) -> bool:
     """Whether lines were appended to a file of `size` bytes with this digest: its documents are unchanged."""
     if suffix(path.name) in (".txt", ".parquet"):
         return False
+    start, last = hashlib.sha256(), b""
     with path.open("rb") as file:
-        start = file.read(size)
-    return start.endswith(b"\n") and hashlib.sha256(start).hexdigest() == digest
+        while size and (block := file.read(min(size, 1 << 20))):
+            start.update(block)
+            size, last = size - len(block), block
+    return last.endswith(b"\n") and start.hexdigest() == digest
 
 
 class _Run:
@@ -271,22 +274,19 @@ class _Run:
                     if reading.consumed != done:
                         bar.advance((reading.consumed - done) / 1e6, documents=counts.documents + read)
                         done = reading.consumed
-                self._count(
-                    name,
-                    [read, *(getattr(reading, key) - first[key] for key in ("text_bytes", "bad_bytes", "bad_lines"))],
-                )
+                self._count(name, read, reading, first)
             flush()
             write_left_out()
 
-    def _count(self, name: str, numbers: list[int]) -> None:
-        """Set the documents, bytes, replaced bytes and lines of a raw file, and correct the totals."""
+    def _count(self, name: str, documents: int, reading: Reading, first: Mapping[str, int]) -> None:
+        """Set the totals of a raw file, and correct the totals of the corpus; `first` is `reading` before the file."""
         counts, before = self.counts, self.files.get(name)
-        for key, number, earlier in zip(
-            ("documents", "raw_bytes", "bad_bytes", "bad_lines"), numbers, before or [0] * 4, strict=True
-        ):
+        bytes_and_lines = (getattr(reading, key) - first[key] for key in ("text_bytes", "bad_bytes", "bad_lines"))
+        self.files[name] = [documents, *bytes_and_lines]
+        names = ("documents", "raw_bytes", "bad_bytes", "bad_lines")
+        for key, number, earlier in zip(names, self.files[name], before or [0] * 4, strict=True):
             setattr(counts, key, getattr(counts, key) + number - earlier)
         counts.files += before is None
-        self.files[name] = numbers
 
     def _rows_of(self, duplicates: Duplicates) -> pa.RecordBatch:
         """The rows of dropped.parquet: every duplicate and its twin, in the order of the documents."""
@@ -310,7 +310,7 @@ class _Run:
         )
 
     def _origins(self) -> Iterator[pa.RecordBatch]:
-        """Id, source and line of all documents: those of earlier runs, then the new ones."""
+        """Id, source and line of all documents: first of earlier runs, then the new ones."""
         columns = list(Origin._fields)
         for name in self.key_shards:
             yield from read_batches(self.draft.path / name, columns)

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from components.artifacts import writing
 from components.errors import ConfigError
 from components.formats import corpus
-from components.ingestion.held_out import BATCH, HELD_OUT, HeldOut
+from components.ingestion.matching import BATCH, HELD_OUT, HeldOut
 from components.settings.leakage import LeakageSettings
 from components.settings.section import Section
 from components.settings.unlabelled import OF_ONE_TEXT, UnlabelledSettings

@@ -38,14 +38,8 @@ _LABELS: Final = 200
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a file.
-
-    Attributes:
-        format: as of `data.tasks.<name>.format`.
-        columns: names, or numbers without a header.
-        rows: column -> value.
-        keys: further keys of the task: header, delimiter, encoding.
-    """
+    """The rows of a file: its `data.tasks.<name>.format`, the columns by name, or by number without a header, and
+    further keys of the task (header, delimiter, encoding)."""
 
     format: str
     columns: list[str]
@@ -86,8 +80,8 @@ def _read(path: Path) -> Rows:
     if form in ("csv", "tsv"):
         return _table(texts, form, keys)
     if form == "label-first":
-        rows = [{"label": label, "text": rest} for label, _, rest in (line.partition(" ") for line in texts if line)]
-        return Rows(form, ["label", "text"], rows, keys)
+        parts = (line.partition(" ") for line in texts if line)
+        return Rows(form, ["label", "text"], [{"label": label, "text": rest} for label, _, rest in parts], keys)
     groups = (list(group) for filled, group in itertools.groupby(texts, key=lambda line: bool(line.strip())) if filled)
     sentences = [[re.split(r"[\t ]+", line) for line in group if not line.startswith("#")] for group in groups]
     word, tag = (1, 3) if form == "conllu" else (0, -1)

@@ -131,7 +131,7 @@ class Proposal:
         if self.start is not None or self.own_tokens:
             yield "      seeds: [0]", "more seeds measure the noise of training: [0, 1, 2]"
         if self.unlabelled:
-            yield f"  unlabelled: {_flow(self.unlabelled)}", "text without labels, beside that of train"
+            yield f"  unlabelled: {_flow(self.unlabelled)}", "text without labels, beside the texts of train"
 
     def _models(self) -> Iterator[tuple[str, str]]:
         """Lines of the sections `pretrain` and `finetune` with their comments."""
@@ -195,7 +195,7 @@ def own_tokens(characters: int, *, speed: float, minutes: float) -> int:
 
 
 def block_name(text: str) -> str:
-    """A name for a block, from that of a file or folder."""
+    """A name for a block, from the name of a file or folder."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "task"
 
 

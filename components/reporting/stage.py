@@ -171,6 +171,8 @@ def _language_models(job: ReportJob, models: dict[tuple[str, str], dict[str, Any
         "Perplexity per word is measured on held-out text of the last training corpus. The "
         "last column is the perplexity on general text before and after adaptation; an increase is forgetting."
     )
+    if languages := _languages(models):
+        chapter.tables.append(languages)
     for start, stage in job.trained:
         curves = {
             family: Line(*_columns(job.numbers("curves", stage, family, start, name="curve.csv"), "tokens", "loss"))
@@ -181,6 +183,25 @@ def _language_models(job: ReportJob, models: dict[tuple[str, str], dict[str, Any
     speeds = {f"{family} {start}": found["tokens_per_second"] for (family, start), found in models.items()}
     chapter.figures.append(Drawing(figures.bars(speeds, x_label="tokens per second"), "Training throughput."))
     return chapter
+
+
+def _languages(models: dict[tuple[str, str], dict[str, Any]]) -> Table | None:
+    """Text read and held-out perplexity by language, of models of corpora in several languages."""
+    rows: list[Sequence[str]] = []
+    for (family, start), found in models.items():
+        for language, numbers in found.get("languages", {}).items():
+            perplexity = numbers.get("perplexity_per_word") or numbers.get("bits_per_character")
+            rows.append(
+                [
+                    f"{family} {start}",
+                    language,
+                    f"{numbers['tokens']:,}",
+                    f"{numbers['share']:.1%}",
+                    f"{perplexity:,.2f}" if perplexity else "",
+                ]
+            )
+    columns = ["model", "language", "tokens", "share", "perplexity per word"]
+    return Table(columns, rows, "Languages of the training corpus") if rows else None
 
 
 def _side_by_side(job: ReportJob) -> list[bakeoff.Entry]:

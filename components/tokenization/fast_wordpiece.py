@@ -76,7 +76,7 @@ class FastWordPiece:
 
     Args:
         backend: tokenizer of the library: BERT's normaliser and pre-tokenizer, and a WordPiece model.
-        lowercase, strip_accents: those of the normaliser; `suits` tells which are possible.
+        lowercase, strip_accents: settings of the normaliser; `suits` says which are possible.
     """
 
     def __init__(self, backend: Backend, *, lowercase: bool, strip_accents: bool) -> None:

@@ -29,8 +29,8 @@ def report_on_words(tokenizer: Tokenizer, counts: Counter[str]) -> dict[str, Any
 
     Args:
         tokenizer: of any kind.
-        counts: of the words between white space, after segmentation of languages without spaces. The script of a word
-            is that of its first letter.
+        counts: of the words between white space, after segmentation of languages without spaces. A word has
+            the script of its first letter.
 
     Returns:
         kind; vocabulary, number of pieces including special ones; alphabet, number of distinct characters of the

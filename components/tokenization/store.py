@@ -134,7 +134,7 @@ class TokenStore:
 
     Attributes:
         documents, tokens, words, chars: totals of the split.
-        predicted: number of tokens that a model predicts: all tokens, or those of the targets in a corpus of pairs.
+        predicted: number of tokens that a model predicts: all tokens, or only the targets in a corpus of pairs.
         dtype: of the stored ids, uint16 or uint32.
         offsets: (documents + 1,) int64 start of each document in the flat stream.
         words_per_document, chars_per_document: (documents,) uint32.

@@ -1,7 +1,7 @@
 """The stage `task-tokens`: the unlabelled texts of a task as memory-mapped token ids.
 
 They are the input of task-adaptive pretraining (Gururangan et al. 2020, section 4): the texts of train are trained on,
-those of dev measure perplexity, and those of test are not read. Without dev, perplexity is not measured.
+the texts of dev measure perplexity, and test is not read. Without dev, perplexity is not measured.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ class TokenizerJob(Section):
 
     Attributes:
         corpus: output directory of the stage `ingest`; its train split is read.
-        pairs: a corpus of pairs, both sides of which are also read; the frequencies are then those of the targets, from
-            which a translation model initialises its output bias. None: no pairs.
+        pairs: a corpus of pairs, both sides of which are also read; the pieces of the targets are counted, and from
+            their counts a translation model initialises its output bias. None: no pairs.
         output: directory of the tokenizer.
         kind: of the tokenizer.
         settings: of all kinds.

@@ -20,8 +20,13 @@ from components.artifacts import write_atomic
 from components.errors import ArtifactError
 from components.settings.tokenizer import UnigramSettings
 from components.tokenization.base import Ids, well_formed
-from components.tokenization.distinct import DistinctWordEncoder, count_distinct, cut_at_spaces
-from components.tokenization.library import VOCABULARY, LibraryTokenizer
+from components.tokenization.distinct import (
+    VOCABULARY,
+    DistinctWordEncoder,
+    LibraryTokenizer,
+    count_distinct,
+    cut_at_spaces,
+)
 from components.tokenization.segmenters import SEGMENTERS, Segmentation
 from components.tokenization.special import FIRST_ORDINARY, OMITTED, SPECIAL_PIECES, UNK
 from components.tokenization.unigram_trainer import SPACE, learn_unigram
@@ -56,7 +61,7 @@ class UnigramTokenizer(LibraryTokenizer):
 
     Args:
         pieces: id -> piece.
-        scores: log probability of each piece; those of special pieces are not used.
+        scores: log probability of each piece; the scores of special pieces are not used.
         segmentation: see `Tokenizer`.
         normalizer, pre_tokenizer: in the notation of the `tokenizers` library (tokenizer.json). Learned vocabularies
             use `normalization` and `WORDS`; published ones have their own.
@@ -99,7 +104,7 @@ class UnigramTokenizer(LibraryTokenizer):
 
     def encode_ragged(self, texts: Sequence[str]) -> tuple[Ids, NDArray[np.int64]]:
         if self.pre_tokenizer == WORDS:
-            return self._distinct.encode(texts)
+            return super().encode_ragged(texts)
         # Other pre-tokenizers may depend on the context across white space.
         encoded = self._encode_words([well_formed(text) for text in texts])
         offsets = np.zeros(len(texts) + 1, dtype=np.int64)

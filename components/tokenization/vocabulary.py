@@ -39,13 +39,7 @@ class VocabularyJob(TokenizerJob):
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether a vocabulary is learned again.
-
-    Attributes:
-        learn: whether it is.
-        reason: in words.
-        fit: on the new text that was judged.
-    """
+    """Whether a vocabulary is learned again, why, and its fit on the new text that was judged."""
 
     learn: bool
     reason: str
@@ -88,7 +82,7 @@ def fit_vocabulary(job: VocabularyJob) -> Path:
 
 
 def _previous(job: VocabularyJob) -> Manifest | None:
-    """The last record; None if there is none, or if it is not that of the tokenizer in `job.output`."""
+    """The last record; None if there is none, or if it belongs to another tokenizer than the one in `job.output`."""
     try:
         record = read_manifest(job.record, kind=KIND, verify=True)
         made = read_manifest(job.output, kind=TOKENIZER, verify=True)

@@ -147,7 +147,7 @@ def repeated(words: Counter[str]) -> Iterator[str]:
 
 
 def frequent_characters(words: Counter[str], *, limit: int) -> tuple[list[str], list[str]]:
-    """The `limit` most frequent characters, sorted, and those of them that occur after the first one of a word."""
+    """The `limit` most frequent characters, sorted, and which of them occur after the first one of a word."""
     counts: Counter[str] = Counter()
     inside: set[str] = set()
     for word, count in words.items():
