@@ -148,7 +148,7 @@ class Project:
         if last is None or last["after"] != version.number:
             return Champion(version, change="set by hand in MLflow")
         since = f"{last.time:%Y-%m-%d %H:%M} UTC"
-        return Champion(version, since=since, change=in_words(last, reasons=False), reasons=last["reasons"])
+        return Champion(version, since=since, change=in_words(last, reasons=False), reasons=tuple(last["reasons"]))
 
     def challenger(self, task: str) -> Version | None:
         """The version that the last decision was about, unless it is the champion; None if there is none."""

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 KILLED = "the process of the retraining ended without a result: it was killed, or the machine stopped"
 #: Seconds between two updates, and between two attempts while MLflow gives no answer.
 UPDATE_S, RETRY_S = 2.0, 10.0
+#: Time in milliseconds after the end of the retraining at which no more attempts are made.
+GIVE_UP_MS = 120_000
 #: A stage that DVC finds up to date ends within this time, in milliseconds; it has no run.
 SKIP_MS = 3000
 #: Start times of processes are rounded; difference in seconds at which they belong to two processes.
@@ -147,7 +149,7 @@ class Live:
                 except Exception as error:  # whatever it is, the retraining goes on, and the rest is sent later
                     self.problem = str(error)
                     due = time.monotonic() + RETRY_S
-            if end is not None and self._closed:
+            if end is not None and (self._closed or now_ms() > end["time"] + GIVE_UP_MS):
                 return
             if end is not None:
                 time.sleep(UPDATE_S)

@@ -241,15 +241,6 @@ def test_rollback_to_a_version_that_was_no_champion_or_is_deleted(registry: Regi
         roll_back(registry, Ledger(registry), model=M, alias=A, to="1")
 
 
-def test_rollback_restores_the_previous_champion_of_a_deleted_one(registry: Registry) -> None:
-    for digest in "ab":
-        promote(registry, add(registry, digest))
-    registry.client.delete_model_version(M, "2")
-    left, restored, _ = roll_back(registry, Ledger(registry), model=M, alias=A)
-    assert (left, restored.number, number(registry)) == ("2", "1", "1")
-    assert Ledger(registry).state(M, A).vetoes.keys() == {"b"}
-
-
 def test_numbers_that_start_again_are_other_versions(registry: Registry) -> None:
     for digest in "ab":
         promote(registry, add(registry, digest))

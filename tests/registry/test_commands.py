@@ -118,16 +118,6 @@ def test_a_chosen_version_must_exist_and_differ(registry: Registry) -> None:
     assert number(registry) == "2"
 
 
-def test_rollback_says_what_it_passes_over(registry: Registry) -> None:
-    for digest in "abc":
-        promote(registry, add(registry, digest))
-    registry.client.delete_model_version(M, "2")
-    assert rollback(registry.settings, "letters") == [
-        "version 2 was deleted and is passed over",
-        f"{M}@{A}: version 1 restored, version 3 rolled back",
-    ]
-
-
 def test_the_commands_do_not_wait_for_a_run_that_holds_the_repository(registry: Registry, tmp_path: Path) -> None:
     raw = yaml.safe_load((ROOT / "params.yaml").read_text())
     raw["registry"] = {"tracking": "sqlite:///mlflow.db"}

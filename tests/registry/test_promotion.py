@@ -105,13 +105,6 @@ def test_truth_table(
     assert any(reason in line for line in decision.reasons), decision.reasons
 
 
-def test_the_better_model_wins_in_either_role() -> None:
-    better, worse = scored("better", 340), scored("worse", 280)
-
-    assert decide(better, worse, RULE, rows=TEST).verdict == "promote"
-    assert decide(worse, better, RULE, rows=TEST).verdict == "reject"
-
-
 def test_a_rule_without_a_metric_uses_the_primary_metric() -> None:
     decision = decide(scored("better", 340), CHAMPION, RULE.model_copy(update={"metric": None}), rows=TEST)
 
