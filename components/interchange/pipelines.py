@@ -111,8 +111,6 @@ def _refuse(classifier: TextClassifier, family: str, task: str | None) -> None:
         problem = f"transformers has no pipeline for a {classifier.kind} task"
     elif classifier.words is not None:
         problem = "the model is combined with words (finetune.<name>.words)"
-    elif not isinstance(model.head, TextHead) or (task == "text-classification" and model.of_units):
-        problem = f"its reader ({settings.reader}) has no counterpart in transformers"
     elif classifier.kind in ("pair", "similarity") and reads_apart(settings, model.encoder):
         problem = "it reads two texts as two sequences"
     elif task == "text-classification" and (model.combine is not None or settings.chunk is not None):
@@ -125,8 +123,6 @@ def _refuse(classifier: TextClassifier, family: str, task: str | None) -> None:
             problem = f"transformers reads another piece of a word than {family} does here"
         elif classifier.kind == "tagging" and settings.tagger != "linear":
             problem = f"tagger: {settings.tagger} has no counterpart in transformers"
-        elif classifier.kind == "questions" and settings.answering != "linear":
-            problem = f"answering: {settings.answering} has no counterpart in transformers"
         elif not plain:
             problem = "transformers reads the last layer by one linear layer (layers: last, head_hidden: 0)"
     if problem:

@@ -52,8 +52,6 @@ def refuse(classifier: TextClassifier) -> None:
         problem = f"the answer of a {kind} task is decoded outside of a graph"
     elif kind in PAIRS and reads_apart(settings, model.encoder):
         problem = "it reads two texts as two sequences"
-    elif model.of_units:
-        problem = f"its reader ({settings.reader}) reads every piece"
     elif model.combine is not None or settings.chunk is not None:
         problem = "it reads long texts in parts (chunk)"
     elif classifier.words is not None:

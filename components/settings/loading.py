@@ -30,6 +30,7 @@ REMOVED: Final = (
     "bigrams", "biases", "causal", "consistency", "glu", "interpolations", "label_smoothing", "late_batches",
     "late_from", "matrix_rate", "mixout", "ngrams", "r_drop", "reinitialised", "resamples", "rotary",
     "supervised_contrastive", "training_noise", "value_embeddings",
+    "answering", "answering_hidden", "context", "reader", "reader_hidden", "reader_widths",
 )  # fmt: skip
 #: Last part of the location of a problem with a key, in pydantic's errors.
 KEY = "[key]"

@@ -51,11 +51,6 @@ class Encoded:
         known = [np.zeros_like(sequence) for sequence in arrays] if segments is None else segments
         return cls(arrays, [np.asarray(segment, dtype=np.int64) for segment in known], none, none)
 
-    def with_units(self) -> Encoded:
-        """The row with every piece as a unit."""
-        places = [np.arange(len(pieces), dtype=np.int64) for pieces in self.pieces]
-        return Encoded(self.pieces, self.segments, [np.stack([at, at], axis=1) for at in places], self.offsets)
-
 
 def uncombined(settings: FinetuneSettings, encoder: LanguageModel) -> None:
     """`Task.combine` of kinds whose head reads each sequence separately."""
@@ -89,22 +84,9 @@ class Task:
     labels_rows: bool = False
     imitates: bool = False
 
-    def has_reader(self, settings: FinetuneSettings) -> bool:
-        """Whether a reader (`components.task_models.readers`) is between the states and the head."""
-        return self.reads == "text" and settings.reader != "none"
-
-    def encode_rows(
-        self, rows: Sequence[Fields], tokenizer: Tokenizer, encoder: LanguageModel, settings: FinetuneSettings
-    ) -> list[Encoded]:
-        """`encode`; with a reader, every piece is a unit."""
-        encoded = self.encode(rows, tokenizer, encoder, settings)
-        return [row.with_units() for row in encoded] if self.has_reader(settings) else encoded
-
 
 def refuse_settings(task: Task, settings: FinetuneSettings) -> str | None:
     """What is wrong if the settings ask for a loss on labels of rows, and the kind has none; else None."""
-    if settings.method == "contrastive" and task.has_reader(settings):
-        return f"reader {settings.reader} has no vector of a text without labels; set it to none for a contrastive loss"
     if task.labels_rows:
         if settings.label_names == "always" and not task.single:
             return f"label_names needs a kind that reads one text; set it to none for kind {task.kind}"

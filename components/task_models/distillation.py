@@ -15,7 +15,6 @@ from components.models.base import Batch, Carry, Losses, count_tensor
 from components.settings.distil import DistilSettings
 from components.task_models.heads import ImitatingHead
 from components.task_models.model import TaskModel
-from components.task_models.readers import ReadingHead
 from components.task_models.sampler import ExampleSampler
 from components.training.windows import Sampler
 
@@ -72,5 +71,5 @@ class DistilledModel(nn.Module):
     def imitation(self, outputs: Tensor, batch: Batch) -> Tensor:
         """The loss of the unlabelled rows."""
         head = self.model.head
-        assert isinstance(head, ImitatingHead | ReadingHead)  # as `refuse_distillation` has found
+        assert isinstance(head, ImitatingHead)  # as `refuse_distillation` has found
         return head.imitation(outputs, batch, temperature=self.settings.temperature)

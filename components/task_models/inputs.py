@@ -53,8 +53,7 @@ def joined(first: Ids, second: Ids, encoder: LanguageModel, most: int) -> tuple[
 
 def reads_apart(settings: FinetuneSettings, encoder: LanguageModel) -> bool:
     """Whether two texts are encoded as two sequences (`FinetuneSettings.pairs`)."""
-    relates = encoder.attention != "none" and settings.reader != "biattentive"
-    return settings.pairs == "apart" or (settings.pairs == "auto" and not relates)
+    return settings.pairs == "apart" or (settings.pairs == "auto" and encoder.attention == "none")
 
 
 def encode_pairs(

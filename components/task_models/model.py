@@ -20,7 +20,6 @@ from components.task_models.base import Encoded, Task, refuse_settings
 from components.task_models.contrast import contrast
 from components.task_models.heads import TextHead
 from components.task_models.pooling import Features
-from components.task_models.readers import reading_head
 from components.task_models.sampler import collate, longest, pad, sequences
 from components.task_models.text_windows import WindowPooling, states_of_windows
 from components.tasks.data import Answer
@@ -55,21 +54,12 @@ class TaskModel(nn.Module):
         super().__init__()
         if (problem := refuse_settings(task, settings)) is not None:
             raise ConfigError(problem)
-        self.encoder = encoder
-        self.settings = settings
-        #: Mixes the weights of a training step with those of the start; set by fine-tuning.
-        reads_pieces = task.has_reader(settings)
-        self.of_units = task.reads == "units" or reads_pieces
-        combine = task.combine(settings, encoder)
-        if reads_pieces and isinstance(combine, WindowPooling):
-            raise ConfigError(
-                f"reader: {settings.reader} reads a text as one sequence, but this family reads long texts in windows "
-                "(chunk); remove chunk"
-            )
-        if isinstance(combine, WindowPooling) and settings.layers == "mix":
-            raise ConfigError("layers: mix reads a text as one sequence; remove chunk, or choose other layers")
+        self.encoder, self.task, self.settings, self.labels = encoder, task, settings, list(labels)
+        self.of_units = task.reads == "units"
         #: Combines the vectors of a row's sequences before the head; None: the head reads each sequence.
-        self.combine = None if reads_pieces else combine
+        self.combine = task.combine(settings, encoder)
+        if isinstance(self.combine, WindowPooling) and settings.layers == "mix":
+            raise ConfigError("layers: mix reads a text as one sequence; remove chunk, or choose other layers")
         self.lm_weight = settings.lm_weight
         #: Maximum number of windows of a row in a training step; None: all.
         self.windows_learned = settings.windows_learned if task.windows_apart else None
@@ -96,11 +86,7 @@ class TaskModel(nn.Module):
             if self.combine is not None:
                 vectors = self.combine(vectors.expand(2, -1), torch.zeros(2, dtype=torch.int64))
         width = vectors.shape[-1]
-        self.head = (
-            reading_head(settings, task.head, labels, inputs=width, combine=combine)
-            if reads_pieces
-            else task.head(settings, width, labels)
-        )
+        self.head = task.head(settings, width, labels)
         if isinstance(self.head, TextHead):
             blocks = self.features.block_widths(hidden, units=self.of_units)
             # The parts of a pair have the blocks of a text each.

@@ -100,8 +100,8 @@ def some_windows(row: Encoded, target: Target, *, most: int, rng: np.random.Gene
     is included."""
     held: list[int] = []
     if len(target):
-        # Of the units of the context; those of a question have no offsets.
-        contexts = [offsets[offsets[:, 1] > 0] for offsets in row.offsets]
+        # Unit 0 is the whole sequence.
+        contexts = [offsets[1:] for offsets in row.offsets]
         held = [
             window
             for window, offsets in enumerate(contexts)

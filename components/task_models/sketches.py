@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -47,6 +47,10 @@ def sketches(model: TaskModel, vectors: Tensor, batch: Batch, projection: Projec
     return list(found.cpu().numpy())
 
 
-def pieces_of(row: Encoded) -> tuple[int, int]:
-    """Pieces of a row, and unknown ones."""
-    return sum(map(len, row.pieces)), sum(int((pieces == UNK).sum()) for pieces in row.pieces)
+def measured(
+    encoded: Sequence[Encoded], found: Sequence[NDArray[np.float32]]
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """(N, 2) pieces and unknown pieces of N rows, and (N, S) their sketches."""
+    counts = [(sum(map(len, row.pieces)), sum(int((pieces == UNK).sum()) for pieces in row.pieces)) for row in encoded]
+    none = np.zeros((0, 1), dtype=np.float32)
+    return np.array(counts, dtype=np.int64).reshape(-1, 2), np.stack(found) if len(found) else none

@@ -131,9 +131,7 @@ def best_spans(outputs: Tensor, offsets: Tensor, lengths: Tensor, *, longest: in
     far = torch.iinfo(torch.int64).max
     # Maximum number of units of a span that starts at each unit.
     reach_SU = torch.searchsorted(end_SU.masked_fill(~mask(lengths, units), far), begin_SU + longest, right=True)
-    # A unit without offsets belongs to the question and begins no answer.
-    begins_SU = inside_SU & (end_SU > 0)
-    reach_SU = (reach_SU - torch.arange(units, device=outputs.device)).masked_fill(~begins_SU, 1).clamp(min=1)
+    reach_SU = (reach_SU - torch.arange(units, device=outputs.device)).masked_fill(~inside_SU, 1).clamp(min=1)
     most = int(reach_SU.amax())
     starts_SU, ends_SU = outputs.masked_fill(~inside_SU.unsqueeze(-1), -torch.inf).unbind(-1)
     ends_SUK = nn.functional.pad(ends_SU, (0, most - 1), value=-torch.inf).unfold(1, most, 1)
@@ -196,9 +194,7 @@ def _true_units(batch: Batch) -> tuple[Tensor, Tensor]:
     last_S = units - 1 - touches_SU.flip(1).int().argmax(1)
     rows = torch.arange(len(lengths), device=lengths.device)
     # The first (last) unit of a window must start (end) where the answer does, otherwise the answer is truncated.
-    # The first unit of the context; the units of the question, if there are any, have no offsets.
-    first_S = (inside_SU & (offsets[..., 1] > 0)).int().argmax(1)
-    whole_S = (start_S > first_S) | (offsets[rows, start_S, 0] <= begin_S1[:, 0])
+    whole_S = (start_S > 1) | (offsets[rows, start_S, 0] <= begin_S1[:, 0])
     whole_S = whole_S & ((last_S < lengths - 1) | (offsets[rows, last_S, 1] >= end_S1[:, 0]))
     held_S = touches_SU.any(1) & whole_S
     return start_S.where(held_S, 0), last_S.where(held_S, 0)

@@ -1,8 +1,7 @@
 """Stage `examples`: a task's labelled files, validated once and written as tables that the other stages read.
 
 The output directory holds train.parquet, dev.parquet and test.parquet (fields, target, slice, id, group, unit; see
-`components.tasks.data`), for sentences with documents also document and place, and documents-<split>.parquet (the
-sentences of each document), labels.json (names by index) and metrics.json (counts). Facts of the manifest: task, kind,
+`components.tasks.data`), labels.json (names by index) and metrics.json (counts). Facts of the manifest: task, kind,
 budgets and seeds of the runs, and a digest of each split's content, which identifies the version of the data.
 """
 
@@ -19,14 +18,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from components.artifacts import digest_text, read_manifest, writing
+from components.artifacts import read_manifest, writing
 from components.errors import ArtifactError, ConfigError, DataError
 from components.formats.annotations.tables import REASONS
 from components.settings.section import Section
 from components.settings.tasks import SPLITS, TaskSource
 from components.tasks.budgets import numbered, sample_rows
-from components.tasks.data import Fields, Labels, Split
-from components.tasks.documents import InDocument
+from components.tasks.data import Labels, Split
 from components.tasks.folds import folds_of
 from components.tasks.kinds import find_kind
 from components.tasks.results import list_column, read_columns, vectors
@@ -49,11 +47,8 @@ SCHEMA = pa.schema(
         ("unit", pa.int64()),
     ]
 )
-#: Further columns of sentences with documents: number of the document, and of the sentence in it.
-PLACES = pa.schema([("document", pa.int64()), ("place", pa.int64())])
 #: Whole splits that `read_split` keeps: those of one task.
 KEPT_SPLITS = 3
-_DOCUMENTS = pa.schema([("sentences", pa.list_(pa.list_(pa.string())))])
 
 
 class ExamplesJob(Section):
@@ -150,7 +145,6 @@ def examples(job: ExamplesJob) -> Path:
                 ],
                 schema=SCHEMA,
             )
-            table = _with_documents(table, split, draft.path / f"documents-{name}.parquet")
             pq.write_table(table, draft.path / f"{name}.parquet", compression="zstd")
         (draft.path / "labels.json").write_text(json.dumps(found.labels, ensure_ascii=False, indent=1) + "\n")
         metrics: dict[str, Any] = {f"{name}_rows": len(split) for name, split in splits.items()}
@@ -172,27 +166,6 @@ def examples(job: ExamplesJob) -> Path:
             },
         }
     return job.output
-
-
-def _with_documents(table: pa.Table, split: Split, path: Path) -> pa.Table:
-    """The table with the columns `PLACES`, and the documents in a file of their own; unchanged without documents."""
-    numbers: dict[int, int] = {}
-    documents: list[list[list[str]]] = []
-    places: list[tuple[int | None, int | None]] = []
-    for parts in split.fields:
-        if not isinstance(parts, InDocument):
-            places.append((None, None))
-            continue
-        if id(parts.document) not in numbers:
-            numbers[id(parts.document)] = len(documents)
-            documents.append([list(sentence) for sentence in parts.document])
-        places.append((numbers[id(parts.document)], parts.place))
-    if not documents:
-        return table
-    pq.write_table(pa.table([pa.array(documents, _DOCUMENTS.types[0])], schema=_DOCUMENTS), path, compression="zstd")
-    for name, values in zip(PLACES.names, zip(*places, strict=True), strict=True):
-        table = table.append_column(name, pa.array(values, pa.int64()))
-    return table
 
 
 def strata_of(train: Split, kind: str) -> Labels:
@@ -227,13 +200,9 @@ def digest(split: Split, labels: list[str], *, with_units: bool = False) -> str:
     """SHA-256 of inputs, targets and slices, in order; independent of the file format. With units, also of those of
     several rows, by which rows are divided into folds."""
     content = hashlib.sha256()
-    documents = {id(parts.document): parts.document for parts in split.fields if isinstance(parts, InDocument)}
-    digests = {key: digest_text(json.dumps(list(sentences))) for key, sentences in documents.items()}
     for parts, target, name in zip(split.fields, split.targets, split.slices, strict=True):
         known = [labels[int(number)] if number >= 0 else None for number in target] if labels else target.tolist()
         content.update(json.dumps([parts, known, name]).encode() + b"\n")
-        if isinstance(parts, InDocument):
-            content.update(json.dumps([parts.place, digests[id(parts.document)]]).encode() + b"\n")
     if with_units and len(np.unique(split.units)) < len(split):
         content.update(np.unique(split.units, return_inverse=True)[1].astype("<i8").tobytes())
     return content.hexdigest()
@@ -283,11 +252,8 @@ def _read_split(path: Path, rows: np.ndarray | None) -> Split:
     table = read_columns(path, _columns(path), stage="examples")
     if rows is not None:
         table = table.take(pa.array(rows))
-    fields_of = [tuple(parts) for parts in table.column("fields").to_pylist()]
-    if "document" in table.column_names:
-        fields_of = _in_documents(table, fields_of, path.with_name(f"documents-{path.name}"))
     return Split(
-        fields_of,
+        [tuple(parts) for parts in table.column("fields").to_pylist()],
         vectors(table.column("target")),
         table.column("slice").to_pylist(),
         table.column("id").to_pylist(),
@@ -302,22 +268,4 @@ def _columns(path: Path) -> list[str]:
         known = pq.read_schema(path).names
     except (OSError, pa.ArrowException):
         known = SCHEMA.names  # the caller's attempt gives the message
-    optional = ["group", "unit", *PLACES.names]
-    return [name for name in [*SCHEMA.names, *PLACES.names] if name not in optional or name in known]
-
-
-def _in_documents(table: pa.Table, sentences: list[Fields], path: Path) -> list[Fields]:
-    """Sentences with their documents, which they share."""
-    found = read_columns(path, _DOCUMENTS.names, stage="examples").column("sentences")
-    documents: dict[int, list[Fields]] = {}
-    result: list[Fields] = []
-    for words, document, place in zip(
-        sentences, *(table.column(name).to_pylist() for name in PLACES.names), strict=True
-    ):
-        if document is None:
-            result.append(words)
-            continue
-        if document not in documents:
-            documents[document] = [tuple(sentence) for sentence in found[document].as_py()]
-        result.append(InDocument(words, documents[document], place))
-    return result
+    return [name for name in SCHEMA.names if name not in ("group", "unit") or name in known]

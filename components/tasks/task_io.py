@@ -6,8 +6,8 @@ Inputs and answers are positional (`components.tasks.data`); this module maps th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from components.tasks.data import Answer, Fields
 #: Type of a column. `shares`: label -> probability; `spans`: objects with start and end (word indices, end exclusive),
 #: type and text.
 Value = Literal["text", "texts", "number", "integer", "shares", "spans"]
-
-#: Column of a file whose values are equal for the sentences of a document, which follow each other.
-DOCUMENT: Final = "document"
 
 
 @dataclass(frozen=True)
@@ -33,7 +30,6 @@ class TaskIO:
             Raises ValueError for a value of the wrong type.
         format: (the input's parts, answer, labels) -> a value for every column of `columns` and `outputs`.
         examples: two inputs, as examples of a request.
-        context: columns around an input that may be given; `parse` reads those that are.
     """
 
     inputs: Mapping[str, Value]
@@ -42,12 +38,6 @@ class TaskIO:
     parse: Callable[[Mapping[str, Any]], Fields | None]
     format: Callable[[Fields, Answer, Sequence[str]], dict[str, Any]]
     examples: tuple[Mapping[str, Any], Mapping[str, Any]]
-    context: Mapping[str, Value] = field(default_factory=dict)
-
-    @property
-    def named(self) -> Mapping[str, Value]:
-        """The columns of an input in a file that may be named; `DOCUMENT` gives the context of neighbouring rows."""
-        return {**self.inputs, **self.context, **({DOCUMENT: "text"} if self.context else {})}
 
 
 #: Example inputs of kinds that read one text, and of kinds that read two.

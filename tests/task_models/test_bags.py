@@ -66,11 +66,7 @@ def test_bags_equal_padded_batches(family: str, pooling: Pooling) -> None:
 @pytest.mark.parametrize("family", STATIC)
 def test_a_prediction_does_not_depend_on_the_other_texts(family: str) -> None:
     model = task_model(family)
-    task, settings = (
-        find_task("classification"),
-        FinetuneSettings(layers="last", pooling="mean", max_length=6, training=Training(rate=0.1, batch_size=2)),
-    )
-    classifier = TextClassifier(["x", "y", "z"], model, TOKENIZER, task, settings)
+    classifier = TextClassifier(model, TOKENIZER)
     rows = [(text,) for text in TEXTS]
     together = classifier.answer(rows)
     for row, answer in zip(rows, together, strict=True):

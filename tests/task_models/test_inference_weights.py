@@ -37,7 +37,7 @@ def classifier(make_encoder, settings: FinetuneSettings, request: pytest.Fixture
     torch.manual_seed(2)
     task = find_task("classification")
     model = TaskModel(encoder.model, task=task, settings=settings, labels=["no", "yes"]).eval()
-    return TextClassifier(["no", "yes"], model, encoder.tokenizer, task, settings, "bf16")
+    return TextClassifier(model, encoder.tokenizer, "bf16")
 
 
 @pytest.mark.parametrize("classifier", CAST, indirect=True)
@@ -75,10 +75,8 @@ def test_a_classifier_is_cast_once_if_the_processor_supports_bfloat16(
     made: list[TaskModel] = []
     monkeypatch.setattr(module, "has_bf16", lambda device: known)
     monkeypatch.setattr(module, "converted", lambda model, **how: made.append(model) or converted(model, **how))
-    subject = TextClassifier(
-        classifier.labels, classifier.model, classifier.tokenizer, classifier.task, classifier.settings, precision
-    )
-    encoded = classifier.task.encode(ROWS, classifier.tokenizer, classifier.model.encoder, classifier.settings)
+    subject = TextClassifier(classifier.model, classifier.tokenizer, precision)
+    encoded = classifier.encode(ROWS)
     found = [subject.answer(ROWS) for _ in range(2)]
     assert len(made) == cast_once
     expected = answers(classifier.model, encoded, precision="bf16" if cast_once else "float32")
@@ -166,11 +164,8 @@ def saved(classifier: TextClassifier, make_encoder, tmp_path: Path, request: pyt
     family = "ulmfit" if "ulmfit" in request.node.name else "bert"
     save_classifier(
         tmp_path / "model",
-        classifier=classifier.model,
+        classifier.model,
         family=family,
-        settings=classifier.settings,
-        kind="classification",
-        labels=["no", "yes"],
         precision=classifier.precision,
         tokenizer=make_encoder(family) / "tokenizer",
         facts={},

@@ -24,7 +24,8 @@ class Converter:
     Attributes:
         to_huggingface: model -> (content of config.json, tensors).
         from_huggingface: (content of config.json, tensors) -> (settings, vocabulary, tensors of the family's model);
-            `settings` are keyword arguments of the family's config class without `vocabulary`.
+            `settings` are keyword arguments of the family's config class without `vocabulary`. Raises ArtifactError:
+            config.json has unsupported values, or tensors are missing, surplus or misshapen.
         parts: names of further networks that are published in folders of their own and that a model may lack. Here they
             are subfolders of this name: the content of their config.json is under this name in that of the model, and
             the names of their tensors begin with it and a slash.

@@ -8,6 +8,7 @@ can also be imported.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from components.errors import ArtifactError
 from components.interchange.huggingface import Converter
-from components.interchange.huggingface.bert import BUFFERS, DEFAULTS, body_rules, encoder_config, encoder_settings
+from components.interchange.huggingface.bert import BUFFERS, KEYS, body_rules
 from components.interchange.huggingface.rules import (
     Reader,
     Rule,
@@ -30,6 +31,16 @@ from components.interchange.huggingface.rules import (
 from components.models.electra import ELECTRA
 
 GENERATOR: Final = "generator"
+_KEYS: Final = replace(
+    KEYS,
+    numbers={
+        **KEYS.numbers,
+        "embedding": ("embedding_size", 128),
+        "width": ("hidden_size", 256),
+        "heads": ("num_attention_heads", 4),
+    },
+    only="gelu",
+)
 _EMBEDDINGS: Final = "electra.embeddings."
 _OWN: Final = tuple(body_rules("electra."))
 _SHARED: Final[Sequence[Rule]] = (
@@ -66,42 +77,25 @@ GENERATOR_RULES: Final[Sequence[Rule]] = [
 
 
 def to_huggingface(model: ELECTRA) -> tuple[dict[str, Any], Tensors]:
-    """config.json and tensors of an equivalent `ElectraForPreTraining`, with those of an `ElectraForMaskedLM`.
-
-    Raises:
-        ArtifactError: an activation that the generator's head cannot have.
-    """
+    """`Converter.to_huggingface`, with the generator as a part; with an activation that the class does not have, an
+    `ArtifactError`."""
     own, small = model.config, model.config.of_generator()
-    config = {"model_type": "electra", **encoder_config(own), "embedding_size": own.embedding}
-    reader = Reader(config, {})
-    reader.activation("hidden_act", only="gelu")
-    reader.check()
-    sizes = {**encoder_config(small), "model_type": "electra", "embedding_size": own.embedding}
-    weights = model.state_dict()
-    rules = [*spread(DISCRIMINATOR_RULES, own.layers), *spread(GENERATOR_RULES, small.layers)]
-    tensors = exported([rule for rule in rules if rule.own in weights], weights)
-    tensors |= {f"{GENERATOR}/{name}": tensor.clone() for name, tensor in tensors.items() if _is_shared(name)}
-    return {
-        **config,
-        "architectures": ["ElectraForPreTraining"],
-        GENERATOR: {**sizes, "architectures": ["ElectraForMaskedLM"]},
-    }, tensors
+    config = _KEYS.write(own, kind="electra", architecture="ElectraForPreTraining")
+    config[GENERATOR] = _KEYS.write(small, kind="electra", architecture="ElectraForMaskedLM")
+    tensors = exported(DISCRIMINATOR_RULES, model, own.layers) | exported(GENERATOR_RULES, model, small.layers)
+    shared = {f"{GENERATOR}/{name}": tensor.clone() for name, tensor in tensors.items() if _is_shared(name)}
+    return config, tensors | shared
 
 
 def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[dict[str, Any], int, Tensors]:
-    """Settings, vocabulary and tensors of an `ELECTRA`.
-
-    Raises:
-        ArtifactError: config.json has unsupported values, tensors are missing, surplus or misshapen, or the generator
-            does not fit the discriminator.
-    """
+    """`Converter.from_huggingface`; an `ArtifactError` also if the generator does not fit the discriminator."""
     if any(name.startswith("generator_") for name in tensors):
         raise ArtifactError(
             "these are the weights of a generator; import the folder of the discriminator, with this one as its "
             f"subfolder `{GENERATOR}`"
         )
-    reader, settings = _read(config)
-    vocabulary = reader.number("vocab_size")
+    reader = Reader(config, _KEYS)
+    settings = reader.read()
     reader.check()
     parts: dict[str, dict[str, Tensor]] = {"": {}, GENERATOR: {}}
     for name, tensor in tensors.items():
@@ -110,29 +104,22 @@ def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     named = normalised(parts[""], prefix="electra.", tied={}, ignored=BUFFERS)
     layers = settings["layers"]
     if GENERATOR in config:
-        sizes = _generator_settings(config[GENERATOR], settings, vocabulary)
-        layers = sizes.pop("layers")
-        settings |= sizes
+        sizes = _generator_sizes(config[GENERATOR], settings)
+        layers = sizes["layers"]
+        settings["generator"] = sizes["width"] / settings["width"]
+        settings["generator_layers"] = 0 if layers == settings["layers"] else layers
         named |= _generator_tensors(parts[GENERATOR], shared={name: named[name] for name in named if _is_shared(name)})
-    rules = [*spread(DISCRIMINATOR_RULES, settings["layers"]), *spread(GENERATOR_RULES, layers)]
-    return settings, vocabulary, restored("electra", settings, vocabulary, rules, named)
+    return restored("electra", settings, [*DISCRIMINATOR_RULES, *spread(GENERATOR_RULES, layers)], named)
 
 
-def _read(config: Mapping[str, Any]) -> tuple[Reader, dict[str, Any]]:
-    reader = Reader(config, DEFAULTS | {"embedding_size": 128, "hidden_size": 256, "num_attention_heads": 4,
-                                        "intermediate_size": 1024})  # fmt: skip
-    settings = {"embedding": reader.number("embedding_size"), **encoder_settings(reader, activation="gelu")}
-    reader.require("type_vocab_size", 2)
-    return reader, settings
-
-
-def _generator_settings(config: Mapping[str, Any], settings: Mapping[str, Any], vocabulary: int) -> dict[str, Any]:
-    """`generator`, `generator_layers`, and the number of the generator's layers, for a discriminator's settings."""
-    reader, sizes = _read(config)
+def _generator_sizes(config: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of the generator for a discriminator's settings."""
+    reader = Reader(config, _KEYS)
+    sizes = reader.read()
     for key in ("embedding", "positions", "dropout", "dropout_attention", "norm_eps"):
         if sizes[key] != settings[key]:
             reader.problems.append(f"{key} is {sizes[key]!r}, but {settings[key]!r} in the discriminator")
-    reader.require("vocab_size", vocabulary)
+    reader.require("vocab_size", settings["vocabulary"])
     reader.require("num_attention_heads", max(1, sizes["width"] // 64))
     if sizes["width"] > settings["width"]:
         reader.problems.append(f"hidden_size is {sizes['width']}, above the discriminator's {settings['width']}")
@@ -140,8 +127,7 @@ def _generator_settings(config: Mapping[str, Any], settings: Mapping[str, Any], 
         reader.check()
     except ArtifactError as error:
         raise ArtifactError(f"{GENERATOR}/{error}") from error
-    own = 0 if sizes["layers"] == settings["layers"] else sizes["layers"]
-    return {"generator": sizes["width"] / settings["width"], "generator_layers": own, "layers": sizes["layers"]}
+    return sizes
 
 
 def _generator_tensors(tensors: Mapping[str, Tensor], *, shared: Mapping[str, Tensor]) -> Tensors:

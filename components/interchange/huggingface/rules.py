@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from components.errors import ArtifactError, ConfigError
+from components.models.base import LanguageModel
 from components.models.encoder import build_model
+from components.tokenization.special import END, PAD, START
 
 Tensors = dict[str, Tensor]
 #: Projections of an attention layer, in the order of the rows of the packed matrix.
@@ -83,29 +85,40 @@ def spread(rules: Sequence[Rule], layers: int) -> list[Rule]:
     ]
 
 
-def exported(rules: Sequence[Rule], own: Mapping[str, Tensor]) -> Tensors:
-    """The published tensors of a model: float32, contiguous copies."""
+def exported(rules: Sequence[Rule], model: LanguageModel, layers: int) -> Tensors:
+    """The published tensors of a model: float32, contiguous copies. Rules of parts that it lacks are left out."""
+    own = model.state_dict()
     return {
         name: tensor.detach().float().cpu().clone(memory_format=torch.contiguous_format)
-        for rule in rules
+        for rule in spread(rules, layers)
+        if rule.own in own
         for name, tensor in zip(rule.theirs, rule.export(own[rule.own]), strict=True)
     }
 
 
 def restored(
-    family: str, settings: Mapping[str, Any], vocabulary: int, rules: Sequence[Rule], tensors: Mapping[str, Tensor]
-) -> Tensors:
-    """The tensors of a family's model from published ones, float32; missing parts are initialised as in a new model.
+    family: str, settings: Mapping[str, Any], rules: Sequence[Rule], tensors: Mapping[str, Tensor]
+) -> tuple[dict[str, Any], int, Tensors]:
+    """The result of `Converter.from_huggingface`: settings, vocabulary, and the tensors of a family's model from
+    published ones, float32; missing parts are initialised as in a new model.
+
+    Args:
+        family: key in `FAMILIES`.
+        settings: of the family, with `vocabulary`.
+        rules: of its tensors.
+        tensors: published ones, `normalised`.
 
     Raises:
         ArtifactError: the settings are invalid for the family, or tensors are missing, surplus or misshapen.
     """
+    settings = dict(settings)
+    vocabulary = settings.pop("vocabulary")
     try:
         with torch.device("meta"):
             own = build_model(family, vocabulary=vocabulary, settings=settings).state_dict()
     except ConfigError as error:
         raise ArtifactError(f"config.json: {error}") from error
-    rules = [rule for rule in rules if rule.own in own]
+    rules = [rule for rule in spread(rules, settings["layers"]) if rule.own in own]
     present = {rule.part for rule in rules if any(name in tensors for name in rule.theirs)}
     fresh = [rule.own for rule in rules if rule.part is not None and rule.part not in present]
     rules = [rule for rule in rules if rule.own not in fresh]
@@ -126,7 +139,7 @@ def restored(
     if problems:
         raise ArtifactError(f"the weights do not fit config.json: {'; '.join(sorted(problems))}")
     result = {rule.own: rule.restore(*(tensors[name].float() for name in rule.theirs)).contiguous() for rule in rules}
-    return result | _fresh(family, settings, own, fresh)
+    return settings, vocabulary, result | _fresh(family, settings, own, fresh)
 
 
 def _fresh(family: str, settings: Mapping[str, Any], own: Mapping[str, Tensor], names: Sequence[str]) -> Tensors:
@@ -147,53 +160,6 @@ def _fresh(family: str, settings: Mapping[str, Any], own: Mapping[str, Tensor], 
     }
 
 
-class Reader:
-    """Values of a config.json with the defaults of Hugging Face's classes; collects problems for one message.
-
-    Args:
-        config: content of config.json.
-        defaults: values of missing keys.
-    """
-
-    def __init__(self, config: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-        self.values = {**defaults, **config}
-        self.problems: list[str] = []
-
-    def __getitem__(self, key: str) -> Any:
-        return self.values.get(key)
-
-    def require(self, key: str, *allowed: Any) -> None:
-        """Record a problem if the value of a key is not one of `allowed`."""
-        if self[key] not in allowed:
-            self.problems.append(f"{key} is {self[key]!r}, only {' or '.join(map(repr, allowed))} is supported")
-
-    def number(self, key: str) -> int:
-        """A positive integer; records a problem and returns 1 if it is not one."""
-        value = self[key]
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            self.problems.append(f"{key} is {value!r}, expected a positive whole number")
-            return 1
-        return value
-
-    def activation(self, key: str, *, only: str | None = None) -> str:
-        """The family's name of an activation; records a problem if it is unknown or not `only`."""
-        name = ACTIVATIONS.get(str(self[key]))
-        if name is None or only not in (None, name):
-            known = [theirs for theirs, ours in ACTIVATIONS.items() if only in (None, ours)]
-            self.problems.append(f"{key} is {self[key]!r}, only {' or '.join(map(repr, known))} is supported")
-            return "gelu"
-        return name
-
-    def check(self) -> None:
-        """Report the recorded problems.
-
-        Raises:
-            ArtifactError: there are problems.
-        """
-        if self.problems:
-            raise ArtifactError(f"config.json: {'; '.join(self.problems)}")
-
-
 #: Hugging Face's names of activations -> the families'; the first name of each is exported.
 ACTIVATIONS: Final = {
     "gelu": "gelu",
@@ -204,9 +170,105 @@ ACTIVATIONS: Final = {
 }
 
 
-def activation_name(activation: str) -> str:
-    """Hugging Face's name of an activation."""
-    return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == activation)
+@dataclass(frozen=True)
+class Keys:
+    """The keys of config.json and the settings of a family that they stand for.
+
+    Attributes:
+        numbers: setting -> key and its default in Hugging Face's class: positive whole numbers, `vocabulary` too.
+        values: setting -> key and default, for other values.
+        activation: key of the activation and its default; None: the family has no choice.
+        only: the only activation that the class has; None: any.
+        fixed: key -> its only value.
+        required: key -> its only value, of keys that are not written.
+        derived: width of the model -> further keys with their only values.
+        written: key -> value, of keys that are not read.
+    """
+
+    numbers: Mapping[str, tuple[str, int]]
+    values: Mapping[str, tuple[str, Any]]
+    activation: tuple[str, str] | None = None
+    only: str | None = None
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    required: Mapping[str, Any] = field(default_factory=dict)
+    derived: Callable[[int], Mapping[str, Any]] = lambda width: {}
+    written: Mapping[str, Any] = field(
+        default_factory=lambda: {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": END}
+    )
+
+    def write(self, config: Any, *, kind: str, architecture: str, **changes: Any) -> dict[str, Any]:
+        """The content of config.json for the config of a model; `changes` are settings that are written otherwise.
+
+        Raises:
+            ArtifactError: the class does not have the activation.
+        """
+        own = {"heads": config.head_count, **changes}
+        own |= {name: getattr(config, name) for name in (*self.numbers, *self.values) if name not in own}
+        found = {"model_type": kind, "architectures": [architecture]}
+        found |= {key: own[name] for name, (key, _) in {**self.numbers, **self.values}.items()}
+        if self.activation is not None:
+            names = [theirs for theirs, ours in ACTIVATIONS.items() if ours == config.activation]
+            found[self.activation[0]] = names[0]
+            Reader(found, self).activation().check()
+        return {**found, **self.written, **self.fixed, **self.derived(config.width)}
+
+
+class Reader:
+    """Values of a config.json with the defaults of Hugging Face's classes; collects problems for one message.
+
+    Args:
+        config: content of config.json.
+        keys: of the family.
+    """
+
+    def __init__(self, config: Mapping[str, Any], keys: Keys) -> None:
+        defaults = dict([*keys.numbers.values(), *keys.values.values()])
+        self.keys, self.values = keys, {**defaults, **keys.fixed, **keys.required, **config}
+        self.problems: list[str] = []
+        self.settings: dict[str, Any] = {}
+
+    def __getitem__(self, key: str) -> Any:
+        return self.values.get(key)
+
+    def read(self) -> dict[str, Any]:
+        """All settings of the keys, with `vocabulary`; problems are recorded."""
+        for name, (key, _) in self.keys.numbers.items():
+            value = self[key]
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                self.problems.append(f"{key} is {value!r}, expected a positive whole number")
+                value = 1
+            self.settings[name] = value
+        self.settings |= {name: self[key] for name, (key, _) in self.keys.values.items()}
+        self.activation()
+        derived = self.keys.derived(self.settings["width"])
+        self.values = {**derived, **self.values}
+        for key, only in {**self.keys.fixed, **self.keys.required, **derived}.items():
+            self.require(key, only)
+        return self.settings
+
+    def require(self, key: str, *allowed: Any) -> None:
+        """Record a problem if the value of a key is not one of `allowed`."""
+        if self[key] not in allowed:
+            self.problems.append(f"{key} is {self[key]!r}, only {' or '.join(map(repr, allowed))} is supported")
+
+    def activation(self) -> Reader:
+        """Read the activation; records a problem if it is unknown or not the only one of the class."""
+        if self.keys.activation is not None:
+            key, default = self.keys.activation
+            allowed = [theirs for theirs, ours in ACTIVATIONS.items() if self.keys.only in (None, ours)]
+            self.values.setdefault(key, default)
+            self.require(key, *allowed)
+            self.settings["activation"] = ACTIVATIONS.get(str(self[key]), "gelu")
+        return self
+
+    def check(self) -> None:
+        """Report the recorded problems.
+
+        Raises:
+            ArtifactError: there are problems.
+        """
+        if self.problems:
+            raise ArtifactError(f"config.json: {'; '.join(self.problems)}")
 
 
 def normalised(

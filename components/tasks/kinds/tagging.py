@@ -23,7 +23,6 @@ from components.scoring.spans import read_tags
 from components.scoring.tagging import Tagging
 from components.settings.tasks import AUTO, EMPTY_LINES, MARKS, WHOLE_FILE, TaskSource
 from components.tasks.data import Answer, Examples, Fields
-from components.tasks.documents import between
 from components.tasks.kind import Kind
 from components.tasks.reading.records import (
     AUTO_GROUP,
@@ -41,8 +40,6 @@ from components.tasks.words import words_of
 #: Default columns of words and tags, by format.
 _COLUMNS = {"parallel": ("seq.in", "seq.out"), "conll": ("0", "-1"), "conllu": ("form", "upos")}
 
-#: The words before and after a sentence, for models that read its context.
-AROUND = ("left", "right")
 #: Maximum number of words of a sentence; longer ones indicate missing empty lines between sentences.
 MOST_WORDS = 10_000
 
@@ -241,13 +238,9 @@ def _listed(value: Any, column: str, position: Position) -> list[str]:
 
 
 def parse(row: Mapping[str, Any]) -> Fields | None:
-    """The words: a list, or a text with white space between the words; `left` and `right` are the words around them."""
-    words = _words("words", row["words"])
-    return between(words, **{name: _words(name, row.get(name)) for name in AROUND}) if words else None
-
-
-def _words(name: str, value: Any) -> Fields:
-    return tuple(value.split()) if isinstance(value, str) else texts(name, value)
+    """The words: a list, or a text with white space between the words."""
+    value = row["words"]
+    return (tuple(value.split()) if isinstance(value, str) else texts("words", value)) or None
 
 
 def format_tags(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:
@@ -272,7 +265,6 @@ KIND = Kind(
     read=read_tagging,
     io=TaskIO(
         inputs={"words": "texts"},
-        context=dict.fromkeys(AROUND, "texts"),
         columns={"prediction": "text", "spans": "spans"},
         outputs={"tags": "texts", "spans": "spans"},
         parse=parse,

@@ -16,7 +16,6 @@ from components.formats import textkey
 from components.scoring.intervals import MIN_GROUPS
 from components.settings.tasks import AUTO, SPLITS, TaskSource
 from components.tasks.data import Examples, Fields, Labels, Split
-from components.tasks.documents import in_documents
 from components.tasks.reading.records import Position
 from components.tasks.units import units_of
 
@@ -115,8 +114,6 @@ def examples_of(
                 f"are dropped; {', or '.join(ways)}"
             )
     counts |= _repeated(splits, key)
-    # After overlaps are dropped, so that no text of test is context in train. Rows that are not used stay context.
-    splits = {split: _in_documents(found) for split, found in splits.items()}
     for split, most in (("dev", source.dev_rows), ("test", source.test_rows)):
         if most is not None and len(splits[split]) > most:
             counts[f"{split}_rows_unused"] = len(splits[split]) - most
@@ -294,15 +291,6 @@ def _groups(splits: Rows, source: TaskSource) -> dict[str, list[str | None]]:
         if len(set(slices["test"]) - {None}) >= MIN_GROUPS:
             return slices
     return found
-
-
-def _in_documents(rows: list[Row]) -> list[Row]:
-    """Rows whose sentences know their documents; a document is in one file."""
-    documents = list(map(_document, rows))
-    if not any(documents):
-        return rows
-    found = in_documents([row.fields for row in rows], documents)
-    return [replace(row, fields=fields) for row, fields in zip(rows, found, strict=True)]
 
 
 def _split(rows: list[Row], target: Callable[[Row], Sequence[float]], groups: list[str | None], units: Labels) -> Split:
