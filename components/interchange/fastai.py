@@ -42,7 +42,6 @@ class FastaiModel:
 
     Attributes:
         settings: arguments of `AWDLSTMConfig` without `vocabulary`.
-        pieces: vocabulary with the special pieces first.
         tensors: state dict of `AWDLSTM`.
     """
 
@@ -94,10 +93,6 @@ def from_fastai(state: Mapping[str, Tensor], vocabulary: Sequence[str]) -> Fasta
 
 def read_fastai(weights: Path, vocabulary: Path) -> FastaiModel:
     """Read and convert a weight file and its vocabulary; only plain tensors are unpickled.
-
-    Args:
-        weights: .pth, as written by `learn.save`.
-        vocabulary: .json, a list of words in id order.
 
     Raises:
         ArtifactError: a file is missing, damaged or has other content, or the files do not match.

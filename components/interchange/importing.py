@@ -41,10 +41,8 @@ def import_encoder(
     Args:
         source: a Hugging Face folder (BERT, RoBERTa, ALBERT, ELECTRA, GPT-2, XLNet), a fastai weight file (.pth), or
             word vectors as text (.txt, .vec, .gz).
-        output: directory to write.
         family: of the result; None: determined from config.json, `ulmfit` for .pth, `word2vec` for vectors.
         vocabulary: .json, of a fastai file; None: `itos.json` in the same folder.
-        overwrite: as of `components.outputs.named_output`.
 
     Raises:
         ArtifactError: the format is unknown, the source is damaged or inconsistent, or the output exists.
@@ -81,9 +79,6 @@ def read_published(
     """Convert a published model of any format; arguments and errors as in `import_encoder`.
 
     Args:
-        source: see `import_encoder`.
-        family: see `import_encoder`.
-        vocabulary: see `import_encoder`.
         digest: expected SHA-256 of the source; None: not verified.
     """
     if family is not None:

@@ -76,10 +76,6 @@ def export_graph(
     also `segments` (batch, length) int64.
 
     Args:
-        path: of the file.
-        graph: the module; its arguments are the inputs.
-        encoder: the encoder within it.
-        outputs: names of its outputs.
         segments: whether it reads segments.
         instead: end of the message if ONNX cannot express the computation.
 

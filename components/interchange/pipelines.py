@@ -19,13 +19,12 @@ from torch import Tensor, nn
 from components.errors import ConfigError, nearest
 from components.interchange.exported import __file__ as exported
 from components.interchange.huggingface import CONVERTERS
+from components.interchange.task_onnx import several_parts
 from components.interchange.tokenizer_json import write_tokenizer
 from components.models.encoder import CONFIG, WEIGHTS
 from components.task_models.classifier import TextClassifier
-from components.task_models.heads import TextHead
-from components.task_models.inputs import reads_apart
+from components.task_models.heads import RegressionHead, TextHead
 from components.task_models.norms import BatchNorm, FixedNorm
-from components.task_models.regression import RegressionHead
 
 MODULE: Final = "modeling_headstart.py"
 #: Line of the model card of a folder with this module.
@@ -58,11 +57,6 @@ Affine = tuple[Tensor, Tensor]
 def write_pipeline(directory: Path, classifier: TextClassifier, *, family: str) -> tuple[list[str], str]:
     """Write config.json, model.safetensors and the tokenizer; returns log lines, and how the folder is used.
 
-    Args:
-        directory: to write to.
-        classifier: the model.
-        family: of its encoder.
-
     Raises:
         ConfigError: transformers has no counterpart of the family, of the task or of a part of the model.
     """
@@ -94,11 +88,11 @@ def write_pipeline(directory: Path, classifier: TextClassifier, *, family: str) 
     save_file({key: value.contiguous().clone() for key, value in found.items()}, directory / WEIGHTS, {"format": "pt"})
     notes = write_tokenizer(directory, classifier.tokenizer, classifier.model.encoder, segments=family != "gpt")
     trust = ", trust_remote_code=True" if sequence else ""
-    usage = f'    from transformers import pipeline\n    model = pipeline("{task}", "FOLDER"{trust})\n'
+    usage = f'from transformers import pipeline\nmodel = pipeline("{task}", "FOLDER"{trust})\n'
     if task == "question-answering":
         # Version 5 of transformers has no pipeline for it.
         name = "AutoModelForQuestionAnswering"
-        usage = f'    from transformers import {name}\n    model = {name}.from_pretrained("FOLDER")\n'
+        usage = f'from transformers import {name}\nmodel = {name}.from_pretrained("FOLDER")\n'
     return [f"{config['architectures'][0]}: {len(found)} tensors{' and a module of its own' * sequence}", *notes], usage
 
 
@@ -109,12 +103,8 @@ def _refuse(classifier: TextClassifier, family: str, task: str | None) -> None:
         problem = f"the family {family!r} has no counterpart in transformers{nearest(family, CONVERTERS)}"
     elif task is None:
         problem = f"transformers has no pipeline for a {classifier.kind} task"
-    elif classifier.words is not None:
-        problem = "the model is combined with words (finetune.<name>.words)"
-    elif classifier.kind in ("pair", "similarity") and reads_apart(settings, model.encoder):
-        problem = "it reads two texts as two sequences"
-    elif task == "text-classification" and (model.combine is not None or settings.chunk is not None):
-        problem = "it reads long texts in parts (chunk)"
+    elif reason := several_parts(classifier):
+        problem = reason
     elif getattr(model.encoder, "task", None) is not None:
         problem = "its special tokens of tasks (task_tokens: own) have no counterpart in transformers"
     elif task != "text-classification":
@@ -135,22 +125,21 @@ def affine_layers(head: nn.Module) -> list[Affine]:
     Numbers are computed in float64. The output of a regression is on the scale of its targets.
     """
     assert isinstance(head, TextHead)
-    layers: list[Affine] = []
+    pairs: list[tuple[nn.Module, nn.Module]] = [(head.norm, head.output)]
     if isinstance(head.hidden, nn.Sequential):
-        first, between = head.hidden[0], head.hidden[2]
-        assert isinstance(first, nn.Linear)
-        layers.append(_after(_normalising(head.norm), _of(first)))
-        layers.append(_after(_normalising(between), _of(head.output)))
-    else:
-        layers.append(_after(_normalising(head.norm), _of(head.output)))
+        pairs = [(head.norm, head.hidden[0]), (head.hidden[2], head.output)]
+    layers = []
+    for norm, layer in pairs:
+        assert isinstance(layer, nn.Linear)
+        weight, bias = layer.weight.detach().double(), layer.bias.detach().double()
+        if (affine := _normalising(norm)) is not None:
+            scale, offset = affine
+            weight, bias = weight * scale, bias + weight @ offset
+        layers.append((weight, bias))
     if isinstance(head, RegressionHead):
         weight, bias = layers[-1]
         layers[-1] = (weight * head.range.double(), bias * head.range.double() + head.low.double())
     return [(weight.float(), bias.float()) for weight, bias in layers]
-
-
-def _of(layer: nn.Linear) -> Affine:
-    return layer.weight.detach().double(), layer.bias.detach().double()
 
 
 def _normalising(norm: nn.Module) -> Affine | None:
@@ -164,14 +153,6 @@ def _normalising(norm: nn.Module) -> Affine | None:
         scale = norm.weight.detach().double() / (norm.running_var.double() + norm.eps).sqrt()
         return scale, norm.bias.detach().double() - norm.running_mean.double() * scale
     return None
-
-
-def _after(normalising: Affine | None, layer: Affine) -> Affine:
-    """A linear layer after a normalisation, as one linear layer."""
-    if normalising is None:
-        return layer
-    (scale, offset), (weight, bias) = normalising, layer
-    return weight * scale, bias + weight @ offset
 
 
 def _labels(classifier: TextClassifier) -> dict[str, Any]:

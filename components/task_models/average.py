@@ -35,11 +35,7 @@ PORTION = 512
 
 @dataclass(frozen=True)
 class AveragedClassifier:
-    """The average of several task models, with the interface of one.
-
-    Attributes:
-        members: of one kind of task, with the same labels.
-    """
+    """The average of several task models, with the interface of one."""
 
     members: Sequence[TextClassifier]
 

@@ -43,7 +43,6 @@ class Encoded:
         """A row without units.
 
         Args:
-            pieces: S sequences of piece ids.
             segments: of each; None: all 0.
         """
         arrays = [np.asarray(sequence, dtype=np.int64) for sequence in pieces]
@@ -61,7 +60,6 @@ class Task:
     """One entry of the table TASKS.
 
     Attributes:
-        kind: name of the kind.
         reads: input of the head: one pooled vector per sequence (`text`), or one vector per unit (`units`).
         encode: (rows, tokenizer, encoder, settings) -> the rows as piece ids.
         head: (settings, number of features, labels) -> the layers on top of the encoder.

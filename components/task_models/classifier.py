@@ -54,8 +54,6 @@ class TextClassifier:
     """A trained task model of any kind.
 
     Attributes:
-        model: encoder and head.
-        tokenizer: the encoder's.
         precision: of prediction; float32 if the processor has no instructions for bfloat16.
         head_precision: of the head; None: `precision`. A head that was fitted on features of the frozen encoder is
             computed in float32.
@@ -133,7 +131,6 @@ class TextClassifier:
         """The same answers as of `answer`, with what `components.drift` measures.
 
         Args:
-            rows: N inputs.
             projection: number of features F -> (F, S) random numbers.
 
         Returns:
@@ -183,11 +180,7 @@ def write_files(
     """Write the files of a task model.
 
     Args:
-        directory: an existing folder.
-        classifier: encoder and head.
-        family: of the encoder.
         tokenizer: directory of the encoder's tokenizer; it is copied.
-        precision: of training.
         head_precision: of the head, if it differs.
         words: a words model that is combined with the encoder.
     """

@@ -26,7 +26,6 @@ class DistillationSampler(Sampler):
     """Batches of labelled rows, with unlabelled rows and the teacher's answers.
 
     Args:
-        labelled: batches of labelled rows.
         taught: batches of unlabelled rows, with the teacher's answers as targets.
     """
 
@@ -44,12 +43,7 @@ class DistillationSampler(Sampler):
 
 
 class DistilledModel(nn.Module):
-    """A task model that learns from labelled rows and from a teacher.
-
-    Args:
-        model: encoder and head.
-        settings: temperature, and weight of the labelled rows.
-    """
+    """A task model that learns from labelled rows and from a teacher."""
 
     def __init__(self, model: TaskModel, *, settings: DistilSettings) -> None:
         super().__init__()

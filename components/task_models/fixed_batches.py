@@ -115,8 +115,6 @@ class FixedBatches:
     """Answers of a model in batches of fixed shapes.
 
     Args:
-        model: encoder and head; in evaluation mode.
-        precision: of the encoder.
         head_precision: of the head; None: the precision of the encoder.
         int8: whether the encoder's matrices are quantised (`inference_weights.converted`).
     """

@@ -108,7 +108,6 @@ def converted(model: TaskModel, *, bf16: bool = False, int8: bool = False) -> Ta
     """A copy of the model in evaluation mode that shares all weights which are not converted.
 
     Args:
-        model: encoder and head, with weights in float32.
         bf16: convert the weights of all `Linear` and LSTM layers to bfloat16. The copy gives the same answers under
             `predicting(precision="bf16")`.
         int8: quantise the `Linear` layers of the encoder, instead of converting these to bfloat16.

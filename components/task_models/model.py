@@ -17,7 +17,7 @@ from components.models.base import Batch, Carry, LanguageModel, Losses, count_te
 from components.models.layers.host import both, on_host, to_device
 from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Encoded, Task, refuse_settings
-from components.task_models.contrast import contrast
+from components.task_models.contrast import pair_loss
 from components.task_models.heads import TextHead
 from components.task_models.pooling import Features
 from components.task_models.sampler import collate, longest, pad, sequences
@@ -40,9 +40,6 @@ class TaskModel(nn.Module):
 
     Args:
         encoder: the language model; the parameters of its objective are not used.
-        task: kind of the task.
-        settings: layers, pooling, head and losses.
-        labels: names of the labels.
 
     Raises:
         ConfigError: the settings do not suit the kind or the encoder.
@@ -160,7 +157,11 @@ class TaskModel(nn.Module):
         """Loss on a batch of `ExampleSampler` or `ContrastiveSampler`, plus lm_weight * mean negative log-likelihood
         per piece."""
         hidden = self._states(batch)
-        loss = self._task_loss(self._inputs_of_head(hidden, batch), batch)
+        vectors = self.above(self._kept(hidden, batch), batch["rows"])
+        if self.settings.method == "contrastive":
+            loss = pair_loss(vectors, batch["targets"])
+        else:
+            loss = self.head.loss(self.outputs(vectors, batch), batch)
         count = count_tensor(len(batch["targets"]), loss)
         sums = {"rows": (loss.detach() * count, count)}
         if self.lm_weight:
@@ -168,15 +169,6 @@ class TaskModel(nn.Module):
             loss = loss + self.lm_weight * total / pieces.clamp(min=1)
             sums["tokens"] = (total.detach(), pieces)
         return Losses(loss, sums)
-
-    def _inputs_of_head(self, hidden: list[Tensor], batch: Batch) -> Tensor:
-        return self.above(self._kept(hidden, batch), batch["rows"])
-
-    def _task_loss(self, vectors: Tensor, batch: Batch) -> Tensor:
-        """Loss of the head, or of the contrast between the texts of the batch."""
-        if self.settings.method == "contrastive":
-            return contrast(vectors, batch["targets"])
-        return self.head.loss(self.outputs(vectors, batch), batch)
 
     @property
     def masks(self) -> int | None:
@@ -206,7 +198,6 @@ def batches_by_length(
     Args:
         lengths: (N,) length of each row's longest sequence.
         counts: (N,) number of sequences of each row.
-        budget: pieces, padding included.
     """
     order = np.argsort(lengths, kind="stable")
     start = held = real = 0
@@ -253,9 +244,6 @@ def run_over(
 
     Args:
         function: batch of B rows -> B results.
-        model: set to evaluation mode.
-        encoded: N rows.
-        precision: `float32` or `bf16`.
     """
     device = next(model.parameters()).device
     results: dict[int, Result] = {}

@@ -52,7 +52,6 @@ class BlockNorm(FixedNorm):
     length come from properties that say nothing about the class, such as the number of pieces.
 
     Attributes:
-        blocks: widths of the blocks.
         kind: what `fit` sets: `fixed` (a std for each feature, as `FixedNorm`), `block` or `length`.
     """
 

@@ -31,7 +31,6 @@ class Extent:
     """What is read of a text.
 
     Attributes:
-        max_length, chunk: as in `FinetuneSettings`.
         cut: share of the texts that are longer.
     """
 
@@ -61,9 +60,7 @@ def reading_of(sizes: NDArray[np.int64], *, single: bool, most: int | None = Non
     """What is read of texts of (N,) pieces, so that at most 1 - `WHOLE` of them are cut.
 
     Args:
-        sizes: as of `sizes_of`.
         single: whether a row is one text, which is read in windows if it is long.
-        most: the encoder's limit.
     """
     lengths = [length for length in LENGTHS if most is None or length < most]
     if most is not None and most < LENGTHS[-1]:

@@ -24,10 +24,7 @@ def sketches(model: TaskModel, vectors: Tensor, batch: Batch, projection: Projec
     """The sketches (S,) of the B rows of a batch.
 
     Args:
-        model: the model.
         vectors: inputs of its head: (S, F), (B, F) or (S, U, F).
-        batch: of B rows.
-        projection: of the features.
     """
     norm = getattr(model.head, "norm", None)
     if model.of_units:

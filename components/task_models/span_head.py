@@ -37,7 +37,6 @@ class Answering(CalibratedHead):
     """Scores of starts and ends.
 
     Args:
-        features: F.
         settings: `longest_answer` in characters; normalisation, dropout and hidden layer of `TextHead`.
     """
 

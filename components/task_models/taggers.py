@@ -25,12 +25,7 @@ from components.task_models.tag_constraints import legal_transitions
 
 
 class BiLSTM(nn.Module):
-    """Bidirectional LSTM over units; the outputs of both directions are concatenated (Huang, Xu and Yu 2015).
-
-    Args:
-        inputs: F.
-        hidden: width of each direction.
-    """
+    """Bidirectional LSTM over units; the outputs of both directions are concatenated (Huang, Xu and Yu 2015)."""
 
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
@@ -56,7 +51,6 @@ class Tagger(ImitatingHead):
     that neither the sequence of tags nor the states of the LSTM end at window borders.
 
     Args:
-        features: F.
         labels: names of the tags, which determine the legal transitions.
         settings: `tagger`, `tagger_hidden`, and the head's normalisation, dropout and (without LSTM) hidden layer.
     """

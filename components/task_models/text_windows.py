@@ -43,7 +43,6 @@ class WindowPooling:
     Args:
         settings: `pooling` of the pieces of a window (in `concat`, the middle third of each layer is a maximum), and
             `chunks_learned`.
-        width: of a layer.
     """
 
     def __init__(self, settings: FinetuneSettings, *, width: int) -> None:

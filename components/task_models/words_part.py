@@ -35,9 +35,7 @@ class WordsPart:
     """The words model of a classifier.
 
     Attributes:
-        how: combination.
         model: features and weights; with `joint` those of the regression's part on words.
-        weight: w of the mean.
     """
 
     how: How

@@ -23,7 +23,6 @@ def sample_rows(strata: Labels, budget: int, *, seed: int) -> tuple[NDArray[np.i
     Args:
         strata: (N,) stratum of every row of the train split.
         budget: rows per stratum; all rows of a stratum that has fewer.
-        seed: of the sample.
 
     Returns:
         Row indices, ascending; and for each stratum with fewer rows than the budget the number of its rows.
@@ -56,7 +55,6 @@ def refuse_unpaired(group: str, *, budgets: Mapping[str, Sequence[int]], seeds: 
     and a common seed.
 
     Args:
-        group: block of `together`.
         budgets: task -> budgets.
         seeds: task -> seeds.
 

@@ -53,8 +53,6 @@ class Split:
     """Labelled rows, in order.
 
     Attributes:
-        fields: N inputs.
-        targets: N vectors of different lengths.
         slices: N names of the row's slice; None for rows without one.
         groups: N names of the cluster of a row (service, customer, author): rows of one cluster are not independent.
             None: the row is a cluster of its own. Empty in the output of versions without clusters.

@@ -52,13 +52,7 @@ KEPT_SPLITS = 3
 
 
 class ExamplesJob(Section):
-    """Inputs of the stage.
-
-    Attributes:
-        task: name of the task.
-        source: `data.tasks.<task>`.
-        output: directory to write.
-    """
+    """Inputs of the stage."""
 
     task: str
     source: TaskSource
@@ -70,18 +64,9 @@ class TaskFacts:
     """Facts of a task, besides its rows, that later stages read.
 
     Attributes:
-        task: name of the task.
-        kind: name of its kind.
         labels: names of the labels, by index.
         digests: split -> SHA-256 of its content.
-        budgets: label budgets, ascending; -1 for all rows.
-        seeds: of the runs.
-        selection: `data.tasks.<name>.selection`.
-        folds: `data.tasks.<name>.folds`.
-        language: `data.tasks.<name>.language`.
-        baselines: `data.tasks.<name>.baselines`.
         learned_languages: languages of train, if the slices of test are languages; otherwise empty.
-        label_texts: `data.tasks.<name>.label_texts`.
     """
 
     task: str
@@ -178,10 +163,7 @@ def run_folds(facts: TaskFacts, train: Split, rows: Labels, *, seed: int, most: 
     """(N,) fold of each training row of a run (`folds_of`).
 
     Args:
-        facts: of the task.
-        train: the whole train split.
         rows: (N,) indices of the run's rows in it.
-        seed: of the run.
         most: maximum number of folds; None: `data.tasks.<name>.folds`.
 
     Raises:
@@ -215,11 +197,8 @@ def read_facts(directory: Path) -> TaskFacts:
         ArtifactError: the directory is incomplete or damaged, or another version of the stage wrote it.
     """
     facts = read_manifest(directory, kind=KIND).facts
-    expected = {known.name for known in fields(TaskFacts)} - {"labels"}
-    if missing := sorted(expected - facts.keys()):
-        raise ArtifactError(f"{directory}: its facts lack {', '.join(missing)}; run the stage examples again")
-    if unknown := sorted(facts.keys() - expected):
-        raise ArtifactError(f"{directory}: unknown facts {', '.join(unknown)}; run the stage examples again")
+    if odd := sorted(({entry.name for entry in fields(TaskFacts)} - {"labels"}) ^ facts.keys()):
+        raise ArtifactError(f"{directory}: written by another version ({', '.join(odd)}); run the stage examples again")
     path = directory / "labels.json"
     try:
         labels = [str(name) for name in json.loads(path.read_text(encoding="utf-8"))]
@@ -249,7 +228,7 @@ def _read_whole(path: Path, changed: int, file: int) -> Split:
 
 
 def _read_split(path: Path, rows: np.ndarray | None) -> Split:
-    table = read_columns(path, _columns(path), stage="examples")
+    table = read_columns(path, SCHEMA.names, stage="examples")
     if rows is not None:
         table = table.take(pa.array(rows))
     return Split(
@@ -257,15 +236,6 @@ def _read_split(path: Path, rows: np.ndarray | None) -> Split:
         vectors(table.column("target")),
         table.column("slice").to_pylist(),
         table.column("id").to_pylist(),
-        table.column("group").to_pylist() if "group" in table.column_names else [],
-        known_units=table.column("unit").to_numpy() if "unit" in table.column_names else None,
+        table.column("group").to_pylist(),
+        known_units=table.column("unit").to_numpy(),
     )
-
-
-def _columns(path: Path) -> list[str]:
-    """The columns of a split; earlier versions of the stage wrote no columns `group` and `unit`."""
-    try:
-        known = pq.read_schema(path).names
-    except (OSError, pa.ArrowException):
-        known = SCHEMA.names  # the caller's attempt gives the message
-    return [name for name in SCHEMA.names if name not in ("group", "unit") or name in known]

@@ -20,10 +20,7 @@ class Mistake:
 
     Attributes:
         row: index in its split.
-        fields: the input.
         slice: of the row, if it has one.
-        true: the target in words.
-        predicted: the answer in words.
         size: confidence in the wrong answer; error of a number; share of wrong tags of a sentence.
     """
 
@@ -48,9 +45,6 @@ def mistakes(split: Split, answers: Sequence[Answer], *, kind: str, labels: Sequ
     answers cannot be judged row by row.
 
     Args:
-        split: N rows.
-        answers: N answers.
-        kind: of the task.
         labels: names of the labels, by index.
     """
     judge = JUDGES.get(kind)

@@ -145,13 +145,7 @@ def read_answers(directory: Path, split: str) -> dict[RunKey, Vectors]:
 
 @dataclass(frozen=True)
 class Average:
-    """What the stored model of a system answers.
-
-    Attributes:
-        budget: the largest label budget of the system.
-        seeds: that are averaged, ascending.
-        answers: to the test rows.
-    """
+    """What the stored model of a system answers."""
 
     budget: int
     seeds: Sequence[int]
@@ -162,7 +156,6 @@ def read_averages(directory: Path, *, averages: bool) -> dict[str, Average]:
     """System -> the average over the seeds of its largest budget, in an output directory of `finetune` or `baseline`.
 
     Args:
-        directory: the output directory.
         averages: whether the mean of answers is an answer (`Scoring.averages`). If not, and no average is stored
             (baselines that are not served), the first seed stands for the system.
 
@@ -188,10 +181,7 @@ def read_columns(path: Path, columns: Sequence[str], *, stage: str, filters: Any
     """Columns of a Parquet file.
 
     Args:
-        path: of the file.
-        columns: their names.
         stage: name of the stage that writes the file, for the message.
-        filters: as in `pyarrow.parquet.read_table`.
 
     Raises:
         ArtifactError: the file is missing, damaged or lacks a column.

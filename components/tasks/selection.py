@@ -31,12 +31,7 @@ class Fitted(Protocol):
 
 @dataclass(frozen=True)
 class Candidate:
-    """A system with one setting of its hyper-parameter.
-
-    Attributes:
-        fit: fits it.
-        details: entries of the run's record.
-    """
+    """A system with one setting of its hyper-parameter."""
 
     fit: Callable[[], Fitted]
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -57,10 +52,7 @@ class Training:
     """What a system is fitted on.
 
     Attributes:
-        rows: labelled rows.
         inputs: inputs without labels: those of the train split, and further ones.
-        labels: names of the labels.
-        scoring: metrics of the task.
         held_out: labelled rows for a decision threshold; the training rows themselves if the label budget has no
             others.
     """
@@ -84,8 +76,6 @@ class Data:
         whole: the train split, whose inputs are read without labels too.
         rows: (N,) indices of the run's training rows in `whole`.
         dev, test: the rows that are predicted.
-        labels: names of the labels.
-        scoring: metrics of the task.
         folds: (N,) fold of each training row, by which hyper-parameters are chosen; None: they are chosen on dev.
         further: inputs without labels beside those of the train split.
     """
@@ -144,8 +134,6 @@ class Predictions:
     Attributes:
         answers: split -> one answer per row: `test`, and `dev` or, with cross-validation, OUT_OF_FOLD; the latter by
             the candidates that were chosen without the row's fold.
-        scores: all metrics of these answers on `Data.judged`.
-        details: entries of the run's record.
         model: the chosen candidate, fitted on all training rows.
     """
 

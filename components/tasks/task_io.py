@@ -25,11 +25,9 @@ class TaskIO:
     Attributes:
         inputs: columns of one input; `texts` may also be one text.
         columns: columns that prediction adds to a file.
-        outputs: columns of a served model's response.
         parse: values of `inputs` -> the input's parts; None if a part is missing or empty: the row is skipped.
             Raises ValueError for a value of the wrong type.
         format: (the input's parts, answer, labels) -> a value for every column of `columns` and `outputs`.
-        examples: two inputs, as examples of a request.
     """
 
     inputs: Mapping[str, Value]
@@ -94,17 +92,8 @@ def probabilities(answer: Answer, labels: Sequence[str]) -> dict[str, float]:
 def format_label(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:
     """`TaskIO.format` of kinds with one label per row: the most probable label."""
     best = int(answer.argmax())
-    return {
-        "prediction": labels[best],
-        "label": labels[best],
-        "confidence": float(answer[best]),
-        "probabilities": probabilities(answer, labels),
-    }
-
-
-def format_number(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:
-    """`TaskIO.format` of kinds whose answer is a number."""
-    return {"prediction": float(answer[0]), "value": float(answer[0])}
+    found = {"confidence": float(answer[best]), "probabilities": probabilities(answer, labels)}
+    return {"prediction": labels[best], "label": labels[best], **found}
 
 
 def number_io(inputs: Sequence[str], examples: tuple[Mapping[str, Any], Mapping[str, Any]]) -> TaskIO:
@@ -114,18 +103,13 @@ def number_io(inputs: Sequence[str], examples: tuple[Mapping[str, Any], Mapping[
         columns={"prediction": "number"},
         outputs={"value": "number"},
         parse=parse_texts(*inputs),
-        format=format_number,
+        format=lambda fields, answer, labels: {"prediction": float(answer[0]), "value": float(answer[0])},
         examples=examples,
     )
 
 
 def label_io(inputs: Sequence[str], examples: tuple[Mapping[str, Any], Mapping[str, Any]]) -> TaskIO:
-    """The `TaskIO` of a kind with one label per row.
-
-    Args:
-        inputs: columns of one text each.
-        examples: as in `TaskIO`.
-    """
+    """The `TaskIO` of a kind with one label per row."""
     return TaskIO(
         inputs=dict.fromkeys(inputs, "text"),
         columns={"prediction": "text", "confidence": "number"},

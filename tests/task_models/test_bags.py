@@ -10,7 +10,7 @@ from components.models import FAMILIES
 from components.models.encoder import build_model
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
-from components.task_models.bags import pooled, suits
+from components.task_models.bags import pooled
 from components.task_models.base import Encoded
 from components.task_models.classifier import TextClassifier
 from components.task_models.fixed_batches import FixedBatches
@@ -90,7 +90,3 @@ def test_vectors_of_length_1(pooling: Pooling) -> None:
     torch.testing.assert_close(kept.view(2, parts, -1).norm(dim=-1), torch.ones(2, parts))
     for answer, other in zip(answers, expected, strict=True):
         np.testing.assert_allclose(answer, other, atol=1e-6)
-
-
-def test_other_models_are_computed_with_padding() -> None:
-    assert not suits(task_model("bert"))

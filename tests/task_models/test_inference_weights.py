@@ -22,7 +22,7 @@ from components.serving.models import FixedModel
 from components.settings.finetune import FinetuneSettings
 from components.task_models import fixed_batches as module
 from components.task_models.classifier import TextClassifier, save_classifier
-from components.task_models.inference_weights import CastLinear, Int8Linear, converted, why_not_quantised
+from components.task_models.inference_weights import CastLinear, Int8Linear, converted
 from components.task_models.kinds import find_task
 from components.task_models.model import TaskModel, answers
 from components.tracking import Version
@@ -56,14 +56,6 @@ def test_a_cast_model_gives_the_answers_of_autocast(classifier: TextClassifier) 
     assert not any(isinstance(part, Linear) for part in ready.modules())
     for name, value in model.state_dict().items():
         assert value.dtype == before[name].dtype and torch.equal(value, before[name])
-
-
-def test_other_weights_are_shared(classifier: TextClassifier) -> None:
-    ready = converted(classifier.model, bf16=True)
-    assert ready.encoder.piece_embedding() is classifier.model.encoder.piece_embedding()
-    assert ready.head.output.weight is classifier.model.head.output.weight
-    # The pooling calls methods of the copied encoder.
-    assert ready.features._summary.__self__ is ready.encoder
 
 
 @pytest.mark.parametrize(
@@ -115,14 +107,6 @@ def test_a_quantised_row_does_not_depend_on_the_others() -> None:
         assert torch.equal(layer(x[1, row : row + 1]), whole[1, row : row + 1])
 
 
-def test_rows_and_channels_of_zeros_are_zero() -> None:
-    weight = torch.zeros(4, 8)
-    weight[0] = 1
-    found = Int8Linear(weight, None)(torch.tensor([[0.0] * 8, [1.0] * 8]))
-    assert found.tolist() == [[0, 0, 0, 0], [8, 0, 0, 0]]
-    assert Int8Linear(weight, None)(torch.zeros(2, 8, dtype=torch.bfloat16)).dtype == torch.bfloat16
-
-
 TRANSFORMERS = ["bert", "roberta", "albert", "electra", "gpt", "transformer-xl", "xlnet"]
 
 
@@ -140,13 +124,6 @@ def test_quantised_transformers(classifier: TextClassifier, precision: str) -> N
     assert not any(isinstance(part, Linear) for part in subject.batches.model.encoder.modules())
     for name, value in classifier.model.state_dict().items():
         assert torch.equal(value, before[name])
-
-
-def test_only_transformers_are_quantised(make_encoder) -> None:
-    encoders = {name: load_encoder(make_encoder(name)).model for name in FAMILIES}
-    reasons = {name: why_not_quantised(model) for name, model in encoders.items()}
-    assert sorted(name for name, reason in reasons.items() if not reason) == sorted(TRANSFORMERS)
-    assert set(reasons.values()) == {"", "is not a Transformer"}
 
 
 def test_without_onednn_models_are_loaded_as_they_are(

@@ -27,7 +27,6 @@ class Rule:
         own: name of the tensor; `{layer}` is replaced by the index of each layer.
         theirs: names of the published tensors, with `{layer}` as well.
         export: tensor -> published tensors, in the order of `theirs`.
-        restore: the inverse of `export`.
         part: name of an optional part; if a file lacks it, it is initialised as in a new model. None: required.
     """
 
@@ -101,12 +100,6 @@ def restored(
 ) -> tuple[dict[str, Any], int, Tensors]:
     """The result of `Converter.from_huggingface`: settings, vocabulary, and the tensors of a family's model from
     published ones, float32; missing parts are initialised as in a new model.
-
-    Args:
-        family: key in `FAMILIES`.
-        settings: of the family, with `vocabulary`.
-        rules: of its tensors.
-        tensors: published ones, `normalised`.
 
     Raises:
         ArtifactError: the settings are invalid for the family, or tensors are missing, surplus or misshapen.
@@ -214,12 +207,7 @@ class Keys:
 
 
 class Reader:
-    """Values of a config.json with the defaults of Hugging Face's classes; collects problems for one message.
-
-    Args:
-        config: content of config.json.
-        keys: of the family.
-    """
+    """Values of a config.json with the defaults of Hugging Face's classes; collects problems for one message."""
 
     def __init__(self, config: Mapping[str, Any], keys: Keys) -> None:
         defaults = dict([*keys.numbers.values(), *keys.values.values()])
@@ -277,7 +265,6 @@ def normalised(
     """Tensors with the names of the current version of transformers.
 
     Args:
-        tensors: published tensors.
         prefix: of the encoder's tensors in a model with a head; files of the bare encoder lack it.
         tied: name of a copy -> name of the original; copies are removed.
         ignored: name suffixes of tensors without weights, or with weights that no family has.

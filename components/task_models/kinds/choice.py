@@ -74,9 +74,10 @@ def encode(
     return encoded
 
 
-def head(settings: FinetuneSettings, features: int, labels: Sequence[str]) -> ChoiceHead:
-    """The head of `finetune.<family>` with one output."""
-    return ChoiceHead.of(settings, features, 1)
-
-
-TASK = Task(kind="choice", reads="text", encode=encode, head=head, imitates=True)
+TASK = Task(
+    kind="choice",
+    reads="text",
+    encode=encode,
+    head=lambda settings, features, labels: ChoiceHead.of(settings, features, 1),
+    imitates=True,
+)

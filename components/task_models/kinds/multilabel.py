@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.models.base import Batch
-from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Task
 from components.task_models.heads import LabelHead, divergence_at, precise
 from components.task_models.kinds.classification import encode
@@ -48,16 +47,11 @@ class MultilabelHead(LabelHead):
         return list(outputs.float().sigmoid().cpu().numpy())
 
 
-def head(settings: FinetuneSettings, features: int, labels: Sequence[str]) -> MultilabelHead:
-    """The head of `finetune.<family>` with one output per label."""
-    return MultilabelHead.of(settings, features, len(labels))
-
-
 TASK = Task(
     kind="multilabel",
     reads="text",
     encode=encode,
-    head=head,
+    head=lambda settings, features, labels: MultilabelHead.of(settings, features, len(labels)),
     combine=pooling_of_windows,
     labels_rows=True,
     imitates=True,

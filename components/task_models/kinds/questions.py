@@ -28,7 +28,6 @@ class _Context:
     """A context's pieces, and its units: the pieces that contain more than white space.
 
     Attributes:
-        ids: piece ids.
         columns: (U, 2) index of the unit's piece, twice: a unit is one piece.
         offsets: (U, 2) character offsets of the units, without surrounding white space.
     """
@@ -52,11 +51,6 @@ def encode(
         _windows(question, contexts[context], encoder, most=most, stride=settings.stride)
         for question, (_, context) in zip(questions, rows, strict=True)
     ]
-
-
-def head(settings: FinetuneSettings, features: int, labels: Sequence[str]) -> Answering:
-    """Scores of starts and ends."""
-    return Answering(features, settings)
 
 
 def _context(tokenizer: Tokenizer, text: str) -> _Context:
@@ -104,4 +98,10 @@ def _windows(
     )
 
 
-TASK = Task(kind="questions", reads="units", encode=encode, head=head, windows_apart=True)
+TASK = Task(
+    kind="questions",
+    reads="units",
+    encode=encode,
+    head=lambda settings, features, labels: Answering(features, settings),
+    windows_apart=True,
+)

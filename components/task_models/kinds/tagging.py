@@ -36,11 +36,6 @@ def encode(
     return [_windows(pieces, encoder, lead=lead, room=room, stride=stride) for pieces in found]
 
 
-def head(settings: FinetuneSettings, features: int, labels: Sequence[str]) -> Tagger:
-    """The tagger of `finetune.<family>.tagger`."""
-    return Tagger(features, labels, settings)
-
-
 def _windows(found: WordPieces, encoder: LanguageModel, *, lead: int, room: int, stride: int) -> Encoded:
     windows = cut(found.spans, room=room, stride=stride)
     pieces = [
@@ -55,4 +50,10 @@ def _windows(found: WordPieces, encoder: LanguageModel, *, lead: int, room: int,
     )
 
 
-TASK = Task(kind="tagging", reads="units", encode=encode, head=head, imitates=True)
+TASK = Task(
+    kind="tagging",
+    reads="units",
+    encode=encode,
+    head=lambda settings, features, labels: Tagger(features, labels, settings),
+    imitates=True,
+)
