@@ -79,7 +79,7 @@ class Export:
 
 
 def is_classifier(directory: Path) -> bool:
-    """Whether a directory is that of a trained task model."""
+    """Whether a directory holds a trained task model."""
     return (directory / CONFIG).is_file() and (directory / "labels.json").is_file()
 
 

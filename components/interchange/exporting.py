@@ -70,12 +70,12 @@ def _huggingface(directory: Path, encoder: Encoder) -> list[str]:
     contents = {part: config.pop(part) for part in converter.parts}
     for part, content in {"": config, **contents}.items():
         folder = directory / part
-        own = {name.rpartition("/")[2]: tensor for name, tensor in tensors.items() if name.rpartition("/")[0] == part}
+        ours = {name.rpartition("/")[2]: tensor for name, tensor in tensors.items() if name.rpartition("/")[0] == part}
         folder.mkdir(exist_ok=True)
         (folder / CONFIG).write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-        save_file(own, folder / WEIGHTS, metadata={"format": "pt"})
+        save_file(ours, folder / WEIGHTS, metadata={"format": "pt"})
         notes += [
-            f"{f'{part}/: ' if part else ''}{content['architectures'][0]}: {len(own)} tensors",
+            f"{f'{part}/: ' if part else ''}{content['architectures'][0]}: {len(ours)} tensors",
             *write_tokenizer(folder, encoder.tokenizer, encoder.model),
         ]
     return notes

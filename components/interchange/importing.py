@@ -83,15 +83,15 @@ def read_published(
     """
     if family is not None:
         family_named(family)
-    found, files = _recognised(source, vocabulary)
+    result, files = _recognised(source, vocabulary)
     content = digest_files(files)
     if digest is not None and digest != content:
         raise ArtifactError(
             f"{source}: its digest is {content}, expected {digest}; it is not the model that was specified"
         )
-    if found == "fastai":
+    if result == "fastai":
         return from_fastai_file(files[0], files[1], family=family, digest=content)
-    if found == "vectors":
+    if result == "vectors":
         return from_vectors(source, family=family, digest=content)
     return _from_huggingface(source, family, content)
 
@@ -129,12 +129,12 @@ def _recognised(source: Path, vocabulary: Path | None) -> tuple[str, list[Path]]
 def _from_huggingface(folder: Path, family: str | None, digest: str) -> Imported:
     config = read_config(folder)
     try:
-        found = family_of(config)
+        result = family_of(config)
     except ArtifactError as error:
         raise ArtifactError(f"{folder}/{error}") from error
-    if family is not None and family != found:
+    if family is not None and family != result:
         raise ConfigError(
-            f"{folder}: its model_type {config['model_type']!r} belongs to the family {found!r}, not {family!r}"
+            f"{folder}: its model_type {config['model_type']!r} belongs to the family {result!r}, not {family!r}"
         )
     tensors = read_tensors(weight_files(folder))
     for part in _parts(folder, config):
@@ -142,25 +142,25 @@ def _from_huggingface(folder: Path, family: str | None, digest: str) -> Imported
         tensors |= {f"{part}/{name}": tensor for name, tensor in read_tensors(weight_files(folder / part)).items()}
     vocabulary = read_vocabulary(folder)
     try:
-        settings, rows, own = CONVERTERS[found].from_huggingface(config, tensors)
+        settings, rows, inner = CONVERTERS[result].from_huggingface(config, tensors)
     except ArtifactError as error:
         raise ArtifactError(f"{folder}: {error}") from error
     if vocabulary.size != rows:
         raise ArtifactError(f"{folder}: the tokenizer has {vocabulary.size} pieces, but the model has {rows} rows")
     kind = vocabulary.tokenizer.kind
-    model = build_model(found, vocabulary=rows, settings=settings, tokenizer=kind)
-    model.load_state_dict(own)
+    model = build_model(result, vocabulary=rows, settings=settings, tokenizer=kind)
+    model.load_state_dict(inner)
     model.remap_vocabulary(torch.tensor(vocabulary.rows))
     model.bind(vocabulary.tokenizer)
     log = [
-        f"{folder}: model_type {config['model_type']!r} -> family {found!r}",
+        f"{folder}: model_type {config['model_type']!r} -> family {result!r}",
         f"tokenizer: {kind}, {vocabulary.tokenizer.vocab_size} pieces",
         *_special_log(vocabulary),
         f"{len(tensors)} tensors imported",
     ]
-    if fresh := _fresh(found, model, tensors):
+    if fresh := _fresh(result, model, tensors):
         log.append(f"not in the file, initialised as in a new model: {', '.join(_summarised(fresh))}")
-    return Imported(found, model.eval(), vocabulary.tokenizer, digest, log, fresh)
+    return Imported(result, model.eval(), vocabulary.tokenizer, digest, log, fresh)
 
 
 def _special_log(vocabulary: Vocabulary) -> list[str]:
@@ -176,18 +176,18 @@ def _special_log(vocabulary: Vocabulary) -> list[str]:
 def _fresh(family: str, model: LanguageModel, tensors: Mapping[str, Tensor]) -> list[str]:
     """Names of the family's tensors that are not in the file."""
     expected = CONVERTERS[family].to_huggingface(model)[1]
-    found = {name.replace(".gamma", ".weight").replace(".beta", ".bias") for name in tensors}
-    return [name for name in expected if name not in found and _without_prefix(name) not in found]
+    result = {name.replace(".gamma", ".weight").replace(".beta", ".bias") for name in tensors}
+    return [name for name in expected if name not in result and _without_prefix(name) not in result]
 
 
 def _without_prefix(name: str) -> str:
     """The name in a file of the bare encoder."""
-    part, slash, own = name.rpartition("/")
-    return part + slash + own.partition(".")[2]
+    part, slash, inner = name.rpartition("/")
+    return part + slash + inner.partition(".")[2]
 
 
 def _summarised(names: Sequence[str]) -> list[str]:
-    """The names of tensors; those of a further network as one entry."""
+    """The names of tensors; a further network is one entry."""
     return list(dict.fromkeys(f"the {name.partition('/')[0]}" if "/" in name else name for name in names))
 
 

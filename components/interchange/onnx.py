@@ -149,10 +149,10 @@ def _agrees(path: Path, model: LanguageModel) -> bool:
     with torch.no_grad():
         expected = _Encoder(model)(tokens, lengths)
     try:
-        found = ReferenceEvaluator(str(path)).run(None, {"tokens": tokens.numpy(), "lengths": lengths.numpy()})
+        result = ReferenceEvaluator(str(path)).run(None, {"tokens": tokens.numpy(), "lengths": lengths.numpy()})
     except Exception:  # any operator may fail on an unexpected shape
         return False
     return all(
         other.shape == tuple(ours.shape) and np.allclose(other, ours.numpy(), atol=TOLERANCE, rtol=TOLERANCE)
-        for ours, other in zip(expected, found, strict=True)
+        for ours, other in zip(expected, result, strict=True)
     )

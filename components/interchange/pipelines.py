@@ -72,20 +72,20 @@ def write_pipeline(directory: Path, classifier: TextClassifier, *, family: str) 
     sequence = task == "text-classification"
     if sequence:
         kind = "ForSequenceClassification"
-        found = _sequence(classifier, config, head, encoder, summary)
+        result = _sequence(classifier, config, head, encoder, summary)
     else:
         kind = "ForTokenClassification" if task == "token-classification" else "ForQuestionAnswering"
         ((weight, bias),) = head
         output = "classifier" if task == "token-classification" else "qa_outputs"
-        found = {prefix + key: value for key, value in encoder.items() if not key.startswith("pooler.")}
-        found |= {f"{output}.weight": weight, f"{output}.bias": bias}
+        result = {prefix + key: value for key, value in encoder.items() if not key.startswith("pooler.")}
+        result |= {f"{output}.weight": weight, f"{output}.bias": bias}
     config["architectures"] = [("Headstart" if sequence else name) + kind]
     if sequence:
         config["auto_map"] = {"AutoModelForSequenceClassification": f"modeling_headstart.Headstart{kind}"}
         text = Path(exported).with_name(MODULE).read_text(encoding="utf-8")
         (directory / MODULE).write_text(text.replace("BertConfig", f"{name}Config"), encoding="utf-8")
     (directory / CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    save_file({key: value.contiguous().clone() for key, value in found.items()}, directory / WEIGHTS, {"format": "pt"})
+    save_file({key: value.contiguous().clone() for key, value in result.items()}, directory / WEIGHTS, {"format": "pt"})
     notes = write_tokenizer(directory, classifier.tokenizer, classifier.model.encoder, segments=family != "gpt")
     trust = ", trust_remote_code=True" if sequence else ""
     usage = f'from transformers import pipeline\nmodel = pipeline("{task}", "FOLDER"{trust})\n'
@@ -93,7 +93,10 @@ def write_pipeline(directory: Path, classifier: TextClassifier, *, family: str) 
         # Version 5 of transformers has no pipeline for it.
         name = "AutoModelForQuestionAnswering"
         usage = f'from transformers import {name}\nmodel = {name}.from_pretrained("FOLDER")\n'
-    return [f"{config['architectures'][0]}: {len(found)} tensors{' and a module of its own' * sequence}", *notes], usage
+    return [
+        f"{config['architectures'][0]}: {len(result)} tensors{' and a module of its own' * sequence}",
+        *notes,
+    ], usage
 
 
 def _refuse(classifier: TextClassifier, family: str, task: str | None) -> None:
@@ -161,14 +164,14 @@ def _labels(classifier: TextClassifier) -> dict[str, Any]:
     if classifier.kind in ("regression", "similarity"):
         return {"id2label": {"0": "value"}, "label2id": {"value": 0}, "problem_type": "regression"}
     names = dict(enumerate(classifier.labels))
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "id2label": {str(number): name for number, name in names.items()},
         "label2id": {name: number for number, name in names.items()},
     }
     if classifier.kind != "tagging":
         several = classifier.kind == "multilabel"
-        found["problem_type"] = "multi_label_classification" if several else "single_label_classification"
-    return found
+        result["problem_type"] = "multi_label_classification" if several else "single_label_classification"
+    return result
 
 
 def _sequence(
@@ -185,9 +188,9 @@ def _sequence(
         "widths": [head[0][0].shape[1], *(len(bias) for _, bias in head)],
         "mix": 0 if mix is None else len(mix.scores),
     }
-    found = {f"encoder.{key}": value for key, value in encoder.items()}
+    result = {f"encoder.{key}": value for key, value in encoder.items()}
     for index, (weight, bias) in enumerate(head):
-        found |= {f"head.{2 * index}.weight": weight, f"head.{2 * index}.bias": bias}
+        result |= {f"head.{2 * index}.weight": weight, f"head.{2 * index}.bias": bias}
     if mix is not None:
-        found["mix"] = (mix.gamma * mix.scores.softmax(0)).detach()
-    return found
+        result["mix"] = (mix.gamma * mix.scores.softmax(0)).detach()
+    return result

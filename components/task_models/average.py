@@ -84,8 +84,8 @@ class AveragedClassifier:
         self, rows: Sequence[Fields], projection: Projection
     ) -> tuple[list[Answer], NDArray[np.int64], NDArray[np.float32]]:
         """The same answers, with what `components.drift` measures on the first member; see `TextClassifier`."""
-        answers, found = self._answers(rows, partial(sketches, projection=projection))
-        return answers, *measured(self.members[0].encode(rows), found)
+        answers, result = self._answers(rows, partial(sketches, projection=projection))
+        return answers, *measured(self.members[0].encode(rows), result)
 
     @property
     def _decodes(self) -> bool:
@@ -93,7 +93,7 @@ class AveragedClassifier:
 
     @cached_property
     def _decoder(self) -> Head:
-        """A head with the mean parameters of all heads, of which those of decoding are used."""
+        """A head with the mean parameters of all heads, of which the parameters of decoding are used."""
         states = [member.model.head.state_dict() for member in self.members]
         decoder = copy.deepcopy(self.members[0].model.head)
         mean = {
@@ -122,21 +122,21 @@ class AveragedClassifier:
             observed += [value for _, (_, value) in of_members[0]]
             if self._decodes:
                 outputs = [[output for _, (output, _) in of_members[0]]]
-                outputs += [[output for _, output in found] for found in of_members[1:]]
+                outputs += [[output for _, output in result] for result in of_members[1:]]
                 means = [torch.stack(of_row).mean(0) for of_row in zip(*outputs, strict=True)]
                 answers += self.members[0].batches.decoded(features[0], means, self._decoder)
             else:
                 answers += mean_answers(
                     [
-                        member.with_words(part, [answer for answer, _ in found])
-                        for member, found in zip(self.members, of_members, strict=True)
+                        member.with_words(part, [answer for answer, _ in result])
+                        for member, result in zip(self.members, of_members, strict=True)
                     ]
                 )
         return answers, observed
 
     def _features(self, member: TextClassifier, rows: Sequence[Fields]) -> list[RowFeatures]:
-        found = dict(member.batches.features(member.encode(rows)))
-        return [found[row] for row in range(len(rows))]
+        result = dict(member.batches.features(member.encode(rows)))
+        return [result[row] for row in range(len(rows))]
 
 
 def _outputs(model: TaskModel, vectors: Tensor, batch: Batch) -> list[Tensor]:

@@ -47,8 +47,8 @@ class Encoded:
         """
         arrays = [np.asarray(sequence, dtype=np.int64) for sequence in pieces]
         none = [np.zeros((0, 2), dtype=np.int64)] * len(arrays)
-        known = [np.zeros_like(sequence) for sequence in arrays] if segments is None else segments
-        return cls(arrays, [np.asarray(segment, dtype=np.int64) for segment in known], none, none)
+        given = [np.zeros_like(sequence) for sequence in arrays] if segments is None else segments
+        return cls(arrays, [np.asarray(segment, dtype=np.int64) for segment in given], none, none)
 
 
 def uncombined(settings: FinetuneSettings, encoder: LanguageModel) -> None:
@@ -65,7 +65,7 @@ class Task:
         head: (settings, number of features, labels) -> the layers on top of the encoder.
         combine: (settings, encoder) -> function that combines the vectors of a row's sequences before the head; None:
             the head reads each sequence separately.
-        single: whether a row is one text, and its sequence is that of `inputs.encode_texts`.
+        single: whether a row is one text, and its sequence is made by `inputs.encode_texts`.
         windows_apart: whether each window of a row has its own loss, so that a step may use a sample of them.
         labels_rows: whether the targets are labels of a row with one vector, so that rows can be compared by their
             labels (`task_models.contrast`).

@@ -118,7 +118,7 @@ class TextClassifier:
         return answers
 
     def with_words(self, rows: Sequence[Fields], answers: list[Answer]) -> list[Answer]:
-        """The answers to N rows from those of the encoder and its head."""
+        """The answers to N rows from the answers of the encoder and its head."""
         return answers if self.words is None else self.words.combined(rows, answers)
 
     def encode(self, rows: Sequence[Fields]) -> list[Encoded]:
@@ -221,12 +221,12 @@ def load_members(directory: Path) -> list[TextClassifier]:
     except (OSError, ValueError) as error:
         raise ArtifactError(f"{directory}: not a classifier of this version ({error}); fine-tune again") from error
     encoders: dict[Path, Encoder] = {}
-    found = []
+    result = []
     for folder in folders:
         path = encoder_of(folder)
         encoders[path] = encoders.get(path) or load_encoder(path, part=True)
-        found.append(_read(folder, encoders[path]))
-    return found
+        result.append(_read(folder, encoders[path]))
+    return result
 
 
 def _read(directory: Path, encoder: Encoder) -> TextClassifier:

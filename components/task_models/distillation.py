@@ -52,14 +52,14 @@ class DistilledModel(nn.Module):
         self.eval()
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
-        """w times the loss of the labelled rows, plus (1 - w) times that of the unlabelled rows."""
+        """w times the loss of the labelled rows, plus (1 - w) times the loss of the unlabelled rows."""
         taught = {name.removeprefix(TAUGHT): value for name, value in batch.items() if name.startswith(TAUGHT)}
         labelled = {name: value for name, value in batch.items() if not name.startswith(TAUGHT)}
-        found, weight = self.model.losses(labelled), self.settings.label_weight
+        result, weight = self.model.losses(labelled), self.settings.label_weight
         loss = self.imitation(self.model(taught), taught)
         count = count_tensor(len(taught["targets"]), loss)
         return Losses(
-            weight * found.loss + (1 - weight) * loss, found.sums | {"unlabelled": (loss.detach() * count, count)}
+            weight * result.loss + (1 - weight) * loss, result.sums | {"unlabelled": (loss.detach() * count, count)}
         )
 
     def imitation(self, outputs: Tensor, batch: Batch) -> Tensor:

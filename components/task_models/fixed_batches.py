@@ -224,8 +224,8 @@ class FixedBatches:
             )
             if model.of_units:
                 units, counts = pad([units for _, _, units in sequences], value=-1)
-                found = model.features.of_units(hidden, move(units, device)).float().cpu()
-                return [row[:count] for row, count in zip(found, counts.tolist(), strict=True)]
+                result = model.features.of_units(hidden, move(units, device)).float().cpu()
+                return [row[:count] for row, count in zip(result, counts.tolist(), strict=True)]
             return list(model.features.pooled(hidden, lengths).float().cpu())
 
     def _pooled(self, sequences: Sequence[NDArray[Any]]) -> Tensor:

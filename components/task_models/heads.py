@@ -122,7 +122,7 @@ class TextHead(Head):
         )
 
     def fit_norm(self, vectors: Tensor) -> None:
-        """Set the statistics of the normalisation to those of the training features."""
+        """Set the statistics of the normalisation from the training features."""
         if isinstance(self.norm, FixedNorm):
             self.norm.fit(vectors)
         elif isinstance(self.norm, BatchNorm) and isinstance(self.norm.running_mean, Tensor):
@@ -215,8 +215,8 @@ def divergence_at(outputs: Tensor, probabilities: Tensor, temperature: float) ->
     """T^2 KL(q || p) of each of N rows, q the (N, C) probabilities and p the softmax of the (N, C) outputs, both at
     temperature T. The factor keeps the size of the gradients (Hinton et al. 2015, section 2)."""
     wanted = softened(probabilities, temperature)
-    found = (outputs / temperature).log_softmax(-1)
-    return temperature**2 * (wanted.exp() * (wanted - found)).sum(-1)
+    result = (outputs / temperature).log_softmax(-1)
+    return temperature**2 * (wanted.exp() * (wanted - result)).sum(-1)
 
 
 class LabelHead(ImitatingHead):
@@ -245,8 +245,8 @@ class ClassificationHead(LabelHead):
 
     def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float) -> Tensor:
         """`divergence_at` of the labels, averaged over rows."""
-        found = precise(outputs)
-        return divergence_at(found, batch["targets"].to(found.dtype), temperature).mean()
+        result = precise(outputs)
+        return divergence_at(result, batch["targets"].to(result.dtype), temperature).mean()
 
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
         """Probabilities (C,) of each row."""
@@ -265,7 +265,7 @@ class RegressionHead(ImitatingHead):
         self.register_buffer("range", torch.ones(()))
 
     def prepare(self, targets: Sequence[NDArray[np.float64]]) -> None:
-        """Set `low` and `range` to those of the training targets."""
+        """Set `low` and `range` from the training targets."""
         values = np.asarray([target[0] for target in targets])
         self.low.fill_(float(values.min()))
         self.range.fill_(float(values.max() - values.min()) or 1.0)
@@ -280,9 +280,9 @@ class RegressionHead(ImitatingHead):
 
     def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float = 1.0) -> Tensor:
         """Mean squared error of the scaled numbers; numbers have no temperature."""
-        found = precise(outputs[:, 0])
-        wanted = (batch["targets"][:, 0].to(found.dtype) - self.low) / self.range
-        return nn.functional.mse_loss(found, wanted)
+        result = precise(outputs[:, 0])
+        wanted = (batch["targets"][:, 0].to(result.dtype) - self.low) / self.range
+        return nn.functional.mse_loss(result, wanted)
 
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
         """[value] of each row, on the scale of the targets; not clipped."""

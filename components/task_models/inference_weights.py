@@ -134,7 +134,7 @@ def _copy_sharing(model: TaskModel, replaced: dict[int, object]) -> TaskModel:
     """A copy in which objects are replaced, by id, and all other weights are shared."""
     shared: dict[int, object] = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     for module in model.modules():
-        # A tokenizer of words has ids for words that it has seen, which must be those of the classifier's.
+        # A tokenizer of words has ids for words that it has seen, which the classifier's tokenizer must share.
         for value in vars(module).values():
             owner = getattr(value, "__self__", value)
             if isinstance(owner, Tokenizer):

@@ -29,8 +29,8 @@ def encode_texts(
     texts: Sequence[str], tokenizer: Tokenizer, encoder: LanguageModel, most: int
 ) -> list[NDArray[np.int64]]:
     """The pieces of each text with the family's special pieces, truncated to `most` in total."""
-    found = cut_texts(texts, tokenizer, most=most - len(encoder.special_tokens([])))
-    return [np.asarray(encoder.special_tokens(pieces), dtype=np.int64) for pieces in found]
+    result = cut_texts(texts, tokenizer, most=most - len(encoder.special_tokens([])))
+    return [np.asarray(encoder.special_tokens(pieces), dtype=np.int64) for pieces in result]
 
 
 def plain_pieces(texts: Sequence[str], tokenizer: Tokenizer, most: int) -> list[NDArray[np.int32]]:

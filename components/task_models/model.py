@@ -64,9 +64,9 @@ class TaskModel(nn.Module):
             encoder.set_chunks(settings.chunk, learned=settings.chunks_learned)
         if settings.own_task_tokens:
             encoder.add_task_tokens()
-        one, length = pad([np.asarray(encoder.special_tokens([UNK]), dtype=np.int64)])
+        single, length = pad([np.asarray(encoder.special_tokens([UNK]), dtype=np.int64)])
         with torch.no_grad():
-            hidden = encoder.hidden_states(one, length)
+            hidden = encoder.hidden_states(single, length)
             self.features = Features(
                 layers=settings.layers,
                 pooling=settings.pooling,
@@ -109,11 +109,11 @@ class TaskModel(nn.Module):
             return self._kept(self._states(batch), batch)
         # The windows of one row may exceed the size of a batch.
         names: list[str] = [name for name in ("tokens", "lengths", "segments", "units", "rows") if name in batch]
-        found = []
+        result = []
         for start in range(0, count, size):
             part = {name: both(itemgetter(slice(start, start + size)), batch[name]) for name in names}
-            found.append(self._kept(self._states(part), part))
-        return torch.cat(found)
+            result.append(self._kept(self._states(part), part))
+        return torch.cat(result)
 
     def above(self, kept: Tensor, rows: Tensor) -> Tensor:
         """Inputs of the head from `kept` of a batch and its `rows`: layers are mixed and a row's sequences combined."""
@@ -178,13 +178,13 @@ class TaskModel(nn.Module):
     def own_parameters(self) -> list[nn.Parameter]:
         """Trained parameters outside the encoder's layers: of the head, unless the encoder is trained without it, and
         of the language model's output if it is trained."""
-        own = [*self.features.parameters()]
+        ours = [*self.features.parameters()]
         if self.settings.method != "contrastive":
-            own += self.head.parameters()
+            ours += self.head.parameters()
         if self.lm_weight:
             inside = {id(parameter) for group in self.encoder.layer_groups() for parameter in group}
-            own += [parameter for parameter in self.encoder.parameters() if id(parameter) not in inside]
-        return own
+            ours += [parameter for parameter in self.encoder.parameters() if id(parameter) not in inside]
+        return ours
 
 
 def batches_by_length(
@@ -222,15 +222,15 @@ def states_by_length(encoder: LanguageModel, batch: Batch) -> list[Tensor]:
         return encoder.hidden_states(tokens, lengths, segments)
     numbers = lengths.numpy()
     groups = [torch.from_numpy(group) for group in batches_by_length(numbers, np.ones_like(numbers), GROUP_PIECES)]
-    found = []
+    result = []
     for group in groups:
         end = int(lengths[group].max())
         states = encoder.hidden_states(
             tokens[group, :end], lengths[group], None if segments is None else segments[group, :end]
         )
-        found.append([nn.functional.pad(layer, (0, 0, 0, tokens.shape[1] - end)) for layer in states])
+        result.append([nn.functional.pad(layer, (0, 0, 0, tokens.shape[1] - end)) for layer in states])
     order = torch.cat(groups).argsort()
-    return [torch.cat(parts)[order] for parts in zip(*found, strict=True)]
+    return [torch.cat(parts)[order] for parts in zip(*result, strict=True)]
 
 
 def run_over(
@@ -250,8 +250,8 @@ def run_over(
     with predicting(model, precision=precision):
         for rows in batches_by_length(longest(encoded), sequences(encoded)):
             batch = collate([encoded[row] for row in rows])
-            found = function(to_device(batch, device))
-            results |= zip(rows.tolist(), found, strict=True)
+            result = function(to_device(batch, device))
+            results |= zip(rows.tolist(), result, strict=True)
     return [results[row] for row in range(len(encoded))]
 
 

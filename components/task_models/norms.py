@@ -32,7 +32,7 @@ class FixedNorm(nn.Module):
         self.register_buffer("deviation", torch.ones(features))
 
     def fit(self, features: Tensor) -> None:
-        """Set mean and std to those of (N, F) features; constant features are not scaled."""
+        """Set mean and std from (N, F) features; constant features are not scaled."""
         std = features.std(0, correction=0)
         self.mean.copy_(features.mean(0))
         self.deviation.copy_(torch.where(std > 1e-6, std, torch.ones_like(std)))
@@ -65,7 +65,7 @@ class BlockNorm(FixedNorm):
         self.register_buffer("unit", torch.zeros(()))
 
     def fit(self, features: Tensor) -> None:
-        """Set mean and std to those of (N, F) features."""
+        """Set mean and std from (N, F) features."""
         super().fit(features)
         self.unit.fill_(float(self.kind == "length"))
         if self.kind == "fixed":

@@ -47,11 +47,11 @@ def sizes_of(
     chosen = [rows[index] for index in np.unique(np.linspace(0, len(rows) - 1, min(len(rows), ROWS)).astype(int))]
     lengths = iter([len(pieces) for pieces in tokenizer.encode_batch([text for fields in chosen for text in fields])])
     counts = [[next(lengths) for _ in fields] for fields in chosen]
-    one = len(encoder.special_tokens([]))
+    item = len(encoder.special_tokens([]))
     if task.kind == "tagging":
-        return np.asarray([sum(words) + one for words in counts])
+        return np.asarray([sum(words) + item for words in counts])
     if len(counts[0]) == 1 or (task.kind in ("pair", "similarity") and reads_apart(settings, encoder)):
-        return np.asarray([max(parts) + one for parts in counts])
+        return np.asarray([max(parts) + item for parts in counts])
     two = len(encoder.pair_tokens([], [])[0])
     return np.asarray([first + max(others) + two for first, *others in counts])
 

@@ -213,11 +213,11 @@ class ExampleSampler(EpochSampler):
         return batch
 
     def _learned(self, step: int, row: int) -> Encoded:
-        found = self.encoded[row]
-        if self.windows is None or len(found.pieces) <= self.windows:
-            return found
+        result = self.encoded[row]
+        if self.windows is None or len(result.pieces) <= self.windows:
+            return result
         rng = counter_rng(self.seed, "windows", step, row)
-        return some_windows(found, self.targets[row], most=self.windows, rng=rng)
+        return some_windows(result, self.targets[row], most=self.windows, rng=rng)
 
 
 class ContrastiveSampler(Sampler):
@@ -242,8 +242,8 @@ class ContrastiveSampler(Sampler):
         self.encoded, self.targets = encoded, targets
         self.seed, self.masks = seed, masks
         self.sizes = np.asarray([sum(map(len, row.pieces)) for row in encoded], dtype=np.int64)
-        known = sorted({int(label) for target in targets for label in target})
-        self.classes = [np.flatnonzero([label in target for target in targets]) for label in known]
+        given = sorted({int(label) for target in targets for label in target})
+        self.classes = [np.flatnonzero([label in target for target in targets]) for label in given]
         if (none := np.flatnonzero([len(target) == 0 for target in targets])).size:
             self.classes.append(none)
         #: Classes in a step, and rows of each.
@@ -253,7 +253,7 @@ class ContrastiveSampler(Sampler):
 
     def rows(self, step: int) -> NDArray[np.int64]:
         """Row indices of a step, ascending."""
-        found = []
+        result = []
         for turn in range(step * self.width, (step + 1) * self.width):
             # Every class has one turn in a round.
             time, place = divmod(turn, len(self.classes))
@@ -261,8 +261,8 @@ class ContrastiveSampler(Sampler):
             members = self.classes[chosen]
             cycle, position = divmod(time, max(1, len(members) // self.depth))
             order = self._order(f"rows {chosen}", cycle, len(members))
-            found.append(members[order[position * self.depth : (position + 1) * self.depth]])
-        return np.unique(np.concatenate(found))
+            result.append(members[order[position * self.depth : (position + 1) * self.depth]])
+        return np.unique(np.concatenate(result))
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         """The batch of a step, or the part of it on one rank."""

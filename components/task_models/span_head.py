@@ -83,9 +83,9 @@ class Answering(CalibratedHead):
         order = np.lexsort((-spans[:, 2], rows))
         first = np.flatnonzero(np.diff(rows, prepend=-1))
         best = spans[order[first]]
-        found = np.column_stack([best, np.minimum.reduceat(none, first)]).astype(np.float32)
-        found[:, 3] += float(self.threshold)
-        return apply_threshold(found) if self.decides else list(found)
+        result = np.column_stack([best, np.minimum.reduceat(none, first)]).astype(np.float32)
+        result[:, 3] += float(self.threshold)
+        return apply_threshold(result) if self.decides else list(result)
 
     def calibrate(
         self, answer: Callable[[], list[Answer]], score: Callable[[list[Answer]], NDArray[np.float64]]
@@ -165,12 +165,12 @@ def best_threshold(margin: NDArray[np.float64], given: NDArray[np.float64], refu
     best = totals[apart].max()
     if totals[0] >= best - 1e-9:
         return NEVER
-    found = cuts[apart & (totals >= best - 1e-9)]
-    return float(found[np.abs(found).argmin()])
+    result = cuts[apart & (totals >= best - 1e-9)]
+    return float(result[np.abs(result).argmin()])
 
 
 def apply_threshold(raw: NDArray[np.float32]) -> list[Answer]:
-    """(N, 4) answers -> N answers; [0, 0, ...] where the score of no answer exceeds that of the span."""
+    """(N, 4) answers -> N answers; [0, 0, ...] where the score of no answer exceeds the span's."""
     return [_refused(row) if row[3] > row[2] else row for row in raw]
 
 

@@ -37,10 +37,10 @@ Labels = NDArray[np.int64]
 
 def one_hot(targets: Sequence[Target], *, labels: int) -> NDArray[np.float64]:
     """N vectors of label indices -> (N, C) of 0 and 1."""
-    found = np.zeros((len(targets), labels))
+    result = np.zeros((len(targets), labels))
     for row, target in enumerate(targets):
-        found[row, target.astype(np.int64)] = 1
-    return found
+        result[row, target.astype(np.int64)] = 1
+    return result
 
 
 def mean_answers(members: Sequence[Sequence[NDArray[Any]]]) -> list[Answer]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
@@ -24,7 +25,7 @@ from components.formats.annotations.tables import REASONS
 from components.settings.section import Section
 from components.settings.tasks import SPLITS, TaskSource
 from components.tasks.budgets import numbered, sample_rows
-from components.tasks.data import Labels, Split
+from components.tasks.data import Examples, Labels, Split
 from components.tasks.folds import folds_of
 from components.tasks.kinds import find_kind
 from components.tasks.results import list_column, read_columns, vectors
@@ -47,7 +48,7 @@ SCHEMA = pa.schema(
         ("unit", pa.int64()),
     ]
 )
-#: Whole splits that `read_split` keeps: those of one task.
+#: Whole splits that `read_split` keeps, of one task.
 KEPT_SPLITS = 3
 
 
@@ -92,31 +93,12 @@ def examples(job: ExamplesJob) -> Path:
     """
     key = f"data.tasks.{job.task}"
     kind = find_kind(job.source.kind, key=f"{key}.kind")
-    found = kind.read(job.task, job.source)
+    result = kind.read(job.task, job.source)
     budgets = numbered(job.source.budgets)
-    splits = {"train": found.train, "dev": found.dev, "test": found.test}
-    strata = strata_of(found.train, job.source.kind)
-    counted = kind.strata(found.train) is not None
-    short = {}
-    for budget in budgets:
-        _, missing = sample_rows(strata, budget, seed=0)
-        for stratum, rows in missing.items():
-            name = found.labels[stratum] if counted else "train"
-            short[f"budget_{budget}_{name}"] = rows
-            has = f"{name!r} has {rows} examples in train" if counted else f"train has {rows} examples"
-            print(f"{key}: budget {budget}: {has}, all of them are used")
-    for count, (message, rule) in NOTICES.items():
-        if found.counts.get(count):
-            print(f"{key}: {found.counts[count]} {message} ({rule}: {getattr(job.source, rule)})")
-    if repeated := found.counts.get("train_rows_repeated"):
-        print(f"{key}: {repeated} row(s) of train repeat an earlier text; copies are in one fold")
-    units = len(np.unique(found.train.units))
-    if units < len(found.train) - (repeated or 0):
-        print(f"{key}: the {len(found.train)} rows of train are in {units} groups, which folds keep together")
-    for part in SPLITS:
-        for reason, message in REASONS.items():
-            if number := found.counts.get(f"{part}_{reason}"):
-                print(f"{key}: {part}: {number} {message}")
+    splits = {"train": result.train, "dev": result.dev, "test": result.test}
+    strata = strata_of(result.train, job.source.kind)
+    counted = kind.strata(result.train) is not None
+    short = _reported(key, result, budgets, strata=strata, counted=counted, source=job.source)
     with writing(job.output, kind=KIND) as draft:
         for name, split in splits.items():
             table = pa.table(
@@ -131,9 +113,9 @@ def examples(job: ExamplesJob) -> Path:
                 schema=SCHEMA,
             )
             pq.write_table(table, draft.path / f"{name}.parquet", compression="zstd")
-        (draft.path / "labels.json").write_text(json.dumps(found.labels, ensure_ascii=False, indent=1) + "\n")
+        (draft.path / "labels.json").write_text(json.dumps(result.labels, ensure_ascii=False, indent=1) + "\n")
         metrics: dict[str, Any] = {f"{name}_rows": len(split) for name, split in splits.items()}
-        metrics |= {"classes": len(found.labels), **found.counts, "short": short}
+        metrics |= {"classes": len(result.labels), **result.counts, "short": short}
         (draft.path / "metrics.json").write_text(json.dumps(metrics, ensure_ascii=False, indent=1) + "\n")
         draft.facts |= {
             "task": job.task,
@@ -147,16 +129,43 @@ def examples(job: ExamplesJob) -> Path:
             "baselines": job.source.baselines,
             "label_texts": job.source.label_texts,
             "digests": {
-                name: digest(split, found.labels, with_units=name == "train") for name, split in splits.items()
+                name: digest(split, result.labels, with_units=name == "train") for name, split in splits.items()
             },
         }
     return job.output
 
 
+def _reported(
+    key: str, result: Examples, budgets: Sequence[int], *, strata: Labels, counted: bool, source: TaskSource
+) -> dict[str, int]:
+    """Print what a user should know of the rows; the numbers of rows where a budget asks for more."""
+    short = {}
+    for budget in budgets:
+        _, missing = sample_rows(strata, budget, seed=0)
+        for stratum, rows in missing.items():
+            name = result.labels[stratum] if counted else "train"
+            short[f"budget_{budget}_{name}"] = rows
+            has = f"{name!r} has {rows} examples in train" if counted else f"train has {rows} examples"
+            print(f"{key}: budget {budget}: {has}, all of them are used")
+    for count, (message, rule) in NOTICES.items():
+        if result.counts.get(count):
+            print(f"{key}: {result.counts[count]} {message} ({rule}: {getattr(source, rule)})")
+    if repeated := result.counts.get("train_rows_repeated"):
+        print(f"{key}: {repeated} row(s) of train repeat an earlier text; copies are in one fold")
+    units = len(np.unique(result.train.units))
+    if units < len(result.train) - (repeated or 0):
+        print(f"{key}: the {len(result.train)} rows of train are in {units} groups, which folds keep together")
+    for part in SPLITS:
+        for reason, message in REASONS.items():
+            if number := result.counts.get(f"{part}_{reason}"):
+                print(f"{key}: {part}: {number} {message}")
+    return short
+
+
 def strata_of(train: Split, kind: str) -> Labels:
     """(N,) the stratum of each row; 0 for all rows if the kind has no strata."""
-    found = find_kind(kind).strata(train)
-    return np.zeros(len(train), dtype=np.int64) if found is None else found
+    result = find_kind(kind).strata(train)
+    return np.zeros(len(train), dtype=np.int64) if result is None else result
 
 
 def run_folds(facts: TaskFacts, train: Split, rows: Labels, *, seed: int, most: int | None = None) -> Labels:
@@ -179,12 +188,12 @@ def run_folds(facts: TaskFacts, train: Split, rows: Labels, *, seed: int, most: 
 
 
 def digest(split: Split, labels: list[str], *, with_units: bool = False) -> str:
-    """SHA-256 of inputs, targets and slices, in order; independent of the file format. With units, also of those of
-    several rows, by which rows are divided into folds."""
+    """SHA-256 of inputs, targets and slices, in order; independent of the file format. With units, also of units
+    of several rows, by which rows are divided into folds."""
     content = hashlib.sha256()
     for parts, target, name in zip(split.fields, split.targets, split.slices, strict=True):
-        known = [labels[int(number)] if number >= 0 else None for number in target] if labels else target.tolist()
-        content.update(json.dumps([parts, known, name]).encode() + b"\n")
+        given = [labels[int(number)] if number >= 0 else None for number in target] if labels else target.tolist()
+        content.update(json.dumps([parts, given, name]).encode() + b"\n")
     if with_units and len(np.unique(split.units)) < len(split):
         content.update(np.unique(split.units, return_inverse=True)[1].astype("<i8").tobytes())
     return content.hexdigest()

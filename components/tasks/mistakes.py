@@ -50,12 +50,12 @@ def mistakes(split: Split, answers: Sequence[Answer], *, kind: str, labels: Sequ
     judge = JUDGES.get(kind)
     if judge is None:
         return []
-    found = []
+    result = []
     for row, (fields, target, answer) in enumerate(zip(split.fields, split.targets, answers, strict=True)):
         judged = judge(fields, target, answer, labels)
         if judged is not None:
-            found.append(Mistake(row, fields, split.slices[row], *judged))
-    return sorted(found, key=lambda mistake: -mistake.size)
+            result.append(Mistake(row, fields, split.slices[row], *judged))
+    return sorted(result, key=lambda mistake: -mistake.size)
 
 
 def confusion(split: Split, answers: Sequence[Answer], *, labels: Sequence[str]) -> np.ndarray:

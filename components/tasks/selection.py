@@ -151,13 +151,13 @@ def predict(system: System, data: Data) -> Predictions:
     for the others.
     """
     name, judged = data.judged
-    found = system(data.training())
+    result = system(data.training())
     if data.folds is None:
-        pooled = [candidate.model.answers(judged.fields) for candidate in found]
+        pooled = [candidate.model.answers(judged.fields) for candidate in result]
         choice = choose(data.scoring, judged, pooled)
         answers, best = pooled[choice.index], choice.index
     else:
-        left: Sequence[int] = range(len(found))
+        left: Sequence[int] = range(len(result))
         if len(left) > 1 and len(data.train) > MANY_ROWS:
             first = np.flatnonzero(data.folds == data.folds.min())
             tried = out_of_fold(system, data, candidates=left, only=int(data.folds.min()))
@@ -167,9 +167,9 @@ def predict(system: System, data: Data) -> Predictions:
         choice = choose(data.scoring, judged, pooled, folds=data.folds)
         answers, best = choice.answers, left[choice.index]
     scores = data.scoring.score(judged.fields, judged.targets, answers)
-    model = found[best].model
+    model = result[best].model
     return Predictions(
-        {name: answers, "test": model.answers(data.test.fields)}, scores, dict(found[best].details), model
+        {name: answers, "test": model.answers(data.test.fields)}, scores, dict(result[best].details), model
     )
 
 
@@ -182,9 +182,9 @@ def out_of_fold(
     pooled: list[list[Answer]] = [[np.zeros(0, dtype=np.float32)] * len(data.train) for _ in candidates]
     for fold in np.unique(data.folds) if only is None else [only]:
         inside = np.flatnonzero(data.folds == fold)
-        found = system(data.training(inside))
+        result = system(data.training(inside))
         held = [data.train.fields[row] for row in inside]
         for candidate, answers in zip(candidates, pooled, strict=True):
-            for row, answer in zip(inside, found[candidate].model.answers(held), strict=True):
+            for row, answer in zip(inside, result[candidate].model.answers(held), strict=True):
                 answers[row] = answer
     return pooled

@@ -68,10 +68,10 @@ def texts(name: str, value: Any) -> Fields:
     if value is None:
         return ()
     # Parquet and MLflow represent lists as arrays.
-    found = value.tolist() if isinstance(value, np.ndarray) else value
-    if not isinstance(found, list) or not all(isinstance(part, str) for part in found):
+    result = value.tolist() if isinstance(value, np.ndarray) else value
+    if not isinstance(result, list) or not all(isinstance(part, str) for part in result):
         raise ValueError(f"{name!r} is {type(value).__name__}, expected a list of texts")
-    return tuple(found)
+    return tuple(result)
 
 
 def parse_texts(*names: str) -> Callable[[Mapping[str, Any]], Fields | None]:
@@ -92,8 +92,8 @@ def probabilities(answer: Answer, labels: Sequence[str]) -> dict[str, float]:
 def format_label(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:
     """`TaskIO.format` of kinds with one label per row: the most probable label."""
     best = int(answer.argmax())
-    found = {"confidence": float(answer[best]), "probabilities": probabilities(answer, labels)}
-    return {"prediction": labels[best], "label": labels[best], **found}
+    result = {"confidence": float(answer[best]), "probabilities": probabilities(answer, labels)}
+    return {"prediction": labels[best], "label": labels[best], **result}
 
 
 def number_io(inputs: Sequence[str], examples: tuple[Mapping[str, Any], Mapping[str, Any]]) -> TaskIO:

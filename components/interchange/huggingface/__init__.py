@@ -27,7 +27,7 @@ class Converter:
             `settings` are keyword arguments of the family's config class without `vocabulary`. Raises ArtifactError:
             config.json has unsupported values, or tensors are missing, surplus or misshapen.
         parts: names of further networks that are published in folders of their own and that a model may lack. Here they
-            are subfolders of this name: the content of their config.json is under this name in that of the model, and
+            are subfolders of this name: the content of their config.json is under this name in the model's, and
             the names of their tensors begin with it and a slash.
     """
 

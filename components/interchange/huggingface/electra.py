@@ -48,7 +48,7 @@ _SHARED: Final[Sequence[Rule]] = (
     plain("position", f"{_EMBEDDINGS}position_embeddings.weight"),
     plain("segment", f"{_EMBEDDINGS}token_type_embeddings.weight"),
 )
-_BLOCKS: Final = [rule for rule in _OWN if rule.own.startswith("blocks.")]
+_BLOCKS: Final = [rule for rule in _OWN if rule.ours.startswith("blocks.")]
 DISCRIMINATOR_RULES: Final[Sequence[Rule]] = (
     *_SHARED,
     *module("project", "electra.embeddings_project"),
@@ -60,8 +60,8 @@ DISCRIMINATOR_RULES: Final[Sequence[Rule]] = (
 
 def _of_generator(rule: Rule) -> Rule:
     theirs = tuple(f"{GENERATOR}/{name}" for name in rule.theirs)
-    own = f"generator_{rule.own}" if rule.own.startswith(("blocks.", "project.")) else rule.own
-    return Rule(own, theirs, rule.export, rule.restore, GENERATOR)
+    ours = f"generator_{rule.ours}" if rule.ours.startswith(("blocks.", "project.")) else rule.ours
+    return Rule(ours, theirs, rule.export, rule.restore, GENERATOR)
 
 
 GENERATOR_RULES: Final[Sequence[Rule]] = [
@@ -79,10 +79,10 @@ GENERATOR_RULES: Final[Sequence[Rule]] = [
 def to_huggingface(model: ELECTRA) -> tuple[dict[str, Any], Tensors]:
     """`Converter.to_huggingface`, with the generator as a part; with an activation that the class does not have, an
     `ArtifactError`."""
-    own, small = model.config, model.config.of_generator()
-    config = _KEYS.write(own, kind="electra", architecture="ElectraForPreTraining")
+    ours, small = model.config, model.config.of_generator()
+    config = _KEYS.write(ours, kind="electra", architecture="ElectraForPreTraining")
     config[GENERATOR] = _KEYS.write(small, kind="electra", architecture="ElectraForMaskedLM")
-    tensors = exported(DISCRIMINATOR_RULES, model, own.layers) | exported(GENERATOR_RULES, model, small.layers)
+    tensors = exported(DISCRIMINATOR_RULES, model, ours.layers) | exported(GENERATOR_RULES, model, small.layers)
     shared = {f"{GENERATOR}/{name}": tensor.clone() for name, tensor in tensors.items() if _is_shared(name)}
     return config, tensors | shared
 
@@ -99,8 +99,8 @@ def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     reader.check()
     parts: dict[str, dict[str, Tensor]] = {"": {}, GENERATOR: {}}
     for name, tensor in tensors.items():
-        part, _, own = name.rpartition("/")
-        parts[part][own] = tensor
+        part, _, ours = name.rpartition("/")
+        parts[part][ours] = tensor
     named = normalised(parts[""], prefix="electra.", tied={}, ignored=BUFFERS)
     layers = settings["layers"]
     if GENERATOR in config:

@@ -91,19 +91,19 @@ def to_huggingface(model: GPT) -> tuple[dict[str, Any], Tensors]:
     Raises:
         ArtifactError: the model has banded attention, tokens of a task, or an activation that the class does not have.
     """
-    own = model.config
-    if own.band:
+    ours = model.config
+    if ours.band:
         raise ArtifactError("banded attention (model.band) has no counterpart in Hugging Face")
-    if own.task_tokens:
+    if ours.task_tokens:
         raise ArtifactError(
             "the tokens of tasks (model.task_tokens) have no counterpart in Hugging Face; export the encoder "
             "from before fine-tuning"
         )
-    kind, name = ("gpt2", "GPT2LMHeadModel") if own.norm == "pre" else ("openai-gpt", "OpenAIGPTLMHeadModel")
-    if kind == "openai-gpt" and own.activation != "gelu_tanh":
-        raise ArtifactError(f"activation {own.activation!r}: Hugging Face's GPT has only 'gelu_tanh'")
-    config = KEYS[kind].write(own, kind=kind, architecture=name) | {"embd_pdrop": own.dropout}
-    return config, exported(rules(kind), model, own.layers)
+    kind, name = ("gpt2", "GPT2LMHeadModel") if ours.norm == "pre" else ("openai-gpt", "OpenAIGPTLMHeadModel")
+    if kind == "openai-gpt" and ours.activation != "gelu_tanh":
+        raise ArtifactError(f"activation {ours.activation!r}: Hugging Face's GPT has only 'gelu_tanh'")
+    config = KEYS[kind].write(ours, kind=kind, architecture=name) | {"embd_pdrop": ours.dropout}
+    return config, exported(rules(kind), model, ours.layers)
 
 
 def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[dict[str, Any], int, Tensors]:

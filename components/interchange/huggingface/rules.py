@@ -24,47 +24,47 @@ class Rule:
     """A tensor and its published counterparts.
 
     Attributes:
-        own: name of the tensor; `{layer}` is replaced by the index of each layer.
+        ours: name of the tensor; `{layer}` is replaced by the index of each layer.
         theirs: names of the published tensors, with `{layer}` as well.
         export: tensor -> published tensors, in the order of `theirs`.
         part: name of an optional part; if a file lacks it, it is initialised as in a new model. None: required.
     """
 
-    own: str
+    ours: str
     theirs: tuple[str, ...]
     export: Callable[[Tensor], Sequence[Tensor]] = lambda tensor: (tensor,)
     restore: Callable[..., Tensor] = lambda tensor: tensor
     part: str | None = None
 
 
-def plain(own: str, theirs: str, *, part: str | None = None) -> Rule:
+def plain(ours: str, theirs: str, *, part: str | None = None) -> Rule:
     """An equal tensor with another name."""
-    return Rule(own, (theirs,), part=part)
+    return Rule(ours, (theirs,), part=part)
 
 
-def transposed(own: str, theirs: str) -> Rule:
+def transposed(ours: str, theirs: str) -> Rule:
     """The weight of a linear layer that is stored as (inputs, outputs)."""
-    return Rule(own, (theirs,), lambda tensor: (tensor.t(),), lambda tensor: tensor.t())
+    return Rule(ours, (theirs,), lambda tensor: (tensor.t(),), lambda tensor: tensor.t())
 
 
-def packed(own: str, *theirs: str) -> Rule:
-    """A tensor whose rows are those of several published tensors."""
-    return Rule(own, theirs, lambda tensor: tensor.chunk(len(theirs)), lambda *tensors: torch.cat(tensors))
+def packed(ours: str, *theirs: str) -> Rule:
+    """A tensor whose rows are the rows of several published tensors."""
+    return Rule(ours, theirs, lambda tensor: tensor.chunk(len(theirs)), lambda *tensors: torch.cat(tensors))
 
 
-def module(own: str, theirs: str, *, part: str | None = None, rule: Callable[..., Rule] = plain) -> list[Rule]:
+def module(ours: str, theirs: str, *, part: str | None = None, rule: Callable[..., Rule] = plain) -> list[Rule]:
     """Weight and bias of a layer; `rule` is the rule of the weight."""
-    weight = rule(f"{own}.weight", f"{theirs}.weight")
+    weight = rule(f"{ours}.weight", f"{theirs}.weight")
     return [
-        Rule(weight.own, weight.theirs, weight.export, weight.restore, part),
-        plain(f"{own}.bias", f"{theirs}.bias", part=part),
+        Rule(weight.ours, weight.theirs, weight.export, weight.restore, part),
+        plain(f"{ours}.bias", f"{theirs}.bias", part=part),
     ]
 
 
-def attention(own: str, theirs: str) -> list[Rule]:
+def attention(ours: str, theirs: str) -> list[Rule]:
     """Separately stored query, key and value projections; `theirs` contains `{}` for the name of the projection."""
     return [
-        packed(f"{own}.{kind}", *(f"{theirs.format(part, layer='{layer}')}.{kind}" for part in PARTS))
+        packed(f"{ours}.{kind}", *(f"{theirs.format(part, layer='{layer}')}.{kind}" for part in PARTS))
         for kind in ("weight", "bias")
     ]
 
@@ -73,25 +73,25 @@ def spread(rules: Sequence[Rule], layers: int) -> list[Rule]:
     """The rules with `{layer}` replaced by the index of each layer."""
     return [
         Rule(
-            rule.own.replace("{layer}", str(layer)),
+            rule.ours.replace("{layer}", str(layer)),
             tuple(name.replace("{layer}", str(layer)) for name in rule.theirs),
             rule.export,
             rule.restore,
             rule.part,
         )
         for rule in rules
-        for layer in (range(layers) if "{layer}" in rule.own else (0,))
+        for layer in (range(layers) if "{layer}" in rule.ours else (0,))
     ]
 
 
 def exported(rules: Sequence[Rule], model: LanguageModel, layers: int) -> Tensors:
     """The published tensors of a model: float32, contiguous copies. Rules of parts that it lacks are left out."""
-    own = model.state_dict()
+    ours = model.state_dict()
     return {
         name: tensor.detach().float().cpu().clone(memory_format=torch.contiguous_format)
         for rule in spread(rules, layers)
-        if rule.own in own
-        for name, tensor in zip(rule.theirs, rule.export(own[rule.own]), strict=True)
+        if rule.ours in ours
+        for name, tensor in zip(rule.theirs, rule.export(ours[rule.ours]), strict=True)
     }
 
 
@@ -108,17 +108,17 @@ def restored(
     vocabulary = settings.pop("vocabulary")
     try:
         with torch.device("meta"):
-            own = build_model(family, vocabulary=vocabulary, settings=settings).state_dict()
+            ours = build_model(family, vocabulary=vocabulary, settings=settings).state_dict()
     except ConfigError as error:
         raise ArtifactError(f"config.json: {error}") from error
-    rules = [rule for rule in spread(rules, settings["layers"]) if rule.own in own]
+    rules = [rule for rule in spread(rules, settings["layers"]) if rule.ours in ours]
     present = {rule.part for rule in rules if any(name in tensors for name in rule.theirs)}
-    fresh = [rule.own for rule in rules if rule.part is not None and rule.part not in present]
-    rules = [rule for rule in rules if rule.own not in fresh]
+    fresh = [rule.ours for rule in rules if rule.part is not None and rule.part not in present]
+    rules = [rule for rule in rules if rule.ours not in fresh]
     expected = {
         name: tuple(tensor.shape)
         for rule in rules
-        for name, tensor in zip(rule.theirs, rule.export(own[rule.own]), strict=True)
+        for name, tensor in zip(rule.theirs, rule.export(ours[rule.ours]), strict=True)
     }
     problems = [
         *(f"missing {name}" for name in expected.keys() - tensors.keys()),
@@ -131,11 +131,11 @@ def restored(
     ]
     if problems:
         raise ArtifactError(f"the weights do not fit config.json: {'; '.join(sorted(problems))}")
-    result = {rule.own: rule.restore(*(tensors[name].float() for name in rule.theirs)).contiguous() for rule in rules}
-    return settings, vocabulary, result | _fresh(family, settings, own, fresh)
+    result = {rule.ours: rule.restore(*(tensors[name].float() for name in rule.theirs)).contiguous() for rule in rules}
+    return settings, vocabulary, result | _fresh(family, settings, ours, fresh)
 
 
-def _fresh(family: str, settings: Mapping[str, Any], own: Mapping[str, Tensor], names: Sequence[str]) -> Tensors:
+def _fresh(family: str, settings: Mapping[str, Any], ours: Mapping[str, Tensor], names: Sequence[str]) -> Tensors:
     """Initial tensors of missing parts, deterministic: random matrices, and zero for an output bias."""
     if not names:
         return {}
@@ -149,7 +149,7 @@ def _fresh(family: str, settings: Mapping[str, Any], own: Mapping[str, Tensor], 
         }
         model = build_model(family, vocabulary=1, settings={**settings, **smallest}).state_dict()
     return {
-        name: model[name] if model[name].shape == own[name].shape else torch.zeros(own[name].shape) for name in names
+        name: model[name] if model[name].shape == ours[name].shape else torch.zeros(ours[name].shape) for name in names
     }
 
 
@@ -195,15 +195,15 @@ class Keys:
         Raises:
             ArtifactError: the class does not have the activation.
         """
-        own = {"heads": config.head_count, **changes}
-        own |= {name: getattr(config, name) for name in (*self.numbers, *self.values) if name not in own}
-        found = {"model_type": kind, "architectures": [architecture]}
-        found |= {key: own[name] for name, (key, _) in {**self.numbers, **self.values}.items()}
+        ours = {"heads": config.head_count, **changes}
+        ours |= {name: getattr(config, name) for name in (*self.numbers, *self.values) if name not in ours}
+        got = {"model_type": kind, "architectures": [architecture]}
+        got |= {key: ours[name] for name, (key, _) in {**self.numbers, **self.values}.items()}
         if self.activation is not None:
             names = [theirs for theirs, ours in ACTIVATIONS.items() if ours == config.activation]
-            found[self.activation[0]] = names[0]
-            Reader(found, self).activation().check()
-        return {**found, **self.written, **self.fixed, **self.derived(config.width)}
+            got[self.activation[0]] = names[0]
+            Reader(got, self).activation().check()
+        return {**got, **self.written, **self.fixed, **self.derived(config.width)}
 
 
 class Reader:

@@ -55,9 +55,9 @@ def rules(heads: int) -> list[Rule]:
     """The rules. Projections have the shape (inputs, heads, head width), the output projection is not transposed."""
     layer, attention = "transformer.layer.{layer}", "transformer.layer.{layer}.rel_attn"
 
-    def projection(own: str, *theirs: str) -> Rule:
+    def projection(ours: str, *theirs: str) -> Rule:
         return Rule(
-            f"blocks.{{layer}}.attention.{own}.weight",
+            f"blocks.{{layer}}.attention.{ours}.weight",
             tuple(f"{attention}.{name}" for name in theirs),
             lambda weight: [part.t().unflatten(1, (heads, -1)) for part in weight.chunk(len(theirs))],
             lambda *parts: torch.cat([part.flatten(1).t() for part in parts]),
@@ -89,18 +89,18 @@ def rules(heads: int) -> list[Rule]:
 
 def to_huggingface(model: XLNet) -> tuple[dict[str, Any], Tensors]:
     """`Converter.to_huggingface`."""
-    own = model.config
+    ours = model.config
     config = _KEYS.write(
-        own,
+        ours,
         kind="xlnet",
         architecture="XLNetLMHeadModel",
-        feedforward=own.inner,
-        memory=own.memory or None,
-        clamp=own.clamp or -1,
+        feedforward=ours.inner,
+        memory=ours.memory or None,
+        clamp=ours.clamp or -1,
         # With bi_data, transformers would reverse half of every batch, in inference too.
         backward_rows=False,
     )
-    return config, exported(rules(own.head_count), model, own.layers)
+    return config, exported(rules(ours.head_count), model, ours.layers)
 
 
 def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[dict[str, Any], int, Tensors]:

@@ -67,8 +67,8 @@ def _context(tokenizer: Tokenizer, text: str) -> _Context:
             stop += 1
         if begin < stop:
             kept.append((index, begin, stop))
-    found = np.asarray(kept, dtype=np.int64).reshape(-1, 3)
-    return _Context(ids.tolist(), found[:, [0, 0]], found[:, 1:])
+    result = np.asarray(kept, dtype=np.int64).reshape(-1, 3)
+    return _Context(ids.tolist(), result[:, [0, 0]], result[:, 1:])
 
 
 def _windows(

@@ -32,20 +32,20 @@ def encode(
     around = encoder.special_tokens([-1])
     lead, room = around.index(-1), max(1, most_pieces(settings, encoder) - len(around) + 1)
     stride = settings.stride or max(1, room // 2)
-    found = encode_words(tokenizer, [list(words) for words in rows])
-    return [_windows(pieces, encoder, lead=lead, room=room, stride=stride) for pieces in found]
+    result = encode_words(tokenizer, [list(words) for words in rows])
+    return [_windows(pieces, encoder, lead=lead, room=room, stride=stride) for pieces in result]
 
 
-def _windows(found: WordPieces, encoder: LanguageModel, *, lead: int, room: int, stride: int) -> Encoded:
-    windows = cut(found.spans, room=room, stride=stride)
+def _windows(result: WordPieces, encoder: LanguageModel, *, lead: int, room: int, stride: int) -> Encoded:
+    windows = cut(result.spans, room=room, stride=stride)
     pieces = [
-        np.asarray(encoder.special_tokens(found.ids[slice(*window.pieces)].tolist()), dtype=np.int64)
+        np.asarray(encoder.special_tokens(result.ids[slice(*window.pieces)].tolist()), dtype=np.int64)
         for window in windows
     ]
     return Encoded(
         pieces,
         [np.zeros(len(sequence), dtype=np.int64) for sequence in pieces],
-        [columns(found.spans, window, units=(window.first, window.last)) + lead for window in windows],
+        [columns(result.spans, window, units=(window.first, window.last)) + lead for window in windows],
         [_NONE] * len(windows),
     )
 

@@ -52,8 +52,8 @@ def _choices(record: Record, source: TaskSource) -> list[str]:
 
 def _right(label: str, choices: list[str], source: TaskSource, origin: Origin) -> int:
     if source.answer == "text":
-        found = [index for index, choice in enumerate(choices) if choice.strip() == label]
-        number = found[0] if len(found) == 1 else -1
+        result = [index for index, choice in enumerate(choices) if choice.strip() == label]
+        number = result[0] if len(result) == 1 else -1
     elif source.answer == "letter":
         number = string.ascii_uppercase.find(label.upper()) if len(label) == 1 else -1
     else:

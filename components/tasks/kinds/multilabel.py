@@ -48,14 +48,14 @@ def _labels(record: Record, source: TaskSource) -> list[str]:
     values = record.values[1:]
     if source.labels is None:
         return _named(values[0], source, record.origin)
-    found: list[str] = []
+    result: list[str] = []
     for column, value in zip(source.labels, values, strict=True):
         flag = (as_text(value, record.origin) or "").strip().lower()
         if flag not in ("0", "1", "0.0", "1.0", "true", "false"):
             raise DataError(f"{record.origin}: column {column!r} holds {value!r}; a column of labels holds 0 or 1")
         if flag in ("1", "1.0", "true"):
-            found.append(column)
-    return found
+            result.append(column)
+    return result
 
 
 def _named(value: Any, source: TaskSource, origin: Origin) -> list[str]:

@@ -123,16 +123,16 @@ def _blank(character: str) -> bool:
 def _nearest(context: str, text: str, start: int) -> int:
     """The occurrence of `text` in the context that is nearest to `start`; -1 if there is none."""
     offsets: list[int] = []
-    found = context.find(text)
-    while found >= 0:
-        offsets.append(found)
-        found = context.find(text, found + 1)
+    result = context.find(text)
+    while result >= 0:
+        offsets.append(result)
+        result = context.find(text, result + 1)
     return min(offsets, key=lambda offset: abs(offset - start), default=-1)
 
 
 def format_answer(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:
-    """The answer's text and characters. `score` is the margin of the prediction: the answer's score minus that of no
-    answer, or the reverse if the prediction is no answer."""
+    """The answer's text and characters. `score` is the margin of the prediction: the answer's score minus the score of
+    no answer, or the reverse if the prediction is no answer."""
     start, end = (int(offset) for offset in answer[:2])
     text = fields[1][start:end]
     score = float(answer[2] - answer[3])

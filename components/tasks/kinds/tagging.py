@@ -150,7 +150,7 @@ def _sentences(file: SplitFile, counts: Counter[str]) -> Iterator[_Tagged]:
             first, second = map(_listed, record.values, (words, tags), (record.origin, record.origin))
             yield _Tagged(first, second, record.origin)
         return
-    found = (
+    result = (
         read_conllu(path, Reading(), tags=tags)
         if form == "conllu"
         else read_conll(
@@ -163,7 +163,7 @@ def _sentences(file: SplitFile, counts: Counter[str]) -> Iterator[_Tagged]:
             encoding=source.encoding,
         )
     )
-    for sentence in found:
+    for sentence in result:
         origin = _of_comments(Position(str(path), sentence.line), sentence, source)
         if source.learns(file.split, origin.slice):
             yield _Tagged(sentence.words, sentence.tags, origin, sentence.lines)
@@ -221,13 +221,13 @@ def _of_comments(position: Position, sentence: Sentence, source: TaskSource) -> 
 
 def _listed(value: Any, column: str, origin: Origin) -> list[str]:
     """A list of texts, or a text that is split at white space."""
-    found = [as_text(item, origin) or "" for item in value] if isinstance(value, list) else None
-    found = (as_text(value, origin) or "").split() if found is None else found
-    if not found:
+    result = [as_text(item, origin) or "" for item in value] if isinstance(value, list) else None
+    result = (as_text(value, origin) or "").split() if result is None else result
+    if not result:
         raise DataError(f"{origin}: {column!r} is empty; remove the row or fill it in")
-    if any(not item.strip() for item in found):
+    if any(not item.strip() for item in result):
         raise DataError(f"{origin}: {column!r} holds an empty word; remove it, and its tag")
-    return found
+    return result
 
 
 def parse(row: Mapping[str, Any]) -> Fields | None:
@@ -240,7 +240,7 @@ def format_tags(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[s
     """One tag per word, and the spans that the tags mark."""
     numbers = answer.astype(np.int64)
     tags = read_tags(labels)
-    found = tags.spans(numbers, np.asarray([len(numbers)])) if tags.types else None
+    result = tags.spans(numbers, np.asarray([len(numbers)])) if tags.types else None
     spans = [
         {
             "start": int(start),
@@ -248,7 +248,7 @@ def format_tags(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[s
             "type": tags.types[kind],
             "text": " ".join(fields[start:end]),
         }
-        for start, end, kind in (zip(found.starts, found.ends, found.types, strict=True) if found else ())
+        for start, end, kind in (zip(result.starts, result.ends, result.types, strict=True) if result else ())
     ]
     names = [labels[number] for number in numbers]
     return {"prediction": " ".join(names), "tags": names, "spans": spans}

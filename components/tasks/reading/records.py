@@ -127,8 +127,8 @@ def read_records(
     name, count, others, reading = f"{path}{'#' * bool(file.member)}{file.member}", 0, 0, Reading()
     for number, values in _READERS[form](path, [*columns, *named.values()], layout, reading):
         position = Position(name, number, unit)
-        found = [as_text(value, position) for value in values[len(columns) :]]
-        origin = Origin(position, **dict(zip(named, found, strict=True)))
+        result = [as_text(value, position) for value in values[len(columns) :]]
+        origin = Origin(position, **dict(zip(named, result, strict=True)))
         count += 1
         if source.empty == "drop" and any(map(is_blank, values[:texts])):
             counts[f"{split}_rows_empty"] += 1

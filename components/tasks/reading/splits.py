@@ -77,8 +77,8 @@ def examples_of(
     """
     block = f"data.tasks.{name}"
     if unknown := sorted(source.label_texts.keys() - set(labels)):
-        known = f"the labels are {', '.join(labels)}" if labels else f"a task of kind {source.kind} has none"
-        raise DataError(f"{block}.label_texts: {unknown[0]!r} is not a label; {known}")
+        given = f"the labels are {', '.join(labels)}" if labels else f"a task of kind {source.kind} has none"
+        raise DataError(f"{block}.label_texts: {unknown[0]!r} is not a label; {given}")
     counts = dict(counts or {})
     _refuse_twin_ids(rows)
     splits = dict(rows)
@@ -160,12 +160,12 @@ def _refuse_twin_ids(rows: Rows) -> None:
     for of_split in rows.values():
         first: dict[str, Position] = {}
         for row in of_split:
-            position, own = row.origin.position, row.origin.id
-            if own is not None and (there := first.setdefault(own, position)) is not position:
+            position, ours = row.origin.position, row.origin.id
+            if ours is not None and (there := first.setdefault(ours, position)) is not position:
                 named = [other.origin.id for other in of_split if other.origin.id is not None]
                 where = f"{there.unit} {there.line}" if there.path == position.path else str(there)
                 raise DataError(
-                    f"{position}: id {own!r} is also on {where} ({len(named) - len(set(named))} row(s) repeat an id); "
+                    f"{position}: id {ours!r} is also on {where} ({len(named) - len(set(named))} row(s) repeat an id); "
                     "make the ids distinct, or name no id column"
                 )
 
@@ -269,19 +269,19 @@ def _settle_overlap(splits: Rows, source: TaskSource, counts: dict[str, int], bl
 def _repeated(splits: Rows) -> dict[str, int]:
     """Counts of rows that are not independent of others: copies within train, and groups of test in train."""
     of_test = {row.origin.group for row in splits["test"] if row.origin.group}
-    found = {
+    result = {
         "train_rows_repeated": len(splits["train"]) - len({row.key for row in splits["train"]}),
         "train_rows_in_groups_of_test": sum(row.origin.group in of_test for row in splits["train"]),
     }
-    return {name: count for name, count in found.items() if count}
+    return {name: count for name, count in result.items() if count}
 
 
 def _groups(splits: Rows, source: TaskSource) -> dict[str, list[str | None]]:
     """The clusters of the rows of every split. With `group: auto` and no column of clusters, the slices are the
     clusters, unless test has fewer of them than the variance between clusters needs."""
-    found = {split: [row.origin.group for row in rows] for split, rows in splits.items()}
-    if source.group == AUTO and source.languages is None and not any(any(names) for names in found.values()):
+    result = {split: [row.origin.group for row in rows] for split, rows in splits.items()}
+    if source.group == AUTO and source.languages is None and not any(any(names) for names in result.values()):
         slices = {split: [row.origin.slice for row in rows] for split, rows in splits.items()}
         if len(set(slices["test"]) - {None}) >= MIN_GROUPS:
             return slices
-    return found
+    return result
