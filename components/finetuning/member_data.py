@@ -15,10 +15,9 @@ from components.finetuning.probe import MOST_ROWS, FeatureSampler, HeadRows
 from components.finetuning.soft_labels import soft_labels_of
 from components.finetuning.specs import Rows, RunSpec, all_training_rows, encode
 from components.task_models.base import Encoded
-from components.task_models.contrastive_sampler import ContrastiveSampler
 from components.task_models.distillation import DistillationSampler, DistilledModel
 from components.task_models.model import TaskModel
-from components.task_models.sampler import ExampleSampler
+from components.task_models.sampler import ContrastiveSampler, ExampleSampler
 from components.tasks.data import Fields, Split, Target
 from components.tasks.examples import TaskFacts, read_split
 from components.tokenization import Tokenizer

@@ -157,7 +157,7 @@ def with_head(spec: RunSpec, encoder: LanguageModel) -> TaskModel:
 
 def encode(spec: RunSpec, model: TaskModel, tokenizer: Tokenizer, rows: Sequence[Fields]) -> list[Encoded]:
     """Rows as piece ids."""
-    return find_task(read_facts(spec.examples).kind).encode_rows(rows, tokenizer, model.encoder, spec.settings)
+    return find_task(read_facts(spec.examples).kind).encode(rows, tokenizer, model.encoder, spec.settings)
 
 
 @dataclass(frozen=True)

@@ -30,11 +30,8 @@ def export_encoder(encoder: Path, *, output: Path, form: str = "huggingface", ov
     """Convert an encoder directory and write the directory `output`; returns log lines.
 
     Args:
-        encoder: output of `pretrain`, `adapt` or `import`.
-        output: directory to write.
         form: `huggingface`: a folder for AutoModel and AutoTokenizer of transformers, with the same outputs and ids;
             `onnx`: the computation graph, and the tokenizer; `vectors`: a text file of word vectors (static families).
-        overwrite: as of `components.outputs.named_output`.
 
     Raises:
         ArtifactError: `encoder` is not a complete encoder directory, or the output exists.

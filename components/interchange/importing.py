@@ -41,10 +41,8 @@ def import_encoder(
     Args:
         source: a Hugging Face folder (BERT, RoBERTa, ALBERT, GPT-2, XLNet), a fastai weight file (.pth), or
             word vectors as text (.txt, .vec, .gz).
-        output: directory to write.
         family: of the result; None: determined from config.json, `ulmfit` for .pth, `word2vec` for vectors.
         vocabulary: .json, of a fastai file; None: `itos.json` in the same folder.
-        overwrite: as of `components.outputs.named_output`.
 
     Raises:
         ArtifactError: the format is unknown, the source is damaged or inconsistent, or the output exists.
@@ -81,22 +79,19 @@ def read_published(
     """Convert a published model of any format; arguments and errors as in `import_encoder`.
 
     Args:
-        source: see `import_encoder`.
-        family: see `import_encoder`.
-        vocabulary: see `import_encoder`.
         digest: expected SHA-256 of the source; None: not verified.
     """
     if family is not None:
         family_named(family)
-    found, files = _recognised(source, vocabulary)
+    result, files = _recognised(source, vocabulary)
     content = digest_files(files)
     if digest is not None and digest != content:
         raise ArtifactError(
             f"{source}: its digest is {content}, expected {digest}; it is not the model that was specified"
         )
-    if found == "fastai":
+    if result == "fastai":
         return from_fastai_file(files[0], files[1], family=family, digest=content)
-    if found == "vectors":
+    if result == "vectors":
         return from_vectors(source, family=family, digest=content)
     return _from_huggingface(source, family, content)
 
@@ -132,35 +127,35 @@ def _recognised(source: Path, vocabulary: Path | None) -> tuple[str, list[Path]]
 def _from_huggingface(folder: Path, family: str | None, digest: str) -> Imported:
     config = read_config(folder)
     try:
-        found = family_of(config)
+        result = family_of(config)
     except ArtifactError as error:
         raise ArtifactError(f"{folder}/{error}") from error
-    if family is not None and family != found:
+    if family is not None and family != result:
         raise ConfigError(
-            f"{folder}: its model_type {config['model_type']!r} belongs to the family {found!r}, not {family!r}"
+            f"{folder}: its model_type {config['model_type']!r} belongs to the family {result!r}, not {family!r}"
         )
     tensors = read_tensors(weight_files(folder))
     vocabulary = read_vocabulary(folder)
     try:
-        settings, rows, own = CONVERTERS[found].from_huggingface(config, tensors)
+        settings, rows, inner = CONVERTERS[result].from_huggingface(config, tensors)
     except ArtifactError as error:
         raise ArtifactError(f"{folder}: {error}") from error
     if vocabulary.size != rows:
         raise ArtifactError(f"{folder}: the tokenizer has {vocabulary.size} pieces, but the model has {rows} rows")
     kind = vocabulary.tokenizer.kind
-    model = build_model(found, vocabulary=rows, settings=settings, tokenizer=kind)
-    model.load_state_dict(own)
+    model = build_model(result, vocabulary=rows, settings=settings, tokenizer=kind)
+    model.load_state_dict(inner)
     model.remap_vocabulary(torch.tensor(vocabulary.rows))
     model.bind(vocabulary.tokenizer)
     log = [
-        f"{folder}: model_type {config['model_type']!r} -> family {found!r}",
+        f"{folder}: model_type {config['model_type']!r} -> family {result!r}",
         f"tokenizer: {kind}, {vocabulary.tokenizer.vocab_size} pieces",
         *_special_log(vocabulary),
         f"{len(tensors)} tensors imported",
     ]
-    if fresh := _fresh(found, model, tensors):
+    if fresh := _fresh(result, model, tensors):
         log.append(f"not in the file, initialised as in a new model: {', '.join(fresh)}")
-    return Imported(found, model.eval(), vocabulary.tokenizer, digest, log, fresh)
+    return Imported(result, model.eval(), vocabulary.tokenizer, digest, log, fresh)
 
 
 def _special_log(vocabulary: Vocabulary) -> list[str]:
@@ -176,11 +171,11 @@ def _special_log(vocabulary: Vocabulary) -> list[str]:
 def _fresh(family: str, model: LanguageModel, tensors: Mapping[str, Tensor]) -> list[str]:
     """Names of the family's tensors that are not in the file."""
     expected = CONVERTERS[family].to_huggingface(model)[1]
-    found = {name.replace(".gamma", ".weight").replace(".beta", ".bias") for name in tensors}
-    return [name for name in expected if name not in found and _without_prefix(name) not in found]
+    result = {name.replace(".gamma", ".weight").replace(".beta", ".bias") for name in tensors}
+    return [name for name in expected if name not in result and _without_prefix(name) not in result]
 
 
 def _without_prefix(name: str) -> str:
     """The name in a file of the bare encoder."""
-    part, slash, own = name.rpartition("/")
-    return part + slash + own.partition(".")[2]
+    part, slash, inner = name.rpartition("/")
+    return part + slash + inner.partition(".")[2]

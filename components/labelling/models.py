@@ -136,7 +136,7 @@ def encoder_features(
 
     encoder, task = load_encoder(directory), find_task(kind)
     model = TaskModel(encoder.model, task=task, settings=settings, labels=list(labels) or ["a", "b"]).eval()
-    classifier = TextClassifier(list(labels), model, encoder.tokenizer, task, settings)
+    classifier = TextClassifier(model, encoder.tokenizer)
     return _unit(classifier.answer_measured(texts, projection)[2])
 
 

@@ -119,14 +119,6 @@ def _finetuning(params: Params) -> list[str]:
                 for task, kind in kinds.items()
                 if kind not in OF_ONE_TEXT
             ]
-        problems += [
-            f"finetune.{name}.context: sentences of {task} have no documents; set data.tasks.{task}.document, or "
-            "context to 0"
-            for task in params.run.tasks
-            if params.finetune[name].context
-            and params.data.tasks[task].kind == "tagging"
-            and params.data.tasks[task].document is None
-        ]
         if params.together and params.finetune[name].method not in ("finetune", "auto"):
             problems.append(f"finetune.{name}.method: joint training of tasks (`together`) requires finetune or auto")
     return problems

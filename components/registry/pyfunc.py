@@ -64,13 +64,7 @@ class ServedClassifier:
             ValueError: a value has the wrong type for the task.
         """
         form = find_kind(self._classifier.kind).io
-        columns = [*form.inputs, *(name for name in form.context if name in model_input.columns)]
-        # A value that may be missing and is so is NaN.
-        missing = dict.fromkeys(form.context, (float, type(None)))
-        rows = [
-            form.parse({name: value for name, value in row.items() if not isinstance(value, missing.get(name, ()))})
-            for row in model_input[columns].to_dict("records")
-        ]
+        rows = [form.parse(row) for row in model_input[list(form.inputs)].to_dict("records")]
         answers = predict_rows(self._classifier, rows)
         # dtype object keeps None, which JSON can represent, apart from NaN.
         return pandas.DataFrame(

@@ -288,8 +288,6 @@ def _complete_finetune(done: Completed, name: str, root: Path) -> None:
     if sources and not done.at("static", name) and _normalised(root / sources[0]):
         recipe["unit_length"] = True
     for key, value in recipe.items():
-        if key == "pairs" and given.get("reader", "none") == "biattentive":
-            continue
         done.fill(("finetune", name, key), value, why)
     done.fill(("finetune", name, "training"), IMPORTED_TRAINING if sources else TRAINED_TRAINING, why)
 

@@ -27,10 +27,10 @@ STARTS = get_args(Start)
 FAMILY_SECTIONS = ("pretrain", "adapt", "finetune")
 #: Keys of earlier versions.
 REMOVED: Final = (
-    "biases", "bigrams", "causal", "consistency", "divergence", "glu", "interpolations", "label_smoothing",
-    "language_exponent", "late_batches", "late_from", "matrix_rate", "mixout", "ngrams", "r_drop", "reinitialised",
-    "replay", "resamples", "rotary", "sharded", "stacked", "supervised_contrastive", "training_noise",
-    "value_embeddings", "weights",
+    "answering", "answering_hidden", "biases", "bigrams", "causal", "consistency", "context", "divergence", "glu",
+    "interpolations", "label_smoothing", "language_exponent", "late_batches", "late_from", "matrix_rate", "mixout",
+    "ngrams", "r_drop", "reader", "reader_hidden", "reader_widths", "reinitialised", "replay", "resamples",
+    "rotary", "sharded", "stacked", "supervised_contrastive", "training_noise", "value_embeddings", "weights",
 )  # fmt: skip
 #: Last part of the location of a problem with a key, in pydantic's errors.
 KEY = "[key]"

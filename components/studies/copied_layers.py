@@ -104,9 +104,7 @@ def learn(network: Network) -> float:
     train_split, dev = (split_of(network, name) for name in ("train", "dev"))
     rows, _ = sample_rows(strata_of(train_split, facts.kind), network.budget, seed=network.seed)
     train_split = train_split.take(rows)
-    encoded, held = (
-        task.encode_rows(split.fields, loaded.tokenizer, encoder, settings) for split in (train_split, dev)
-    )
+    encoded, held = (task.encode(split.fields, loaded.tokenizer, encoder, settings) for split in (train_split, dev))
     model.head.prepare(train_split.targets)
     model.head.fit_norm(extract(model, encoded).vectors)
     layers = encoder.layer_groups()

@@ -63,10 +63,9 @@ def signature(form: TaskIO | None) -> ModelSignature:
         "vector": Array(DataType.double),
     }
 
-    def schema(columns: Mapping[str, str], optional: Mapping[str, str] | None = None) -> Schema:
-        further = [ColSpec(types[value], name, required=False) for name, value in (optional or {}).items()]
-        return Schema([*(ColSpec(types[value], name) for name, value in columns.items()), *further])
+    def schema(columns: Mapping[str, str]) -> Schema:
+        return Schema([ColSpec(types[value], name) for name, value in columns.items()])
 
     if form is None:
         return ModelSignature(inputs=schema({"text": "text"}), outputs=schema({"embedding": "vector"}))
-    return ModelSignature(inputs=schema(form.inputs, form.context), outputs=schema(form.outputs))
+    return ModelSignature(inputs=schema(form.inputs), outputs=schema(form.outputs))

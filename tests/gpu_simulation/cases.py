@@ -81,7 +81,5 @@ def finetuning() -> list[Case]:
         ("bert", "classification", {"head_norm": "batch"}),
         ("bert", "classification", {"unfreezing": "chain_thaw", "unfreeze_epochs": 0.2}),
         ("bert", "classification", {"pooling": "concat", "layers": "all"}),
-        ("word2vec", "classification", {"reader": "bilstm", "reader_hidden": 3}),
-        ("word2vec", "questions", {"answering": "bidaf", "answering_hidden": 3}),
     ]
     return found + [Case(family, "bf16", kind, settings=changes) for family, kind, changes in options]

@@ -158,14 +158,6 @@ def test_a_bare_encoder(name: str) -> None:
         assert torch.equal(fresh, CONVERTERS[family].from_huggingface(config, old)[2]["transform.weight"])
 
 
-def test_the_output_bias_round_trips() -> None:
-    model = wild_model("gpt", vocabulary=VOCABULARY, **SMALL)
-    config, tensors = CONVERTERS["gpt"].to_huggingface(model)
-    settings, _, back = CONVERTERS["gpt"].from_huggingface(config, tensors)
-    assert settings["output_bias"]
-    assert torch.equal(back["bias"], model.bias)
-
-
 def test_tensors_that_do_not_fit() -> None:
     config, tensors = CONVERTERS["bert"].to_huggingface(wild_model("bert", vocabulary=VOCABULARY, **SMALL))
     del tensors["bert.encoder.layer.1.output.dense.bias"]

@@ -24,7 +24,8 @@ class Converter:
     Attributes:
         to_huggingface: model -> (content of config.json, tensors).
         from_huggingface: (content of config.json, tensors) -> (settings, vocabulary, tensors of the family's model);
-            `settings` are keyword arguments of the family's config class without `vocabulary`.
+            `settings` are keyword arguments of the family's config class without `vocabulary`. Raises ArtifactError:
+            config.json has unsupported values, or tensors are missing, surplus or misshapen.
     """
 
     to_huggingface: Callable[[Any], tuple[dict[str, Any], dict[str, Tensor]]]
