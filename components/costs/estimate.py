@@ -88,8 +88,8 @@ def estimate(
     )
     if work.unit == "seconds":
         # Start and end of the workers take longer than the budget, never less.
-        bounds = {"seconds": work.amount, "low": work.amount, "high": 1.3 * work.amount + 30}
-        return replace(blank, basis="training.seconds", **bounds)
+        high = 1.3 * work.amount + 30
+        return replace(blank, basis="training.seconds", seconds=work.amount, low=work.amount, high=high)
     here = [of for of in history if of.machine == machine and of.unit == work.unit]
     for basis, chosen, more in (
         ("", [of for of in here if of.stage == stage], 0.0),

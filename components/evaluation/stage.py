@@ -243,7 +243,7 @@ def _best_run(runs: list[Run], system: str, budget: int) -> Run:
 
 def _metrics(content: dict[str, Any]) -> dict[str, float]:
     """`<system>.<budget>.<metric>` -> mean, and the half width of the primary metric's interval."""
-    flat = {}
+    flat: dict[str, float] = {}
     for system in content["systems"]:
         for cell in system["budgets"]:
             name = f"{system['system']}.{budget_name(cell['budget'])}"

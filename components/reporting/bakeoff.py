@@ -50,7 +50,8 @@ def entries(out: Path, *, families: Sequence[str], tasks: Sequence[str]) -> list
         # The metrics of a computed encoder (`static`) are in its directory.
         metrics = _json(computed if computed.is_file() and not trained.is_file() else trained)
         family = str(read_manifest(out / "encoder" / name / START).facts["family"])
-        scores, tuning = [], []
+        scores: list[dict[str, Any]] = []
+        tuning: list[float] = []
         for task, evaluation in evaluations.items():
             scores += _scores(name, task, evaluation, tuning)
         rows.append(

@@ -78,7 +78,8 @@ def measured(name: str, *, processor: str | None = None, **fields: Any) -> Resul
     Raises:
         DataError: the numbers do not match the schema.
     """
-    given = {"seeds": [], "selection": "none", "confidence": None} | fields
+    given: dict[str, Any] = {"seeds": [], "selection": "none", "confidence": None} | fields
+    given |= {key: list(value) for key, value in given.items() if isinstance(value, tuple | range)}
     try:
         return Result(
             name=name,
@@ -86,7 +87,7 @@ def measured(name: str, *, processor: str | None = None, **fields: Any) -> Resul
             processor=processor or processor_name(Path("/proc/cpuinfo")),
             cores=cores(),
             date=datetime.datetime.now(datetime.UTC).date(),
-            **{key: list(value) if isinstance(value, tuple | list) else value for key, value in given.items()},
+            **given,
         )
     except ValidationError as error:
         raise DataError(f"{name}: {'; '.join(entry['msg'] for entry in error.errors())}") from error

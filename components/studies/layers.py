@@ -88,8 +88,9 @@ def _predicted(
     if choice == "mix":
         x, x_dev = normalised(*(torch.stack(part) for part in parts))
         return [mixed(x, labels, x_dev, classes=classes, penalty=penalty)[0] for penalty in PENALTIES]
-    joined = sum if choice.startswith("sum") else lambda part: torch.cat(part, dim=1)
-    x, x_dev = normalised(*(joined(part)[None] for part in parts))
+    added = choice.startswith("sum")
+    joined = (torch.stack(part).sum(0) if added else torch.cat(part, dim=1) for part in parts)
+    x, x_dev = normalised(*(part[None] for part in joined))
     return regressed(x[0].numpy(), labels, x_dev[0].numpy(), classes=classes)
 
 

@@ -90,7 +90,9 @@ def _map(
     positions_N2 = planar(torch.nn.functional.normalize(torch.stack(rows), dim=1).numpy())
     parts = np.split(positions_N2, np.cumsum([len(names) for names in drawn.values()])[:-1])
     return {
-        group: Cloud(*part_N2.T.tolist(), [] if group not in groups else names, group not in groups)
+        group: Cloud(
+            part_N2[:, 0].tolist(), part_N2[:, 1].tolist(), [] if group not in groups else names, group not in groups
+        )
         for (group, names), part_N2 in zip(drawn.items(), parts, strict=True)
         if len(names)
     }

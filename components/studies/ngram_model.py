@@ -153,7 +153,7 @@ def _length(keys: Keys, adjusted: NDArray[np.int64], of: Keys) -> _Length:
     """The entries of a length, from its distinct n-grams, their values a and the keys of their contexts."""
     discounts = np.asarray([0.0, *_discounts(np.bincount(np.minimum(adjusted, 5), minlength=6)[1:5])])
     contexts, group = np.unique(of, return_inverse=True)
-    totals = np.bincount(group, weights=adjusted.astype(np.float64))
+    totals = np.asarray(np.bincount(group, weights=adjusted.astype(np.float64)), dtype=np.float64)
     gammas = np.bincount(group, weights=discounts[np.minimum(adjusted, 3)]) / totals
     return _Length(keys, adjusted, contexts, totals, gammas, discounts)
 

@@ -88,7 +88,9 @@ def add_senses(
         clusters.append({"occurrences": len(members), "examples": snippets})
         heads = [[letter, str(len(members))], *[["", ""]] * EXAMPLES]
         rows += [[*head, snippet] for head, snippet in zip(heads, snippets, strict=False)]
-        clouds[f"{letter} ({len(members)})"] = Cloud(*positions_N2[members].T.tolist())
+        clouds[f"{letter} ({len(members)})"] = Cloud(
+            positions_N2[members, 0].tolist(), positions_N2[members, 1].tolist()
+        )
     verdict = "two clusters" if silhouette >= SEPARATE else "one cluster"
     sentence = (
         f"{name}: {len(kept)} occurrences of {word!r} form {verdict} in the last layer (silhouette {silhouette:.2f})."

@@ -30,7 +30,7 @@ from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.findings import Findings
 from components.scoring import title
 from components.scoring.intervals import interval
-from components.studies.copied_layers import SERIES, Network, trained
+from components.studies.copied_layers import SERIES, Half, Network, trained
 from components.studies.frame import Outputs, Study, band, bounds
 from components.tasks.budgets import ALL
 from components.tasks.examples import TaskFacts, read_facts
@@ -67,6 +67,7 @@ def run(
     facts = read_facts(examples)
     second = _second(outputs, name, other, facts)
     storage = outputs.params.cluster.storage
+    directories: dict[Half, Path] = {"A": examples if second == name else outputs.examples(second), "B": examples}
     networks = {
         half: Network(
             examples=directory.absolute(),
@@ -78,7 +79,7 @@ def run(
             epochs=epochs,
             storage=storage if "://" in storage else str(Path(storage).absolute()),
         )
-        for half, directory in (("A", examples if second == name else outputs.examples(second)), ("B", examples))
+        for half, directory in directories.items()
     }
     groups, chosen = len(architecture_of(source).layer_groups()), facts.seeds[:seeds]
     base_a, scores = trained(networks, groups=groups, seeds=chosen, cluster=outputs.params.cluster)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -53,7 +53,7 @@ def run(
     labels = data.budget(budget)
     sample = data.sample(labels, seed=data.facts.seeds[0])
     exists = (outputs.out / "evaluation" / name / MANIFEST).is_file()
-    evaluation = outputs.evaluation(name) if exists else {"systems": [], "main": "score"}
+    evaluation: dict[str, Any] = outputs.evaluation(name) if exists else {"systems": [], "main": "score"}
     scores = {
         system["system"]: float(cell["training"][f"selection_{evaluation['main']}"])
         for system in evaluation["systems"]

@@ -54,7 +54,9 @@ def run(
         raise ConfigError(f"{name}: {facts.kind} has no candidate answers; zero-shot supports {', '.join(KINDS)}")
     template = Prompt.of(prompt, parts=("text", "second") if facts.kind == "pair" else ("text",))
     words = list(label_words(facts.labels, answers).values())
-    splits = {part: _questions(read_split(directory, part), template, words, facts.kind) for part in ("dev", split)}
+    splits: dict[str, Questions] = {}
+    for part in ("dev", split):
+        splits[part] = _questions(read_split(directory, part), template, words, facts.kind)
     train = read_split(directory, "train")
     if not len(splits["dev"].rows):
         raise ConfigError(f"{name}: prompts are chosen on dev; name a file (data.tasks.{name}.dev)")
@@ -62,8 +64,7 @@ def run(
     shown = _demonstrations(_questions(train.take(chosen), template, words, facts.kind))
     scoring = scoring_for(facts.kind, facts.labels)
     measured, notes = _measured(outputs, encoder, splits, scoring, shown)
-    asked = splits[split]
-    most = None
+    asked, most = splits[split], None
     if facts.kind != "choice":
         usual = scoring.constant(train.targets)[0]
         most = scoring.score(asked.rows.fields, asked.rows.targets, [usual] * len(asked.rows))["accuracy"]
@@ -81,7 +82,7 @@ def run(
         },
         "shots": shots,
         "seed": seed,
-        "best_on_dev": list(max(on_dev, key=lambda key: on_dev[key])),
+        "best_on_dev": [*max(on_dev, key=on_dev.__getitem__)],
         "guessing": float(np.mean([1 / len(row) for row in asked.candidates])),
         "most_frequent": most,
     }
@@ -94,7 +95,6 @@ def _questions(rows: Split, template: Prompt, words: list[str], kind: str) -> Qu
 
 
 def _demonstrations(train: Questions) -> list[str]:
-    """The text of every row of train with its answer."""
     rows = zip(train.prompts, train.candidates, train.rows.targets, strict=True)
     return [f"{before} {candidates[int(target[0])]}{after}".lstrip() for (before, after), candidates, target in rows]
 
@@ -104,8 +104,8 @@ def _measured(
 ) -> tuple[dict[str, dict[str, dict[str, Interval]]], list[str]]:
     """System -> split -> score -> accuracy, of the named encoder or the language models of run.families; and notes."""
     confidence = outputs.params.evaluate.confidence
-    measured: dict[str, dict[str, dict[str, Interval]]] = {}
     notes: list[str] = []
+    measured: dict[str, dict[str, dict[str, Interval]]] = {}
     for block, start in outputs.chosen(encoder):
         if not encoder and family_named(outputs.block(block).family).objective not in OBJECTIVES:
             continue
