@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from components.evaluation.aggregates import Cell, make_cells
-from components.evaluation.compare import comparisons, family_benefits, recipes
+from components.evaluation.benefits import family_benefits
+from components.evaluation.compare import comparisons, recipes
 from components.evaluation.results import Run, TestSplit
 from components.evaluation.transfer import transfer
 from components.evaluation.worth import worth
@@ -91,7 +92,7 @@ def test_every_interval_covers_clusters(seeds: int) -> None:
         (compared,) = transfer(cells, SYSTEMS, TestSplit(split.facts, rows), SETTINGS)["ulmfit"][1:]
         found = {part["part"] + part["name"]: part["starts"]["adapted"]["difference"] for part in compared["parts"]}
         benefits = family_benefits(runs(seeds, copies), cells, SYSTEMS, confidence=0.95)["ulmfit"]["adapted"]["labels"]
-        found |= {name: benefit.as_dict()["difference"] for name, benefit in benefits.items()}  # type: ignore[misc]
+        found |= {name: benefit["difference"] for name, benefit in benefits.items()}  # type: ignore[misc]
         found["score"] = cells["ulmfit-adapted", 20].main.as_dict()
         return {name: interval["high"] - interval["low"] for name, interval in found.items()}
 
