@@ -103,7 +103,7 @@ def queue(
         DataError: a file is damaged, or no text is left.
     """
     name, source = source_of(params, task)
-    rows = read_rows(source)
+    rows = read_rows(name, source)
     labels = known_labels(rows, source)
     training = _training(rows, labels, source)
     pool = read_pool(params, source, rows, file=file, without={bytes.fromhex(key) for key in without})

@@ -21,16 +21,14 @@ from components.errors import ArtifactError, DataError
 from components.formats.lines import Reading
 from components.formats.spreadsheet import csv_for_people
 from components.labelling import models
-from components.labelling.answers import Answer, ledger_of, read_ledger
+from components.labelling.answers import Answer
 from components.labelling.quality import Agreement, Pair, Suspect, agreement, by_annotator, different_twins, suspects
 from components.labelling.queue import PROPOSED, WHY
 from components.labelling.rows import (
-    READERS,
     Names,
     answer_columns,
     label_columns,
     labels_of,
-    layout_of,
     scalar,
     shown,
     source_of,
@@ -44,6 +42,8 @@ from components.tasks.data import Examples, Fields, Split
 from components.tasks.examples import digest, read_facts, strata_of
 from components.tasks.folds import folds_of
 from components.tasks.kinds import find_kind
+from components.tasks.reading.labels import files_of, labels_file, read_entries
+from components.tasks.reading.records import READERS, layout_of
 from components.tasks.results import KIND as RESULTS
 from components.tasks.results import OUT_OF_FOLD, best_score, read_answers
 from components.unlabelled.texts import digest_of
@@ -105,7 +105,7 @@ def review(params: Params, *, task: str = "", annotators: str = "", answers: Seq
     rows = [row for split, part in splits.items() for row in _rows(split, part, found.labels)]
     probabilities, sources = _probabilities(params, name, source, found)
     targets = [target for part in splits.values() for target in part.targets]
-    given = _given(source, ledger_of(name, source), annotators, answers)
+    given = _given(name, source, annotators, answers)
     several = agreement(by_annotator((digest_of(fields), by, labels) for fields, by, labels in given))
     texts = {digest_of(fields): fields for fields, _, _ in given}
     by_text = by_annotator((digest_of(fields), by, labels) for fields, by, labels in given)
@@ -207,22 +207,22 @@ def _cross_validated(params: Params, source: TaskSource, examples: Examples) -> 
     return found, name
 
 
-def _given(source: TaskSource, ledger: Path, column: str, answers: Sequence[Answer]) -> list[tuple[Fields, str, Names]]:
-    """(texts, annotator, labels) of the files, the ledger and further answers, the oldest first."""
+def _given(task: str, source: TaskSource, column: str, answers: Sequence[Answer]) -> list[tuple[Fields, str, Names]]:
+    """(texts, annotator, labels) of the files, the file of labels and further answers, the oldest first."""
     found: list[tuple[Fields, str, Names]] = []
     if column:
         texts, labels = text_columns(source), label_columns(source)
         for split in SPLITS:
-            for file in source.files(split):
-                for path in source.located(file):
-                    reader = READERS[source.format_at(path)]
-                    for number, values in reader(path, [*texts, *labels, column], layout_of(source), Reading()):
-                        where = f"{path}, row {number}"
-                        own = labels_of(values[len(texts) : -1], source, where)
-                        by = scalar(values[-1], where).strip()
-                        if own is not None and by:
-                            found.append((tuple(scalar(value, where) for value in values[: len(texts)]), by, own))
-    merged = (entry for entry in read_ledger(ledger) if entry["action"] != "undo" and entry["after"] is not None)
+            for path, member in files_of(task, source, split):
+                layout = layout_of(source, member, nested=True)
+                reader = READERS[source.format_at(path)]
+                for number, values in reader(path, [*texts, *labels, column], layout, Reading()):
+                    where = f"{path}, row {number}"
+                    given = labels_of(values[len(texts) : -1], source, where)
+                    by = scalar(values[-1], where).strip()
+                    if given is not None and by:
+                        found.append((tuple(scalar(value, where) for value in values[: len(texts)]), by, given))
+    merged = (entry for entry in read_entries(labels_file(task, source)) if entry["action"] != "undo")
     found += [(tuple(entry["texts"]), entry["by"], tuple(entry["after"])) for entry in merged]
     return found + [(answer.fields, answer.by, answer.labels) for answer in answers]
 

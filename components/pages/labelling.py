@@ -17,8 +17,8 @@ from sklearn.metrics import f1_score
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
 from components.drift.measurements import spaced
-from components.errors import DataError, HeadstartError
-from components.labelling.answers import Answer, ledger_of, merge, read_ledger, undo
+from components.errors import HeadstartError
+from components.labelling.answers import Answer, merge, undo
 from components.labelling.queue import Suggestion, queue
 from components.labelling.rows import read_rows, source_of
 from components.pages.project import Project
@@ -184,7 +184,7 @@ class Labelling:
             session.problem = ""
             if last.batch:
                 try:
-                    self._take_back(task, last.batch)
+                    undo(self._project.settings, task=task, batch=last.batch)
                 except HeadstartError as error:
                     session.problem = str(error)
                     return
@@ -192,20 +192,10 @@ class Labelling:
             session.waiting.insert(0, last.suggestion)
             session.state = "ready"
 
-    def _take_back(self, task: str, batch: str) -> None:
-        settings = self._project.settings
-        name, source = source_of(settings, task)
-        entries = list(read_ledger(ledger_of(name, source)))
-        undone = {entry["undone"] for entry in entries if entry["action"] == "undo"}
-        left = [entry["batch"] for entry in entries if entry["action"] != "undo" and entry["batch"] not in undone]
-        if not left or left[-1] != batch:
-            raise DataError("other labels were merged since; `headstart label --undo` takes back the last ones")
-        undo(settings, task=task)
-
     def counts(self, task: str) -> Counts:
         """The labels of train."""
-        _, source = source_of(self._project.settings, task)
-        rows = [row.labels for row in read_rows(source, splits=("train",)) if row.labels is not None]
+        name, source = source_of(self._project.settings, task)
+        rows = [row.labels for row in read_rows(name, source, splits=("train",)) if row.labels is not None]
         return Counts(Counter(label for labels in rows for label in labels).most_common(), len(rows))
 
     def _measure(self, task: str) -> None:
@@ -227,8 +217,8 @@ def cross_validated(project: Project, task: str) -> tuple[int, float] | None:
     It is a measure of progress, not the score of the trained systems. None for rows with several labels, or if a label
     has a single row.
     """
-    _, source = source_of(project.settings, task)
-    rows = [row for row in read_rows(source, splits=("train",)) if row.labels is not None]
+    name, source = source_of(project.settings, task)
+    rows = [row for row in read_rows(name, source, splits=("train",)) if row.labels is not None]
     if any(len(row.labels or ()) != 1 for row in rows):
         return None
     chosen: list[Any] = [rows[index] for index in spaced(len(rows), MOST)]

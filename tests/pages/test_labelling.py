@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import time
@@ -11,6 +10,8 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
+from components.labelling.rows import read_rows
+from components.settings.loading import load_params
 from tests.pages.conftest import TASK, client_of, text_of
 
 
@@ -56,7 +57,9 @@ def opened(project: Path) -> TestClient:
 
 
 def train(project: Path) -> list[dict[str, str]]:
-    return [json.loads(line) for line in (project / "data" / TASK / "train.jsonl").read_text().splitlines()]
+    source = load_params(project / "params.yaml").data.tasks[TASK]
+    rows = read_rows(TASK, source, splits=("train",))
+    return [{"text": row.fields[0], "label": (row.labels or ("",))[0]} for row in rows]
 
 
 def test_answers_are_written_and_taken_back(project: Path) -> None:

@@ -9,7 +9,7 @@ from components.scoring.classification import Classification
 from components.settings.tasks import TaskSource
 from components.tasks.data import Examples, Labels, Split
 from components.tasks.kind import Kind
-from components.tasks.reading.records import filled, is_blank, label_of, read_records, split_files
+from components.tasks.reading.records import filled, is_blank, label_of, read_labelled
 from components.tasks.reading.splits import Row, Rows, examples_of, refuse_unseen, train_of
 from components.tasks.task_io import TEXT_EXAMPLES, label_io
 
@@ -38,26 +38,24 @@ def labelled(name: str, source: TaskSource, columns: tuple[str, ...], what: tupl
     """
     rows: Rows = {}
     counts: Counter[str] = Counter()
-    for split, path, member in split_files(source):
-        wanted = [*columns, source.label]
-        for record in read_records(path, member, source, wanted, texts=len(columns), empty=counts, split=split):
-            *texts, label = record.values
-            if source.no_label == "drop" and split == "train" and is_blank(label):
-                counts["train_rows_without_label"] += 1
+    for split, record in read_labelled(name, source, [*columns, source.label], texts=len(columns), counts=counts):
+        *texts, label = record.values
+        if source.no_label == "drop" and split == "train" and is_blank(label):
+            counts["train_rows_without_label"] += 1
+            continue
+        fields = tuple(
+            filled(text, f"the {part}", column, record.position)
+            for text, part, column in zip(texts, what, columns, strict=True)
+        )
+        target = label_of(label, source.label, record.position)
+        part = record.slice
+        if target == source.outside:
+            count = "outside_rows" if split == "test" else f"{split}_rows_outside"
+            counts[count] += 1
+            part = None
+            if split != "test":
                 continue
-            fields = tuple(
-                filled(text, f"the {part}", column, record.position)
-                for text, part, column in zip(texts, what, columns, strict=True)
-            )
-            target = label_of(label, source.label, record.position)
-            part = record.slice
-            if target == source.outside:
-                count = "outside_rows" if split == "test" else f"{split}_rows_outside"
-                counts[count] += 1
-                part = None
-                if split != "test":
-                    continue
-            rows.setdefault(split, []).append(Row(fields, target, part, record.id, record.position, record.group))
+        rows.setdefault(split, []).append(Row(fields, target, part, record.id, record.position, record.group))
     names = sorted({row.target for row in rows.get("train", [])})
     if len(names) < 2:
         raise DataError(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from components.scoring.multilabel import THRESHOLD, Multilabel
 from components.settings.tasks import TaskSource
 from components.tasks.data import Answer, Examples, Fields
 from components.tasks.kind import Kind
-from components.tasks.reading.records import Position, Record, as_text, filled, label_of, read_records, split_files
+from components.tasks.reading.records import Position, Record, as_text, filled, label_of, read_labelled
 from components.tasks.reading.splits import Row, Rows, examples_of, refuse_unseen, train_of
 from components.tasks.task_io import TEXT_EXAMPLES, TaskIO, parse_texts, probabilities
 
@@ -30,13 +29,11 @@ def read_multilabel(name: str, source: TaskSource) -> Examples:
     """
     rows: Rows = {}
     empty: Counter[str] = Counter()
-    for split, path, member in split_files(source):
-        for record in _records(path, member, source, empty, split):
-            text = filled(record.values[0], "the text", source.text, record.position)
-            names = tuple(sorted(set(_labels(record, source))))
-            rows.setdefault(split, []).append(
-                Row((text,), names, record.slice, record.id, record.position, record.group)
-            )
+    columns = [source.text, *(source.labels if source.labels is not None else [source.label])]
+    for split, record in read_labelled(name, source, columns, texts=1, counts=empty, nested=True):
+        text = filled(record.values[0], "the text", source.text, record.position)
+        names = tuple(sorted(set(_labels(record, source))))
+        rows.setdefault(split, []).append(Row((text,), names, record.slice, record.id, record.position, record.group))
     seen = {label for row in rows["train"] for label in row.target}
     if not seen:
         raise DataError(f"{train_of(source)}: no row has a label; check data.tasks.{name}.label")
@@ -46,11 +43,6 @@ def read_multilabel(name: str, source: TaskSource) -> Examples:
     return examples_of(
         name, source, rows, labels=labels, target=lambda row: [number[label] for label in row.target], counts=empty
     )
-
-
-def _records(path: Path, member: str, source: TaskSource, empty: Counter[str], split: str) -> Iterator[Record]:
-    columns = source.labels if source.labels is not None else [source.label]
-    return read_records(path, member, source, [source.text, *columns], nested=True, texts=1, empty=empty, split=split)
 
 
 def _labels(record: Record, source: TaskSource) -> list[str]:

@@ -14,11 +14,14 @@ from components.formats.annotations.tables import ANNOTATED, UNITS
 from components.formats.lines import Reading
 from components.formats.plain import read_label_first, read_parallel
 from components.formats.tables import TABLES, Layout
+from components.formats.textkey import digest_of
 from components.settings.tasks import AUTO, SPLITS, TaskSource
+from components.tasks.reading.labels import answers_beside, files_of, label_values, labels_file
 
 #: Column of the clusters if `data.tasks.<name>.group` is `auto`.
 AUTO_GROUP = "group"
-_READERS = {**TABLES, **ANNOTATED, "label-first": read_label_first, "parallel": read_parallel}
+#: Format -> reader of table-like files.
+READERS = {**TABLES, **ANNOTATED, "label-first": read_label_first, "parallel": read_parallel}
 #: Format -> what a row is called in messages; else a line.
 _UNITS = {"json": "row", "parquet": "row", "datasets": "row", **UNITS}
 
@@ -47,19 +50,80 @@ class Record:
     document: str | None = None
 
 
-def split_files(source: TaskSource) -> Iterator[tuple[str, Path, str]]:
+def split_files(source: TaskSource, *, task: str = "") -> Iterator[tuple[str, Path, str]]:
     """(split, path, member) of every file of a task, in order; `member` as in `FILE#MEMBER`.
+
+    Args:
+        source: of the task.
+        task: name of a task that has a file of labels; a missing train file is no error then.
 
     Raises:
         DataError: a file does not exist.
     """
     for split in SPLITS:
-        for file in source.files(split):
-            name, _, member = file.partition("#")
-            for path in source.located(name):
-                if not path.exists():
-                    raise DataError(f"{path}: does not exist; the splits are named under data.tasks in params.yaml")
-                yield split, path, member
+        for path, member in files_of(task, source, split):
+            if not path.exists():
+                raise DataError(f"{path}: does not exist; the splits are named under data.tasks in params.yaml")
+            yield split, path, member
+
+
+def layout_of(source: TaskSource, member: str, *, nested: bool) -> Layout:
+    """How the files of a task are read."""
+    return Layout(
+        header=source.header,
+        delimiter=source.delimiter,
+        quotes=source.quotes,
+        encoding=source.encoding,
+        member=member,
+        nested=nested,
+    )
+
+
+def read_labelled(
+    name: str,
+    source: TaskSource,
+    columns: Sequence[str],
+    *,
+    texts: int,
+    counts: Counter[str],
+    nested: bool = False,
+) -> Iterator[tuple[str, Record]]:
+    """(split, row) of all files of a task, read together with its file of labels (`components.tasks.reading.labels`).
+
+    Args:
+        name: of the task.
+        source: of the task.
+        columns: of the texts, then of the labels.
+        texts: number of columns of texts.
+        counts: receives numbers of rows, by reason.
+        nested: whether lists and objects are allowed as values.
+
+    Raises:
+        DataError: as `split_files` and `read_records`; a line of the file of labels is damaged.
+    """
+    files: dict[str, list[tuple[Path, str]]] = {split: [] for split in SPLITS}
+    for split, path, member in split_files(source, task=name):
+        files[split].append((path, member))
+    answers = answers_beside(name, source)
+    further = dict(answers)
+    for split in SPLITS:
+        for path, member in files[split]:
+            for record in read_records(
+                path, member, source, columns, nested=nested, texts=texts, empty=counts, split=split
+            ):
+                if split == "train" and answers:
+                    digest = digest_of([as_text(value, record.position) or "" for value in record.values[:texts]])
+                    further.pop(digest, None)
+                    if digest in answers:
+                        labels = label_values(answers[digest]["after"], source)
+                        record = replace(record, values=(*record.values[:texts], *labels))
+                yield split, record
+        if split == "train":
+            for digest, entry in further.items():
+                position = Position(str(labels_file(name, source)), entry["line"])
+                row_id = f"label-{digest.hex()[:16]}" if source.id is not None else None
+                values = (*entry["texts"], *label_values(entry["after"], source))
+                yield split, Record(values, None, None, row_id, position)
 
 
 def read_records(
@@ -89,21 +153,14 @@ def read_records(
         DataError: the file is damaged or lacks a column (file and line), or holds no rows.
     """
     form = source.format_at(path)
-    layout = Layout(
-        header=source.header,
-        delimiter=source.delimiter,
-        quotes=source.quotes,
-        encoding=source.encoding,
-        member=member,
-        nested=nested,
-    )
+    layout = layout_of(source, member, nested=nested)
     group = source.group
     if group == AUTO:
         group = AUTO_GROUP if _has_column(path, AUTO_GROUP, form, layout) else None
     extra = [name for name in (source.slice_column, group, source.id, source.document_column) if name is not None]
     unit = _UNITS.get(form, "line")
     name, count, others, reading = f"{path}{'#' * bool(member)}{member}", 0, 0, Reading()
-    for number, values in _READERS[form](path, [*columns, *extra], layout, reading):
+    for number, values in READERS[form](path, [*columns, *extra], layout, reading):
         position = Position(name, number, unit)
         rest = iter(values[len(columns) :])
         part = as_text(next(rest), position) if source.slice_column is not None else None
@@ -152,7 +209,7 @@ def is_blank(value: Any) -> bool:
 def _has_column(path: Path, column: str, form: str, layout: Layout) -> bool:
     """Whether the first row of a file has a column of text or numbers with this name."""
     try:
-        return next(_READERS[form](path, [column], replace(layout, nested=False), Reading()), None) is not None
+        return next(READERS[form](path, [column], replace(layout, nested=False), Reading()), None) is not None
     except DataError:
         return False
 
