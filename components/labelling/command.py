@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import cast, get_args
 
 from components.artifacts import read_json
 from components.errors import ConfigError, nearest
 from components.labelling.answers import Merged, read_answers
-from components.labelling.queue import Model, check_format, queue, write_suggestions
+from components.labelling.queue import check_format, queue, write_suggestions
 from components.labelling.review import review, write_review
 from components.labelling.rows import shown, source_of
 from components.outputs import check_output
@@ -28,9 +27,6 @@ def suggest(
     count: int,
     file: Path | None,
     output: Path | None,
-    model: str,
-    balanced: bool,
-    seed: int,
     overwrite: bool = False,
 ) -> Iterator[str]:
     """Choose texts and write them; arguments as of `queue` and `write_suggestions`.
@@ -39,15 +35,11 @@ def suggest(
         ArtifactError: the file exists and may not be replaced.
         ConfigError, DataError: as `queue` and `write_suggestions`.
     """
-    if model not in get_args(Model):
-        raise ConfigError(
-            f"--model: {model!r} is not one of {', '.join(get_args(Model))}{nearest(model, get_args(Model))}"
-        )
     name, source = source_of(params, task)
     output = output or Path(f"{name}-to-label.csv")
     check_format(output)
     check_output(output, overwrite=overwrite)
-    found = queue(params, task=name, count=count, file=file, model=cast(Model, model), balanced=balanced, seed=seed)
+    found = queue(params, task=name, count=count, file=file)
     write_suggestions(output, found.suggestions, source, overwrite=overwrite)
     warm = found.suggestions[0].proposed is not None
     yield f"{found.candidates:,} texts from {found.source}; {found.left_out:,} more have labels or are held out"

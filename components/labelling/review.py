@@ -1,13 +1,10 @@
 """The labels of a task under review: probabilities of models that have not learned from a row, and what they show.
 
-Stored out-of-fold predictions of the last run are used for the rows that they cover: those of the system with the best
-score of selection, at its largest label budget. The other rows are predicted in cross-validation, by a regression on
-features of an encoder of the run, or of words.
+The models are regressions in cross-validation, on features of an encoder of the run, or of words.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from components.artifacts import read_manifest
-from components.errors import ArtifactError, DataError
+from components.errors import DataError
 from components.formats.lines import Reading
 from components.formats.spreadsheet import csv_for_people
 from components.labelling import models
@@ -37,15 +33,12 @@ from components.labelling.rows import (
 from components.outputs import write_named
 from components.settings.params import Params
 from components.settings.tasks import SPLITS, TaskSource
-from components.tasks.budgets import ALL, sample_rows
 from components.tasks.data import Examples, Fields, Split
-from components.tasks.examples import digest, read_facts, strata_of
+from components.tasks.examples import strata_of
 from components.tasks.folds import folds_of
 from components.tasks.kinds import find_kind
 from components.tasks.reading.labels import files_of, labels_file, read_entries
 from components.tasks.reading.records import READERS, layout_of
-from components.tasks.results import KIND as RESULTS
-from components.tasks.results import OUT_OF_FOLD, best_score, read_answers
 from components.unlabelled.texts import digest_of
 
 FOLDS: Final = 5
@@ -103,7 +96,7 @@ def review(params: Params, *, task: str = "", annotators: str = "", answers: Seq
     found = find_kind(source.kind).read(name, source)
     splits = {split: getattr(found, split) for split in SPLITS}
     rows = [row for split, part in splits.items() for row in _rows(split, part, found.labels)]
-    probabilities, sources = _probabilities(params, name, source, found)
+    probabilities, features = _cross_validated(params, source, found)
     targets = [target for part in splits.values() for target in part.targets]
     given = _given(name, source, annotators, answers)
     several = agreement(by_annotator((digest_of(fields), by, labels) for fields, by, labels in given))
@@ -115,7 +108,7 @@ def review(params: Params, *, task: str = "", annotators: str = "", answers: Seq
         different_twins([row.fields for row in rows], [row.labels for row in rows]),
         several if several.texts else None,
         [(texts[key], by_text[key]) for key in several.disputed],
-        sources,
+        f"cross-validation of a regression on {features} for {len(rows):,} rows",
     )
 
 
@@ -123,65 +116,6 @@ def _rows(split: str, part: Split, labels: Sequence[str]) -> Iterator[Row]:
     for fields, row_id, target in zip(part.fields, part.ids, part.targets, strict=True):
         known = all(number >= 0 for number in target)
         yield Row(split, row_id, fields, tuple(sorted(labels[int(number)] for number in target)) if known else None)
-
-
-def _probabilities(params: Params, task: str, source: TaskSource, examples: Examples) -> tuple[Probabilities, str]:
-    """(N, C) for the rows of train, dev and test, and where they are from."""
-    parts = {split: getattr(examples, split) for split in SPLITS}
-    found = {split: np.full((len(part), len(examples.labels)), np.nan) for split, part in parts.items()}
-    system = _stored(params, task, examples, found)
-    covered = sum(int(np.isfinite(part).all(axis=1).sum()) for part in found.values())
-    everything = np.concatenate(list(found.values()))
-    total = len(everything)
-    sources = [f"stored predictions of {system} for {covered:,} rows"] if covered else []
-    if covered < total:
-        missing = ~np.isfinite(everything).all(axis=1)
-        own, name = _cross_validated(params, source, examples)
-        everything[missing] = own[missing]
-        sources.append(f"cross-validation of a regression on {name} for {total - covered:,} rows")
-    return everything, "; ".join(sources)
-
-
-def _stored(params: Params, task: str, examples: Examples, found: dict[str, Probabilities]) -> str:
-    """Fill in the stored predictions of the best system of the last run, if it has read the same data; returns its
-    name, or nothing."""
-    out = Path(params.run.out)
-    try:
-        facts = read_facts(out / "examples" / task)
-    except ArtifactError:
-        return ""
-    digests = {split: digest(getattr(examples, split), examples.labels) for split in SPLITS}
-    if facts.digests != digests or facts.selection != "budget":
-        return ""
-    best: tuple[float, str, int, Path] | None = None
-    for path in sorted((out / "finetuned" / task).glob("*/runs.json")):
-        try:
-            if read_manifest(path.parent, kind=RESULTS).facts["examples"] != digests:
-                continue
-            records = json.loads(path.read_text(encoding="utf-8"))
-        except (ArtifactError, KeyError, ValueError):
-            continue
-        for system in dict.fromkeys(record["system"] for record in records):
-            own = [record for record in records if record["system"] == system]
-            most = max((record["budget"] for record in own), key=lambda budget: (budget == ALL, budget))
-            score = float(np.mean([best_score(record) for record in own if record["budget"] == most]))
-            if best is None or score > best[0]:
-                best = score, system, most, path.parent
-    if best is None:
-        return ""
-    _, system, budget, directory = best
-    strata = strata_of(examples.train, facts.kind)
-    for stored, split in ((OUT_OF_FOLD, "train"), ("test", "test")):
-        sums, counts = np.zeros_like(found[split]), np.zeros(len(found[split]))
-        for (name, size, seed), answers in read_answers(directory, stored).items():
-            if (name, size) == (system, budget) and answers and len(answers[0]) == sums.shape[1]:
-                rows = sample_rows(strata, budget, seed=seed)[0] if split == "train" else np.arange(len(sums))
-                if len(rows) == len(answers):
-                    sums[rows] += np.stack(answers)
-                    counts[rows] += 1
-        has = counts > 0
-        found[split][has] = sums[has] / counts[has, None]
-    return system
 
 
 def _cross_validated(params: Params, source: TaskSource, examples: Examples) -> tuple[Probabilities, str]:

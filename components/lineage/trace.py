@@ -199,7 +199,7 @@ def trace_document(params: Params, document: str, *, root: Path, where: str = ""
         raise ConfigError("--document: has no words")
     found = holders(params, texts)
     files = raw_holders(params, texts, root=root)
-    evidence = Evidence(texts, wanted, found, files, Cache(root), params)
+    evidence = Evidence(texts, wanted, found=found, files=files, cache=Cache(root))
     known = learners(connect(params.registry), evidence)
     return {
         "by_id": bool(named),
