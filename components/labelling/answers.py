@@ -220,7 +220,7 @@ class _Merging:
             return None
         if self._resolve == "newest":
             # Of equal times, the last one counts.
-            last = max(enumerate(group), key=lambda one: (_moment(one[1].time), one[0]))[1]
+            last = max(enumerate(group), key=lambda indexed: (_moment(indexed[1].time), indexed[0]))[1]
         return last
 
     def _is_new(self, answer: Answer, there: Sequence[FileRow], time: str) -> bool:

@@ -62,8 +62,8 @@ def suspects(
     if not len(targets):
         return []
     values = np.clip(np.asarray(probabilities, dtype=np.float64), 1e-7, 1 - 1e-7)
-    found = _of_one_label(targets, values, labels) if exclusive else _of_several(targets, values, labels)
-    return sorted(found, key=lambda one: (one.quality, one.row))
+    results = _of_one_label(targets, values, labels) if exclusive else _of_several(targets, values, labels)
+    return sorted(results, key=lambda suspect: (suspect.quality, suspect.row))
 
 
 def _of_one_label(targets: Sequence[NDArray[np.float64]], values: Floats, labels: Sequence[str]) -> list[Suspect]:
@@ -73,24 +73,24 @@ def _of_one_label(targets: Sequence[NDArray[np.float64]], values: Floats, labels
     kept = np.unique(given[used])
     if len(kept) < 2:
         return []
-    own = values[np.ix_(used, kept)]
-    own = own / own.sum(axis=1, keepdims=True)
-    marked = used[_marked(np.searchsorted(kept, given[used]), own)]
-    found = [
+    shares = values[np.ix_(used, kept)]
+    shares = shares / shares.sum(axis=1, keepdims=True)
+    marked = used[_marked(np.searchsorted(kept, given[used]), shares)]
+    results = [
         Suspect(int(row), (labels[int(values[row].argmax())],), _margin(values[row], given[row])) for row in marked
     ]
     # A label that the models give too is not wrong.
-    return [one for one in found if one.quality < 0]
+    return [suspect for suspect in results if suspect.quality < 0]
 
 
 def _of_several(targets: Sequence[NDArray[np.float64]], values: Floats, labels: Sequence[str]) -> list[Suspect]:
     several = [[int(number) for number in target] for target in targets]
-    found = []
+    results = []
     for row in _marked(several, values, several=True):
         is_given = np.isin(np.arange(len(labels)), several[row])
         proposed = tuple(sorted(label for label, share in zip(labels, values[row], strict=True) if share >= 0.5))
-        found.append(Suspect(int(row), proposed, float(np.where(is_given, values[row], 1 - values[row]).min())))
-    return found
+        results.append(Suspect(int(row), proposed, float(np.where(is_given, values[row], 1 - values[row]).min())))
+    return results
 
 
 def _marked(labels: Any, probabilities: Floats, *, several: bool = False) -> NDArray[np.int64]:
@@ -123,12 +123,12 @@ def different_twins(fields: Sequence[Fields], labels: Sequence[Names | None]) ->
     texts = [joined(parts) for parts in fields]
     shingles = Shingles(ngram=NGRAM, permutations=PERMUTATIONS)
     wanted = Wanted(texts, shingles=shingles, rows=BAND, threshold=SIMILAR)
-    found = [
+    results = [
         Pair(first, second, similarity)
         for first, second, similarity in wanted.near(shingles.sketches(texts))
         if first < second and None not in (labels[first], labels[second]) and labels[first] != labels[second]
     ]
-    return sorted(found, key=lambda pair: (-pair.similarity, pair.first, pair.second))
+    return sorted(results, key=lambda pair: (-pair.similarity, pair.first, pair.second))
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ def cohen(pairs: Sequence[tuple[Names, Names]]) -> float | None:
 
 def by_annotator(triples: Iterable[tuple[bytes, str, Names]]) -> dict[bytes, dict[str, Names]]:
     """Text -> annotator -> the last label."""
-    found: dict[bytes, dict[str, Names]] = defaultdict(dict)
+    results: dict[bytes, dict[str, Names]] = defaultdict(dict)
     for key, annotator, labels in triples:
-        found[key][annotator] = labels
-    return found
+        results[key][annotator] = labels
+    return results

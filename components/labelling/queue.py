@@ -98,12 +98,12 @@ def queue(
     labels = known_labels(rows, source)
     training = _training(rows, labels, source)
     pool = read_pool(params, source, rows, file=file, without={bytes.fromhex(key) for key in without})
-    known = _known(params, name, source, pool, training)
+    beliefs = _known(params, name, source, pool, training)
     suggestions = [
-        _suggestion(pool.fields[index], known, index, why, source)
-        for index, why in _chosen(pool, known, training, count=count)
+        _suggestion(pool.fields[index], beliefs, index, why, source)
+        for index, why in _chosen(pool, beliefs, training, count=count)
     ]
-    return Queue(suggestions, labels, pool.source, known.source, len(pool.fields), pool.left_out)
+    return Queue(suggestions, labels, pool.source, beliefs.source, len(pool.fields), pool.left_out)
 
 
 def _training(rows: Sequence[FileRow], labels: list[str], source: TaskSource) -> Training:
@@ -119,8 +119,8 @@ def _known(params: Params, task: str, source: TaskSource, pool: Pool, training: 
     features that no label has formed."""
     champion = models.champion_of(params, task)
     usable = champion is not None and set(training.labels) <= set(champion.labels)
-    if usable and (known := models.of_champion(champion, pool.fields)) is not None:
-        return known
+    if usable and (beliefs := models.of_champion(champion, pool.fields)) is not None:
+        return beliefs
     texts = [*pool.fields, *training.fields]
     features, name = models.frozen(params, texts, kind=source.kind, labels=training.labels)
     candidates, labelled = features[: len(pool.fields)], features[len(pool.fields) :]
@@ -131,20 +131,20 @@ def _known(params: Params, task: str, source: TaskSource, pool: Pool, training: 
     return Known(candidates, head.answers(candidates), training.labels, f"regression on {name}", labelled)
 
 
-def _chosen(pool: Pool, known: Known, training: Training, *, count: int) -> Iterator[tuple[int, str]]:
+def _chosen(pool: Pool, beliefs: Known, training: Training, *, count: int) -> Iterator[tuple[int, str]]:
     """(index in the pool, why)."""
-    if known.probabilities is None:
-        labelled = known.labelled if known.labelled is not None else known.features[:0]
-        for index, size in typical(known.features, labelled=labelled, count=count, copies=pool.copies):
+    if beliefs.probabilities is None:
+        labelled = beliefs.labelled if beliefs.labelled is not None else beliefs.features[:0]
+        for index, size in typical(beliefs.features, labelled=labelled, count=count, copies=pool.copies):
             yield index, f"typical of a group of {size} texts"
         return
     given = dict(zip(training.labels, training.counts.tolist(), strict=True))
-    counts = np.asarray([given.get(label, 0) for label in known.labels], dtype=np.int64)
+    counts = np.asarray([given.get(label, 0) for label in beliefs.labels], dtype=np.int64)
     exclusive = training.exclusive
     for index in uncertain(
-        known.features, known.probabilities, counts=counts, count=count, copies=pool.copies, exclusive=exclusive
+        beliefs.features, beliefs.probabilities, counts=counts, count=count, copies=pool.copies, exclusive=exclusive
     ):
-        yield index, _doubt(known.probabilities[index], known.labels, exclusive=exclusive)
+        yield index, _doubt(beliefs.probabilities[index], beliefs.labels, exclusive=exclusive)
 
 
 def _doubt(probabilities: models.Floats, labels: Sequence[str], *, exclusive: bool) -> str:
@@ -156,17 +156,17 @@ def _doubt(probabilities: models.Floats, labels: Sequence[str], *, exclusive: bo
     return f"{labels[nearest]} {probabilities[nearest]:.2f}"
 
 
-def _suggestion(fields: Fields, known: Known, index: int, why: str, source: TaskSource) -> Suggestion:
+def _suggestion(fields: Fields, beliefs: Known, index: int, why: str, source: TaskSource) -> Suggestion:
     key = digest_of(fields).hex()
-    if known.probabilities is None:
+    if beliefs.probabilities is None:
         return Suggestion(fields, None, None, {}, why, key)
-    row = known.probabilities[index]
+    row = beliefs.probabilities[index]
     if source.kind == "multilabel":
-        proposed = tuple(sorted(label for label, value in zip(known.labels, row, strict=True) if value >= 0.5))
+        proposed = tuple(sorted(label for label, value in zip(beliefs.labels, row, strict=True) if value >= 0.5))
         confidence = float(np.maximum(row, 1 - row).min())
     else:
-        proposed, confidence = (known.labels[int(row.argmax())],), float(row.max())
-    shares = {label: float(value) for label, value in zip(known.labels, row, strict=True)}
+        proposed, confidence = (beliefs.labels[int(row.argmax())],), float(row.max())
+    shares = {label: float(value) for label, value in zip(beliefs.labels, row, strict=True)}
     return Suggestion(fields, proposed, confidence, shares, why, key)
 
 
@@ -193,14 +193,14 @@ def write_suggestions(
     check_format(path)
     texts, label = answer_columns(source)
     rows: list[dict[str, str | float]] = [
-        dict[str, str | float](zip(texts, one.fields, strict=True))
+        dict[str, str | float](zip(texts, suggestion.fields, strict=True))
         | {
             label: "",
-            PROPOSED: "" if one.proposed is None else shown(one.proposed, source),
-            CONFIDENCE: "" if one.confidence is None else round(one.confidence, 4),
-            WHY: one.why,
+            PROPOSED: "" if suggestion.proposed is None else shown(suggestion.proposed, source),
+            CONFIDENCE: "" if suggestion.confidence is None else round(suggestion.confidence, 4),
+            WHY: suggestion.why,
         }
-        for one in suggestions
+        for suggestion in suggestions
     ]
     if path.suffix == ".jsonl":
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

@@ -93,10 +93,10 @@ def review(params: Params, *, task: str = "", annotators: str = "", answers: Seq
         DataError: the data are invalid, or lack the column.
     """
     name, source = source_of(params, task)
-    found = find_kind(source.kind).read(name, source)
-    splits = {split: getattr(found, split) for split in SPLITS}
-    rows = [row for split, part in splits.items() for row in _rows(split, part, found.labels)]
-    probabilities, features = _cross_validated(params, source, found)
+    result = find_kind(source.kind).read(name, source)
+    splits = {split: getattr(result, split) for split in SPLITS}
+    rows = [row for split, part in splits.items() for row in _rows(split, part, result.labels)]
+    probabilities, features = _cross_validated(params, source, result)
     targets = [target for part in splits.values() for target in part.targets]
     given = _given(name, source, annotators, answers)
     several = agreement(by_annotator((digest_of(fields), by, labels) for fields, by, labels in given))
@@ -104,7 +104,7 @@ def review(params: Params, *, task: str = "", annotators: str = "", answers: Seq
     by_text = by_annotator((digest_of(fields), by, labels) for fields, by, labels in given)
     return Review(
         rows,
-        suspects(targets, probabilities, found.labels, exclusive=source.kind != "multilabel"),
+        suspects(targets, probabilities, result.labels, exclusive=source.kind != "multilabel"),
         different_twins([row.fields for row in rows], [row.labels for row in rows]),
         several if several.texts else None,
         [(texts[key], by_text[key]) for key in several.disputed],
@@ -114,8 +114,8 @@ def review(params: Params, *, task: str = "", annotators: str = "", answers: Seq
 
 def _rows(split: str, part: Split, labels: Sequence[str]) -> Iterator[Row]:
     for fields, row_id, target in zip(part.fields, part.ids, part.targets, strict=True):
-        known = all(number >= 0 for number in target)
-        yield Row(split, row_id, fields, tuple(sorted(labels[int(number)] for number in target)) if known else None)
+        has_class = all(number >= 0 for number in target)
+        yield Row(split, row_id, fields, tuple(sorted(labels[int(number)] for number in target)) if has_class else None)
 
 
 def _cross_validated(params: Params, source: TaskSource, examples: Examples) -> tuple[Probabilities, str]:
@@ -124,26 +124,26 @@ def _cross_validated(params: Params, source: TaskSource, examples: Examples) -> 
     texts = [fields for part in parts for fields in part.fields]
     features, name = models.frozen(params, texts, kind=source.kind, labels=examples.labels)
     train, exclusive = examples.train, source.kind != "multilabel"
-    count, found = len(train), np.zeros((len(texts), len(examples.labels)))
+    count, result = len(train), np.zeros((len(texts), len(examples.labels)))
 
     def predicted(rows: NDArray[np.int64], wanted: NDArray[np.int64]) -> Any:
-        own = train.take(rows)
-        training = models.Training(own.fields, own.targets, examples.labels, exclusive)
+        part = train.take(rows)
+        training = models.Training(part.fields, part.targets, examples.labels, exclusive)
         return models.fitted(features[rows], training, strength=STRENGTH).answers(features[wanted])
 
     folds = folds_of(strata_of(train, source.kind), FOLDS, seed=0)
     for fold in np.unique(folds):
         inside = np.flatnonzero(folds == fold)
-        found[inside] = predicted(np.flatnonzero(folds != fold), inside)
+        result[inside] = predicted(np.flatnonzero(folds != fold), inside)
     rest = np.arange(count, len(texts))
     if len(rest):
-        found[rest] = predicted(np.arange(count), rest)
-    return found, name
+        result[rest] = predicted(np.arange(count), rest)
+    return result, name
 
 
 def _given(task: str, source: TaskSource, column: str, answers: Sequence[Answer]) -> list[tuple[Fields, str, Names]]:
     """(texts, annotator, labels) of the files, the file of labels and further answers, the oldest first."""
-    found: list[tuple[Fields, str, Names]] = []
+    result: list[tuple[Fields, str, Names]] = []
     if column:
         texts, labels = text_columns(source), label_columns(source)
         for split in SPLITS:
@@ -155,13 +155,13 @@ def _given(task: str, source: TaskSource, column: str, answers: Sequence[Answer]
                     given = labels_of(values[len(texts) : -1], source, where)
                     by = scalar(values[-1], where).strip()
                     if given is not None and by:
-                        found.append((tuple(scalar(value, where) for value in values[: len(texts)]), by, given))
+                        result.append((tuple(scalar(value, where) for value in values[: len(texts)]), by, given))
     merged = (entry for entry in read_entries(labels_file(task, source)) if entry["action"] != "undo")
-    found += [(tuple(entry["texts"]), entry["by"], tuple(entry["after"])) for entry in merged]
-    return found + [(answer.fields, answer.by, answer.labels) for answer in answers]
+    result += [(tuple(entry["texts"]), entry["by"], tuple(entry["after"])) for entry in merged]
+    return result + [(answer.fields, answer.by, answer.labels) for answer in answers]
 
 
-def write_review(path: Path, found: Review, source: TaskSource, *, overwrite: bool = False) -> int:
+def write_review(path: Path, result: Review, source: TaskSource, *, overwrite: bool = False) -> int:
     """Write the rows that should be looked at as csv: texts, an empty label, the proposed and the given label, why, and
     where. `headstart label` reads it when labels are filled in. Returns the number of rows.
 
@@ -176,17 +176,17 @@ def write_review(path: Path, found: Review, source: TaskSource, *, overwrite: bo
 
     def add(row: Row, proposed: str, why: str) -> None:
         given = "" if row.labels is None else shown(row.labels, source)
-        own = dict(zip(texts, row.fields, strict=True))
-        lines.append(own | {label: "", PROPOSED: proposed, "given": given, WHY: why, "where": f"{row.split} {row.id}"})
+        line = dict(zip(texts, row.fields, strict=True))
+        lines.append(line | {label: "", PROPOSED: proposed, "given": given, WHY: why, "where": f"{row.split} {row.id}"})
 
-    for one in found.suspects:
-        add(found.rows[one.row], shown(one.proposed, source), f"looks wrong ({one.quality:+.2f})")
-    for pair in found.pairs:
-        for own, other in ((pair.first, pair.second), (pair.second, pair.first)):
-            twin = found.rows[other]
+    for suspect in result.suspects:
+        add(result.rows[suspect.row], shown(suspect.proposed, source), f"looks wrong ({suspect.quality:+.2f})")
+    for pair in result.pairs:
+        for part, other in ((pair.first, pair.second), (pair.second, pair.first)):
+            twin = result.rows[other]
             why = f"similarity {pair.similarity:.2f} to {twin.split} {twin.id}: {shown(twin.labels or (), source)}"
-            add(found.rows[own], "", why)
-    for fields, given in found.disputed:
+            add(result.rows[part], "", why)
+    for fields, given in result.disputed:
         why = ", ".join(f"{by}: {shown(labels, source)}" for by, labels in sorted(given.items()))
         add(Row("", "annotators", fields, None), "", why)
     text = csv_for_people([*texts, label, PROPOSED, "given", WHY, "where"], lines)

@@ -82,8 +82,8 @@ def label_columns(source: TaskSource) -> tuple[str, ...]:
 
 def answer_columns(source: TaskSource) -> tuple[tuple[str, ...], str]:
     """Columns of the texts and of the label in files for people: those of the task, if they have names."""
-    own, usual = text_columns(source), ("first", "second") if source.kind == "pair" else ("text",)
-    texts = tuple(there if name.isdigit() else name for name, there in zip(own, usual, strict=True))
+    columns, usual = text_columns(source), ("first", "second") if source.kind == "pair" else ("text",)
+    texts = tuple(there if name.isdigit() else name for name, there in zip(columns, usual, strict=True))
     return texts, "label" if source.label.isdigit() else source.label
 
 
@@ -113,7 +113,10 @@ def read_rows(task: str, source: TaskSource, *, splits: Sequence[str] = SPLITS) 
     for digest in {row.digest for row in rows if row.split == "train"}:
         answers.pop(digest, None)
     file = labels_file(task, source)
-    added = [FileRow("train", file, one["line"], tuple(one["texts"]), tuple(one["after"])) for one in answers.values()]
+    added = [
+        FileRow("train", file, answer["line"], tuple(answer["texts"]), tuple(answer["after"]))
+        for answer in answers.values()
+    ]
     return rows + added
 
 
@@ -168,7 +171,7 @@ def scalar(value: Any, where: str) -> str:
 
 def by_digest(rows: Iterable[FileRow]) -> dict[bytes, list[FileRow]]:
     """The rows of each text."""
-    found: dict[bytes, list[FileRow]] = {}
+    grouped: dict[bytes, list[FileRow]] = {}
     for row in rows:
-        found.setdefault(row.digest, []).append(row)
-    return found
+        grouped.setdefault(row.digest, []).append(row)
+    return grouped

@@ -96,7 +96,7 @@ def _rewrite_table(path: Path, texts: Texts) -> int:
             for batch in table.batches:
                 held = held_rows(batch, texts)
                 removed, left = removed + sum(held), left + len(held) - sum(held)
-                writer.write_batch(batch.filter(pa.array([not one for one in held])))
+                writer.write_batch(batch.filter(pa.array([not flag for flag in held])))
         if removed:
             _replace(partial, path, empty=not left and table.compression is not None)
     return removed

@@ -59,7 +59,7 @@ class Plan:
 
     Attributes:
         texts: the documents.
-        found: their copies in corpora and labelled data.
+        copies: their copies in corpora and labelled data.
         near: near copies, which stay.
         raw: raw files that hold them.
         side: other files of the repository that hold them (predictions, rejected rows, logs).
@@ -74,7 +74,7 @@ class Plan:
     """
 
     texts: Texts
-    found: list[Found]
+    copies: list[Found]
     near: list[Found]
     raw: list[Path]
     side: list[Path] = field(default_factory=list)
@@ -129,10 +129,10 @@ def wanted_texts(
         elif line.strip():
             ids.append(line.strip())
     for document in ids:
-        found = texts_of(params, document, where=where)
-        if not found:
+        copies = texts_of(params, document, where=where)
+        if not copies:
             raise refuse_unknown(document)
-        wanted += found
+        wanted += copies
     wanted += pending(root)
     if not any(map(key_of, wanted)):
         raise ConfigError("nothing to forget: name an id, --text TEXT or --file LIST")
@@ -147,9 +147,9 @@ def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
         RegistryError: the registry cannot be reached.
     """
     texts = Texts(wanted)
-    found = holders(params, texts)
+    copies = holders(params, texts)
     raw = raw_holders(params, texts, root=root)
-    plan = Plan(texts, found, near_copies(params, wanted, without=found), raw)
+    plan = Plan(texts, copies, near_copies(params, wanted, without=copies), raw)
     cache, tracked = Cache(root), tracked_by_git(root)
     folders, caches = data_folders(params, root), _caches(params, root)
     plan.caches = served_texts(root / params.drift.folder, texts)
@@ -159,15 +159,15 @@ def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
         removed = [*folders, *caches, *plan.caches]
         if any(path == folder or folder in path.parents for folder in removed) or not holds(path, texts):
             continue
-        if path in tracked or any(path == one or one in path.parents for one in fixed) or path.suffix == ".db":
+        if path in tracked or any(path == copy or copy in path.parents for copy in fixed) or path.suffix == ".db":
             plan.fixed.append(path)
         elif (output := output_of(path, params, root=root)) is not None:
             held_outputs.append(output)
         else:
             plan.side.append(path)
     plan.outputs = sorted({*held_outputs, *derived_outputs([*raw, *held_outputs], root=root)})
-    evidence = Evidence(texts, wanted, found=found, files=raw, cache=cache)
-    ids = {one.id for one in found}
+    evidence = Evidence(texts, wanted, copies=copies, files=raw, cache=cache)
+    ids = {copy.id for copy in copies}
     plan.objects = cache.affected(texts, exact=evidence.exact, ids=ids)
     plan.remote = remotes(root) if plan.objects else {}
     plan.learners = learners(connect(params.registry), evidence)
@@ -210,14 +210,14 @@ def plan_lines(plan: Plan, *, root: Path) -> Iterator[str]:
     sections: list[tuple[str, list[str]]] = [
         ("records to remove from raw files", _relative(plan.raw, root)),
         ("records to remove from other files", _relative(plan.side, root)),
-        ("copies in corpora and labelled data", [str(one) for one in plan.found]),
+        ("copies in corpora and labelled data", [str(copy) for copy in plan.copies]),
         ("outputs to remove, which a retraining makes again", _relative(plan.outputs, root)),
         ("caches to remove", [*_relative(plan.caches, root), *filter(None, [masked(plan.checkpoints)])]),
         ("objects to remove from DVC's cache", [f"{item.md5} ({item.what})" for item in plan.objects]),
-        ("near copies, which stay; name their ids to remove them too", [str(one) for one in plan.near]),
+        ("near copies, which stay; name their ids to remove them too", [str(copy) for copy in plan.near]),
         ("files that stay and have to be edited by hand", _relative(plan.fixed, root)),
         ("not removed, because it is not in this repository", plan.elsewhere),
-        ("versions that have learned from them", [str(one) for one in plan.learners]),
+        ("versions that have learned from them", [str(copy) for copy in plan.learners]),
     ]
     for title, lines in sections:
         if lines:

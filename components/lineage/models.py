@@ -47,7 +47,7 @@ class Evidence:
     Args:
         texts: the documents.
         wanted: the documents as texts.
-        found: their copies in the outputs of the run.
+        copies: their copies in the outputs of the run.
         files: raw files that hold them.
         cache: DVC's cache.
 
@@ -56,11 +56,11 @@ class Evidence:
     """
 
     def __init__(
-        self, texts: Texts, wanted: Sequence[str], *, found: Sequence[Found], files: Sequence[Path], cache: Cache
+        self, texts: Texts, wanted: Sequence[str], *, copies: Sequence[Found], files: Sequence[Path], cache: Cache
     ) -> None:
         self._texts, self._cache = texts, cache
         self.exact = {exact_keys([clean(text)]).astype("<u8").tobytes() for text in wanted}
-        self.exact |= {copy.key for copy in found if copy.key}
+        self.exact |= {copy.key for copy in copies if copy.key}
         self._sha256 = {digest_file(path) for path in files}
         self._answers: dict[tuple[str, str], bool | None] = {}
 
@@ -87,7 +87,7 @@ class Evidence:
 def learners(registry: Registry, evidence: Evidence) -> list[Learner]:
     """The versions that have, or may have, learned from the documents, over all models of the registry."""
     versions = [version for name in registry.models() if name != LEDGER for version in registry.versions(name)]
-    found: list[Learner] = []
+    results: list[Learner] = []
     for version in versions:
         if not version.digest:
             continue  # not registered by Headstart
@@ -100,6 +100,6 @@ def learners(registry: Registry, evidence: Evidence) -> list[Learner]:
         for certain in (True, False):
             held = tuple(source for source, answer in answers.items() if answer is (True if certain else None))
             if held:
-                found.append(Learner(version, held, certain))
+                results.append(Learner(version, held, certain))
                 break
-    return found
+    return results

@@ -62,7 +62,7 @@ def explain(classifier: Classifier, fields: Fields, answer: Answer) -> Explanati
     weights: list[dict[tuple[int, int], float]] = [{} for _ in fields]
     for (part, group), changed in zip(removed, answers, strict=True):
         weights[part] |= dict.fromkeys(group, float(answer[index] - changed[index]))
-    return Explanation([_pieces(text, known) for text, known in zip(fields, weights, strict=True)])
+    return Explanation([_pieces(text, weights_of) for text, weights_of in zip(fields, weights, strict=True)])
 
 
 def _without(fields: Fields, part: int, spans: Sequence[tuple[int, int]]) -> Fields:

@@ -87,7 +87,7 @@ class Session:
     @property
     def answered(self) -> int:
         """Number of labels given in this session."""
-        return sum(one.labels is not None for one in self.done)
+        return sum(given.labels is not None for given in self.done)
 
     def buttons(self) -> list[str]:
         """The labels with keys: all in their order if there are few, otherwise the most probable ones."""
@@ -122,9 +122,9 @@ class Labelling:
 
     def _choose(self, task: str) -> None:
         session = self.session(task)
-        skipped = {one.suggestion.key for one in session.done if one.labels is None}
+        skipped = {given.suggestion.key for given in session.done if given.labels is None}
         try:
-            found = queue(self._project.settings, task=task, count=COUNT, without=skipped)
+            chosen_texts = queue(self._project.settings, task=task, count=COUNT, without=skipped)
         except HeadstartError as error:
             with self._lock:
                 session.state, session.problem = "failed", str(error)
@@ -134,9 +134,11 @@ class Labelling:
                 session.state, session.problem = "failed", f"the choice of texts failed ({error!r})"
             raise
         with self._lock:
-            session.waiting, session.labels = list(found.suggestions), list(found.labels)
-            number = len(found.suggestions)
-            session.about = f"{number} of {found.candidates:,} texts from {found.source} ({found.model})"
+            session.waiting, session.labels = list(chosen_texts.suggestions), list(chosen_texts.labels)
+            number = len(chosen_texts.suggestions)
+            session.about = (
+                f"{number} of {chosen_texts.candidates:,} texts from {chosen_texts.source} ({chosen_texts.model})"
+            )
             session.state = "ready"
         self._measure(task)
 
@@ -202,13 +204,13 @@ class Labelling:
         """Measure the score with the present labels."""
         with self._measuring:
             try:
-                found = cross_validated(self._project, task)
+                chosen_texts = cross_validated(self._project, task)
             except (HeadstartError, ValueError):  # too few labels
                 return
-        if found is not None:
+        if chosen_texts is not None:
             with self._lock:
                 session = self.session(task)
-                session.scores = sorted({**dict(session.scores), found[0]: found[1]}.items())
+                session.scores = sorted({**dict(session.scores), chosen_texts[0]: chosen_texts[1]}.items())
 
 
 def cross_validated(project: Project, task: str) -> tuple[int, float] | None:

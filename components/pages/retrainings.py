@@ -119,14 +119,14 @@ class Run:
 
 def listed(project: Project) -> tuple[list[Run], str]:
     """The retrainings, newest first, without their stages, and why MLflow's are missing."""
-    found = {run.id: run for run in _of_spools(project, full=False)}
+    results = {run.id: run for run in _of_spools(project, full=False)}
     problem = ""
     try:
         for run in _search(project.registry(), {"stage": RETRAIN}, most=LISTED):
-            found.setdefault(run.data.tags.get(f"{PREFIX}run", ""), _of_mlflow(run))
+            results.setdefault(run.data.tags.get(f"{PREFIX}run", ""), _of_mlflow(run))
     except HeadstartError as error:
         problem = str(error)
-    return sorted(found.values(), key=lambda run: -run.begun)[:LISTED], problem
+    return sorted(results.values(), key=lambda run: -run.begun)[:LISTED], problem
 
 
 def find(project: Project, identifier: str) -> Run | None:
@@ -151,7 +151,7 @@ def running(project: Project) -> Run | None:
 
 
 def _of_spools(project: Project, *, full: bool) -> list[Run]:
-    found = []
+    results = []
     usual: dict[str, float] = {}
     for folder in spools(project.root):
         retraining = Retraining(folder)
@@ -161,10 +161,10 @@ def _of_spools(project: Project, *, full: bool) -> list[Run]:
         if retraining.end is None and retraining.is_killed:
             retraining.interrupt()
         if full and not usual:
-            usual = {one.stage: one.seconds for one in History(project.root).read()}
+            usual = {run.stage: run.seconds for run in History(project.root).read()}
         end = retraining.end or {}
         begun = retraining.run["time"] / 1000
-        found.append(
+        results.append(
             Run(
                 folder.name,
                 retraining.run["name"],
@@ -177,7 +177,7 @@ def _of_spools(project: Project, *, full: bool) -> list[Run]:
                 expected=retraining.run.get("expected", {}),
             )
         )
-    return found
+    return results
 
 
 def _of_events(retraining: Retraining, name: str, usual: Mapping[str, float]) -> StageRun:
@@ -219,7 +219,7 @@ def _of_mlflow(run: Any, registry: Registry | None = None) -> Run:
         children = _search_children(registry, info.run_id)
         # The runs of registered models, which the stage `register` makes, are children too.
         children = [child for child in children if f"{PREFIX}stage" in child.data.tags]
-        stages = [_stage_of_mlflow(registry, child) for child in sorted(children, key=lambda one: one.info.start_time)]
+        stages = [_stage_of_mlflow(registry, child) for child in sorted(children, key=lambda run: run.info.start_time)]
     return Run(
         tags.get(f"{PREFIX}run", ""),
         info.run_name,
@@ -246,7 +246,7 @@ def _stage_of_mlflow(registry: Registry, run: Any) -> StageRun:
     values = {}
     for key in drawn:
         with suppress(Exception):  # a curve that cannot be read leaves the others
-            values[key] = [(one.step, one.value) for one in registry.client.get_metric_history(info.run_id, key)]
+            values[key] = [(run.step, run.value) for run in registry.client.get_metric_history(info.run_id, key)]
     outcome = tags.get(f"{PREFIX}outcome", "")
     return StageRun(
         tags[f"{PREFIX}stage"],
@@ -260,9 +260,9 @@ def _stage_of_mlflow(registry: Registry, run: Any) -> StageRun:
 
 def _lines(values: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, Line]:
     """The curves of losses and scores that have several points."""
-    found = {}
+    results = {}
     for key, points in values.items():
         ordered = sorted(dict(points).items())
         if DRAWN.search(key) and len(ordered) > 1:
-            found[key] = Line([step for step, _ in ordered], [value for _, value in ordered])
-    return found
+            results[key] = Line([step for step, _ in ordered], [value for _, value in ordered])
+    return results

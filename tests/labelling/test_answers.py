@@ -148,7 +148,7 @@ def test_rows_without_a_label_get_one(project: Project) -> None:
 
 
 def test_the_first_labels_of_a_task(project: Project) -> None:
-    params = project(labels=0)
+    params = project(count=0)
     answers = [Answer((row["text"],), (row["label"],)) for row in rows(3)]
     assert merge(params, answers).added == 9
     assert labels(params) == {row["text"]: row["label"] for row in rows(3)} == learned(params)
@@ -170,7 +170,7 @@ def test_the_first_labels_of_a_task(project: Project) -> None:
 def test_answers_are_read_with_files_of_every_format(
     project: Project, train: str, keys: dict[str, Any], content: str
 ) -> None:
-    params = project(labels=0, train=train, test=f"of-{train}", **keys)
+    params = project(count=0, train=train, test=f"of-{train}", **keys)
     file = Path("task") / train.partition("#")[0]
     file.write_text(content)
     held = content.replace("one", "five").replace("two", "six").replace("four", "seven")

@@ -90,7 +90,7 @@ def test_agreement_of_annotators() -> None:
 
 def wrong(project: Project) -> tuple[Params, dict[str, str]]:
     """A task with two wrong labels."""
-    params = project(labels=12)
+    params = project(count=12)
     found = [row | {"who": "ann"} for row in rows(12)]
     true = {row["text"]: row["label"] for row in found}
     found[0]["label"], found[10]["label"] = "metal", "animal"
