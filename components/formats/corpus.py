@@ -109,10 +109,10 @@ def language_of(shard: str) -> str | None:
 
 def by_language(shards: Iterable[Path]) -> dict[str | None, list[Path]]:
     """Language -> its shards, in order; a single entry None for a corpus in one language."""
-    found: dict[str | None, list[Path]] = {}
+    result: dict[str | None, list[Path]] = {}
     for shard in shards:
-        found.setdefault(language_of(shard.name), []).append(shard)
-    return found
+        result.setdefault(language_of(shard.name), []).append(shard)
+    return result
 
 
 class ShardWriter:

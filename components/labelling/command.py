@@ -106,9 +106,6 @@ def label_quality(
         bounds = "" if several.low is None else f" [{several.low:.3f}, {several.high:.3f}]"
         disputed = len(several.disputed)
         yield f"agreement on {several.texts} texts: Krippendorff's alpha {alpha}{bounds}; {disputed} are disputed"
-        for one_name, other, texts, kappa in several.kappas:
-            value = "undefined" if kappa is None else f"{kappa:.3f}"
-            yield f"  {one_name} and {other}: Cohen's kappa {value} on {texts} texts"
     rows = write_review(output, result, source, overwrite=overwrite)
     yield f"{output}: {rows} rows; fill in labels that should change, then run `headstart label {output.name}`"
 

@@ -1,7 +1,7 @@
 """What is known about texts before they are labelled: features, and probabilities of labels.
 
 The champion is used if there is one that has all labels of the data. Otherwise a logistic regression on features
-that no label has formed: those of an encoder of the run, or latent semantic and word vectors of the texts.
+that no label has formed: the output of an encoder of the run, or latent semantic and word vectors of the texts.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ import io
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any, Final
 
 import numpy as np
@@ -138,7 +137,6 @@ class Agreement:
     Attributes:
         texts: number of texts with labels of two or more annotators.
         alpha, low, high: Krippendorff's alpha with the bounds of its interval; None: undefined.
-        kappas: (first, second, number of common texts, Cohen's kappa or None) of every pair of annotators.
         disputed: keys of the texts with different labels, those with the fewest equal labels first.
     """
 
@@ -146,7 +144,6 @@ class Agreement:
     alpha: float | None
     low: float | None
     high: float | None
-    kappas: list[tuple[str, str, int, float | None]]
     disputed: list[bytes]
 
 
@@ -166,12 +163,6 @@ def agreement(given: Mapping[bytes, Mapping[str, Names]], *, confidence: float =
             sample = krippendorff([rows[index] for index in rng.integers(len(rows), size=len(rows))])
             resampled += [] if sample is None else [sample]
     low, high = np.quantile(resampled, [(1 - confidence) / 2, (1 + confidence) / 2]) if resampled else (None, None)
-    names = sorted({name for labels in units.values() for name in labels})
-    kappas = []
-    for first, second in combinations(names, 2):
-        both = [(labels[first], labels[second]) for labels in units.values() if {first, second} <= labels.keys()]
-        if both:
-            kappas.append((first, second, len(both), cohen(both)))
     disputed = [key for key, counts in zip(units, rows, strict=True) if len(counts) > 1]
     disputed.sort(key=lambda key: max(Counter(units[key].values()).values()) / len(units[key]))
     return Agreement(
@@ -179,7 +170,6 @@ def agreement(given: Mapping[bytes, Mapping[str, Names]], *, confidence: float =
         alpha,
         None if low is None else float(low),
         None if high is None else float(high),
-        kappas,
         disputed,
     )
 
@@ -203,14 +193,6 @@ def krippendorff(units: Iterable[Counter[Names]]) -> float | None:
     number = totals.total()
     expected = number * number - sum(count * count for count in totals.values())
     return 1 - (number - 1) * observed / expected if expected else None
-
-
-def cohen(pairs: Sequence[tuple[Names, Names]]) -> float | None:
-    """Cohen's kappa (1960) of two annotators: (p_o - p_e) / (1 - p_e); None if both give one label only."""
-    first, second = Counter(a for a, _ in pairs), Counter(b for _, b in pairs)
-    by_chance = sum(first[label] * second[label] for label in first) / len(pairs) ** 2
-    same = sum(a == b for a, b in pairs) / len(pairs)
-    return (same - by_chance) / (1 - by_chance) if by_chance < 1 else None
 
 
 def by_annotator(triples: Iterable[tuple[bytes, str, Names]]) -> dict[bytes, dict[str, Names]]:

@@ -81,7 +81,7 @@ def label_columns(source: TaskSource) -> tuple[str, ...]:
 
 
 def answer_columns(source: TaskSource) -> tuple[tuple[str, ...], str]:
-    """Columns of the texts and of the label in files for people: those of the task, if they have names."""
+    """Columns of the texts and of the label in files for people: the columns of the task, if they have names."""
     columns, usual = text_columns(source), ("first", "second") if source.kind == "pair" else ("text",)
     texts = tuple(there if name.isdigit() else name for name, there in zip(columns, usual, strict=True))
     return texts, "label" if source.label.isdigit() else source.label
@@ -121,7 +121,7 @@ def read_rows(task: str, source: TaskSource, *, splits: Sequence[str] = SPLITS) 
 
 
 def known_labels(rows: Iterable[FileRow], source: TaskSource) -> list[str]:
-    """The labels of train, sorted; those of the columns `labels` in any case."""
+    """The labels of train, sorted; the columns `labels` are labels in any case."""
     given = set(source.labels or ()) if source.kind == "multilabel" else set()
     train = {name for row in rows if row.split == "train" for name in row.labels or ()}
     return sorted((given | train) - {source.outside})

@@ -180,7 +180,7 @@ def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
 
 def _caches(params: Params, root: Path) -> list[Path]:
     """Local folders of checkpoints and features. In a folder outside of the repository, which may hold other things
-    too, those of the single runs."""
+    too, the folders of the single runs."""
     folders = [root / path for path in (params.cluster.storage, params.cluster.features) if "://" not in path]
     inside = [folder for folder in folders if folder.resolve().is_relative_to(root.resolve())]
     runs = {path.parent for folder in folders for path in folder.rglob(f"{STEP}*")}

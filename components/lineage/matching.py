@@ -112,7 +112,7 @@ class Texts:
 
 
 def _apart(key: str) -> str:
-    """A key with spaces around every word, those of scripts without spaces too."""
+    """A key with spaces around every word, also of scripts without spaces."""
     return f" {key if key.isascii() else ' '.join(words(key))} "
 
 

@@ -35,7 +35,7 @@ DERIVED = (
 
 
 def walk(root: Path, *, without: tuple[Path, ...] = ()) -> Iterator[Path]:
-    """All files below a folder except those of `SKIPPED` folders; links are not followed."""
+    """All files below a folder outside of `SKIPPED` folders; links are not followed."""
     for folder, folders, files in os.walk(root):
         here = Path(folder)
         folders[:] = sorted(name for name in folders if name not in SKIPPED and here / name not in without)
@@ -92,7 +92,7 @@ def tracked_by_git(root: Path) -> set[Path]:
 
 
 def derived_outputs(changed: list[Path], *, root: Path) -> list[Path]:
-    """The outputs that DVC's stages, those of experiments included, have made from changed files, directly or by way of
+    """The outputs that DVC's stages, also of experiments, have made from changed files, directly or by way of
     other outputs, as far as they exist and hold data or weights (`DERIVED`).
 
     Args:

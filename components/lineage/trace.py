@@ -46,7 +46,7 @@ def trace_model(params: Params, model: str, *, root: Path) -> dict[str, Any]:
 
 
 def find_version(registry: Registry, settings: RegistrySettings, model: str) -> Version:
-    """A version by NAME, NAME:VERSION, NAME/VERSION or NAME@ALIAS; NAME may be that of a task.
+    """A version by NAME, NAME:VERSION, NAME/VERSION or NAME@ALIAS; NAME may be the name of a task.
 
     Raises:
         RegistryError: there is no such model, version or alias.

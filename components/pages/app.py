@@ -191,11 +191,6 @@ class Pages:
             problem = str(error)
         shown = session.next
         shares = sorted((shown.probabilities if shown else {}).items(), key=lambda item: -item[1])
-        progress = ""
-        if len(session.scores) > 1:
-            numbers, scores = zip(*session.scores, strict=True)
-            curve = {"cross-validated": figures.Line(numbers, scores)}
-            progress = self.lines(curve, x_label="labelled texts", y_label="macro F1")
         return self.page(
             "label.html.j2",
             "/label",
@@ -206,9 +201,7 @@ class Pages:
             counts=counts,
             problem=problem,
             shares=shares[: trying.SHOWN],
-            progress=progress,
             count=labelling.COUNT,
-            every=labelling.EVERY,
         )
 
     def label(self, form: Mapping[str, Sequence[str]]) -> Response:

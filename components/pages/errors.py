@@ -57,7 +57,7 @@ class Errors:
         systems, budgets, seeds: that can be chosen.
         rows: number of rows.
         errors: the wrong answers that `choice` selects.
-        page: those of this page.
+        page: the rows of this page.
         labels: of the confusions; empty for kinds without them.
         counts: (C, C) confusions.
         pairs: (true, predicted, count), most frequent first.

@@ -9,27 +9,16 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Literal
 
-import numpy as np
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import f1_score
-from sklearn.model_selection import StratifiedKFold, cross_val_predict
-
-from components.drift.measurements import spaced
 from components.errors import HeadstartError
 from components.labelling.answers import Answer, merge, undo
 from components.labelling.queue import Suggestion, queue
 from components.labelling.rows import read_rows, source_of
 from components.pages.project import Project
-from components.words.text import tfidf
 
 #: Texts that are chosen at once, and labels that have a key.
 COUNT, KEYS = 50, 9
-#: Number of answers between two measurements of the score.
-EVERY = 10
-#: Folds, and maximum number of rows, of a measurement.
-FOLDS, MOST = 5, 4000
 
 State = Literal["idle", "choosing", "ready", "failed"]
 
@@ -68,7 +57,6 @@ class Session:
         labels: known labels.
         about: how the texts were chosen, in words.
         problem: why the last act failed.
-        scores: (number of labelled rows, macro F1) measured in this session.
     """
 
     state: State = "idle"
@@ -77,7 +65,6 @@ class Session:
     labels: list[str] = field(default_factory=list)
     about: str = ""
     problem: str = ""
-    scores: list[tuple[int, float]] = field(default_factory=list)
 
     @property
     def next(self) -> Suggestion | None:
@@ -104,7 +91,6 @@ class Labelling:
         self._project = project
         self._sessions: dict[str, Session] = {}
         self._lock = threading.RLock()
-        self._measuring = threading.Lock()
 
     def session(self, task: str) -> Session:
         """The session of a task."""
@@ -140,7 +126,6 @@ class Labelling:
                 f"{number} of {chosen_texts.candidates:,} texts from {chosen_texts.source} ({chosen_texts.model})"
             )
             session.state = "ready"
-        self._measure(task)
 
     def answer(self, task: str, key: str, labels: Sequence[str], *, new: bool = False) -> None:
         """Merge the answer to the text that is shown.
@@ -164,9 +149,6 @@ class Labelling:
                 return
             session.done.append(Given(session.waiting.pop(0), tuple(labels), merged.batch))
             session.labels = sorted({*session.labels, *labels})
-            due = session.answered % EVERY == 0
-        if due:
-            threading.Thread(target=self._measure, args=[task], name="measure", daemon=True).start()
 
     def skip(self, task: str, key: str) -> None:
         """Leave the shown text out."""
@@ -199,36 +181,3 @@ class Labelling:
         name, source = source_of(self._project.settings, task)
         rows = [row.labels for row in read_rows(name, source, splits=("train",)) if row.labels is not None]
         return Counts(Counter(label for labels in rows for label in labels).most_common(), len(rows))
-
-    def _measure(self, task: str) -> None:
-        """Measure the score with the present labels."""
-        with self._measuring:
-            try:
-                chosen_texts = cross_validated(self._project, task)
-            except (HeadstartError, ValueError):  # too few labels
-                return
-        if chosen_texts is not None:
-            with self._lock:
-                session = self.session(task)
-                session.scores = sorted({**dict(session.scores), chosen_texts[0]: chosen_texts[1]}.items())
-
-
-def cross_validated(project: Project, task: str) -> tuple[int, float] | None:
-    """Number of labelled rows of train, and the macro F1 of a quick model of words by cross-validation within them.
-
-    It is a measure of progress, not the score of the trained systems. None for rows with several labels, or if a label
-    has a single row.
-    """
-    name, source = source_of(project.settings, task)
-    rows = [row for row in read_rows(name, source, splits=("train",)) if row.labels is not None]
-    if any(len(row.labels or ()) != 1 for row in rows):
-        return None
-    chosen: list[Any] = [rows[index] for index in spaced(len(rows), MOST)]
-    labels = np.asarray([row.labels[0] for row in chosen])
-    counts = Counter(labels.tolist())
-    if len(counts) < 2 or min(counts.values()) < 2:
-        return None
-    features: Final = tfidf().fit_transform(["\n".join(row.fields) for row in chosen])
-    folds = StratifiedKFold(min(FOLDS, *counts.values()), shuffle=True, random_state=0)
-    predicted = cross_val_predict(LogisticRegression(C=10, max_iter=300), features, labels, cv=folds)
-    return len(rows), float(f1_score(labels, predicted, average="macro"))

@@ -122,7 +122,7 @@ def listed(project: Project) -> tuple[list[Run], str]:
     results = {run.id: run for run in _of_spools(project, full=False)}
     problem = ""
     try:
-        for run in _search(project.registry(), {"stage": RETRAIN}, most=LISTED):
+        for run in _search(project.registry(), {f"{PREFIX}stage": RETRAIN}, most=LISTED):
             results.setdefault(run.data.tags.get(f"{PREFIX}run", ""), _of_mlflow(run))
     except HeadstartError as error:
         problem = str(error)
@@ -141,13 +141,8 @@ def find(project: Project, identifier: str) -> Run | None:
     if not re.fullmatch(r"[A-Za-z0-9-]{1,64}", identifier):
         return None
     registry = project.registry()
-    roots = _search(registry, {"run": identifier, "stage": RETRAIN}, most=1)
+    roots = _search(registry, {f"{PREFIX}run": identifier, f"{PREFIX}stage": RETRAIN}, most=1)
     return _of_mlflow(roots[0], registry) if roots else None
-
-
-def running(project: Project) -> Run | None:
-    """The retraining that runs, if there is one."""
-    return next((run for run in _of_spools(project, full=True) if run.state == RUNNING), None)
 
 
 def _of_spools(project: Project, *, full: bool) -> list[Run]:
@@ -200,7 +195,7 @@ def _of_events(retraining: Retraining, name: str, usual: Mapping[str, float]) ->
 
 
 def _search(registry: Registry, tags: Mapping[str, str], *, most: int) -> list[Any]:
-    query = " and ".join(f"tags.`{PREFIX}{key}` = '{value}'" for key, value in tags.items())
+    query = " and ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
     try:
         experiment = registry.client.get_experiment_by_name(registry.settings.experiment)
         if experiment is None:
@@ -216,7 +211,7 @@ def _of_mlflow(run: Any, registry: Registry | None = None) -> Run:
     note = tags.get("mlflow.note.content", "")
     stages = []
     if registry is not None:
-        children = _search_children(registry, info.run_id)
+        children = _search(registry, {PARENT: info.run_id}, most=STAGES)
         # The runs of registered models, which the stage `register` makes, are children too.
         children = [child for child in children if f"{PREFIX}stage" in child.data.tags]
         stages = [_stage_of_mlflow(registry, child) for child in sorted(children, key=lambda run: run.info.start_time)]
@@ -230,14 +225,6 @@ def _of_mlflow(run: Any, registry: Registry | None = None) -> Run:
         reason=tags.get(f"{PREFIX}reason", ""),
         stages=stages,
     )
-
-
-def _search_children(registry: Registry, parent: str) -> list[Any]:
-    experiment = registry.client.get_experiment_by_name(registry.settings.experiment)
-    if experiment is None:
-        return []
-    query = f"tags.`{PARENT}` = '{parent}'"
-    return list(registry.client.search_runs([experiment.experiment_id], query, max_results=STAGES))
 
 
 def _stage_of_mlflow(registry: Registry, run: Any) -> StageRun:

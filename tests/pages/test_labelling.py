@@ -112,14 +112,6 @@ def test_an_unknown_label_is_refused_unless_it_is_new(project: Path) -> None:
     assert train(project)[-1]["label"] == "colour" and 'value="colour" data-key="2"' in page
 
 
-def test_the_score_is_measured(project: Path) -> None:
-    client = opened(project)
-    deadline = time.monotonic() + 60
-    while "macro F1 with 36 labels" not in text_of(client.get("/label").text):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_read_only_pages_write_nothing(project: Path) -> None:
     client = client_of(project)
     page = client.get("/label").text

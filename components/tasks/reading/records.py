@@ -158,10 +158,9 @@ def read_records(
     if group == AUTO:
         group = AUTO_GROUP if _has_column(path, AUTO_GROUP, form, layout) else None
     extra = [name for name in (source.slice_column, group, source.id, source.document_column) if name is not None]
-    unit = _UNITS.get(form, "line")
     name, count, others, reading = f"{path}{'#' * bool(member)}{member}", 0, 0, Reading()
     for number, values in READERS[form](path, [*columns, *extra], layout, reading):
-        position = Position(name, number, unit)
+        position = Position(name, number, _UNITS.get(form, "line"))
         rest = iter(values[len(columns) :])
         part = as_text(next(rest), position) if source.slice_column is not None else None
         cluster = as_text(next(rest), position) if group is not None else None
