@@ -1,4 +1,4 @@
-"""Merge the answers of people into the labelled data, and version it: `headstart label FILE`."""
+"""Append the answers of people to the file of labels, and version the data: `headstart label FILE`."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def command(
     undo: Annotated[bool, typer.Option("--undo", help="Take back the last merge.")] = False,
     params: ParamsFile = PARAMS,
 ) -> None:
-    """Merge the answers in a file into the train file of a task. Conflicts are shown, and nothing is written, unless
-    --resolve says which label is kept. A ledger beside the file records who gave each label and when."""
+    """Append the answers in a file to the file of labels of a task, with who gave them and when. Conflicts are shown,
+    and nothing is written, unless --resolve says which label is kept."""
     if bool(file) == undo:
         raise typer.BadParameter("give either a file or --undo")
     if resolve not in get_args(Resolve):

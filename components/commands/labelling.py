@@ -32,11 +32,6 @@ def suggest(
     output: Annotated[
         Path | None, typer.Option(help="csv or jsonl file to write; TASK-to-label.csv by default.")
     ] = None,
-    model: Annotated[str, typer.Option(help="auto, champion, frozen (encoder of the run) or words.")] = "auto",
-    balanced: Annotated[
-        bool, typer.Option("--balanced/--not-balanced", help="Whether labels with few texts are preferred.")
-    ] = True,
-    seed: Annotated[int, typer.Option(help="Seed of the random choice.")] = 0,
     overwrite: Overwrite = False,
     params: ParamsFile = PARAMS,
 ) -> None:
@@ -48,17 +43,7 @@ def suggest(
         output = output or Path.cwd() / f"{task or settings.run.tasks[0]}-to-label.csv"
         os.chdir(root)
     threads.own(cores())
-    for line in command.suggest(
-        settings,
-        task=task,
-        count=count,
-        file=file,
-        output=output,
-        model=model,
-        balanced=balanced,
-        seed=seed,
-        overwrite=overwrite,
-    ):
+    for line in command.suggest(settings, task=task, count=count, file=file, output=output, overwrite=overwrite):
         print(line)
 
 

@@ -100,8 +100,8 @@ class Project:
     def decision(self, task: str) -> dict[str, Any]:
         """The last decision about a task's challenger; empty before the first run."""
         path = self.out / "registry" / "decision.json"
-        found = read_json(path, made_by="the stage promote", missing_ok=True)
-        return dict(found.get("decisions", {}).get(task, {}))
+        stored = read_json(path, made_by="the stage promote", missing_ok=True)
+        return dict(stored.get("decisions", {}).get(task, {}))
 
     def facts(self, task: str) -> TaskFacts | None:
         """The facts of a task; None before the stage examples has run."""

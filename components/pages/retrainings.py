@@ -136,7 +136,7 @@ def find(project: Project, identifier: str) -> Run | None:
 
 
 def _search(registry: Registry, tags: Mapping[str, str], *, most: int) -> list[Any]:
-    query = " and ".join(f"tags.`{PREFIX}{key}` = '{value}'" for key, value in tags.items())
+    query = " and ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
     try:
         experiment = registry.client.get_experiment_by_name(registry.settings.experiment)
         if experiment is None:
@@ -203,9 +203,9 @@ def _stage_of_mlflow(registry: Registry, run: Any, usual: Mapping[str, float], *
 
 def _lines(values: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, Line]:
     """The curves of losses and scores that have several points."""
-    found = {}
+    results = {}
     for key, points in values.items():
         ordered = sorted(dict(points).items())
         if DRAWN.search(key) and len(ordered) > 1:
-            found[key] = Line([step for step, _ in ordered], [value for _, value in ordered])
-    return found
+            results[key] = Line([step for step, _ in ordered], [value for _, value in ordered])
+    return results

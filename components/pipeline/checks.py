@@ -16,6 +16,7 @@ from components.settings.params import Params
 from components.settings.tasks import SPLITS
 from components.settings.tokenizer import SubwordSettings
 from components.settings.unlabelled import OF_ONE_TEXT
+from components.tasks.reading.labels import files_of
 
 
 def check_params(params: Params) -> None:
@@ -228,8 +229,7 @@ def _files(params: Params) -> list[str]:
         for task in params.run.tasks
         if Path((source := params.data.tasks[task]).path).exists()
         for split in SPLITS
-        for file in source.files(split)
-        for path in source.located(file)
+        for path, _ in files_of(task, source, split)
         if not path.exists()
     ]
     return problems

@@ -104,7 +104,7 @@ class Outputs:
 
     def split_name(self, encoder: str) -> tuple[str, str]:
         """`bert-adapted` or `bert/adapted` -> (`bert`, `adapted`); `bert` -> its adapted or else pretrained encoder."""
-        blocks = [*self.params.pretrain, *self.params.static, *self.params.stacked]
+        blocks = [*self.params.pretrain, *self.params.static]
         for start in STAGE_OF:
             for mark in "-/":
                 if encoder.endswith(f"{mark}{start}") and encoder.removesuffix(f"{mark}{start}") in blocks:
@@ -132,8 +132,7 @@ class Outputs:
 
     def encoder_directory(self, name: str, start: str) -> Path:
         """The directory of the encoder of a block and a start."""
-        computed = "static" if name in self.params.static else "stacked" if name in self.params.stacked else ""
-        stage = f"{computed}-{start}" if computed else STAGE_OF[start]
+        stage = f"static-{start}" if name in self.params.static else STAGE_OF[start]
         return self.directory("encoder", name, start, stage=f"{stage} --item {name}")
 
     def finetuning(self, block: str) -> FinetuneSettings:

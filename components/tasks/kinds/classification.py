@@ -10,7 +10,7 @@ from components.scoring.classification import Classification
 from components.settings.tasks import TaskSource
 from components.tasks.data import Examples, Labels, Split
 from components.tasks.kind import Kind
-from components.tasks.reading.records import all_records, filled_all, is_blank, label_of
+from components.tasks.reading.records import filled_all, is_blank, label_of, read_labelled
 from components.tasks.reading.splits import Row, Rows, examples_of, refuse_unseen, train_of
 from components.tasks.task_io import TEXT_EXAMPLES, label_io
 
@@ -34,7 +34,7 @@ def labelled(name: str, source: TaskSource, columns: tuple[str, ...], what: tupl
     """
     rows: Rows = {}
     counts: Counter[str] = Counter()
-    for split, record in all_records(source, [*columns, source.label], counts, texts=len(columns)):
+    for split, record in read_labelled(name, source, [*columns, source.label], counts, texts=len(columns)):
         label, origin = record.values[-1], record.origin
         if source.no_label == "drop" and split == "train" and is_blank(label):
             counts["train_rows_without_label"] += 1

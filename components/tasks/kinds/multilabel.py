@@ -13,7 +13,7 @@ from components.scoring.multilabel import THRESHOLD, Multilabel
 from components.settings.tasks import TaskSource
 from components.tasks.data import Answer, Examples, Fields
 from components.tasks.kind import Kind
-from components.tasks.reading.records import Origin, Record, all_records, as_text, filled_all, label_of
+from components.tasks.reading.records import Origin, Record, as_text, filled_all, label_of, read_labelled
 from components.tasks.reading.splits import Row, Rows, examples_of, refuse_unseen, train_of
 from components.tasks.task_io import TEXT_EXAMPLES, TaskIO, parse_texts, probabilities
 
@@ -30,7 +30,7 @@ def read_multilabel(name: str, source: TaskSource) -> Examples:
     rows: Rows = {}
     counts: Counter[str] = Counter()
     columns = source.labels if source.labels is not None else [source.label]
-    for split, record in all_records(source, [source.text, *columns], counts, nested=True):
+    for split, record in read_labelled(name, source, [source.text, *columns], counts, texts=1, nested=True):
         fields = filled_all(record, (source.text,), ("text",))
         rows.setdefault(split, []).append(Row(fields, tuple(sorted(set(_labels(record, source)))), record.origin))
     seen = {label for row in rows["train"] for label in row.target}

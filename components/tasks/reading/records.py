@@ -14,12 +14,14 @@ from components.formats.annotations.tables import ANNOTATED, UNITS
 from components.formats.lines import Reading
 from components.formats.plain import read_label_first, read_parallel
 from components.formats.tables import TABLES, Layout
+from components.formats.textkey import digest_of
 from components.settings.tasks import AUTO, SPLITS, TaskSource
 from components.tasks.data import Fields
+from components.tasks.reading.labels import answers_beside, files_of, label_values, labels_file
 
 #: Column of the clusters if `data.tasks.<name>.group` is `auto`.
 AUTO_GROUP = "group"
-_READERS = {**TABLES, **ANNOTATED, "label-first": read_label_first, "parallel": read_parallel}
+READERS = {**TABLES, **ANNOTATED, "label-first": read_label_first, "parallel": read_parallel}
 #: Format -> what a row is called in messages; else a line.
 _UNITS = {"json": "row", "parquet": "row", "datasets": "row", **UNITS}
 
@@ -73,28 +75,76 @@ class SplitFile:
         return self.source.format_at(self.path)
 
 
-def split_files(source: TaskSource) -> Iterator[SplitFile]:
+def split_files(source: TaskSource, *, task: str = "") -> Iterator[SplitFile]:
     """Every file of a task, in order.
+
+    Args:
+        source: of the task.
+        task: name of a task that has a file of labels; a missing train file is no error then.
 
     Raises:
         DataError: a file does not exist.
     """
     for split in SPLITS:
-        for file in source.files(split):
-            name, _, member = file.partition("#")
-            for path in source.located(name):
-                if not path.exists():
-                    raise DataError(f"{path}: does not exist; the splits are named under data.tasks in params.yaml")
-                yield SplitFile(source, split, path, member)
+        for path, member in files_of(task, source, split):
+            if not path.exists():
+                raise DataError(f"{path}: does not exist; the splits are named under data.tasks in params.yaml")
+            yield SplitFile(source, split, path, member)
+
+
+def layout_of(source: TaskSource, member: str, *, nested: bool) -> Layout:
+    """How the files of a task are read."""
+    return Layout(
+        header=source.header,
+        delimiter=source.delimiter,
+        quotes=source.quotes,
+        encoding=source.encoding,
+        member=member,
+        nested=nested,
+    )
 
 
 def all_records(
     source: TaskSource, columns: Sequence[str], counts: Counter[str], *, texts: int = 1, nested: bool = False
 ) -> Iterator[tuple[str, Record]]:
-    """(split, row) of all files of a task; arguments and errors as of `read_records`."""
+    """(split, row) of all files of a task without a file of labels; arguments and errors as of `read_records`."""
     for file in split_files(source):
         for record in read_records(file, columns, counts, texts=texts, nested=nested):
             yield file.split, record
+
+
+def read_labelled(
+    name: str, source: TaskSource, columns: Sequence[str], counts: Counter[str], *, texts: int, nested: bool = False
+) -> Iterator[tuple[str, Record]]:
+    """(split, row) of all files of a task, read together with its file of labels (`components.tasks.reading.labels`).
+
+    Args:
+        name: of the task.
+        source: of the task.
+        columns: of the texts, then of the labels.
+        counts, texts, nested: as of `read_records`.
+
+    Raises:
+        DataError: as `split_files` and `read_records`; a line of the file of labels is damaged.
+    """
+    answers = answers_beside(name, source)
+    further = dict(answers)
+    files = list(split_files(source, task=name))
+    for split in SPLITS:
+        for file in (file for file in files if file.split == split):
+            for record in read_records(file, columns, counts, texts=texts, nested=nested):
+                if split == "train" and answers:
+                    digest = digest_of([as_text(value, record.origin) or "" for value in record.values[:texts]])
+                    further.pop(digest, None)
+                    if digest in answers:
+                        labels = label_values(answers[digest]["after"], source)
+                        record = replace(record, values=(*record.values[:texts], *labels))
+                yield split, record
+        if split == "train":
+            for digest, entry in further.items():
+                row_id = f"label-{digest.hex()[:16]}" if source.id is not None else None
+                origin = Origin(Position(str(labels_file(name, source)), entry["line"]), id=row_id)
+                yield split, Record((*entry["texts"], *label_values(entry["after"], source)), origin)
 
 
 def read_records(
@@ -111,21 +161,14 @@ def read_records(
         DataError: the file is damaged or lacks a column (file and line), or holds no rows.
     """
     source, split, path, form = file.source, file.split, file.path, file.form
-    layout = Layout(
-        header=source.header,
-        delimiter=source.delimiter,
-        quotes=source.quotes,
-        encoding=source.encoding,
-        member=file.member,
-        nested=nested,
-    )
+    layout = layout_of(source, file.member, nested=nested)
     further = {"slice": source.slice_column, "group": source.group, "id": source.id, "document": source.document_column}
     if source.group == AUTO:
         further["group"] = AUTO_GROUP if _has_column(path, AUTO_GROUP, form, layout) else None
     named = {name: column for name, column in further.items() if column is not None}
     unit = _UNITS.get(form, "line")
     name, count, others, reading = f"{path}{'#' * bool(file.member)}{file.member}", 0, 0, Reading()
-    for number, values in _READERS[form](path, [*columns, *named.values()], layout, reading):
+    for number, values in READERS[form](path, [*columns, *named.values()], layout, reading):
         position = Position(name, number, unit)
         result = [as_text(value, position) for value in values[len(columns) :]]
         origin = Origin(position, **dict(zip(named, result, strict=True)))
@@ -164,7 +207,7 @@ def is_blank(value: Any) -> bool:
 def _has_column(path: Path, column: str, form: str, layout: Layout) -> bool:
     """Whether the first row of a file has a column of text or numbers with this name."""
     try:
-        return next(_READERS[form](path, [column], replace(layout, nested=False), Reading()), None) is not None
+        return next(READERS[form](path, [column], replace(layout, nested=False), Reading()), None) is not None
     except DataError:
         return False
 
