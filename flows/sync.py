@@ -37,7 +37,7 @@ from components.settings.imports import FOLDER
 from flows import flow_run, summary
 from flows.command import main
 from flows.execution import DVC, run_command
-from flows.missed import skip_missed
+from flows.flow_run import begin_scheduled
 from flows.processes import end_session
 from flows.repository import STATE, data_to_pull, find_root, locked
 from flows.telemetry import run_name
@@ -89,7 +89,7 @@ def sync(params: str = "params.yaml", *, push: bool = True) -> None:
         TransientError: the upstream does not answer.
         StageError: a command failed; nothing has been committed.
     """
-    skip_missed()
+    begin_scheduled()
     file = Path(params).resolve()
     root = find_root(file.parent)
     retrain = [sys.executable, "-m", "flows.retrain_command", "--params", str(file.relative_to(root))]

@@ -20,12 +20,17 @@ def tied(command: Sequence[str], *, number: signal.Signals) -> list[str]:
     return [sys.executable, "-m", "flows.tied", number.name, str(os.getpid()), *command]
 
 
+def end_with(parent: int, number: signal.Signals) -> None:
+    """Let this process end with the process that has started it; at once if that has ended already."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
+    if os.getppid() != parent:
+        sys.exit(128 + number)
+
+
 def main() -> None:
     number, parent, *command = sys.argv[1:]
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.Signals[number])
-    if os.getppid() != int(parent):  # has ended before prctl
-        sys.exit(128 + signal.Signals[number])
+    end_with(int(parent), signal.Signals[number])
     os.execvp(command[0], command)
 
 

@@ -144,7 +144,10 @@ class Proposal:
                 (f"    source: {_flow(str(self.start.folder))}", ""),
                 (f"    digest: {self.start.digest}", ""),
                 ("finetune:", ""),
-                (f"  {self.start.name}:", "the recipe for imported encoders; `headstart params` shows all keys"),
+                (
+                    f"  {self.start.name}:",
+                    "the recipe for imported encoders; `headstart check --settings` shows all keys",
+                ),
                 (
                     f"    max_length: {self.reading.max_length}",
                     f"pieces of a text; {self.reading.cut:.1%} are longer",
@@ -174,7 +177,7 @@ class Proposal:
             )
         head = [
             f"# {self.name}: {self.facts.kind}, language {self.facts.language}, written by headstart init.",
-            "# Every other key has a default: headstart params",
+            "# Every other key has a default: headstart check --settings",
         ]
         return "\n".join([*head, *(_commented(*line) for line in lines)]) + "\n"
 

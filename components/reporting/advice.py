@@ -47,7 +47,7 @@ def advice(task: str, evaluation: Mapping[str, Any], *, flags: str = "") -> list
         *_labels(task, evaluation, flags),
         *_transfer(task, evaluation, flags),
         *_confusion(task, evaluation, flags),
-        *(Advice(sentence, f"headstart params{flags}") for sentence in cut_texts(evaluation)),
+        *(Advice(sentence, f"headstart check --settings{flags}") for sentence in cut_texts(evaluation)),
     ]
 
 

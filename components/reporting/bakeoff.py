@@ -187,4 +187,4 @@ def _interval(found: tuple[float, float, float] | None) -> str:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    return read_json(path, made_by="`headstart bakeoff`")
+    return read_json(path, made_by="`headstart retrain`")
