@@ -24,7 +24,13 @@ from uuid import UUID
 import httpx
 from prefect import Flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterId
+from prefect.client.schemas.filters import (
+    DeploymentFilter,
+    DeploymentFilterId,
+    FlowRunFilter,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+)
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.deployments.runner import EntrypointType, RunnerDeployment
@@ -175,8 +181,9 @@ def create(client: SyncPrefectClient, schedule: Schedule, *, replace: bool) -> U
             f"--name {schedule.name}: already run on this Prefect server ({present.description}); stop it, choose "
             "another --name, or take over with --replace"
         )
-    if other is not None and not other.work_pool_name:
-        client.pause_deployment(other.id)
+    for before in (present, other):
+        if before is not None and not before.work_pool_name:
+            client.pause_deployment(before.id)  # which deletes the runs that it has planned
     return cast("UUID", schedule.deployment().apply())
 
 
@@ -187,20 +194,17 @@ def _read(client: SyncPrefectClient, name: str) -> Any:
 
 
 def begin(client: SyncPrefectClient, deployment: UUID, times: Times, *, catch_up: bool) -> None:
-    """Close what a killed schedule has left, and run at once if a run is owed: the last one did not end, or a time has
-    passed since."""
+    """Mark the runs that a killed schedule has left, and run at once if a run is owed: the last one did not end, or a
+    time has passed since."""
     now, reason = datetime.now(UTC), ""
     runs = _runs(client, deployment)
     for run in _in_progress(runs):
         _set_state(client, run.id, Crashed(name=STOPPED, message="its schedule was killed"))
         reason = "the last run did not end"
-    for late in client.get_scheduled_flow_runs_for_deployments([deployment], scheduled_before=now):
-        if late.auto_scheduled:
-            _set_state(client, late.id, Cancelled(name=MISSED, message="its time passed; one run does for all"))
     started = [
         (run.start_time or run.expected_start_time or now, run.state_name or "")
         for run in runs
-        if run.state_type != StateType.SCHEDULED and run.state_name != MISSED
+        if run.state_name != MISSED
     ]
     last, state = max(started, default=(now, ""))
     if state == STOPPED:
@@ -222,9 +226,14 @@ def close(client: SyncPrefectClient, deployment: UUID) -> None:
 
 
 def _runs(client: SyncPrefectClient, deployment: UUID) -> list[FlowRun]:
-    """The newest runs of a deployment."""
-    chosen = DeploymentFilter(id=DeploymentFilterId(any_=[deployment]))
-    return client.read_flow_runs(deployment_filter=chosen, sort=FlowRunSort.START_TIME_DESC)
+    """The newest runs of a deployment that have begun."""
+    return client.read_flow_runs(
+        deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment])),
+        flow_run_filter=FlowRunFilter(
+            state=FlowRunFilterState(type=FlowRunFilterStateType(not_any_=[StateType.SCHEDULED]))
+        ),
+        sort=FlowRunSort.EXPECTED_START_TIME_DESC,
+    )
 
 
 def _in_progress(runs: list[FlowRun]) -> list[FlowRun]:

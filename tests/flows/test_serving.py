@@ -52,14 +52,11 @@ class Client:
     def states(self) -> list[str]:
         return [run.state.name for run in self.runs.values()]
 
-    def get_scheduled_flow_runs_for_deployments(self, ids: list[UUID], *, scheduled_before: datetime) -> list[Planned]:
-        return [run for run in self.runs.values() if run.state.type == StateType.SCHEDULED]
-
     def set_flow_run_state(self, run: UUID, state: State[Any], force: bool = False) -> None:
         self.runs[run].state = state
 
     def read_flow_runs(self, **_: Any) -> list[Planned]:
-        return list(self.runs.values())
+        return [run for run in self.runs.values() if run.state.type != StateType.SCHEDULED]
 
     def create_flow_run_from_deployment(self, deployment: UUID, *, state: State[Any], name: str) -> None:
         run = Planned(state, planned=False)
@@ -100,10 +97,10 @@ SKIPPED: State[Any] = Cancelled(name=MISSED)
         ([], [], ""),
         ([Planned(Completed(), hours=0.5)], ["Completed"], ""),
         ([Planned(Completed(), hours=30)], ["Completed", "Scheduled"], "was missed; running once now"),
-        # A killed schedule; what it has not started is made up for by the same run.
+        # A killed schedule; one run makes up for both.
         (
-            [Planned(Running()), Planned(Pending()), Planned(Scheduled()), Planned(Scheduled(), planned=False)],
-            [STOPPED, STOPPED, "Missed", "Scheduled", "Scheduled"],
+            [Planned(Running()), Planned(Pending()), Planned(Scheduled(), planned=False)],
+            [STOPPED, STOPPED, "Scheduled", "Scheduled"],
             "the last run did not end; running once now",
         ),
         (
