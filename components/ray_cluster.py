@@ -99,7 +99,7 @@ def connected(settings: ClusterSettings) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    own: dict[str, Any] = (
+    options: dict[str, Any] = (
         {"num_cpus": cores(), "object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False} if local else {}
     )
     try:
@@ -110,7 +110,7 @@ def connected(settings: ClusterSettings) -> Iterator[None]:
             logging_level="WARNING",
             # Workers print only Ray's own messages; progress and errors have their own channel.
             log_to_driver=False,
-            **own,
+            **options,
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
         kind = ClusterUnavailableError if isinstance(error, ConnectionError) else TrainingError
@@ -393,12 +393,12 @@ def _mark(folder: Path) -> str:
     Raises:
         ArtifactError: the folder cannot be written.
     """
-    if not (found := _mark_of(folder)):
+    if not (content := _mark_of(folder)):
         with suppress(OSError):  # the file cannot be written either, which has a message
             folder.mkdir(parents=True, exist_ok=True)
         write_atomic(folder / MARK, secrets.token_hex(16))
-        found = _mark_of(folder)
-    return found
+        content = _mark_of(folder)
+    return content
 
 
 def _mark_of(folder: Path) -> str:

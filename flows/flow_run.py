@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from components.masking import masked
-from flows.tied import end_with
+from flows.bound import end_with
 
 #: Prefix of the variables by which Prefect names the flow run of a process.
 NAMED = "PREFECT__"

@@ -63,8 +63,8 @@ def _located(storage: str, root: Path) -> str:
 
 def former_outputs(root: Path) -> Iterator[tuple[str, Path]]:
     """(stage, output) of every stage in dvc.lock."""
-    for name, found in dvc_lock.outputs(root / "dvc.lock").items():
-        for output in found:
+    for name, listed in dvc_lock.outputs(root / "dvc.lock").items():
+        for output in listed:
             yield name, root / output["path"]
 
 
@@ -121,11 +121,11 @@ def _dvc(root: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def show(found: list[Garbage]) -> None:
+def show(listed: list[Garbage]) -> None:
     """Print what was found, the largest of each kind first."""
     rows = []
-    for kind in dict.fromkeys(item.kind for item in found):
-        items = sorted((item for item in found if item.kind == kind), key=lambda item: -item.size)
+    for kind in dict.fromkeys(item.kind for item in listed):
+        items = sorted((item for item in listed if item.kind == kind), key=lambda item: -item.size)
         rows += [(kind, item.name, in_units(item.size), item.reason) for item in items[:SHOWN]]
         if rest := items[SHOWN:]:
             rows.append((kind, f"and {len(rest)} more", in_units(sum(item.size for item in rest)), ""))

@@ -87,7 +87,7 @@ def install(settings: NotifySettings, *, address: str) -> list[str]:
     if auth := os.environ.get("PREFECT_API_AUTH_STRING"):
         updates[PREFECT_API_AUTH_STRING] = auth
     with temporary_settings(updates), get_client(sync_client=True) as client:
-        actions, told = _actions(settings, page=_page(address))
+        actions, receivers = _actions(settings, page=_page(address))
         for occasion in OCCASIONS:
             existing = client.read_automations_by_name(occasion.name)
             for double in existing[1:] if actions else existing:
@@ -98,7 +98,7 @@ def install(settings: NotifySettings, *, address: str) -> list[str]:
                     client.update_automation(existing[0].id, wanted)
                 else:
                     client.create_automation(wanted)
-    return told
+    return receivers
 
 
 def _automation(occasion: Occasion, actions: list[Any]) -> Any:
@@ -128,19 +128,19 @@ def _actions(settings: NotifySettings, *, page: str) -> tuple[list[Any], list[st
 
     link = f"{page}/runs/flow-run/{{{{ flow_run.id }}}}"
     actions: list[Any] = []
-    told: list[str] = []
+    receivers: list[str] = []
     if webhook := settings.webhook_address:
         block = _saved(Webhook(method="POST", url=SecretStr(webhook)), WEBHOOK_BLOCK)
         actions.append(lambda occasion: CallWebhook(block_document_id=block, payload=_payload(occasion, link)))
-        told.append("a webhook")
+        receivers.append("a webhook")
     if email := settings.email_address:
         # Prefect has no block for e-mail by SMTP; this one passes every address that is not Slack's to Apprise.
         mail = _saved(SlackWebhook(url=SecretStr(email)), EMAIL_BLOCK)
         actions.append(
             lambda occasion: SendNotification(block_document_id=mail, subject=occasion.what, body=_text(occasion, link))
         )
-        told.append("e-mail")
-    return actions, told
+        receivers.append("e-mail")
+    return actions, receivers
 
 
 def _saved(block: Any, name: str) -> UUID:

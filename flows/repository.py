@@ -41,9 +41,9 @@ def find_root(start: Path) -> Path:
 
 def environment(root: Path) -> dict[str, str]:
     """Environment of a stage's process: `headstart` and `dvc` of this interpreter first in PATH, unbuffered output."""
-    own = str(Path(sys.executable).parent)
+    binaries = str(Path(sys.executable).parent)
     path = os.environ.get("PATH", os.defpath)
-    return {**os.environ, **mark(root), "PATH": f"{own}{os.pathsep}{path}", "PYTHONUNBUFFERED": "1"}
+    return {**os.environ, **mark(root), "PATH": f"{binaries}{os.pathsep}{path}", "PYTHONUNBUFFERED": "1"}
 
 
 def data_to_pull(root: Path) -> Path:
@@ -195,7 +195,7 @@ def derive(text: str, *, folder: Path) -> str:
     """
     up = "/".join([".."] * len(folder.parts))
     for name, value in [("params_file", f"{folder.as_posix()}/params.yaml"), ("root", up)]:
-        text, found = re.subn(rf"^(  - {name}: ).*$", rf"\g<1>{value}", text, flags=re.MULTILINE)
-        if found != 1:
-            raise ConfigError(f"dvc.yaml: `vars` must contain one line `  - {name}: ...`, found {found}")
+        text, count = re.subn(rf"^(  - {name}: ).*$", rf"\g<1>{value}", text, flags=re.MULTILINE)
+        if count != 1:
+            raise ConfigError(f"dvc.yaml: `vars` must contain one line `  - {name}: ...`, found {count}")
     return f"# Derived from the root's dvc.yaml for the params.yaml in this folder. Do not edit.\n{text}"

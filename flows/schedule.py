@@ -71,15 +71,15 @@ def owned(root: Path, *, name: str, what: str, replace: bool) -> Iterator[None]:
 def _replace(file: TextIO, *, name: str, replace: bool) -> None:
     """End the owner of a schedule, which holds the lock."""
     owner: dict[str, Any] = {"what": "unknown", "pid": 0, "host": "", "since": ""} | read_locked(file)
-    told = "{what}: process {pid} on {host} since {since}".format(**owner)
+    described = "{what}: process {pid} on {host} since {since}".format(**owner)
     if not replace:
         raise ConfigError(
-            f"--name {name}: already run by another process ({told}); stop it, choose another --name, or take over "
-            "with --replace"
+            f"--name {name}: already run by another process ({described}); stop it, choose another --name, or take "
+            "over with --replace"
         )
     if owner["host"] != socket.gethostname():
-        raise ConfigError(f"--name {name}: --replace cannot end its owner ({told}); end it there")
-    terminal.say(f"ending the present owner of {name} ({told})")
+        raise ConfigError(f"--name {name}: --replace cannot end its owner ({described}); end it there")
+    terminal.say(f"ending the present owner of {name} ({described})")
     deadline = time.monotonic() + REPLACE_S
     with suppress(ProcessLookupError):
         os.kill(owner["pid"], signal.SIGTERM)

@@ -29,10 +29,10 @@ from typing import Any, TextIO
 from components.artifacts import write_atomic
 from components.errors import ConfigError
 from flows import profiles
+from flows.bound import bound
 from flows.processes import descendants, end, orphans
 from flows.repository import STATE, environment
 from flows.terminal import terminal
-from flows.tied import tied
 
 HOST = "127.0.0.1"
 PORT = 4200
@@ -121,7 +121,7 @@ class OwnServer(Server):
         variables.pop(ADDRESS, None)
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(
-                tied(command, number=signal.SIGKILL),
+                bound(command, number=signal.SIGKILL),
                 cwd=self._root,
                 env=variables,
                 stdin=subprocess.DEVNULL,
@@ -245,7 +245,7 @@ def tie_server() -> None:
     def popen(args: list[str], *, env: Mapping[str, str], **options: Any) -> subprocess.Popen[Any]:
         if secret := PREFECT_API_AUTH_STRING.value():
             env = {**env, SERVER_AUTH: secret}
-        return subprocess.Popen(tied(args, number=signal.SIGKILL), env=env, **options)
+        return subprocess.Popen(bound(args, number=signal.SIGKILL), env=env, **options)
 
     # Prefect has no setting for the command of the server.
     temporary.subprocess = SimpleNamespace(**vars(subprocess) | {"Popen": popen})  # type: ignore[assignment]

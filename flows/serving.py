@@ -40,6 +40,7 @@ from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary
 from prefect.states import Cancelled, Crashed, Scheduled
 
 from components.errors import ConfigError, TransientError
+from flows.bound import bound
 from flows.flow_run import MISSED, RUNNER, Times
 from flows.processes import descendants, end
 from flows.repository import environment
@@ -47,7 +48,6 @@ from flows.retrain import retrain
 from flows.server import POLL_S, Server
 from flows.sync import sync
 from flows.terminal import terminal
-from flows.tied import tied
 
 #: Seconds between two starts of the runner.
 RESTART_S = 5.0
@@ -131,9 +131,9 @@ def serve(schedule: Schedule, *, root: Path, server: Server, replace: bool = Fal
         except Stopped:
             if deployment is not None:
                 # What the server is not told now, the next start tells it.
-                told = threading.Thread(target=close, args=(client, deployment), daemon=True)
-                told.start()
-                told.join(ANSWER_S)
+                closing = threading.Thread(target=close, args=(client, deployment), daemon=True)
+                closing.start()
+                closing.join(ANSWER_S)
             if runner is not None:
                 end(descendants(runner.pid), grace_s=STOP_S)
                 runner.wait()
@@ -157,7 +157,7 @@ def _start_runner(schedule: Schedule, *, root: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "flows.serving", json.dumps(asdict(schedule))]
     # A killed schedule takes the runner with it, which takes the run.
     return subprocess.Popen(
-        tied(command, number=signal.SIGTERM),
+        bound(command, number=signal.SIGTERM),
         cwd=root,
         env=environment(root),
         stdin=subprocess.DEVNULL,

@@ -119,9 +119,11 @@ def pull(root: Path) -> list[str]:
             git(root, "rebase", "--abort")
         (root / STATE / REBASING).unlink()
     changed = [line[3:] for line in _listed(root, "status", "--porcelain", "--no-renames", "--untracked-files=no")]
-    own = [path for path in changed if not _is_record(path)]
-    if own:
-        raise ConfigError(f"{root}: {', '.join(own[:5])} changed here and not committed; commit or restore, then sync")
+    edited = [path for path in changed if not _is_record(path)]
+    if edited:
+        raise ConfigError(
+            f"{root}: {', '.join(edited[:5])} changed here and not committed; commit or restore, then sync"
+        )
     report = []
     upstream = _upstream(root)
     if upstream is None:
@@ -357,8 +359,8 @@ def _is_record(path: str, patterns: Sequence[str] = RECORDS) -> bool:
 
 def _size(root: Path) -> str:
     """Files and size of the data, as data.dvc states them."""
-    (found,) = yaml.safe_load(_data_version(root))["outs"]
-    return f"{found.get('nfiles', 1)} files, {found['size'] / 1e6:.1f} MB"
+    (entry,) = yaml.safe_load(_data_version(root))["outs"]
+    return f"{entry.get('nfiles', 1)} files, {entry['size'] / 1e6:.1f} MB"
 
 
 def _upstream(root: Path) -> str | None:

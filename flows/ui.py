@@ -32,12 +32,12 @@ from components.pages.server import PORT as PAGES_PORT
 from components.pages.server import SHUTDOWN_S, PagesServer
 from components.settings.loading import load_params
 from components.settings.registry import RegistrySettings
+from flows.bound import bound
 from flows.command import main
 from flows.processes import descendants, end
 from flows.repository import STATE, environment, find_root
 from flows.server import HOST, PORT, START_S, OwnServer, auth_file, in_use, server
 from flows.terminal import terminal
-from flows.tied import tied
 
 MLFLOW_PORT = 5000
 POLL_S = 0.3
@@ -169,7 +169,7 @@ def mlflow_page(registry: RegistrySettings, *, root: Path, port: int) -> Iterato
     variables = environment(root) | mlflow_variables(port) | {"MLFLOW_BACKEND_STORE_URI": registry.address}
     with open(log, "w", opener=private) as output:
         process = subprocess.Popen(
-            tied(command, number=signal.SIGKILL),
+            bound(command, number=signal.SIGKILL),
             cwd=root,
             env=variables,
             stdin=subprocess.DEVNULL,

@@ -121,5 +121,5 @@ def test_the_command_of_a_flow_is_tied_to_it(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(execution, "run_command", lambda command, **named: commands.append(list(command)))
     execution.run_headstart("label", "in.csv", source="predict", root=tmp_path)
     ((_, _, module, number, parent, *command),) = commands
-    assert (module, number, parent) == ("flows.tied", signal.SIGTERM.name, str(os.getpid()))
+    assert (module, number, parent) == ("flows.bound", signal.SIGTERM.name, str(os.getpid()))
     assert command[1:] == ["-m", "components.cli", "label", "in.csv"]

@@ -1,4 +1,4 @@
-"""A command that ends with the process that started it: `python -m flows.tied SIGNAL PARENT COMMAND...`.
+"""A command that ends with the process that started it: `python -m flows.bound SIGNAL PARENT COMMAND...`.
 
 On Linux the kernel sends SIGNAL to the command when its parent ends, SIGKILL included (prctl(2), PR_SET_PDEATHSIG); the
 setting survives exec. Elsewhere the command is executed without it.
@@ -15,9 +15,9 @@ from collections.abc import Sequence
 PR_SET_PDEATHSIG = 1
 
 
-def tied(command: Sequence[str], *, number: signal.Signals) -> list[str]:
+def bound(command: Sequence[str], *, number: signal.Signals) -> list[str]:
     """`command`, to be started by the main thread of this process, which sends it the signal when it ends."""
-    return [sys.executable, "-m", "flows.tied", number.name, str(os.getpid()), *command]
+    return [sys.executable, "-m", "flows.bound", number.name, str(os.getpid()), *command]
 
 
 def end_with(parent: int, number: signal.Signals) -> None:
