@@ -67,8 +67,10 @@ def command(
 
 def tracked_by(path: Path, *, root: Path) -> Path | None:
     """The file or folder that holds `path` and has a .dvc file, relative to the root; None if there is none."""
-    own = Path(os.path.relpath(path, root))
-    return next((one for one in (own, *own.parents) if one.name and (root / f"{one}.dvc").is_file()), None)
+    relative = Path(os.path.relpath(path, root))
+    return next(
+        (each for each in (relative, *relative.parents) if each.name and (root / f"{each}.dvc").is_file()), None
+    )
 
 
 if __name__ == "__main__":

@@ -39,9 +39,9 @@ def find_root(start: Path) -> Path:
 
 def environment(root: Path) -> dict[str, str]:
     """Environment of a stage's process: `headstart` and `dvc` of this interpreter first in PATH, unbuffered output."""
-    own = str(Path(sys.executable).parent)
+    binaries = str(Path(sys.executable).parent)
     path = os.environ.get("PATH", os.defpath)
-    return {**os.environ, **mark(root), "PATH": f"{own}{os.pathsep}{path}", "PYTHONUNBUFFERED": "1"}
+    return {**os.environ, **mark(root), "PATH": f"{binaries}{os.pathsep}{path}", "PYTHONUNBUFFERED": "1"}
 
 
 def data_to_pull(root: Path) -> Path:

@@ -230,7 +230,7 @@ def describe_model(candidate: Candidate, *, alias: str) -> str:
         return f"Language models of the family {candidate.family}, {how}: one version per retraining that changed them."
     return (
         f"Models of the task {candidate.task}: one version per system and retraining that changed it. The alias "
-        f"`{alias}` marks the best one; `headstart champion` and `headstart history` say since when and why."
+        f"`{alias}` marks the best one; `headstart champion` and `headstart champion --history` say since when and why."
     )
 
 

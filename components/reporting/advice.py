@@ -68,7 +68,7 @@ def advice(task: str, evaluation: Mapping[str, Any], *, flags: str = "") -> list
         flags: that every command needs in addition.
     """
     steps = [_labels(task, evaluation, flags), _transfer(evaluation, flags), _confusion(task, evaluation, flags)]
-    steps += [Advice(sentence, f"headstart params{flags}") for sentence in cut_texts(evaluation)]
+    steps += [Advice(sentence, f"headstart check --settings{flags}") for sentence in cut_texts(evaluation)]
     return [step for step in steps if step is not None]
 
 

@@ -116,4 +116,4 @@ def _interval(bounds: tuple[float, float, float] | None) -> str:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    return read_json(path, made_by="`headstart bakeoff`")
+    return read_json(path, made_by="`headstart retrain`")

@@ -68,7 +68,7 @@ def test_the_table(out: Path) -> None:
 
 
 def test_missing_outputs_are_named(out: Path) -> None:
-    with pytest.raises(ArtifactError, match=r"metrics/pretrain/gpt\.json: missing; run `headstart bakeoff` first"):
+    with pytest.raises(ArtifactError, match=r"metrics/pretrain/gpt\.json: missing; run `headstart retrain` first"):
         bakeoff.entries(out, families=["gpt"], tasks=["film"])
     write(out / "evaluation" / "film" / "evaluation.json", {"labels": ["a"], "budgets": [5], "systems": []})
     with pytest.raises(ArtifactError, match="film: no scores of ulmfit-pretrained; add .pretrained. to run.starts"):
