@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -21,9 +21,13 @@ from components.errors import DataError, nearest
 from components.processors import cores, processor_name
 from components.reporting.results import RESULTS, Column, Result, Row, read_result
 
+#: Column of the models that can be registered: of a system the average over the seeds of its largest budget.
+REGISTERED: Final = "registered"
+
 
 def of_evaluation(evaluation: Path, name: str, *, command: str, score: str = "", title: str = "") -> Result:
-    """The scores of one evaluation as a result: a row for each system, a column for each label budget.
+    """The scores of one evaluation as a result: a row for each system, a column for each label budget, and one for the
+    model that can be registered.
 
     Args:
         evaluation: output directory of the stage `evaluate`.
@@ -44,16 +48,15 @@ def of_evaluation(evaluation: Path, name: str, *, command: str, score: str = "",
         Column(name=str(budget), title=f"{'all' if budget < 0 else budget} {content['unit']}")
         for budget in content["budgets"]
     ]
-    values = [
-        Row(
-            name=system["system"],
-            estimates={
-                str(cell["budget"]): [round(cell["scores"][score][key], 6) for key in ("mean", "low", "high")]
-                for cell in system["budgets"]
-            },
-        )
-        for system in content["systems"]
-    ]
+    values = []
+    for system in content["systems"]:
+        cells = {str(cell["budget"]): cell["scores"][score] for cell in system["budgets"]}
+        if "artifact" in system:
+            cells[REGISTERED] = system["artifact"]["scores"][score]
+        estimates = {name: [round(cell[key], 6) for key in ("mean", "low", "high")] for name, cell in cells.items()}
+        values.append(Row(name=system["system"], estimates=estimates))
+    if any(REGISTERED in row.estimates for row in values):
+        columns.append(Column(name=REGISTERED, title="registered model"))
     return measured(
         name,
         title=title or f"{content['titles'][score]}, {content['task']}, {content['rows']['test']:,} test rows",
