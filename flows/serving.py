@@ -154,7 +154,8 @@ def _raise_stopped() -> None:
 
 
 def _start_runner(schedule: Schedule, *, root: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "flows.serving", json.dumps(asdict(schedule))]
+    quiet = ("-W", "ignore::RuntimeWarning")  # of Prefect's own handler of SIGTERM
+    command = [sys.executable, *quiet, "-m", "flows.serving", json.dumps(asdict(schedule))]
     # A killed schedule takes the runner with it, which takes the run.
     return subprocess.Popen(
         bound(command, number=signal.SIGTERM),
