@@ -30,6 +30,7 @@ from components.settings.data import CorpusSource, ParallelSource
 from components.settings.tasks import SPLITS, TaskSource
 from components.tasks.data import Split
 from components.tasks.kinds import find_kind
+from components.tasks.reading.labels import files_of, labels_file
 
 #: Incremented when the same file gives other statistics.
 VERSION = 2
@@ -237,8 +238,9 @@ def task_units(name: str, source: TaskSource) -> list[Unit]:
     Raises:
         DataError: the data are invalid (file, line, what to do).
     """
-    files = [path for split in SPLITS for file in source.files(split) for path in source.located(file)]
-    paths = _files(dict.fromkeys(files))
+    files = [path for split in SPLITS for path, _ in files_of(name, source, split)]
+    labels = labels_file(name, source)
+    paths = _files(dict.fromkeys([*files, *([labels] if labels.is_file() else [])]))
     # A column of languages decides which rows are learned.
     settings = source.model_dump_json(exclude=OF_RUNS - {"language"} if source.languages else OF_RUNS)
     _, measured = _cached(paths, f"{name}{settings}", lambda: _of_task(name, source))
@@ -268,8 +270,7 @@ def _of_task(name: str, source: TaskSource) -> list[Statistics]:
     examples = find_kind(source.kind, key=f"data.tasks.{name}.kind").read(name, source)
     result = []
     for split in SPLITS:
-        files = [path for file in source.files(split) for path in source.located(file)]
-        columns = [column for path in files for column in _columns(path, source)]
+        columns = [column for path, _ in files_of(name, source, split) for column in _columns(path, source)]
         statistics = measure(_items(getattr(examples, split), examples.labels, source), columns=columns)
         statistics.empty += examples.counts.get(f"{split}_rows_empty", 0)
         result.append(statistics)

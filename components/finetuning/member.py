@@ -28,7 +28,6 @@ from components.task_models.fixed_batches import FixedBatches
 from components.task_models.heads import CalibratedHead, ImitatingHead, LabelHead, TextHead
 from components.task_models.model import answers, cloned_state
 from components.task_models.norms import Statistics
-from components.task_models.readers import ReadingHead
 from components.tasks.data import Answer
 from components.tasks.examples import read_facts, read_split
 from components.tasks.kinds import scoring_for
@@ -350,7 +349,7 @@ class Member:
         self.learning.load_state_dict(self._best)
         self.model.eval()
         head = self.model.head
-        assert isinstance(head, ImitatingHead | ReadingHead)  # as `refuse_distillation` has found
+        assert isinstance(head, ImitatingHead)  # as `refuse_distillation` has found
         if self.head_only or not self.record["best_step"]:
             return head_answers(head, self.data.head_inputs(LABELS), answer=head.taught)
         if self.refitted:

@@ -15,10 +15,9 @@ from components.finetuning.probe import MOST_ROWS, FeatureSampler, HeadRows
 from components.finetuning.soft_labels import soft_labels_of
 from components.finetuning.specs import Rows, RunSpec, all_training_rows, encode
 from components.task_models.base import Encoded
-from components.task_models.contrastive_sampler import ContrastiveSampler
 from components.task_models.distillation import DistillationSampler, DistilledModel
 from components.task_models.model import TaskModel
-from components.task_models.sampler import ExampleSampler
+from components.task_models.sampler import ContrastiveSampler, ExampleSampler
 from components.tasks.data import Fields, Split, Target
 from components.tasks.examples import TaskFacts, read_split
 from components.tokenization import Tokenizer
@@ -116,7 +115,7 @@ class MemberData:
     def sampler(self, *, names: bool) -> Sampler:
         """The training batches; `names`: of the rows and the names of the labels."""
         settings, seed = self.spec.settings, counter_seed(self.spec.seed, "batches")
-        batch_size, masks = settings.training.batch_size, self.model.masks
+        batch_size = settings.training.batch_size
         targets = [*self.splits["train"].targets, *(self._label_targets if names else ())]
         if settings.method == "features":
             table = self.features("train")
@@ -124,9 +123,9 @@ class MemberData:
             return FeatureSampler(table, targets, batch_size=batch_size, seed=seed)
         encoded = self.encoded("train") + (self.encoded(frozen.NAMES) if names else [])
         if settings.method == "contrastive":
-            return ContrastiveSampler(encoded, targets, rows=settings.contrastive.rows, seed=seed, masks=masks)
+            return ContrastiveSampler(encoded, targets, rows=settings.contrastive.rows, seed=seed)
         windows = self.model.windows_learned
-        labelled = ExampleSampler(encoded, targets, batch_size=batch_size, seed=seed, masks=masks, windows=windows)
+        labelled = ExampleSampler(encoded, targets, batch_size=batch_size, seed=seed, windows=windows)
         return self._distillation_sampler(labelled) if self.is_distilled else labelled
 
     def _distillation_sampler(self, labelled: ExampleSampler) -> DistillationSampler:

@@ -38,7 +38,6 @@ def rounds_of(spec: RunSpec) -> int:
         or spec.unlabelled is None
         or settings.method != "features"
         or settings.layers == "mix"
-        or find_task(facts.kind).has_reader(settings)
     ):
         return 0
     head = find_task(facts.kind).head(settings, 1, facts.labels)

@@ -22,8 +22,7 @@ from components.tasks.budgets import sample_rows
 from components.tasks.data import Fields, Split
 from components.tasks.examples import TaskFacts, read_facts, read_split, run_folds, strata_of
 from components.tokenization import Tokenizer
-from components.training.devices import first_device
-from components.training.precision import Precision
+from components.training.precision import Precision, first_device
 from components.training.rng import counter_seed
 
 
@@ -158,7 +157,7 @@ def with_head(spec: RunSpec, encoder: LanguageModel) -> TaskModel:
 
 def encode(spec: RunSpec, model: TaskModel, tokenizer: Tokenizer, rows: Sequence[Fields]) -> list[Encoded]:
     """Rows as piece ids."""
-    return find_task(read_facts(spec.examples).kind).encode_rows(rows, tokenizer, model.encoder, spec.settings)
+    return find_task(read_facts(spec.examples).kind).encode(rows, tokenizer, model.encoder, spec.settings)
 
 
 @dataclass(frozen=True)

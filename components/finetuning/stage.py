@@ -272,16 +272,12 @@ def _write_model(directory: Path, *, run: TrainedRun, words: Mixed, member: int,
         tensors = below(ON_FROZEN, run.result(member)[0])
     classifier, _ = build(spec)
     classifier.load_state_dict(classifier.state_dict() | below(MODEL, tensors))
-    facts = read_facts(spec.examples)
     # The head of the best weights may have been fitted to features, in float32.
     fitted = frozen or record["best_step"] == 0 or spec.settings.method in ("features", "contrastive")
     write_files(
         directory,
-        classifier=classifier,
+        classifier,
         family=family_of(spec.encoder),
-        settings=spec.settings,
-        kind=facts.kind,
-        labels=facts.labels,
         tokenizer=spec.encoder / "tokenizer",
         precision=spec.precision,
         head_precision="float32" if fitted else None,

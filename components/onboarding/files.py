@@ -85,12 +85,12 @@ def _read(path: Path) -> Rows:
     groups = (list(group) for filled, group in itertools.groupby(texts, key=lambda line: bool(line.strip())) if filled)
     sentences = [[re.split(r"[\t ]+", line) for line in group if not line.startswith("#")] for group in groups]
     word, tag = (1, 3) if form == "conllu" else (0, -1)
-    rows = [
+    tagged = [
         {"words": [cells[word] for cells in sentence], "tags": [cells[tag] for cells in sentence]}
         for sentence in sentences
         if sentence and min(map(len, sentence)) >= 2
     ]
-    return Rows(form, ["words", "tags"], rows, keys)
+    return Rows(form, ["words", "tags"], tagged, keys)
 
 
 def _objects(form: str, rows: list[dict[str, Any]], keys: dict[str, Any] | None = None) -> Rows:

@@ -101,7 +101,7 @@ class Proposal:
         """The content of params.yaml."""
         head = [
             f"# {self.name}: {self.facts.kind}, language {self.facts.language}, written by headstart init.",
-            "# Every other key has a default: headstart params",
+            "# Every other key has a default: headstart check --settings",
         ]
         rows = [*self._data(), *self._models()]
         return "\n".join([*head, *(f"{key.ljust(_COLUMN)} # {why}" if why else key for key, why in rows)]) + "\n"
@@ -152,7 +152,7 @@ class Proposal:
                 (f"    source: {_flow(str(start.folder))}", ""),
                 (f"    digest: {start.digest}", ""),
                 ("finetune:", ""),
-                (f"  {start.name}:", "the recipe for imported encoders; `headstart params` shows all keys"),
+                (f"  {start.name}:", "the recipe for imported encoders; `headstart check --settings` shows all keys"),
                 (f"    max_length: {reading.max_length}", f"pieces of a text; {reading.cut:.1%} are longer"),
                 *windows,
                 (f"    auto: {{minutes: {self.minutes:g}{ways}}}", reason),

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from pydantic import Field
-from torch import nn
 
 from components.models.base import LanguageModel
 from components.models.encoder import build_model, load_encoder
@@ -30,15 +30,13 @@ from components.tokenization import load_tokenizer, overlap
 from components.tokenization.selection import Selection
 from components.tokenization.store import TokenStore
 from components.training.checkpoint import CheckpointStore
-from components.training.compilation import is_compiled
 from components.training.distributed import Worker, World
 from components.training.groups import ParameterGroup, decayed, discriminative
-from components.training.loop import StepReport, TrainingState, train
+from components.training.loop import StepReport, TrainingState, is_compiled, train
 from components.training.optim import non_monotone
 from components.training.precision import Precision, choose, product_size
 from components.training.rng import counter_seed
 from components.training.saving import Saver
-from components.training.sharding import shard
 
 #: Number of rows of the training curve, and of pieces over which each held-out loss is measured.
 CURVE_POINTS = 20
@@ -163,13 +161,13 @@ def work(run: LanguageModelRun, worker: Worker) -> None:
         before_training(run, model)
         size = product_size(model)
         precision = world.broadcast(choose(settings.precision, device=world.device, size=size))
-        state = _fresh_state(model, settings, precision, world)
+        state = _fresh_state(model, settings, precision)
         steps = run.steps or world.broadcast(_steps_in_time(run, sampler, precision, world))
         history = TrainingHistory(steps=steps, before=heldout.measure(state, pieces=FINAL_PIECES))
         # Stores the precision and the number of steps, so that a resumed run keeps them, even on another machine.
         saver.save(state, {"progressed": vars(history)})
     else:
-        state = _fresh_state(model, settings, "float32", world)
+        state = _fresh_state(model, settings, "float32")
         state.restore(checkpoint.tensors, checkpoint.numbers["state"], world=world)
         history = TrainingHistory(**checkpoint.numbers["progressed"])
     history.workers = world.size
@@ -186,7 +184,7 @@ def _train(
     worker: Worker,
 ) -> None:
     world, total = worker.world, history.steps
-    compiled = _is_compiled(run, state.model, sampler, world)
+    compiled = is_compiled(state.model, sampler, settings=run.training, steps=run.steps, device=world.device)
     first = state.step + 1
     saved = clock = time.perf_counter()
     for report in train(
@@ -203,7 +201,10 @@ def _train(
             history.compilation += now - clock
         else:
             history.seconds += now - clock
-        _note(history, report)
+        history.tokens += report.tokens
+        if report.loss is not None and report.gradient_norm is not None:
+            history.losses.append(report.loss)
+            history.gradient_norm = report.gradient_norm
         last = report.step == total
         if report.step * CURVE_POINTS // total > (report.step - 1) * CURVE_POINTS // total:
             _add_point(history, report, heldout.measure(state, pieces=CURVE_PIECES))
@@ -219,12 +220,6 @@ def _train(
         worker.publish(_numbers(history, report))
         clock = time.perf_counter()
     saver.wait()
-
-
-def _is_compiled(run: LanguageModelRun, model: nn.Module, sampler: WindowSampler, world: World) -> bool:
-    # Hooks that gather a block's parameters would divide the graph at every block.
-    compiled = is_compiled(model, sampler, settings=run.training, steps=run.steps, device=world.device)
-    return compiled and not world.sharded
 
 
 def _numbers(history: TrainingHistory, report: StepReport) -> dict[str, float]:
@@ -261,11 +256,7 @@ def parameter_groups(model: LanguageModel, settings: LanguageModelTraining) -> l
     return discriminative(layers, head=rest, factor=settings.discriminative, unfreezing="none")
 
 
-def _fresh_state(
-    model: LanguageModel, settings: LanguageModelTraining, precision: Precision, world: World
-) -> TrainingState:
-    """The state before the first step, divided among the workers if `world` asks for it."""
-    shard(model, world)
+def _fresh_state(model: LanguageModel, settings: LanguageModelTraining, precision: Precision) -> TrainingState:
     return TrainingState.fresh(model, parameter_groups(model, settings), settings=settings, precision=precision)
 
 
@@ -277,7 +268,7 @@ def _steps_in_time(run: LanguageModelRun, sampler: WindowSampler, precision: Pre
     settings = run.training
     assert settings.seconds is not None
     model = initial_model(run).to(world.device)
-    state = _fresh_state(model, settings, precision, world)
+    state = _fresh_state(model, settings, precision)
     times: list[float] = []
     clock = began = time.perf_counter()
     for report in train(
@@ -287,7 +278,7 @@ def _steps_in_time(run: LanguageModelRun, sampler: WindowSampler, precision: Pre
         total_steps=MEASURED_STEPS,
         seed=run.seed,
         world=world,
-        compiled=_is_compiled(run, model, sampler, world),
+        compiled=is_compiled(model, sampler, settings=settings, steps=run.steps, device=world.device),
     ):
         if world.device.type == "cuda":
             torch.cuda.synchronize()
@@ -307,20 +298,18 @@ class _Heldout:
     """Measurements on the held-out text of a run."""
 
     def __init__(self, run: LanguageModelRun, model: LanguageModel, pieces: list[str], world: World) -> None:
-        self.run, self.config, self.pieces, self.world = run, model.config, pieces, world
+        self.run, self.world = run, world
         self.store = TokenStore(run.tokens, "heldout")
-        self.sampler = self._sampler(self.store)
-
-    def _sampler(self, store: TokenStore | Selection) -> WindowSampler | None:
-        return heldout_sampler(
-            self.run.family,
-            store,
-            config=self.config,
-            pieces=self.pieces,
-            batch_size=self.run.training.batch_size,
-            window=self.run.training.window,
-            workers=self.world.size,
+        self._sampler = partial(
+            heldout_sampler,
+            run.family,
+            config=model.config,
+            pieces=pieces,
+            batch_size=run.training.batch_size,
+            window=run.training.window,
+            workers=world.size,
         )
+        self.sampler = self._sampler(self.store)
 
     def measure(self, state: TrainingState, *, pieces: int) -> dict[str, float]:
         """Perplexity with the current (averaged) weights; empty if there is too little held-out text."""
@@ -349,14 +338,6 @@ class _Heldout:
         return measured.named("")
 
 
-def _note(history: TrainingHistory, report: StepReport) -> None:
-    history.tokens += report.tokens
-    if report.loss is not None:
-        history.losses.append(report.loss)
-    if report.gradient_norm is not None:
-        history.gradient_norm = report.gradient_norm
-
-
 def _add_point(history: TrainingHistory, report: StepReport, measured: dict[str, float]) -> None:
     """Add a row to the curve: the mean training loss since the previous row, and the current held-out loss (nats)."""
     point = {"step": report.step, "tokens": history.tokens, "seconds": round(history.seconds, 3)}
@@ -380,66 +361,45 @@ def _due(report: StepReport, overdue: bool, world: World) -> bool:
 
 
 def before_training(run: LanguageModelRun, model: LanguageModel) -> None:
-    """Set the embeddings and the static channel of `initial_model` to word vectors, as the settings ask."""
-    if run.training.vectors or run.vectors is not None:
-        _initialise_from_vectors(run, model)
-    _set_static_vectors(run, model)
-
-
-def _initialise_from_vectors(run: LanguageModelRun, model: LanguageModel) -> None:
-    """Initialise untrained embeddings with word vectors of a file, and the others with co-occurrence vectors of the
-    run's text."""
-    table = model.piece_embedding()
-    if table is None:
-        return
-    known = None
-    if run.vectors is not None:
+    """Set the embeddings and the static channel of `initial_model` to word vectors of a file or of the run's text, as
+    the settings ask. An increment keeps the channel of the whole text."""
+    table, known = model.piece_embedding(), None
+    if table is not None and run.vectors is not None:
         # Static vectors are the model; other models expect the scale that their layers are initialised for.
         known = start_from_vectors(table, run.vectors, keep_scale=isinstance(model, StaticVectors))
-        if not run.training.vectors:
-            return
-    if run.parent is not None:
-        known = overlap(load_encoder(run.parent).tokenizer.pieces, load_tokenizer(run.tokenizer).pieces) >= 0
-    vectors = cooccurrence_vectors(run.text(), vocabulary=table.shape[0], width=table.shape[1])
-    initialise_embeddings(table, vectors, known=known)
-
-
-def _set_static_vectors(run: LanguageModelRun, model: LanguageModel) -> None:
-    """Set static vectors to those of the run's text; an increment keeps those of the whole text."""
-    table = model.static_vectors()
-    if table is not None and run.increment is None:
-        table.copy_(cooccurrence_vectors(run.text(), vocabulary=table.shape[0], width=table.shape[1]))
+    if table is not None and run.training.vectors:
+        if run.parent is not None:
+            known = overlap(load_encoder(run.parent).tokenizer.pieces, load_tokenizer(run.tokenizer).pieces) >= 0
+        vectors = cooccurrence_vectors(run.text(), vocabulary=table.shape[0], width=table.shape[1])
+        initialise_embeddings(table, vectors, known=known)
+    channel = model.static_vectors()
+    if channel is not None and run.increment is None:
+        vectors = cooccurrence_vectors(run.text(), vocabulary=channel.shape[0], width=channel.shape[1])
+        channel.copy_(vectors)
 
 
 def initial_model(run: LanguageModelRun) -> LanguageModel:
     """The model before the first step: random weights from the run's seed, or the parent's weights with embeddings
     re-mapped to the run's vocabulary."""
-    model = _fresh_model(run) if run.parent is None else _parent_model(run, run.parent)
+    tokenizer = load_tokenizer(run.tokenizer)
+    if run.parent is None:
+        torch.manual_seed(counter_seed(run.seed, "weights"))
+        model = build_model(
+            run.family,
+            vocabulary=tokenizer.vocab_size,
+            preset=run.preset,
+            settings=run.model,
+            tokenizer=tokenizer.kind,
+        )
+        new = True
+    else:
+        parent = load_encoder(run.parent)
+        model, new = parent.model, parent.tokenizer.fingerprint() != tokenizer.fingerprint()
+        if new:
+            model.remap_vocabulary(torch.from_numpy(overlap(parent.tokenizer.pieces, tokenizer.pieces)))
+    if new:
+        model.bind(tokenizer)
+        # A parent's output bias has the frequencies of its own corpus.
+        model.set_output_bias(torch.from_numpy(tokenizer.log_frequencies()))
     model.set_dropout(run.training.dropout)
     return model
-
-
-def _fresh_model(run: LanguageModelRun) -> LanguageModel:
-    tokenizer = load_tokenizer(run.tokenizer)
-    torch.manual_seed(counter_seed(run.seed, "weights"))
-    model = build_model(
-        run.family,
-        vocabulary=tokenizer.vocab_size,
-        preset=run.preset,
-        settings=run.model,
-        tokenizer=tokenizer.kind,
-    )
-    model.bind(tokenizer)
-    model.set_output_bias(torch.from_numpy(tokenizer.log_frequencies()))
-    return model
-
-
-def _parent_model(run: LanguageModelRun, parent: Path) -> LanguageModel:
-    tokenizer = load_tokenizer(run.tokenizer)
-    encoder = load_encoder(parent)
-    if encoder.tokenizer.fingerprint() != tokenizer.fingerprint():
-        encoder.model.remap_vocabulary(torch.from_numpy(overlap(encoder.tokenizer.pieces, tokenizer.pieces)))
-        encoder.model.bind(tokenizer)
-        # The parent's output bias has the frequencies of its own corpus.
-        encoder.model.set_output_bias(torch.from_numpy(tokenizer.log_frequencies()))
-    return encoder.model

@@ -49,16 +49,16 @@ def rendered(root: Path) -> dict[Path, tuple[str, list[str]]]:
         ArtifactError: a block names a file that does not exist, is not closed, or a file is damaged.
     """
     results = {path.stem: read_result(path) for path in sorted((root / RESULTS).glob("*.json"))}
-    found: dict[Path, tuple[str, list[str]]] = {}
+    contents: dict[Path, tuple[str, list[str]]] = {}
     for path in documents(root):
         text = path.read_text(encoding="utf-8")
-        found[path] = _render(text, path, root, results)
+        contents[path] = _render(text, path, root, results)
     for name, result in results.items():
         if result.figure is not None:
             path, drawn = root / FIGURES / f"{name}.svg", result.drawing()
             same = path.is_file() and path.read_text(encoding="utf-8") == drawn
-            found[path] = (drawn, [] if same else [name])
-    return found
+            contents[path] = (drawn, [] if same else [name])
+    return contents
 
 
 def _render(text: str, path: Path, root: Path, results: Mapping[str, Result]) -> tuple[str, list[str]]:

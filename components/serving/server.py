@@ -14,7 +14,7 @@ from typing import Literal
 
 import uvicorn
 
-from components.drift.logged import logged
+from components.drift.traffic import logged
 from components.errors import ConfigError
 from components.processors import cores
 from components.serving.app import Service, create_app

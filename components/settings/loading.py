@@ -27,10 +27,10 @@ STARTS = get_args(Start)
 FAMILY_SECTIONS = ("pretrain", "adapt", "finetune")
 #: Keys of earlier versions.
 REMOVED: Final = (
-    "bigrams", "biases", "causal", "consistency", "divergence", "glu", "interpolations", "label_smoothing",
-    "language_exponent", "late_batches",
-    "late_from", "matrix_rate", "mixout", "ngrams", "r_drop", "reinitialised", "resamples", "rotary",
-    "supervised_contrastive", "training_noise", "value_embeddings",
+    "answering", "answering_hidden", "biases", "bigrams", "causal", "consistency", "context", "divergence", "glu",
+    "interpolations", "label_smoothing", "language_exponent", "late_batches", "late_from", "matrix_rate", "mixout",
+    "ngrams", "r_drop", "reader", "reader_hidden", "reader_widths", "reinitialised", "replay", "resamples",
+    "rotary", "sharded", "stacked", "supervised_contrastive", "training_noise", "value_embeddings", "weights",
 )  # fmt: skip
 #: Last part of the location of a problem with a key, in pydantic's errors.
 KEY = "[key]"
@@ -113,21 +113,15 @@ def _unknown_names(raw: dict[str, Any]) -> list[str]:
 
     # Blocks that are computed from others have the initialisations of these.
     computed = {name: [teacher] for name in at("static") if (teacher := at("static", name, "teacher"))}
-    stacked = {name: parts for name in at("stacked") if isinstance(parts := at("stacked", name, "of"), list)}
-    made_before = {**at("pretrain"), **at("static"), **at("stacked")}
+    made_before = {**at("pretrain"), **at("static")}
     families = [
         (f"run.families ({section})", name, made_before if section == "pretrain" else at(section))
         for section in FAMILY_SECTIONS
         if section != "adapt" or "adapted" in (at("run", "starts") or ["adapted"])
         for named in at("run", "families")
-        for name in (_trained(named, computed | stacked) if section == "adapt" else [named])
+        for name in (_trained(named, computed) if section == "adapt" else [named])
     ]
     families += [(f"static.{name}.teacher", part, at("pretrain")) for name, parts in computed.items() for part in parts]
-    families += [
-        (f"stacked.{name}.of", part, [*at("pretrain"), *at("static"), *list(at("stacked"))[:number]])
-        for number, name in enumerate(at("stacked"))
-        for part in stacked.get(name, [])
-    ]
     tasks = [("run.tasks", name, at("data", "tasks")) for name in at("run", "tasks")]
     members = [
         (f"evaluate.ensembles.{ensemble}", name, [*at("run", "families"), *WORDS_SYSTEMS])
@@ -145,17 +139,15 @@ def _unknown_names(raw: dict[str, Any]) -> list[str]:
         if isinstance(names, list) and names and set(names) <= set(WORDS_SYSTEMS)
     ]
     taken += [
-        f"{section}: {name!r} is already the name of a block of {other}; choose another name"
-        for section, others in (("static", ("pretrain",)), ("stacked", ("pretrain", "static")))
-        for name in at(section)
-        for other in others
-        if name in at(other)
+        f"static: {name!r} is already the name of a block of pretrain; choose another name"
+        for name in at("static")
+        if name in at("pretrain")
     ]
     if at("adapt_task"):
         taken += [
             f"adapt_task: {name} is not trained, but computed from other encoders; remove it from run.families"
             for name in at("run", "families")
-            if name in at("static") or name in at("stacked")
+            if name in at("static")
         ]
     shared = [
         (f"together.{group}.tasks", name, at("run", "tasks"))

@@ -105,4 +105,4 @@ if not QUICK:
 
 # %% [markdown]
 # Unattended: `headstart schedule --cron "0 3 * * *"` retrains every night, `headstart sync` also pulls and commits, and
-# `headstart notify` reports failures (`docs/operations.md`).
+# `headstart schedule --notify` reports failures (`docs/operations.md`).

@@ -281,8 +281,5 @@ def test_every_setting_except_those_of_training_is_in_the_key_of_the_features() 
         "chunks_learned",
         "stride",
         "longest_answer",
-        "reader",
-        "answering",
         "unit_length",
-        "context",
     }

@@ -365,7 +365,7 @@ def test_the_message_file_of_a_command_takes_precedence_over_its_output() -> Non
 
 
 def test_a_flow_process_loads_prefect_only() -> None:
-    script = "import sys, flows.retrain, flows.promote, flows.predict, flows.schedule; print(*sys.modules)"
+    script = "import sys, flows.retrain, flows.promote, flows.schedule; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
     assert "prefect" in loaded

@@ -127,7 +127,7 @@ def answers(spec: RunSpec, device: torch.device) -> list[list[float]]:
     torch.manual_seed(0)
     task = find_task(facts.kind)
     model = TaskModel(encoder, task=task, settings=spec.settings, labels=facts.labels).eval()
-    classifier = TextClassifier(facts.labels, model, tokenizer, task, spec.settings)
+    classifier = TextClassifier(model, tokenizer)
     rows = read_split(spec.examples, "test").fields
     if device.type == "cpu":
         return [answer.tolist() for answer in classifier.answer(rows)]

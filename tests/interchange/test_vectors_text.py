@@ -76,13 +76,6 @@ def test_errors_name_the_line_of_vectors(tmp_path: Path, text: str | bytes, mess
     assert str(caught.value) in (f"{path}, {message}", f"{path}: {message}")
 
 
-def test_an_invalid_line_is_found_in_every_block(tmp_path: Path) -> None:
-    lines = [f"w{number} 1 2" for number in range(3000)]
-    lines[2500] = "w2500 1 x"
-    with pytest.raises(DataError, match=r"line 2501: 'x' is not a number"):
-        read_vectors(written(tmp_path / "long.txt", "\n".join(lines)))
-
-
 def test_missing_and_truncated_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none.txt: does not exist$"):
         read_vectors(tmp_path / "none.txt")

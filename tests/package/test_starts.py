@@ -73,7 +73,7 @@ def test_registry() -> None:
 
 
 def test_install_and_use(tiny: Start, tmp_path: Path, frame: pd.DataFrame) -> None:
-    with pytest.raises(ConfigError, match="is not installed; run `headstart starts install tiny`"):
+    with pytest.raises(ConfigError, match="is not installed; run `headstart starts --install tiny`"):
         folder_of("tiny")
     runner = CliRunner()
     done = runner.invoke(cli.app, ["starts", "install", "tiny", "--find-links", str(tmp_path / "wheels")])

@@ -129,11 +129,8 @@ class Pipeline:
         with writing(self.out / "finetuned" / "letters" / system, kind=FINETUNED) as draft:
             save_classifier(
                 draft.path / "classifier",
-                classifier=classifier,
+                classifier,
                 family="ulmfit",
-                settings=SETTINGS,
-                kind="classification",
-                labels=LABELS,
                 tokenizer=self.root / "tokenizer",
                 facts={"budget": 20, "seeds": [0, 1]},
             )

@@ -194,7 +194,7 @@ def test_an_evaluation_is_recorded_with_commit_processor_and_date(
     monkeypatch.chdir(tmp_path)
     folder = evaluation(tmp_path / "evaluation")
     done = CliRunner().invoke(
-        cli.app, ["results", "record", "trec", "--evaluation", str(folder), "--score", "accuracy"]
+        cli.app, ["results", "--record", "trec", "--evaluation", str(folder), "--score", "accuracy"]
     )
     assert done.output.strip() == "docs/results/trec.json"
     found = results.read_result(tmp_path / "docs" / "results" / "trec.json")
