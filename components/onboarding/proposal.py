@@ -83,16 +83,19 @@ class Proposal:
         train, test = self.facts.rows["train"], self.facts.rows["test"]
         minutes = _FIXED + 0.2 + train * (self.folds + 1) / 60_000
         if self.start is not None:
-            minutes += (train + test) / self.start.texts_per_second / 60
-            if not self.start.large:
-                # Contrastive training of some passes, in every fold and at the end.
-                used = ContrastiveSettings()
-                steps = min(used.pairs / pairs_of(used.rows), used.epochs * min(train, 2_000) / used.rows)
-                cost = 3 * used.rows * steps * (self.folds + 1) / self.start.texts_per_second / 60
-                minutes += min(cost, self.minutes)
+            minutes += (train + test) / self.start.texts_per_second / 60 + self._learning
         elif self.own_tokens:
             minutes += self.own_tokens / self.speed / 60 + 2.0
         return minutes
+
+    @property
+    def _learning(self) -> float:
+        """Minutes of contrastive training of some passes, in every fold and at the end."""
+        assert self.start is not None
+        used, train = ContrastiveSettings(), min(self.facts.rows["train"], 2_000)
+        steps = min(used.pairs / pairs_of(used.rows), used.epochs * train / used.rows)
+        cost = 3 * used.rows * steps * (self.folds + 1) / self.start.texts_per_second / 60
+        return 0.0 if self.start.large else min(cost, self.minutes)
 
     def text(self) -> str:
         """The content of params.yaml."""
