@@ -147,7 +147,7 @@ def frozen(params: Params, texts: Sequence[Fields], *, kind: str, labels: Sequen
         if family in params.finetune and is_complete(directory, kind="encoder"):
             encoder, task, settings = load_encoder(directory), find_task(kind), params.finetune[family]
             model = TaskModel(encoder.model, task=task, settings=settings, labels=list(labels) or ["a", "b"]).eval()
-            classifier = TextClassifier(list(labels), model, encoder.tokenizer, task, settings)
+            classifier = TextClassifier(model, encoder.tokenizer)
             return _unit(classifier.answer_measured(texts, projection)[2]), f"{family}-{start}"
     return word_features(texts, labels=len(labels)), "words"
 
