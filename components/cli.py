@@ -19,7 +19,7 @@ from components.training import threads
 PANELS: Final = {
     "start": "init fit check data",
     "run": "retrain sync schedule plan why stage dvc",
-    "look": "ui champion trace study try results",
+    "look": "ui champion trace study try",
     "label": "suggest label label-quality forget",
     "serve": "predict serve drift",
     "registry": "promote rollback export import starts",

@@ -1,6 +1,6 @@
 """Write measured numbers to `docs/results/<name>.json`.
 
-Benchmarks do so with `--record NAME`, the pipeline's evaluation with `headstart results --record`.
+Benchmarks do so with `--record NAME`, the pipeline's evaluation with `python -m components.reporting --record`.
 """
 
 from __future__ import annotations

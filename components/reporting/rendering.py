@@ -1,4 +1,6 @@
-"""Documents that show the measured numbers of `docs/results`. `headstart results` renders the content of their blocks:
+"""Documents that show the measured numbers of `docs/results`.
+
+`python -m components.reporting` renders the content of their blocks:
 
 <!-- results:NAME -->           the table, followed by a line on how it was measured
 <!-- results:NAME figure -->    the figure, docs/figures/NAME.svg
@@ -105,7 +107,7 @@ def differences(root: Path) -> list[str]:
         ArtifactError: as for `rendered`.
     """
     return [
-        f"{path.relative_to(root)}: {', '.join(stale)} differ(s) from {RESULTS}; run `headstart results`"
+        f"{path.relative_to(root)}: {', '.join(stale)} differ(s) from {RESULTS}; run `python -m components.reporting`"
         for path, (_, stale) in rendered(root).items()
         if stale
     ]
