@@ -189,7 +189,8 @@ def read_columns(path: Path, columns: Sequence[str], *, stage: str, filters: Any
     try:
         return pq.read_table(path, columns=list(columns), filters=filters)
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
-        raise ArtifactError(f"{path}: cannot be read ({error}); run the stage {stage} again") from error
+        reason = str(error).partition("\n")[0]
+        raise ArtifactError(f"{path}: cannot be read ({reason}); run the stage {stage} again") from error
 
 
 def list_column(vectors: Sequence[NDArray[Any]], kind: pa.DataType) -> pa.ListArray:

@@ -11,10 +11,10 @@ from components.task_models.base import Encoded
 from components.task_models.sampler import ContrastiveSampler
 
 
-def sampler(targets: list[list[int]], *, rows: int, seed: int = 0, masks: int | None = None) -> ContrastiveSampler:
+def sampler(targets: list[list[int]], *, rows: int, seed: int = 0) -> ContrastiveSampler:
     encoded = [Encoded.of_texts([np.arange(6, 9 + row % 3)]) for row in range(len(targets))]
     return ContrastiveSampler(
-        encoded, [np.asarray(target, dtype=np.float64) for target in targets], rows=rows, seed=seed, masks=masks
+        encoded, [np.asarray(target, dtype=np.float64) for target in targets], rows=rows, seed=seed
     )
 
 

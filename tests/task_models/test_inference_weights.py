@@ -43,7 +43,7 @@ def classifier(make_encoder, settings: FinetuneSettings, request: pytest.Fixture
 def test_a_cast_model_gives_the_answers_of_autocast(classifier: TextClassifier) -> None:
     model = classifier.model
     before = copy.deepcopy(model.state_dict())
-    encoded = classifier.task.encode(ROWS, classifier.tokenizer, model.encoder, classifier.settings)
+    encoded = classifier.encode(ROWS)
     ready = converted(model, bf16=True)
     np.testing.assert_array_equal(answers(ready, encoded, precision="bf16"), answers(model, encoded, precision="bf16"))
     linear = [part for part in ready.modules() if isinstance(part, CastLinear)]
