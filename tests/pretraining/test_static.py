@@ -95,7 +95,7 @@ def test_frequent_words_of_the_domain_get_vectors(
 ) -> None:
     """WordPiece: "and" (six times) is one piece instead of none; it is encoded as the teacher reads it."""
     teacher = make_encoder("bert")
-    written = load_encoder(static(job(teacher, corpus, tmp_path / "out", words=5, weights="none")))
+    written = load_encoder(static(job(teacher, corpus, tmp_path / "out", words=5)))
     before = load_encoder(teacher).tokenizer
     assert written.tokenizer.pieces == [*before.pieces, "and"]
     (ids,) = written.tokenizer.encode_batch(["gold and zinc"])
