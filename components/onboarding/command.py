@@ -20,6 +20,7 @@ from components.onboarding.project import NEXT, PARAMS, holds_lines, make_projec
 from components.onboarding.proposal import Proposal, block_name, names_of, own_tokens
 from components.onboarding.splits import split_files
 from components.outputs import check_output, write_named
+from components.pipeline.dvc_yaml import write_dvc_yaml
 from components.settings.data import CorpusSource
 from components.settings.finetune import FIRST_MINUTES
 from components.settings.loading import load_params
@@ -110,7 +111,7 @@ def init(options: Options, *, root: Path) -> list[str]:
         proposal.own_tokens = own_tokens(characters, speed=proposal.speed, minutes=options.minutes)
     content = proposal.text()
     write_named(root / PARAMS, content, overwrite=options.overwrite)
-    load_params(root / PARAMS)
+    write_dvc_yaml(load_params(root / PARAMS), root / PARAMS)
     first, *further = facts.lines()
     return [
         f"{options.labelled}: {first}",

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from components.artifacts import write_atomic
+from components.errors import DataError
 
 # One call in one thread: the bytes depend on the text, the level and the locked library only.
 _LEVEL = 9
@@ -18,7 +19,7 @@ _LEVEL = 9
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     """Write one JSON object per line; returns the number of rows."""
     lines = [_line(row) for row in rows]
-    path.parent.mkdir(parents=True, exist_ok=True)
+    _make(path.parent)
     write_atomic(path, "".join(lines).encode())
     return len(lines)
 
@@ -27,7 +28,7 @@ def write_corpus(directory: Path, documents: Iterable[Mapping[str, Any]], *, meg
     """Write part-000.jsonl.zst, part-001 ..., of about `megabytes` uncompressed; returns the number of documents."""
     count, size, part = 0, 0, 0
     lines: list[str] = []
-    directory.mkdir(parents=True, exist_ok=True)
+    _make(directory)
 
     def flush() -> None:
         nonlocal part, size
@@ -49,3 +50,10 @@ def write_corpus(directory: Path, documents: Iterable[Mapping[str, Any]], *, meg
 
 def _line(row: Mapping[str, Any]) -> str:
     return json.dumps(row, ensure_ascii=False) + "\n"
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be written ({error.strerror}); choose another folder") from error
