@@ -43,7 +43,7 @@ def headstart(*words: str) -> str:
 
 
 # %% [markdown]
-# A project is a git repository with the settings and the data. A run writes `dvc.yaml`, the pipeline, from the settings.
+# A project is a git repository with the settings and the data. A run writes the pipeline (`dvc.yaml`) from them.
 
 # %%
 shutil.copy(REPOSITORY / "requirements.lock", project / "requirements.lock")
