@@ -154,7 +154,7 @@ def end(
     """End processes (SIGTERM, then SIGKILL) and return when none is left.
 
     Args:
-        found: the processes.
+        targets: the processes.
         more: returns processes that have started since.
         grace_s: seconds between SIGTERM and SIGKILL.
     """

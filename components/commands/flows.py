@@ -20,7 +20,7 @@ FLOWS = {
     "ui": "Serve the pages of the project on 127.0.0.1 until stopped: runs, champion, errors, labelling, lineage.",
     "drill": "Break things on purpose on a throw-away copy of a tiny project, and report what follows.",
     "gc": "Delete old checkpoints, caches, versions and logs; without --yes, only list them.",
-    "label": "Merge the answers in a file into the labelled data, with who and when; --undo takes them back.",
+    "label": "Append the answers in a file to the file of labels, with who and when; --undo takes them back.",
     "promote": "Compare the challenger with the champion again, or choose the champion: --version V --reason TEXT.",
 }
 #: Subcommand -> its module if the names differ: the module `retrain` is the flow, which imports Prefect.

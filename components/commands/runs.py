@@ -1,4 +1,4 @@
-"""Commands about runs: stages, plans, studies, recorded numbers."""
+"""Commands about runs: stages, plans, studies."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class IngestJob(Section):
         source: the raw files and their columns.
         settings: cleaning, deduplication and sharding.
         output: directory to write.
-        rebuild: why the whole corpus has to be written again; empty: only what has changed.
+        rebuild: why the whole corpus has to be written again; empty: only what was added is read.
     """
 
     name: str

@@ -1,6 +1,7 @@
 """The labelling page: the texts that `components.labelling.queue` chooses, one after another, and a person's answers.
 
-Every answer is merged into the data at once, so nothing is lost when the server ends; undo takes the last one back.
+Every answer is appended to the file of labels at once, so nothing is lost when the server ends; undo takes the last one
+back.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ class FinetuneSettings(Section):
     #: Evaluations without improvement after which training stops; null: never.
     patience: Positive | None = None
     #: Weight lambda of the auxiliary language-model loss on the same texts, L = L_task + lambda * L_lm (Radford et al.
-    #: 2018, section 3.2: 0.5). Masked families make a second forward pass for it.
+    #: 2018, section 3.2: 0.5). Only families with a causal model of whole texts: ULMFiT, GPT and Transformer-XL.
     lm_weight: Annotated[float, Field(ge=0)] = 0.0
     #: Maximum number of pieces per text, special pieces included; more are truncated.
     max_length: Positive = 128

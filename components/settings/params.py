@@ -73,12 +73,10 @@ class Params(Section):
     ingest: IngestSettings
     #: Vocabularies.
     tokenizer: TokenizerSettings
-    #: N-gram language models.
     #: Block name -> language model.
     pretrain: dict[BlockName, PretrainSettings] = {}
     #: Block name -> word vectors from an encoder.
     static: dict[BlockName, StaticSettings] = {}
-    #: Block name -> two encoders side by side.
     #: Block name -> adaptation; may be empty if `run.starts` does not contain `adapted`.
     adapt: dict[BlockName, AdaptSettings] = {}
     #: Task -> continued pretraining on its texts.

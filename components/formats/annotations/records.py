@@ -69,7 +69,7 @@ def control_of(annotations: Mapping[str, Any], name: str | None, where: str, wha
     """The annotation of one control.
 
     Args:
-        found: control -> annotation.
+        annotations: control -> annotation.
         name: of the control; None: the only one.
         where: position for messages.
         what: key of params.yaml that names the control.
