@@ -81,12 +81,17 @@ def _replace(file: TextIO, *, name: str, replace: bool) -> None:
         raise ConfigError(f"--name {name}: --replace cannot end its owner ({described}); end it there")
     terminal.say(f"ending the present owner of {name} ({described})")
     deadline = time.monotonic() + REPLACE_S
-    with suppress(ProcessLookupError):
-        os.kill(owner["pid"], signal.SIGTERM)
-        while not try_lock(file):
-            if time.monotonic() > deadline:
-                os.kill(owner["pid"], signal.SIGKILL)
-            time.sleep(0.1)
+    _signal(owner["pid"], signal.SIGTERM)
+    while not try_lock(file):
+        if time.monotonic() > deadline:
+            _signal(owner["pid"], signal.SIGKILL)
+        time.sleep(0.1)
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    if pid:  # 0 is this process and its group
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def schedule(

@@ -73,13 +73,26 @@ class OwnServer(Server):
         self._root, self._folder = root, auth_file(root).parent
         self._folder.mkdir(parents=True, exist_ok=True)
         self._lock = (self._folder / "lock").open("a+")
-        self._port = port if try_lock(self._lock) else read_locked(self._lock).get("port", port)
+        if try_lock(self._lock):
+            self._port = port
+            self._write_port()
+        else:
+            self._port = read_locked(self._lock).get("port", port)
         self._log = self._folder / "server.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._starts, self._last_start = 0, -RESTART_S
         if not auth_file(root).is_file():
-            write_atomic(auth_file(root), f"headstart:{secrets.token_urlsafe(32)}", private=True)
+            made = auth_file(root).with_name(f"auth-{os.getpid()}")
+            write_atomic(made, f"headstart:{secrets.token_urlsafe(32)}", private=True)
+            with contextlib.suppress(FileExistsError):  # of several first starts, one makes the text for all
+                os.link(made, auth_file(root))
+            made.unlink()
         super().__init__(f"http://{HOST}:{self._port}/api", auth_file(root).read_text())
+
+    def _write_port(self) -> None:
+        self._lock.truncate(0)
+        json.dump({"port": self._port}, self._lock)
+        self._lock.flush()
 
     def start(self) -> None:
         """Return when the server answers.
@@ -111,9 +124,7 @@ class OwnServer(Server):
         running = self._process is not None and self._process.poll() is None
         if running or time.monotonic() - self._last_start < RESTART_S or not try_lock(self._lock):
             return
-        self._lock.truncate(0)
-        json.dump({"port": self._port}, self._lock)
-        self._lock.flush()
+        self._write_port()
         if self._process is not None:
             terminal.say(f"the Prefect server has ended (exit code {self._process.returncode}) and is started again")
         command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(self._port)]

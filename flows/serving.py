@@ -29,6 +29,7 @@ from prefect.client.schemas.filters import (
     DeploymentFilterId,
     FlowRunFilter,
     FlowRunFilterState,
+    FlowRunFilterStateName,
     FlowRunFilterStateType,
 )
 from prefect.client.schemas.objects import FlowRun, State, StateType
@@ -49,8 +50,9 @@ from flows.server import POLL_S, Server
 from flows.sync import sync
 from flows.terminal import terminal
 
-#: Seconds between two starts of the runner.
+#: Seconds between two starts of the runner, and between two looks at who owns the deployment.
 RESTART_S = 5.0
+LOOK_S = 10.0
 #: At the end of a schedule: seconds that the server has to record it, and that the run in progress has to end by
 #: itself. With those of `flows.server` they sum to less than 10.
 ANSWER_S = 3.0
@@ -93,6 +95,10 @@ class Stopped(BaseException):
     """SIGTERM, SIGHUP or Ctrl-C; not an error."""
 
 
+class Replaced(BaseException):
+    """Another repository or host has taken over the name; its text says which."""
+
+
 def serve(schedule: Schedule, *, root: Path, server: Server, replace: bool = False, catch_up: bool = True) -> None:
     """Create the deployment `retrain/NAME`, or `sync/NAME`, and run Prefect's runner until SIGTERM or Ctrl-C.
 
@@ -114,7 +120,7 @@ def serve(schedule: Schedule, *, root: Path, server: Server, replace: bool = Fal
         _raise_stopped()
         deployment: UUID | None = None
         runner: subprocess.Popen[bytes] | None = None
-        began = -RESTART_S
+        began, looked = -RESTART_S, time.monotonic()
         try:
             try:
                 deployment = create(client, schedule, replace=replace)
@@ -127,17 +133,34 @@ def serve(schedule: Schedule, *, root: Path, server: Server, replace: bool = Fal
                     if runner is not None:
                         terminal.say("Prefect's runner has ended and is started again")
                     runner, began = _start_runner(schedule, root=root), time.monotonic()
+                if time.monotonic() - looked > LOOK_S:
+                    looked = time.monotonic()
+                    _refuse_other(client, deployment, schedule)
                 time.sleep(POLL_S)
+        except Replaced as other:  # the deployment belongs to it, so it is not paused
+            _end_runner(runner)
+            terminal.say(f"ended; --name {schedule.name} is now served by {other}")
         except Stopped:
             if deployment is not None:
                 # What the server is not told now, the next start tells it.
                 closing = threading.Thread(target=close, args=(client, deployment), daemon=True)
                 closing.start()
                 closing.join(ANSWER_S)
-            if runner is not None:
-                end(descendants(runner.pid), grace_s=STOP_S)
-                runner.wait()
+            _end_runner(runner)
             terminal.say("ended; the schedule is paused until it is served again")
+
+
+def _refuse_other(client: SyncPrefectClient, deployment: UUID, schedule: Schedule) -> None:
+    with suppress(*FAILURES):
+        owner = client.read_deployment(deployment).description
+        if owner and owner != schedule.owner:
+            raise Replaced(owner)
+
+
+def _end_runner(runner: subprocess.Popen[bytes] | None) -> None:
+    if runner is not None:
+        end(descendants(runner.pid), grace_s=STOP_S)
+        runner.wait()
 
 
 def _raise_stopped() -> None:
@@ -177,11 +200,13 @@ def create(client: SyncPrefectClient, schedule: Schedule, *, replace: bool) -> U
         raise ConfigError(
             f"--name {schedule.name}: the work pool {present.work_pool_name} serves it; choose another --name"
         )
-    if present is not None and not present.paused and present.description != schedule.owner and not replace:
-        raise ConfigError(
-            f"--name {schedule.name}: already run on this Prefect server ({present.description}); stop it, choose "
-            "another --name, or take over with --replace"
-        )
+    for before in (present, other):
+        served = before is not None and not before.work_pool_name and not before.paused
+        if served and (before.description or schedule.owner) != schedule.owner and not replace:
+            raise ConfigError(
+                f"--name {schedule.name}: already run on this Prefect server ({before.description}); stop it, choose "
+                "another --name, or take over with --replace"
+            )
     for before in (present, other):
         if before is not None and not before.work_pool_name:
             client.pause_deployment(before.id)  # which deletes the runs that it has planned
@@ -202,11 +227,7 @@ def begin(client: SyncPrefectClient, deployment: UUID, times: Times, *, catch_up
     for run in _in_progress(runs):
         _set_state(client, run.id, Crashed(name=STOPPED, message="its schedule was killed"))
         reason = "the last run did not end"
-    started = [
-        (run.start_time or run.expected_start_time or now, run.state_name or "")
-        for run in runs
-        if run.state_name != MISSED
-    ]
+    started = [(run.start_time or run.expected_start_time or now, run.state_name or "") for run in runs]
     last, state = max(started, default=(now, ""))
     if state == STOPPED:
         reason = "the last run did not end"
@@ -227,11 +248,14 @@ def close(client: SyncPrefectClient, deployment: UUID) -> None:
 
 
 def _runs(client: SyncPrefectClient, deployment: UUID) -> list[FlowRun]:
-    """The newest runs of a deployment that have begun."""
+    """The newest runs of a deployment that have begun, without those that were missed."""
     return client.read_flow_runs(
         deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment])),
         flow_run_filter=FlowRunFilter(
-            state=FlowRunFilterState(type=FlowRunFilterStateType(not_any_=[StateType.SCHEDULED]))
+            state=FlowRunFilterState(
+                type=FlowRunFilterStateType(not_any_=[StateType.SCHEDULED]),
+                name=FlowRunFilterStateName(not_any_=[MISSED]),
+            )
         ),
         sort=FlowRunSort.EXPECTED_START_TIME_DESC,
     )

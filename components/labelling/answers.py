@@ -347,6 +347,7 @@ def _append(file: Path, entries: Sequence[Mapping[str, Any]]) -> str:
     batch = uuid.uuid4().hex[:12]
     lines = [{"batch": batch, "merged": _now(), "merged_by": who()} | dict(entry) for entry in entries]
     before = file.read_text(encoding="utf-8") if file.is_file() else ""
+    before += "\n" if before and not before.endswith("\n") else ""  # an editor may have dropped it
     write_atomic(file, before + "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
     return batch
 

@@ -48,6 +48,8 @@ def remove_records(path: Path, texts: Texts) -> int:
         OSError: it cannot be written.
     """
     kind = suffix(path.name)
+    if not path.exists():
+        return 0  # it went with the file whose lines belong to its own
     try:
         if kind in (".parquet", ".arrow"):
             return _rewrite_table(path, texts)
@@ -55,10 +57,14 @@ def remove_records(path: Path, texts: Texts) -> int:
             edit = _EDITORS.get(kind, _lines)
             return _rewrite(path, lambda source: edit(source, texts))
         held: set[int] = set()
+        holders: set[Path] = set()
         for file in aligned:
             with _opened(file) as lines:
-                held |= {row for row, raw in enumerate(lines) if texts.held_by(_text(raw))}
-        for file in aligned:
+                rows = {row for row, raw in enumerate(lines) if texts.held_by(_text(raw))}
+            held |= rows
+            holders |= {file} if rows else set()
+        # Files that hold a text are last, so that one that was killed here finds it again.
+        for file in sorted(aligned, key=lambda file: file in holders):
             _rewrite(file, lambda lines: ((b"", 1) if row in held else (raw, 0) for row, raw in enumerate(lines)))
         return len(held)
     except (pa.ArrowException, UnicodeDecodeError, csv.Error, OSError) as error:

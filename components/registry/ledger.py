@@ -18,12 +18,13 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
 from components.account import who
 from components.errors import RegistryError
+from components.masking import masked
 from components.measurements import run_id
 from components.settings.registry import find_repository
 from components.tracking import PREFIX, Log, Registry, Version
@@ -38,6 +39,9 @@ SCHEMA = 2
 OWN, RECOVERED, ABANDONED = "own", "recovered", "abandoned"
 #: Tags of versions, for people: the time of a rollback, and the certificate of documents that were removed since.
 ROLLED_BACK, TAINTED = "rolled_back", "tainted"
+
+#: Upper limit of the time between the record of a change and its writer's last request to set the alias.
+LATE = timedelta(minutes=10)
 
 Action = Literal["promote", "rollback", "assign", "hand"]
 #: `rollback` and `assign` are the commands of a person, `hand` is a move in MLflow.
@@ -212,7 +216,7 @@ class Ledger:
         """
         content = {"schema": SCHEMA, "event": event, "model": model, "alias": alias, "by": who(), "run": run_id()}
         content |= {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "facts": dict(facts)}
-        text, identifier = json.dumps(content), uuid.uuid4().hex
+        text, identifier = masked(json.dumps(content)), uuid.uuid4().hex
         while True:
             entries = self.entries()
             state = replay(entries, model=model, alias=alias)
@@ -254,7 +258,7 @@ class Ledger:
                 continue
             new = {"schema": SCHEMA, "event": event, "model": tags["model"], "alias": tags["alias"], "facts": facts}
             new |= {key: content.get(key, "") for key in ("time", "by", "run")}
-            self._log.append(position, json.dumps(new), identifier=tags["id"])
+            self._log.append(position, masked(json.dumps(new)), identifier=tags["id"])
             if done := tags.get("done"):
                 self._log.mark(_mark(position), done)
         if versions:
@@ -316,6 +320,10 @@ def observe(
                 continue
             ledger.mark(begun, ABANDONED)
             sentences.append(f"{what}: abandoned, version {begun['after']} was deleted")
+        elif last is not None and present is not None and _is_late(state, present):
+            if (intended := registry.find_number(model, last["after"])) is None:
+                raise RegistryError(missing_champion(registry, state))
+            registry.set_alias(model, alias, intended)
         elif present is not None and begun is not None:
             ledger.mark(begun, ABANDONED)
             sentences.append(f"{what}: abandoned, the alias now points to version {number}")
@@ -330,6 +338,15 @@ def observe(
             return state, None, sentences
         else:
             raise RegistryError(missing_champion(registry, state))
+
+
+def _is_late(state: State, present: Version) -> bool:
+    """Whether the alias may have been set by a writer whose change was superseded meanwhile."""
+    recently = datetime.now(UTC) - LATE
+    return any(
+        change.mark != OWN and change.time > recently and is_version(present, change["after"], change["after_digest"])
+        for change in state.changes[:-1]
+    )
 
 
 def is_version(version: Version, number: str, digest: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from http.client import HTTPException
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Gauge, push_to_gateway, start_http_server, write_to_textfile
@@ -98,7 +99,7 @@ class Gauges:
                 self.file.parent.mkdir(parents=True, exist_ok=True)
                 write_to_textfile(str(self.file), self.registry)
         if (gateway := self._settings.gateway) is not None:
-            with suppress(OSError):
+            with suppress(OSError, ValueError, HTTPException):
                 key = {"params": self._params}
                 push_to_gateway(gateway, job=JOB, grouping_key=key, registry=self.registry, timeout=PUSH_S)
 

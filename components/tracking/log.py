@@ -11,9 +11,10 @@ import re
 import time
 from typing import TYPE_CHECKING
 
-from mlflow.entities import Param
+from mlflow.entities import Param, ViewType
 from mlflow.exceptions import MlflowException
 
+from components.errors import RegistryError
 from components.tracking.connection import translated
 
 if TYPE_CHECKING:
@@ -91,7 +92,14 @@ class Log:
         experiment, created = self._registry.experiment(self._name, create=create)
         deadline = time.monotonic() + (0 if created else CREATION_S)
         while experiment:
-            runs = self._client.search_runs([experiment], max_results=1, order_by=["attributes.start_time ASC"])
+            runs = self._client.search_runs(
+                [experiment], run_view_type=ViewType.ALL, max_results=1, order_by=["attributes.start_time ASC"]
+            )
+            if runs and runs[0].info.lifecycle_stage != "active":
+                raise RegistryError(
+                    f"{self._name}: its run was deleted in MLflow; restore it: `mlflow runs restore --run-id "
+                    f"{runs[0].info.run_id}`"
+                )
             if runs:
                 self._run = runs[0].info.run_id
                 return True

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -83,6 +84,30 @@ def test_a_writer_that_was_suspended_does_not_overwrite_a_newer_change(
     promote(registry, versions[1])
     assert number(registry) == "1"
     assert Ledger(registry).state(M, A).vetoes.keys() == {"b"}
+
+
+def test_the_late_request_of_a_writer_that_died_is_no_move_by_hand(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = [add(registry, digest) for digest in "abc"]
+    promote(registry, versions[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "mark", lambda *_: None)  # the writer died
+        promote(registry, versions[1])
+        promote(registry, versions[2])
+    set_by_hand(registry, "2")  # its request arrives
+
+    state, present, sentences = observe(registry, Ledger(registry), model=M, alias=A)
+    assert present is not None and present.number == "3" == number(registry)
+    assert [change["action"] for change in state.changes] == ["promote"] * 3
+    assert sentences == [f"interrupted promote of {M} from version 2 to 3: finished"]
+
+    # Much later it is a person.
+    monkeypatch.setattr("components.registry.ledger.LATE", timedelta(0))
+    set_by_hand(registry, "2")
+    state, present, sentences = observe(registry, Ledger(registry), model=M, alias=A)
+    assert present is not None and present.number == "2"
+    assert sentences == [f"{M}@{A}: version 2 was set by hand in MLflow; it is respected"]
 
 
 def test_a_move_by_hand_is_recorded_once(registry: Registry) -> None:

@@ -33,6 +33,22 @@ def test_an_entry_of_a_later_version_is_refused(registry: Registry) -> None:
         Ledger(registry).entries()
 
 
+def test_a_deleted_ledger_is_not_an_empty_one(registry: Registry) -> None:
+    promote(registry, add(registry, "a"))
+    (run,) = registry.client.search_runs([registry.client.get_experiment_by_name(LEDGER).experiment_id])
+    registry.client.delete_run(run.info.run_id)
+    with pytest.raises(
+        RegistryError, match=r"its run was deleted in MLflow; restore it: `mlflow runs restore --run-id"
+    ):
+        Ledger(registry).entries()
+
+
+def test_passwords_are_masked(registry: Registry) -> None:
+    Ledger(registry).append("note", model=M, alias=A, facts={"reason": "see postgresql://u:secret@db/x"})
+    (entry,) = Ledger(registry).entries()
+    assert entry["reason"] == "see postgresql://u:***@db/x"
+
+
 def test_a_position_is_written_once(registry: Registry) -> None:
     log = Log(registry, LEDGER)
     assert log.append(1, "{}", identifier="x")
@@ -76,8 +92,8 @@ def test_clones_and_subdirectories_share_one_history(
 
 def test_entries_of_an_earlier_version_are_read(registry: Registry) -> None:
     """It had a registered model, whose versions were the entries."""
-    for digest in "abc":
-        add(registry, digest)
+    for version in "123":
+        add(registry, f"d{version}")
     set_by_hand(registry, "2")
 
     def old(event: str, expect: int | None, facts: dict[str, Any], identifier: str, **tags: str) -> None:

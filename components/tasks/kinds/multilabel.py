@@ -33,7 +33,7 @@ def read_multilabel(name: str, source: TaskSource) -> Examples:
     for split, record in read_labelled(name, source, [source.text, *columns], counts, texts=1, nested=True):
         fields = filled_all(record, (source.text,), ("text",))
         rows.setdefault(split, []).append(Row(fields, tuple(sorted(set(_labels(record, source)))), record.origin))
-    seen = {label for row in rows["train"] for label in row.target}
+    seen = {label for row in rows.get("train", []) for label in row.target}
     if not seen:
         raise DataError(f"{train_of(source)}: no row has a label; check data.tasks.{name}.label")
     refuse_unseen(rows, source, seen, lambda row: row.target)

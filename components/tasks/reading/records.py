@@ -60,6 +60,10 @@ class Record:
     origin: Origin
 
 
+#: Values of the texts of a row, and its origin.
+LeftOut = list[tuple[Sequence[Any], Origin]]
+
+
 @dataclass(frozen=True)
 class SplitFile:
     """A file of a task; `member` as in `FILE#MEMBER`."""
@@ -129,11 +133,15 @@ def read_labelled(
     """
     answers = answers_beside(name, source)
     further = dict(answers)
+    left_out: LeftOut = []
     files = list(split_files(source, task=name))
     for split in SPLITS:
         for file in (file for file in files if file.split == split):
-            for record in read_records(file, columns, counts, texts=texts, nested=nested):
-                if split == "train" and answers:
+            trains = split == "train" and bool(answers)
+            for record in read_records(
+                file, columns, counts, texts=texts, nested=nested, left_out=left_out if trains else None
+            ):
+                if trains:
                     digest = digest_of([as_text(value, record.origin) or "" for value in record.values[:texts]])
                     further.pop(digest, None)
                     if digest in answers:
@@ -141,6 +149,8 @@ def read_labelled(
                         record = replace(record, values=(*record.values[:texts], *labels))
                 yield split, record
         if split == "train":
+            for values, origin in left_out:
+                further.pop(digest_of([as_text(value, origin) or "" for value in values]), None)
             for digest, entry in further.items():
                 row_id = f"label-{digest.hex()[:16]}" if source.id is not None else None
                 origin = Origin(Position(str(labels_file(name, source)), entry["line"]), id=row_id)
@@ -148,7 +158,13 @@ def read_labelled(
 
 
 def read_records(
-    file: SplitFile, columns: Sequence[str], counts: Counter[str], *, texts: int = 1, nested: bool = False
+    file: SplitFile,
+    columns: Sequence[str],
+    counts: Counter[str],
+    *,
+    texts: int = 1,
+    nested: bool = False,
+    left_out: LeftOut | None = None,
 ) -> Iterator[Record]:
     """The rows of one file of a table-like format. With `empty: drop`, rows without text are counted and dropped.
 
@@ -156,6 +172,7 @@ def read_records(
         counts: receives the numbers of rows that are left out.
         texts: number of columns, from the first one, that hold texts.
         nested: whether lists and objects are allowed as values.
+        left_out: receives the texts of the rows in other languages; None: the file must hold rows.
 
     Raises:
         DataError: the file is damaged or lacks a column (file and line), or holds no rows.
@@ -177,12 +194,14 @@ def read_records(
             counts[f"{split}_rows_empty"] += 1
         elif not source.learns(split, origin.slice):
             others += 1
+            if left_out is not None:
+                left_out.append((values[:texts], origin))
         else:
             yield Record(tuple(values[: len(columns)]), origin)
-    if not count:
-        left_out = ", ".join(f"{number} {reason}" for reason, number in reading.skipped.items())
-        raise DataError(f"{name}: holds no rows" + (f" ({left_out})" if left_out else ""))
-    if others == count and len(source.files(split)) == 1:
+    if not count and left_out is None:
+        reasons = ", ".join(f"{number} {reason}" for reason, number in reading.skipped.items())
+        raise DataError(f"{name}: holds no rows" + (f" ({reasons})" if reasons else ""))
+    if count and others == count and len(source.files(split)) == 1:
         raise DataError(
             f"{name}: no row has one of the languages {', '.join(source.learned_languages)} in the column "
             f"{source.languages!r}; set language or train_languages to values of this column"
