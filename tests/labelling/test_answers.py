@@ -155,6 +155,31 @@ def test_the_first_labels_of_a_task(project: Project) -> None:
     assert not [problem for problem in checks._files(params) if "train" in problem]
 
 
+def test_a_train_file_with_a_header_only_takes_labels(project: Project) -> None:
+    params = project(count=0, train="train.csv", test="test.jsonl")
+    Path("task/train.csv").write_text("text,label\n")
+    merge(params, [Answer((row["text"],), (row["label"],)) for row in rows(3)])
+    assert learned(params) == {row["text"]: row["label"] for row in rows(3)}
+    last = Path(LEDGER).read_text()
+    Path(LEDGER).write_text(last.rstrip("\n"))  # as some editors leave a file
+    merge(params, [Answer(("a late one",), ("metal",))])
+    assert learned(params)["a late one"] == "metal"
+    undo(params)
+    undo(params)
+    with pytest.raises(DataError, match=r"train.csv: holds no rows"):
+        learned(params)
+
+
+def test_an_answer_to_a_row_in_another_language_is_not_learned(project: Project) -> None:
+    params = project(count=0, languages="lang", language="en")
+    write = [row | {"lang": "en"} for row in rows(2)] + [{"text": "bonjour le monde", "label": "metal", "lang": "fr"}]
+    Path("task/train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in write))
+    held = [row | {"lang": "en"} for row in rows(2, offset=200)]
+    Path("task/test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in held))
+    merge(params, [Answer(("bonjour le monde",), ("fruit",))], resolve="mine")
+    assert learned(params).keys() == {row["text"] for row in rows(2)}
+
+
 @pytest.mark.parametrize(
     ("train", "keys", "content"),
     [
