@@ -11,13 +11,14 @@ from uuid import UUID, uuid4
 
 import httpx
 import pytest
+from prefect.client.schemas.filters import FlowRunFilter
 from prefect.client.schemas.objects import State, StateType
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Completed, Pending, Running, Scheduled
 
 from components.errors import ConfigError
 from flows.flow_run import MISSED, Times, begin_scheduled
-from flows.serving import STOPPED, Schedule, begin, close, create
+from flows.serving import STOPPED, Replaced, Schedule, _refuse_other, begin, close, create
 
 NIGHTLY = Times(cron="0 3 * * *", timezone="Europe/Berlin")
 HOURLY = Times(cron="", timezone="UTC", every=3600)
@@ -55,8 +56,9 @@ class Client:
     def set_flow_run_state(self, run: UUID, state: State[Any], force: bool = False) -> None:
         self.runs[run].state = state
 
-    def read_flow_runs(self, **_: Any) -> list[Planned]:
-        return [run for run in self.runs.values() if run.state.type != StateType.SCHEDULED]
+    def read_flow_runs(self, flow_run_filter: FlowRunFilter, **_: Any) -> list[Planned]:
+        types, names = flow_run_filter.state.type.not_any_, flow_run_filter.state.name.not_any_
+        return [run for run in self.runs.values() if run.state.type not in types and run.state.name not in names]
 
     def create_flow_run_from_deployment(self, deployment: UUID, *, state: State[Any], name: str) -> None:
         run = Planned(state, planned=False)
@@ -143,7 +145,9 @@ def test_one_owner_serves_a_name_on_a_server(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("prefect.deployments.runner.RunnerDeployment.apply", lambda self: self.entrypoint)
     client: Any = Client()
     schedule = Schedule("nightly", "/repository/params.yaml", True, OWNER, HOURLY)
-    client.deployments["retrain/nightly"] = SimpleNamespace(id="earlier", work_pool_name=None, paused=False)
+    client.deployments["retrain/nightly"] = SimpleNamespace(
+        id="earlier", work_pool_name=None, paused=False, description=""
+    )
     assert create(client, schedule, replace=False) == "flows.sync.sync"
     assert client.paused == ["earlier"]
     served = SimpleNamespace(id="a", work_pool_name=None, paused=False, description="/repository on b")
@@ -151,11 +155,25 @@ def test_one_owner_serves_a_name_on_a_server(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(ConfigError, match=r"already run on this Prefect server \(/repository on b\); stop it, choose"):
         create(client, schedule, replace=False)
     create(client, schedule, replace=True)
+    client.deployments = {"retrain/nightly": served}
+    with pytest.raises(ConfigError, match="already run on this Prefect server"):
+        create(client, schedule, replace=False)
+    client.deployments = {"sync/nightly": served}
     served.paused = True
     create(client, schedule, replace=False)
     served.work_pool_name = "headstart"
     with pytest.raises(ConfigError, match="the work pool headstart serves it; choose another --name"):
         create(client, schedule, replace=True)
+
+
+def test_an_owner_that_was_replaced_leaves_the_deployment_alone() -> None:
+    schedule = Schedule("nightly", "/repository/params.yaml", True, OWNER, HOURLY)
+    client: Any = SimpleNamespace(read_deployment=lambda _: SimpleNamespace(description=owner))
+    for owner in (OWNER, "", None):
+        _refuse_other(client, uuid4(), schedule)
+    owner = "/repository on b"
+    with pytest.raises(Replaced, match=owner):
+        _refuse_other(client, uuid4(), schedule)
 
 
 def test_a_scheduled_run_does_for_those_that_are_late(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -140,12 +139,10 @@ def test_the_commands_do_not_wait_for_a_run_that_holds_the_repository(registry: 
         return done.stdout
 
     with locked(tmp_path, what="a retraining", say=print):
-        started = time.monotonic()
         assert headstart("rollback") == f"{M}@{A}: version 1 restored, version 2 rolled back\n"
         out = headstart("promote", "--version", "2", "--reason", "a mistake")
         assert out == f"{M}@{A}: version 2 is the champion, version 1 was\n"
         assert headstart("champion").startswith(f"{M}@{A}: version 2 since ")
         assert headstart("champion", "--history").count("\n") == 4
-        assert time.monotonic() - started < 80
     assert number(registry) == "2"
     assert not (tmp_path / "docs" / "mlflow.db").exists()
