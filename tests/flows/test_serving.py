@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 from uuid import UUID, uuid4
 
 import httpx
@@ -168,11 +169,12 @@ def test_one_owner_serves_a_name_on_a_server(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_an_owner_that_was_replaced_leaves_the_deployment_alone() -> None:
     schedule = Schedule("nightly", "/repository/params.yaml", True, OWNER, HOURLY)
-    client: Any = SimpleNamespace(read_deployment=lambda _: SimpleNamespace(description=owner))
-    for owner in (OWNER, "", None):
-        _refuse_other(client, uuid4(), schedule)
-    owner = "/repository on b"
-    with pytest.raises(Replaced, match=owner):
+    client: Any = SimpleNamespace()
+    for owner in (OWNER, "", None, "/repository on b"):
+        client.read_deployment = Mock(return_value=SimpleNamespace(description=owner))
+        if owner != "/repository on b":
+            _refuse_other(client, uuid4(), schedule)
+    with pytest.raises(Replaced, match="/repository on b"):
         _refuse_other(client, uuid4(), schedule)
 
 
