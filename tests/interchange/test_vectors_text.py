@@ -100,10 +100,10 @@ def test_words_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(ArtifactError, match=r"bad.txt: cannot be written \(No such file or directory\); free space"):
         write_vectors(tmp_path / "nowhere" / "bad.txt", ["the", "a"], vectors)
 
-    def full(raw: object, path: Path) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(vectors_text, "_compressing", full)
+    monkeypatch.setattr(vectors_text.gzip, "GzipFile", full)
     with pytest.raises(ArtifactError, match=r"cannot be written \(No space left on device\)"):
-        write_vectors(tmp_path / "bad.txt", ["the", "a"], vectors)
+        write_vectors(tmp_path / "bad.txt.gz", ["the", "a"], vectors)
     assert not any(tmp_path.iterdir())
