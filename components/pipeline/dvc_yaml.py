@@ -110,9 +110,8 @@ def _group(name: str, stage: Stage, params: Params, file: Path, root: Path) -> d
 def _reads(name: str, stage: Stage, item: str, arguments: Arguments, params: Params, root: Path) -> list[str]:
     """The dependencies of an item, its identity first."""
     if name == IDENTITY:
-        if (root / "components" / "pipeline").is_dir():
-            return ["components", LOCK]
-        return [str(Path(__file__).parents[1]), str(FILES / LOCK)]
+        code = Path(__file__).resolve().parents[1]
+        return ["components", LOCK] if code.parent == root.resolve() else [str(code), str(FILES / LOCK)]
     paths = stage.reads(params) if stage.reads is not None else list(_paths(arguments))
     outer = [path for path in dict.fromkeys(paths) if not set(path.parents) & set(paths)]
     return [path.as_posix() for path in (out(params, IDENTITY, file_name(name, item)), *outer)]

@@ -33,7 +33,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with several families and one with task-adaptive pretraining, joint training and
     distillation."""
     root = tmp_path_factory.mktemp("clone")
-    for name in [".dvc/config", ".dvcignore", "components/pipeline/stages.py", *SHIPPED]:
+    for name in [".dvc/config", ".dvcignore", *SHIPPED]:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes((ROOT / name).read_bytes())
     raw = yaml.safe_load((ROOT / "params.yaml").read_text())
@@ -89,9 +89,9 @@ print(json.dumps(DataResolver(repo, folder, load_yaml(f"{folder}/dvc.yaml")).res
 
 
 def test_the_committed_file_is_written_from_the_table(clone: Path) -> None:
-    file = clone / "params.yaml"
-    assert (ROOT / "dvc.yaml").read_text() == (clone / "dvc.yaml").read_text(), "run headstart dvc"
-    assert not write_dvc_yaml(load_params(file), file)
+    params = load_params(ROOT / "params.yaml")
+    assert (ROOT / "dvc.yaml").read_text() == dvc_yaml(params, Path("params.yaml"), root=ROOT), "run headstart dvc"
+    assert not write_dvc_yaml(params, clone / "params.yaml")
 
 
 def test_a_file_of_the_user_stays(clone: Path, tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_the_paths_of_a_job_are_dependencies_and_outputs(resolved: tuple[Path, d
 def test_every_stage_depends_on_its_identity_and_on_no_code(resolved: tuple[Path, dict[str, Any]], clone: Path) -> None:
     file, stages = resolved
     params = load_params(clone / file)
-    assert stages["identity"]["deps"] == ["components", "requirements.lock"]
+    assert [Path(path).name for path in stages["identity"]["deps"]] == ["components", "requirements.lock"]
     assert stages["identity"]["params"] == [{str(file): None}]
     known = {
         f"{group}@{item}" if item else group: f"{params.run.out}/identity/{file_name(group, item)}"
@@ -168,7 +168,7 @@ def test_every_stage_depends_on_its_identity_and_on_no_code(resolved: tuple[Path
     for name, stage in stages.items():
         if name in known and name != "identity":
             assert known[name] in stage["deps"]
-            assert not [path for path in stage["deps"] if path.startswith("components")]
+            assert not [path for path in stage["deps"] if Path(path).name == "components"]
             assert "params" not in stage
 
 

@@ -119,7 +119,7 @@ def test_an_earlier_decision_is_not_reported_as_a_new_one(
     shutil.copyfile(ROOT / "params.yaml", tmp_path / "params.yaml")
     file = tmp_path / "artifacts/registry/decision.json"
     file.parent.mkdir(parents=True)
-    found = {"verdict": "promote", "reasons": ["better"], "alias_after": "3"}
+    found = {"verdict": "promote", "reasons": ["better"], "alias_after": "3", "story": "version 3 is served"}
 
     def retrain(*_: object, **__: object) -> None:
         if decides:
@@ -131,10 +131,10 @@ def test_an_earlier_decision_is_not_reported_as_a_new_one(
     monkeypatch.setattr(sync, "run_command", retrain)
     monkeypatch.setattr(sync, "publish", lambda root, *, decisions, push: [f"commit: {decisions[0]}"])
     sync.sync.fn(str(tmp_path / "params.yaml"))
-    expected = "promote (better)" if decides else "nothing new to compare"
+    line = "promote: version 3 is served" if decides else "nothing new to compare; champion: version 3"
     assert capsys.readouterr().out.splitlines()[-2:] == [
-        f"sync | aws-type: {expected}; champion: version 3",
-        f"sync | commit: aws-type: {expected}; champion: version 3",
+        f"sync | aws-type: {line}",
+        f"sync | commit: aws-type: {line}",
     ]
 
 
