@@ -118,7 +118,7 @@ class Run:
 def listed(project: Project) -> tuple[list[Run], str]:
     """The retrainings, newest first, without their stages, and why they are missing."""
     try:
-        return [_of_mlflow(run) for run in _search(project.registry(), {"stage": RETRAIN}, most=LISTED)], ""
+        return [_of_mlflow(run) for run in _search(project.registry(), {f"{PREFIX}stage": RETRAIN}, most=LISTED)], ""
     except HeadstartError as error:
         return [], str(error)
 
@@ -131,7 +131,8 @@ def find(project: Project, identifier: str) -> Run | None:
     """
     if not re.fullmatch(r"[A-Za-z0-9-]{1,64}", identifier):
         return None
-    roots = _search(project.registry(), {"run": identifier, "stage": RETRAIN}, most=1)
+    tags = {f"{PREFIX}run": identifier, f"{PREFIX}stage": RETRAIN}
+    roots = _search(project.registry(), tags, most=1)
     return _of_mlflow(roots[0], project) if roots else None
 
 
@@ -154,7 +155,7 @@ def _of_mlflow(run: Any, project: Project | None = None) -> Run:
     stages = []
     if project is not None:
         registry, usual = project.registry(), {each.stage: each.seconds for each in History(project.root).read()}
-        children = _search_children(registry, info.run_id)
+        children = _search(registry, {PARENT: info.run_id}, most=STAGES)
         # The runs of registered models, which the stage `register` makes, are children too.
         children = [child for child in children if f"{PREFIX}stage" in child.data.tags]
         children.sort(key=lambda child: child.info.start_time)
@@ -170,14 +171,6 @@ def _of_mlflow(run: Any, project: Project | None = None) -> Run:
         stages=stages,
         expected=expected_of(tags),
     )
-
-
-def _search_children(registry: Registry, parent: str) -> list[Any]:
-    experiment = registry.client.get_experiment_by_name(registry.settings.experiment)
-    if experiment is None:
-        return []
-    query = f"tags.`{PARENT}` = '{parent}'"
-    return list(registry.client.search_runs([experiment.experiment_id], query, max_results=STAGES))
 
 
 def _stage_of_mlflow(registry: Registry, run: Any, usual: Mapping[str, float], *, killed: bool) -> StageRun:
