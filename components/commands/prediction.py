@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -132,25 +132,25 @@ class ServeFlags:
 @flags
 def serve(options: ServeFlags) -> None:
     """Serve the champion over HTTP until stopped; it follows the alias `champion`."""
+    from components.serving.server import Address, Trial, serve_directory
     from components.serving.server import serve as serve_champion
-    from components.serving.server import serve_directory
     from components.settings.serve import ServeSettings
 
-    place = {"host": options.host, "port": options.port, "names": options.name, "int8": options.int8}
+    address = Address(options.host, options.port, options.name)
     if options.model is not None:
         settings = load_params(options.params).serve if options.params.is_file() else ServeSettings()
-        serve_directory(options.model, settings=settings, **place)  # type: ignore[arg-type]
+        serve_directory(options.model, settings=settings, address=address, int8=options.int8)
         return
     params = load_params(options.params)
+    mode: Literal["shadow", "canary"] = "canary" if options.canary else "shadow"
     serve_champion(
         params.registry,
         options.task or params.run.tasks[0],
         settings=params.serve,
         drift=params.drift,
-        challenger=options.challenger,
-        mode="canary" if options.canary else "shadow",
-        share=options.share,
-        **place,  # type: ignore[arg-type]
+        address=address,
+        trial=Trial(options.challenger, mode, options.share) if options.challenger else None,
+        int8=options.int8,
     )
 
 

@@ -88,6 +88,8 @@ class Stage:
 
 _LOSS = ("step", "loss")
 _DAYS = 2880
+#: Stages that act on the registry. DVC always runs them; they change nothing if it has the same content already.
+_acts = partial(Stage, retries=3, metrics=False)
 STAGES: dict[str, Stage] = {
     "identity": Stage("pipeline.identity:identity", jobs.identity, 10, metrics=False),
     # First, so that errors in the labels are reported before any training.
@@ -128,24 +130,11 @@ STAGES: dict[str, Stage] = {
     "evaluate": Stage("evaluation.stage:evaluate", jobs.evaluate, 120, curve=("labels", "score")),
     "leakage": Stage("leakage.stage:leakage", jobs.leakage, 240),
     "leakage-together": Stage("leakage.stage:leakage", jobs.leakage_together, 240),
-    # These two act on the registry. DVC always runs them; they change nothing if it has the same content already.
-    "register": Stage(
-        "registry.stage:register",
-        jobs.register,
-        60,
-        retries=3,
-        metrics=False,
-        reads=jobs.read_by_register,
-        writes="registry/registered.json",
+    "register": _acts(
+        "registry.stage:register", jobs.register, 60, reads=jobs.read_by_register, writes="registry/registered.json"
     ),
-    "promote": Stage(
-        "registry.promote:promote",
-        jobs.promote,
-        30,
-        retries=3,
-        metrics=False,
-        reads=jobs.read_by_promote,
-        writes="registry/decision.json",
+    "promote": _acts(
+        "registry.promote:promote", jobs.promote, 30, reads=jobs.read_by_promote, writes="registry/decision.json"
     ),
     "report": Stage("reporting.stage:report", jobs.report, 30, metrics=False, reads=jobs.read_by_report),
 }

@@ -51,7 +51,7 @@ class Candidate:
     task: str | None = None
     _: KW_ONLY
     #: Of an encoder: block of the model that its weights were computed from.
-    computed_from: tuple[str, ...] = ()
+    computed_from: str = ""
     #: Of a classifier: name of its system in results, and its folder below `directory`.
     system: str = ""
     part: str = CLASSIFIER
@@ -83,7 +83,7 @@ class Candidate:
         """Key of the model that this one was initialised from; of an encoder that is computed from others, of the first
         of them. None for random weights."""
         if self.computed_from:
-            return (self.computed_from[0], self.start, None)
+            return (self.computed_from, self.start, None)
         if self.is_words:
             return None
         if self.task is not None and AFTER in self.start:
@@ -100,16 +100,12 @@ class Candidate:
 
 def candidates(job: RegisterJob) -> Iterator[Candidate]:
     """The models of a run, parents before children."""
-    trained = [name for name in job.families if not job.parents.get(name)]
-    # Trained encoders first, then those that are computed from them, in the order in which they depend on each other.
-    others = [name for names in job.parents.values() for name in names if name not in job.parents]
-    computed = [name for name in job.parents if name not in job.families]
-    for family in _in_order([*others, *trained, *computed, *job.families], job.parents):
+    teachers = [name for names in job.parents.values() for name in names]
+    for family in dict.fromkeys([*teachers, *sorted(job.families, key=job.parents.__contains__)]):
         for start, section in (("pretrained", "pretrain"), ("adapted", "adapt")):
             if start in job.starts:
-                origins = tuple(job.parents.get(family, ()))
-                section = "static" if origins else section
-                yield _encoder(job, family, start, section, origins)
+                teacher = next(iter(job.parents.get(family, ())), "")
+                yield _encoder(job, family, start, "static" if teacher else section, teacher)
     for family in job.families:
         for task, starts in job.further.items():
             if TASK_ADAPTED in starts:
@@ -118,9 +114,9 @@ def candidates(job: RegisterJob) -> Iterator[Candidate]:
     yield from sorted(_classifiers(job), key=lambda candidate: (bool(candidate.teachers), AFTER in candidate.start))
 
 
-def _encoder(job: RegisterJob, family: str, start: str, section: str, origins: tuple[str, ...] = ()) -> Candidate:
+def _encoder(job: RegisterJob, family: str, start: str, section: str, teacher: str = "") -> Candidate:
     name, directory = f"{job.registry.prefix}-{family}-{start}", job.out / "encoder" / family / start
-    return Candidate(name, directory, "encoder", family, start, section, computed_from=origins)
+    return Candidate(name, directory, "encoder", family, start, section, computed_from=teacher)
 
 
 def _classifiers(job: RegisterJob) -> Iterator[Candidate]:
@@ -154,16 +150,6 @@ def _parts(job: RegisterJob, system: str) -> tuple[str, str]:
 def _exists(directory: Path) -> bool:
     """Whether the stage has written a classifier; not every task has a words model."""
     return (directory / MANIFEST).is_file()
-
-
-def _in_order(names: Sequence[str], parents: Mapping[str, Sequence[str]]) -> list[str]:
-    """The names, each once, after those that it is computed from."""
-    ordered: list[str] = []
-    waiting = list(dict.fromkeys(names))
-    while waiting:
-        ordered += (ready := [name for name in waiting if not set(parents.get(name, ())) & set(waiting)])
-        waiting = [name for name in waiting if name not in ready]
-    return ordered
 
 
 @dataclass(frozen=True)
@@ -268,8 +254,7 @@ def describe_version(
 
 def _what(candidate: Candidate, facts: Mapping[str, Any]) -> str:
     if candidate.computed_from:
-        parts = " and ".join(candidate.computed_from)
-        return f"{candidate.family}, computed from {parts}, {ENCODERS[candidate.start]}."
+        return f"{candidate.family}, computed from {candidate.computed_from}, {ENCODERS[candidate.start]}."
     if candidate.task is None:
         return f"Language model {candidate.family}, {ENCODERS.get(candidate.start, candidate.start)}."
     budget, seeds = facts.get("budget"), facts.get("seeds", [])

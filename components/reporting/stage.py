@@ -183,14 +183,6 @@ def _language_models(
         "Perplexity per word is measured on held-out text of the last training corpus. The "
         "last column is the perplexity on general text before and after adaptation; an increase is forgetting."
     )
-    languages = [
-        [name, language, f"{of['tokens']:,}", f"{of['share']:.1%}", _perplexity(of)]
-        for name, model in models.items()
-        for language, of in model.get("languages", {}).items()
-    ]
-    if languages:
-        columns = ["model", "language", "tokens", "share", "perplexity per word"]
-        chapter.tables.append(Table(columns, languages, "Languages of the training corpus"))
     for start in trained:
         lines = {
             name.removesuffix(f"-{start}"): Line(of["tokens"], of["loss"])
