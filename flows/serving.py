@@ -54,7 +54,7 @@ from flows.terminal import terminal
 RESTART_S = 5.0
 LOOK_S = 10.0
 #: At the end of a schedule: seconds that the server has to record it, and that the run in progress has to end by
-#: itself. With those of `flows.server` they sum to less than 10.
+#: itself. Together with the times of `flows.server` they are less than 10.
 ANSWER_S = 3.0
 STOP_S = 3.5
 #: State of a run that the end of its schedule has interrupted; the next start of the schedule makes up for it.

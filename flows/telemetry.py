@@ -191,8 +191,8 @@ class Monitor:
         return self._live
 
     def _measurements(self, stage: Stage) -> Path:
-        """The file of a stage's measurements. It holds those of an interrupted attempt with the same identity; the
-        ones of other identities are deleted."""
+        """The file of a stage's measurements. It keeps what an interrupted attempt with the same identity has
+        measured; files of other identities are deleted."""
         private_folder(self.root / FOLDER)
         name = re.sub(r"[^A-Za-z0-9_.@-]+", "-", f"{self._pipeline} {stage.name}")
         file = self.root / FOLDER / f"{name}~{self._identity(stage)[:16] or 'unknown'}.jsonl"

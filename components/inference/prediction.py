@@ -138,7 +138,7 @@ class Part:
         return self.output.with_suffix(".json")
 
     def finished(self) -> Predicted | None:
-        """The counts of the finished part, or None."""
+        """The counts of a finished part; None if it is not finished."""
         try:
             return Predicted(**json.loads(self.mark.read_text(encoding="utf-8"))["counts"])
         except FileNotFoundError:

@@ -81,7 +81,7 @@ class _Rows:
         self.ids = [row_id or "" for rows in splits.values() for row_id in rows.ids]
         fields = [parts for rows in splits.values() for parts in rows.fields]
         threshold, near = job.settings.threshold, job.near
-        #: Form of the signatures: that of the corpora if it suits the threshold, because they are stored there.
+        #: Form of the signatures. The corpora store signatures; their form is used if it suits the threshold.
         self.form = NearDuplicates(threshold=threshold, permutations=128)
         if near is not None and near.threshold <= threshold:
             self.form = near.model_copy(update={"threshold": threshold})

@@ -197,7 +197,7 @@ class AWDLSTM(LanguageModel):
 
 
 def _size(hidden: int, *rates: float) -> dict[str, Any]:
-    """Three layers with tied embeddings of 400; the rates are those of rows, input, weights, layers and output."""
+    """Three layers with tied embeddings of 400; dropout of rows, input, weights, layers and output."""
     names = ("dropout_embedding", "dropout_input", "dropout_weight", "dropout_hidden", "dropout_output")
     noise = dict(zip(names, rates, strict=True))
     return {"embedding": 400, "hidden": hidden, "layers": 3, **noise, "activation": 2.0, "slowness": 1.0}

@@ -29,8 +29,8 @@ _WRITTEN: Final = "# Written by headstart"
 #: How the dvc.yaml of earlier versions began, which are replaced.
 _EARLIER: Final = ("# The pipeline: inputs and outputs of each stage.", "# Derived from the root's dvc.yaml")
 _HEAD: Final = f"""\
-{_WRITTEN} (`headstart dvc`) from params.yaml and components/pipeline/stages.py. Without this
-# line, the file is yours: it stays as you edit it.
+{_WRITTEN} (`headstart dvc`) from params.yaml and components/pipeline/stages.py. To keep
+# your own edits, remove this line: headstart then leaves the file alone.
 # `make run` runs it through Prefect; `dvc repro`, `dvc status`, `dvc plots`, `dvc push` work as in any DVC project.
 # The flow reads `meta`: time limit in minutes, and number of retries.
 """

@@ -61,8 +61,8 @@ def spaced(rows: Sequence[Fields], most: int) -> list[Fields]:
 def measure_latency(classifier: Classifier, rows: Sequence[Fields], *, conditions: str = "") -> Latency:
     """Latency of single rows, in `ROUNDS` passes over all of them.
 
-    The median is taken in the fastest pass: other programs on the machine can only make a pass slower. Where they take
-    the processor from a row, its time on the processor is the smaller one and counts.
+    The time of a row is the smaller of its wall time and its processor time, so other programs do not count. The median
+    is taken in the fastest pass.
     """
     for row in rows[:WARM_UP]:
         predict_rows(classifier, [row], batch_size=1)

@@ -135,7 +135,7 @@ class State:
         return last if digest in old else None
 
     def bars(self, registry: Registry, candidate: Version) -> str:
-        """Why a candidate is not promoted whatever its score, or empty."""
+        """The reason to refuse a candidate regardless of its score; empty if there is none."""
         how = f"train a new one, or run `headstart promote --version {candidate.number} --reason TEXT`"
         if (veto := self.vetoes.get(candidate.digest)) is not None:
             return f"{candidate.label} was rolled back on {veto.time:%Y-%m-%d} by {veto.by}; {how}"
@@ -190,7 +190,7 @@ class Ledger:
             raise RegistryError(f"{file}: is a ledger of an early version, which is not read any more; rename the file")
 
     def entries(self, model: str | None = None) -> list[Entry]:
-        """The entries of a model and those of all models, or every entry, oldest first.
+        """The entries that concern a model, oldest first; without a model, every entry.
 
         Raises:
             RegistryError: the registry cannot be reached, or an entry was written by a later version.
@@ -243,6 +243,8 @@ class Ledger:
         versions = self.registry.versions(LEDGER)
         for version in versions:
             tags, position = version.tags, int(version.number)
+            if int(tags.get("schema", 1)) >= SCHEMA:
+                continue  # written below
             try:
                 content = json.loads("".join(tags[key] for key in sorted(tags) if key.startswith("entry.")))
                 event, subject, facts = tags["event"], (tags["model"], tags["alias"]), content["facts"]
@@ -262,6 +264,10 @@ class Ledger:
             if done := tags.get("done"):
                 self._log.mark(_mark(position), done)
         if versions:
+            # A host with an earlier version of Headstart refuses entries of a later one, and so does not write apart.
+            for model in dict.fromkeys(version.tags.get("model", "") for version in versions):
+                tags = self.registry.tags({"schema": str(SCHEMA), "model": model})
+                self.registry.client.create_model_version(LEDGER, source="headstart:/no-files", tags=tags)
             self._log.mark("imported", "true")
         return bool(versions)
 

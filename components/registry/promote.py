@@ -91,7 +91,7 @@ class Contest:
         return self.by.registry.get(entry["name"], entry["version"])
 
     def barred(self, version: Version, system: str) -> str:
-        """Why a candidate is not promoted whatever its score, or empty."""
+        """The reason to refuse a candidate regardless of its score; empty if there is none."""
         refused = read_leakage(self.out, self.task, system).get("refused", "")
         leaked = f"{version.label}: {refused}; remove the copies, or take new test rows" if refused else ""
         return self.state.bars(self.by.registry, version) or leaked

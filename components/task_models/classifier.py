@@ -128,7 +128,7 @@ class TextClassifier:
     def answer_measured(
         self, rows: Sequence[Fields], projection: Projection
     ) -> tuple[list[Answer], NDArray[np.int64], NDArray[np.float32]]:
-        """The same answers as of `answer`, with what `components.drift` measures.
+        """The answers of `answer`, and the measurements of `components.drift`.
 
         Args:
             projection: number of features F -> (F, S) random numbers.

@@ -428,7 +428,7 @@ def metric_key(name: str) -> str:
 
 
 class _Missing:
-    """Leaves the block without an error if what it asks for does not exist."""
+    """Ends the block, without an error, if a request is about something that does not exist."""
 
     def __enter__(self) -> None: ...
 

@@ -336,7 +336,7 @@ class Session:
         return "the same bits"
 
     def compare(self, project: Project) -> str:
-        """Compare the outputs and the registry with those of the undisturbed run; returns what was seen, in words.
+        """Compare outputs and registry with an undisturbed run; returns what was seen, in words.
 
         Raises:
             DrillError: they differ, or processes are left over.

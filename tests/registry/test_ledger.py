@@ -112,6 +112,7 @@ def test_entries_of_an_earlier_version_are_read(registry: Registry) -> None:
         state = Ledger(registry).state(M, A)
         assert [(each["after"], each.mark) for each in state.changes] == [("1", "own"), ("2", "own")]
         assert [entry["key"] for entry in state.decisions] == ["k"]
+    assert [version.tags["schema"] for version in registry.versions(LEDGER)].count("2") == 1, "earlier code refuses it"
     assert observe(registry, Ledger(registry), model=M, alias=A)[2] == []
     assert promote(registry, registry.get(M, "3")).changes[-1].position == 6
 
