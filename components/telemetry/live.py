@@ -104,7 +104,7 @@ class Live:
         self.id, self.name, self.tags = identifier, name, dict(tags)
         self.stages: dict[str, Stage] = {}
         self.problem = ""
-        self._settings, self._begun, self._run = registry, now_ms(), ""
+        self._root, self._settings, self._begun, self._run = root, registry, now_ms(), ""
         self._gauges = Gauges(root, tags["params"], telemetry)
         self._files: list[Callable[[Any], None]] = [partial(self._log_text, *item) for item in texts.items()]
         self._end: dict[str, Any] | None = None
@@ -180,7 +180,7 @@ class Live:
         from components.tracking import RETRAIN, SystemMetricsMonitor, connect  # the import of MLflow takes seconds
 
         if self._connection is None:
-            registry = connect(self._settings)
+            registry = connect(self._settings, self._root)
             close_killed(registry)
             self._connection = registry
         client = self._connection.client

@@ -29,13 +29,13 @@ UNANSWERED: Final = ("botocore.exceptions.ConnectionError", "botocore.exceptions
 MESSAGE_LENGTH: Final = 400
 
 
-def located(uri: str) -> str:
+def located(uri: str, folder: Path = Path()) -> str:
     """The URI with an absolute path if it names a SQLite file: a path relative to the repository is the same
-    database in all of its folders."""
+    database in all of its folders, of which `folder` is one."""
     path = uri.removeprefix(SQLITE)
     if path == uri or Path(path).is_absolute():
         return uri
-    return f"{SQLITE}{(find_repository(Path()) or Path()).resolve() / path}"
+    return f"{SQLITE}{(find_repository(folder) or folder).resolve() / path}"
 
 
 def probe(uri: str) -> None:

@@ -92,13 +92,13 @@ class Record:
     documents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-def connect(settings: RegistrySettings) -> Registry:
-    """Open the registry. A server that is down is detected within seconds.
+def connect(settings: RegistrySettings, folder: Path = Path()) -> Registry:
+    """Open the registry of the repository that `folder` is in. A server that is down is detected within seconds.
 
     Raises:
         RegistryError: no MLflow server at the address, or the database file cannot be used.
     """
-    uri = located(settings.address)
+    uri = located(settings.address, folder)
     probe(uri)
     with translated(masked(uri)):
         client = MlflowClient(tracking_uri=uri, registry_uri=uri)
