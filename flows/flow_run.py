@@ -10,8 +10,6 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,8 +19,6 @@ from flows.bound import end_with
 
 #: Prefix of the variables by which Prefect names the flow run of a process.
 NAMED = "PREFECT__"
-#: Set by a scheduled `headstart sync` for its retraining, a flow run of its own without a deployment.
-SCHEDULED = "HEADSTART_SCHEDULED"
 #: Process of the runner of a schedule.
 RUNNER = "HEADSTART_RUNNER"
 #: State of a run whose time has passed before it could start.
@@ -45,28 +41,6 @@ def _of_run(attribute: str) -> str:
     from prefect.runtime import flow_run
 
     return str(getattr(flow_run, attribute) or "")
-
-
-def is_scheduled() -> bool:
-    """Whether a deployment has started it, or it is the retraining of a scheduled `headstart sync`."""
-    if SCHEDULED in os.environ or not _is_possible():
-        return SCHEDULED in os.environ
-    from prefect.runtime import deployment
-
-    return deployment.id is not None
-
-
-@contextmanager
-def passed_on() -> Iterator[None]:
-    """Within the block, started processes count as scheduled if this process does."""
-    if not is_scheduled() or SCHEDULED in os.environ:
-        yield
-        return
-    os.environ[SCHEDULED] = "true"
-    try:
-        yield
-    finally:
-        del os.environ[SCHEDULED]
 
 
 def log(line: str) -> None:

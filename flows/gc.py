@@ -49,7 +49,7 @@ def collect(params: Params, *, root: Path) -> Iterator[Garbage]:
     """
     rule = params.gc
     yield from old_checkpoints(_located(params.cluster.storage, root), days=rule.checkpoint_days)
-    yield from old_features(root / params.cluster.features, days=rule.feature_days)
+    yield from old_features(root / params.cluster.features, days=rule.checkpoint_days)
     yield from orphaned_outputs(former_outputs(root), current_outputs(root))
     yield from old_logs(root / STATE, days=rule.log_days)
     yield from old_traffic(root / params.drift.folder, days=rule.log_days)

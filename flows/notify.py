@@ -1,5 +1,9 @@
 """Notifications about runs that fail, crash or do not start in time: `headstart schedule --notify`.
 
+Receivers are variables of the environment, because addresses hold secrets. HEADSTART_NOTIFY_WEBHOOK: address to which a
+JSON object is posted; `text` in it is what Slack and Mattermost show. HEADSTART_NOTIFY_EMAIL: receivers of e-mail,
+separated by commas. HEADSTART_SMTP: the mail server, such as smtp+starttls://user:password@smtp.example.org:587.
+
 They are two automations of the Prefect server, which calls a webhook and sends e-mail (by Apprise, a dependency of
 Prefect). `headstart schedule` and the deployments of infra/ create them too; what exists already is updated.
 """
@@ -12,18 +16,23 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode, urlsplit
 from uuid import UUID
 
 from pydantic import SecretStr
 
 from components.errors import ConfigError
 from components.masking import MASK
-from components.settings.loading import load_params
-from components.settings.notify import EMAIL, WEBHOOK, NotifySettings
 from flows.repository import find_root
 from flows.server import server
 from flows.terminal import terminal
 
+WEBHOOK = "HEADSTART_NOTIFY_WEBHOOK"
+EMAIL = "HEADSTART_NOTIFY_EMAIL"
+SMTP = "HEADSTART_SMTP"
+#: Scheme of HEADSTART_SMTP -> scheme and mode of Apprise, and default port.
+SCHEMES = {"smtp": ("mailto", "", 25), "smtp+starttls": ("mailtos", "starttls", 587), "smtps": ("mailtos", "ssl", 465)}
+SENDER = "headstart@localhost"
 #: Names of the blocks with the addresses.
 WEBHOOK_BLOCK, EMAIL_BLOCK = "headstart-webhook", "headstart-email"
 #: Flows whose runs are watched.
@@ -66,11 +75,10 @@ OCCASIONS = (
 )
 
 
-def install(settings: NotifySettings, *, address: str) -> list[str]:
+def install(address: str) -> list[str]:
     """Create or update the automations on a Prefect server; remove them if there is nobody to tell.
 
     Args:
-        settings: `params.notify`.
         address: of the server's API.
 
     Returns:
@@ -87,7 +95,7 @@ def install(settings: NotifySettings, *, address: str) -> list[str]:
     if auth := os.environ.get("PREFECT_API_AUTH_STRING"):
         updates[PREFECT_API_AUTH_STRING] = auth
     with temporary_settings(updates), get_client(sync_client=True) as client:
-        actions, receivers = _actions(settings, page=_page(address))
+        actions, receivers = _actions(_page(address))
         for occasion in OCCASIONS:
             existing = client.read_automations_by_name(occasion.name)
             for double in existing[1:] if actions else existing:
@@ -106,7 +114,7 @@ def _automation(occasion: Occasion, actions: list[Any]) -> Any:
 
     return AutomationCore(
         name=occasion.name,
-        description="Made by `headstart schedule --notify` from the section notify of the settings.",
+        description="Made by `headstart schedule --notify`.",
         trigger=EventTrigger(
             expect=set(occasion.events),
             match={"prefect.resource.id": "prefect.flow-run.*"},
@@ -120,7 +128,7 @@ def _automation(occasion: Occasion, actions: list[Any]) -> Any:
     )
 
 
-def _actions(settings: NotifySettings, *, page: str) -> tuple[list[Any], list[str]]:
+def _actions(page: str) -> tuple[list[Any], list[str]]:
     """A function per receiver that makes its action for an occasion, and the receivers in words."""
     from prefect.blocks.notifications import SlackWebhook
     from prefect.blocks.webhook import Webhook
@@ -129,11 +137,11 @@ def _actions(settings: NotifySettings, *, page: str) -> tuple[list[Any], list[st
     link = f"{page}/runs/flow-run/{{{{ flow_run.id }}}}"
     actions: list[Any] = []
     receivers: list[str] = []
-    if webhook := settings.webhook_address:
+    if webhook := os.environ.get(WEBHOOK):
         block = _saved(Webhook(method="POST", url=SecretStr(webhook)), WEBHOOK_BLOCK)
         actions.append(lambda occasion: CallWebhook(block_document_id=block, payload=_payload(occasion, link)))
         receivers.append("a webhook")
-    if email := settings.email_address:
+    if email := email_address():
         # Prefect has no block for e-mail by SMTP; this one passes every address that is not Slack's to Apprise.
         mail = _saved(SlackWebhook(url=SecretStr(email)), EMAIL_BLOCK)
         actions.append(
@@ -141,6 +149,27 @@ def _actions(settings: NotifySettings, *, page: str) -> tuple[list[Any], list[st
         )
         receivers.append("e-mail")
     return actions, receivers
+
+
+def email_address() -> str | None:
+    """The receivers in the notation of Apprise (https://github.com/caronc/apprise/wiki/Notify_email), which contains
+    the mail server, localhost by default; None: no e-mail.
+
+    Raises:
+        ConfigError: HEADSTART_SMTP is not the address of a mail server.
+    """
+    receivers = [part.strip() for part in os.environ.get(EMAIL, "").split(",") if part.strip()]
+    if not receivers:
+        return None
+    parts = urlsplit(os.environ.get(SMTP) or "smtp://localhost")
+    if parts.scheme not in SCHEMES or not parts.hostname:
+        raise ConfigError(
+            f"{SMTP}: must be smtp://, smtp+starttls:// or smtps://, then USER:PASSWORD@ if needed, HOST and :PORT"
+        )
+    scheme, mode, port = SCHEMES[parts.scheme]
+    user = f"{parts.username}:{parts.password or ''}@" if parts.username else ""
+    options = {"from": SENDER, "to": ",".join(receivers), "smtp": parts.hostname} | ({"mode": mode} if mode else {})
+    return f"{scheme}://{user}{parts.hostname}:{parts.port or port}/?{urlencode(options)}"
 
 
 def _saved(block: Any, name: str) -> UUID:
@@ -172,7 +201,7 @@ def _page(address: str) -> str:
     return (os.environ.get("PREFECT_UI_URL") or address.rstrip("/").removesuffix("/api")).rstrip("/")
 
 
-def send_trial(settings: NotifySettings) -> None:
+def send_trial() -> None:
     """Send a message to every receiver, without Prefect's server.
 
     Raises:
@@ -182,32 +211,31 @@ def send_trial(settings: NotifySettings) -> None:
     from prefect.blocks.notifications import SlackWebhook
 
     subject, body = "headstart: a trial message", "Notifications of failed and late runs arrive here."
-    if webhook := settings.webhook_address:
+    if webhook := os.environ.get(WEBHOOK):
         try:
             httpx.post(webhook, json={"text": f"{subject}\n\n{body}", "what": subject}, timeout=30).raise_for_status()
         except httpx.HTTPError as error:
             # The address of a webhook is its password.
             reason = str(error).replace(webhook, MASK)
-            raise ConfigError(f"{WEBHOOK} or notify.webhook: the message was not accepted ({reason})") from None
-    if email := settings.email_address:
+            raise ConfigError(f"{WEBHOOK}: the message was not accepted ({reason})") from None
+    if email := email_address():
         block = SlackWebhook(url=SecretStr(email))
         try:
             with block.raise_on_failure():
                 block.notify(body=body, subject=subject)
         except Exception as error:
             reason = " ".join(str(getattr(error, "log", error)).split())
-            raise ConfigError(f"{EMAIL} or notify.email: the message was not sent ({reason})") from None
+            raise ConfigError(f"{EMAIL}: the message was not sent ({reason})") from None
 
 
 def create(params: Path, *, test: bool, port: int) -> None:
-    """Create the notifications on the Prefect server, from the section notify; with `test`, send a trial message."""
-    settings = load_params(params).notify
+    """Create the notifications on the Prefect server; with `test`, send a trial message."""
     if test:
-        send_trial(settings)
+        send_trial()
     with server(port=port, root=find_root(params.resolve().parent)) as running:
-        receivers = install(settings, address=running.address)
+        receivers = install(running.address)
     if not receivers:
-        terminal.say(f"nobody is told: set notify.webhook or notify.email, or {WEBHOOK} or {EMAIL}")
+        terminal.say(f"nobody is told: set {WEBHOOK} or {EMAIL}")
     else:
         sent = "; trial messages sent" if test else ""
         terminal.say(f"failed and late runs are told by {' and '.join(receivers)}{sent}")

@@ -14,7 +14,7 @@ from prefect import flow
 from components.errors import ConfigError
 from components.pipeline.identity import STAGE as IDENTITY
 from components.settings.loading import load_params
-from flows import drift, registry
+from flows import registry
 from flows.budget import Spending
 from flows.dvc_tasks import add_data, skip_stage, stage_task
 from flows.execution import run_headstart
@@ -51,9 +51,6 @@ def retrain(params: str = "params.yaml", rebuild: bool = False) -> dict[str, lis
         monitored(file, root=run.root) as monitor,
     ):
         plan = run.plan.result()
-        if drift.waits(file, root=run.root):
-            terminal.say("no drift, so this scheduled run does nothing (drift.scheduled: on_drift)", source="drift")
-            return {"Completed": [], "Cached": [], "Skipped": []}
         if has_changes(plan):
             # Skipped if every stage is up to date: the check takes seconds, and these settings have passed it before.
             run_headstart("check", "--params", str(file.relative_to(run.root)), source="check", root=run.root)

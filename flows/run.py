@@ -59,9 +59,8 @@ def begin(file: Path, *, rebuild: bool = False) -> Iterator[Begun]:
     with locked(root, what=f"retrain {os.path.relpath(file)}", say=terminal.say), ThreadPoolExecutor(1) as pool:
         bring(file, root=root)
         drift.check(file, root=root)
-        reason = "headstart retrain --rebuild" if rebuild else drift.rebuild_reason(file, root=root)
-        if reason:
-            request(load_params(file), reason, root=root)
+        if rebuild:
+            request(load_params(file), "headstart retrain --rebuild", root=root)
         yield Begun(root, pool.submit(read_plan, pipeline_of(file, root=root), root=root))
 
 

@@ -25,7 +25,6 @@ import tzlocal
 
 from components.commands.common import PARAMS, ParamsFile, flags
 from components.errors import ConfigError, TransientError
-from components.settings.loading import load_params
 from flows import notify
 from flows.command import main
 from flows.flow_run import Times
@@ -129,7 +128,7 @@ def schedule(
         from flows.serving import FAILURES, Schedule, serve
 
         try:
-            receivers = notify.install(load_params(file).notify, address=running.address)
+            receivers = notify.install(running.address)
         except FAILURES as error:
             raise TransientError(f"{running.address}: the Prefect server does not answer ({error})") from error
         if receivers:

@@ -11,6 +11,9 @@ from components.settings.loading import load_params
 from flows import dvc_lock
 from flows.plan import Plan, Stage
 
+#: Free space that must remain beside the estimate of a run's outputs.
+SPARE_BYTES = 10**9
+
 
 def check_run(plan: Plan, wanted: Iterable[Stage], *, params: Path, root: Path) -> None:
     """Refuse a run that would fill a disk.
@@ -42,7 +45,7 @@ def check_run(plan: Plan, wanted: Iterable[Stage], *, params: Path, root: Path) 
         cache=None if _links(root) else root / ".dvc" / "cache",
         checkpoints=None if "://" in storage else root / storage,
     )
-    check_space(estimate, spare=int(settings.gc.spare_gigabytes * 1e9))
+    check_space(estimate, spare=SPARE_BYTES)
 
 
 def last_sizes(lock: Path) -> dict[str, int]:

@@ -33,7 +33,7 @@ from components.errors import ConfigError, TransientError
 from components.resources import PIPELINE
 from components.settings.checks import RECORD as CHECKS
 from components.settings.imports import FOLDER
-from flows import flow_run, summary
+from flows import summary
 from flows.command import main
 from flows.execution import DVC, run_command
 from flows.flow_run import begin_scheduled
@@ -95,8 +95,7 @@ def sync(params: str = "params.yaml", *, push: bool = True) -> None:
     with locked(root, what=f"sync {params}", say=terminal.say):
         report = pull(root)
     before = summary.decided_at(root=root, params=file)
-    with flow_run.passed_on():
-        run_command(retrain, source="retrain", root=root, limit_s=RETRAIN_S)
+    run_command(retrain, source="retrain", root=root, limit_s=RETRAIN_S)
     with locked(root, what=f"sync {params}", say=terminal.say):
         decided = summary.decided_at(root=root, params=file) != before
         decisions = summary.decisions(root=root, params=file, decided=decided)

@@ -134,19 +134,16 @@ def serve(options: ServeFlags) -> None:
     """Serve the champion over HTTP until stopped; it follows the alias `champion`."""
     from components.serving.server import Address, Trial, serve_directory
     from components.serving.server import serve as serve_champion
-    from components.settings.serve import ServeSettings
 
     address = Address(options.host, options.port, options.name)
     if options.model is not None:
-        settings = load_params(options.params).serve if options.params.is_file() else ServeSettings()
-        serve_directory(options.model, settings=settings, address=address, int8=options.int8)
+        serve_directory(options.model, address=address, int8=options.int8)
         return
     params = load_params(options.params)
     mode: Literal["shadow", "canary"] = "canary" if options.canary else "shadow"
     serve_champion(
         params.registry,
         options.task or params.run.tasks[0],
-        settings=params.serve,
         drift=params.drift,
         address=address,
         trial=Trial(options.challenger, mode, options.share) if options.challenger else None,

@@ -15,6 +15,9 @@ from components.settings.checks import ChecksSettings, Rule
 _LISTED = 3
 #: Minimum expected count of a category of the G-test; rarer ones are added up (Cochran 1954).
 _EXPECTED = 5.0
+#: Maximum share of the rows that may be missing, and probability that one comparison of two samples of the same
+#: distribution is significant.
+MOST_LOSS, ERROR = 0.5, 1e-4
 
 #: (check, message, positions of the first rows)
 Violation = tuple[str, str, Sequence[str]]
@@ -54,9 +57,7 @@ def compare(
         where: the files.
         named: whether the labels are names; otherwise they are intervals of numbers, and a new one is not a violation.
     """
-    return findings(
-        _violations(new, old, settings, named=named), settings, unit=unit, where=where, first_version=old is None
-    )
+    return findings(_violations(new, old, named=named), settings, unit=unit, where=where, first_version=old is None)
 
 
 def findings(
@@ -76,16 +77,14 @@ def findings(
     ]
 
 
-def _violations(
-    new: Statistics, old: Statistics | None, settings: ChecksSettings, *, named: bool
-) -> Iterator[Violation]:
+def _violations(new: Statistics, old: Statistics | None, *, named: bool) -> Iterator[Violation]:
     another = "rows whose text also has another label"
-    for check, rule, attribute, problem, what in (
-        ("empty_rows", settings.empty_rows, "empty", "empty", "rows without text"),
-        ("duplicates", settings.duplicates, "duplicates", "duplicate", "repeated rows"),
-        ("label_conflicts", settings.label_conflicts, "conflicts", "conflict", another),
+    for check, allowed, attribute, problem, what in (
+        ("empty_rows", 0.01, "empty", "empty", "rows without text"),
+        ("duplicates", 0.1, "duplicates", "duplicate", "repeated rows"),
+        ("label_conflicts", 0.02, "conflicts", "conflict", another),
     ):
-        share, allowed = new.share(getattr(new, attribute)), rule.increase
+        share = new.share(getattr(new, attribute))
         earlier = 0.0 if old is None else old.share(getattr(old, attribute))
         if share - earlier > allowed:
             before = "the first version" if old is None else f"{earlier:.1%} before"
@@ -96,31 +95,30 @@ def _violations(
             )
     if old is None:
         return
-    if new.rows < (1 - settings.rows.loss) * old.rows:
-        yield "rows", f"{new.rows:,} rows, {old.rows:,} before; allowed loss {settings.rows.loss:.0%}", ()
+    if new.rows < (1 - MOST_LOSS) * old.rows:
+        yield "rows", f"{new.rows:,} rows, {old.rows:,} before; allowed loss {MOST_LOSS:.0%}", ()
     if new.columns and (missing := [name for name in old.columns if name not in new.columns]):
         yield "columns", f"column {_list(missing)} is missing", ()
     if named and new.classes and old.classes:
         if added := sorted(new.classes.keys() - old.classes.keys()):
             yield "labels", f"new label {_list(added)}", ()
         # With an expected count of m, a label is absent by chance with probability exp(-m).
-        least = -math.log(settings.error) * old.classes.total() / new.classes.total()
+        least = -math.log(ERROR) * old.classes.total() / new.classes.total()
         if gone := sorted(name for name, count in old.classes.items() if name not in new.classes and count > least):
             yield "labels", f"label {_list(gone)} is missing", ()
-    yield from distributions(new, old, settings)
+    yield from distributions(new, old)
 
 
-def distributions(new: Statistics, old: Statistics, settings: ChecksSettings) -> Iterator[Violation]:
+def distributions(new: Statistics, old: Statistics) -> Iterator[Violation]:
     """The distributions that differ."""
-    for check, rule, attribute, words in (
-        ("class_balance", settings.class_balance, "classes", "share of the label"),
-        ("length", settings.length, "lengths", "share of the rows with a length of"),
-        ("language", settings.language, "scripts", "share of the writing system"),
+    for check, allowed, attribute, words in (
+        ("class_balance", 0.1, "classes", "share of the label"),
+        ("length", 0.2, "lengths", "share of the rows with a length of"),
+        ("language", 0.05, "scripts", "share of the writing system"),
     ):
-        allowed = rule.distance
         counts, earlier = getattr(new, attribute), getattr(old, attribute)
         distance, p = different(counts, earlier)
-        if distance > allowed and p < settings.error:
+        if distance > allowed and p < ERROR:
             largest = _largest_changes(counts, earlier)
             listed = ", ".join(f"{_named(check, key)} {before:.1%} -> {now:.1%}" for key, before, now in largest)
             text = f"{words} changed: {listed}; distance {distance:.2f}, allowed {allowed:g}; p = {p:.1g}"

@@ -113,7 +113,7 @@ def _checked(unit: Unit, accepted: Sequence[record.Accepted], settings: ChecksSe
         if 0 < len(added) < len(unit.parts):
             names = ", ".join(name for name, _ in added[:3]) + (" ..." if len(added) > 3 else "")
             violations += findings(
-                distributions(combine([statistics for _, statistics in added]), old, settings),
+                distributions(combine([statistics for _, statistics in added]), old),
                 settings,
                 unit=f"{unit.name}, new files",
                 where=f"{unit.where}: {names}",

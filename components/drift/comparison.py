@@ -39,6 +39,8 @@ Floats = NDArray[np.float64]
 FEATURES = ("length", "unknown", "content", "score", "classes")
 #: Maximum number of sketches on each side.
 SKETCHES = 1000
+#: Maximum number of rows that are compared, evenly spaced over the window or file, and minimum number.
+ROWS, LEAST_ROWS = 2000, 200
 #: Minimum number of rows of dev for a test on them.
 LEAST_UNSEEN = 50
 #: Maximum number of classes that are named, and minimum change of their share.
@@ -125,12 +127,12 @@ class Comparison:
 
 def compare(reference: Reference, new: Measured, *, settings: DriftSettings, what: str, source: str) -> Comparison:
     """Compare rows with a reference."""
-    new = new.spread(settings.rows)
+    new = new.spread(ROWS)
     old = reference.measured
     base = Comparison(what, source, len(new), len(old), settings.error, settings.least_effect)
-    if min(len(new), len(old)) < settings.least_rows:
-        few = f"{len(new)} rows of" if len(new) < settings.least_rows else f"{len(old)} reference rows of"
-        return replace(base, too_few=f"{few} at least {settings.least_rows} (drift.least_rows)")
+    if min(len(new), len(old)) < LEAST_ROWS:
+        few = f"{len(new)} rows of" if len(new) < LEAST_ROWS else f"{len(old)} reference rows of"
+        return replace(base, too_few=f"{few} at least {LEAST_ROWS}")
     unseen = old.take(np.flatnonzero(reference.unseen))
     # One permutation more than needed, so that a small p-value can be reached.
     most = math.ceil(2 * len(FEATURES) / settings.error)

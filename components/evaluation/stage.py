@@ -121,7 +121,7 @@ def evaluate(job: EvaluateJob) -> Path:
     """
     test = read_test(job.examples)
     facts = test.facts
-    scoring = scoring_for(facts.kind, facts.labels, bins=job.settings.calibration_bins).fitting(test.rows.targets)
+    scoring = scoring_for(facts.kind, facts.labels).fitting(test.rows.targets)
     names = [BASELINES, *(f"{family}-{start}" for family in job.families for start in job.starts), *job.students]
     folders = [job.finetuned / name for name in names]
     runs = [run for folder in folders for run in read_runs(folder, test=test)]

@@ -9,7 +9,7 @@ counts as hurt only if the interval of its difference is below zero at a Bonferr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from scipy import sparse
@@ -29,6 +29,9 @@ from components.scoring.intervals import (
 )
 from components.settings.evaluate import EvaluateSettings
 
+#: Minimum number of test rows of a class or slice for which negative transfer is tested.
+PART_ROWS: Final = 20
+
 
 def transfer(
     cells: Cells, systems: Systems, test: TestSplit, settings: EvaluateSettings
@@ -37,7 +40,7 @@ def transfer(
     difference: {...}, hurts}}}]}]} for every family with a system from scratch and a transferred one.
 
     The first part is `all`. A part of the kind `class` has the F1 of the class, `all` and `slice` have the primary
-    metric. Classes and slices with fewer than `part_rows` rows are omitted.
+    metric. Classes and slices with fewer than `PART_ROWS` rows are omitted.
     """
     families: dict[str, list[str]] = {}
     for family, start in transferred(systems).values():
@@ -59,9 +62,9 @@ def _parts(cells: Mapping[str, Cell], test: TestSplit, settings: EvaluateSetting
     kept = {start: [cell.rows[cell.seeds.index(seed)] for seed in seeds] for start, cell in cells.items()}
     scoring, clusters = first.scoring, clusters_within(test.rows.clusters, np.arange(len(test.rows)), least=2)
     slices = slice_members(test.rows.slices)
-    members = {name: rows for name, rows in slices.items() if len(rows) >= settings.part_rows}
+    members = {name: rows for name, rows in slices.items() if len(rows) >= PART_ROWS}
     counts = {name: round(counted["rows"] or 0) for name, counted in scoring.classes(first.sums.mean(0)).items()}
-    counts = {name: count for name, count in counts.items() if count >= settings.part_rows}
+    counts = {name: count for name, count in counts.items() if count >= PART_ROWS}
     corrected = 1 - (1 - settings.confidence) / max(1, len(members) + len(counts))
     parts = [_of_all(cells, rows=len(test.rows), confidence=settings.confidence)]
     if counts:

@@ -250,4 +250,4 @@ def clear(runs: Sequence[TrainedRun], *, cluster: ClusterSettings) -> None:
     for run in runs:
         for store in run.stores:
             store.clear()
-    trim(Path(cluster.features), gigabytes=cluster.features_gigabytes)
+    trim(Path(cluster.features), gigabytes=8)

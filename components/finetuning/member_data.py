@@ -15,7 +15,7 @@ from components.finetuning.probe import MOST_ROWS, FeatureSampler, HeadRows
 from components.finetuning.soft_labels import soft_labels_of
 from components.finetuning.specs import Rows, RunSpec, all_training_rows, encode
 from components.task_models.base import Encoded
-from components.task_models.distillation import DistillationSampler, DistilledModel
+from components.task_models.distillation import TAUGHT_ROWS, DistillationSampler, DistilledModel
 from components.task_models.model import TaskModel
 from components.task_models.sampler import ContrastiveSampler, ExampleSampler
 from components.tasks.data import Fields, Split, Target
@@ -110,7 +110,7 @@ class MemberData:
     def distilled_model(self) -> DistilledModel:
         """The model that learns from teachers."""
         assert self.spec.distillation is not None
-        return DistilledModel(self.model, settings=self.spec.distillation.settings)
+        return DistilledModel(self.model)
 
     def sampler(self, *, names: bool) -> Sampler:
         """The training batches; `names`: of the rows and the names of the labels."""
@@ -136,7 +136,7 @@ class MemberData:
         taught = ExampleSampler(
             encode(spec, self.model, self.tokenizer, [found[row] for row in rows]),
             targets,
-            batch_size=min(len(rows), distillation.settings.batch_size),
+            batch_size=min(len(rows), TAUGHT_ROWS),
             seed=counter_seed(spec.seed, "taught"),
         )
         return DistillationSampler(labelled, taught)

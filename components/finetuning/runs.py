@@ -30,7 +30,7 @@ from components.measurements import Curve
 from components.settings.contrastive import pairs_of
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
-from components.task_models.distillation import DistilledModel
+from components.task_models.distillation import TAUGHT_ROWS, DistilledModel
 from components.tasks.budgets import budget_name
 from components.training.checkpoint import CheckpointStore
 from components.training.distributed import World
@@ -342,9 +342,8 @@ def schedule_of(spec: GroupSpec, *, epoch: int) -> tuple[int, int]:
     if len(spec.members) == 1 and (rounds := rounds_of(spec.members[0])):
         return rounds, rounds
     if (distillation := spec.members[0].distillation) is not None:
-        settings = distillation.settings
         count = int(read_manifest(distillation.texts, kind=UNLABELLED).facts["rows"])
-        return max(1, math.ceil(settings.epochs * count / settings.batch_size)), spec.settings.evaluations
+        return max(1, math.ceil(distillation.settings.epochs * count / TAUGHT_ROWS)), spec.settings.evaluations
     return steps_of(spec.settings, epoch=epoch), spec.settings.evaluations
 
 

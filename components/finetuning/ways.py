@@ -13,6 +13,7 @@ from components.finetuning.runs import GroupSpec, schedule_of
 from components.finetuning.specs import build, encode, number_of_folds, rows_of
 from components.settings.finetune import FinetuneSettings, Way
 from components.task_models.base import Task, refuse_settings
+from components.task_models.distillation import TAUGHT_ROWS
 from components.task_models.kinds import find_task
 from components.tasks.examples import read_facts, read_split
 
@@ -112,7 +113,7 @@ def cost_of(spec: GroupSpec) -> Cost:
         steps, evaluations = schedule_of(spec, epoch=epoch)
         operations: float = 6
         if member.distillation is not None:
-            operations = 6 + 6 * member.distillation.settings.batch_size / spec.settings.step_rows
+            operations = 6 + 6 * TAUGHT_ROWS / spec.settings.step_rows
         folds = number_of_folds(member) if facts.selection == "budget" else 0
         # Each row is in one fold: all folds together have the steps of `folds - 1` final runs, unless the number of
         # steps does not depend on that of rows (`min_steps`, `contrastive.pairs`).

@@ -38,6 +38,8 @@ VERSION = 3
 REASONS = ("empty", "too_short", "exact_duplicate", "near_duplicate")
 _BATCH_CHARACTERS = 4_000_000
 _BATCH_ROWS = 8_192
+#: Approximate size of a Parquet shard.
+SHARD_BYTES = 32_000_000
 
 
 class IngestJob(Section):
@@ -318,7 +320,7 @@ class _Run:
 
     def _write(self, keys: KeyFiles, dropped: Flags, old: int) -> None:
         """Second pass: the kept documents to the shards of their split; their keys and origins to key shards."""
-        limit = self.job.settings.shard_megabytes * 1_000_000
+        limit = SHARD_BYTES
         writers = {split: ShardWriter(self.draft.path, split, schema=self.schema, limit=limit) for split in SPLITS}
         key_writer = ShardWriter(self.draft.path, "keys", schema=self.key_schema, limit=limit)
         heldout = self._heldout(keys, dropped, old)

@@ -235,7 +235,7 @@ def _system(job: LeakageJob, system: str, copies: Mapping[str, _Copies], rows: _
     reasons = [
         f"{int(seen.sum())} test rows {what} in what it was trained on (leakage.{rule}: refuse)"
         for rule, seen, what in (("exact", ruled, "occur"), ("near", near, "have near copies"))
-        if getattr(job.settings, rule) == "refuse" and seen.sum() > job.settings.allowed
+        if getattr(job.settings, rule) == "refuse" and seen.any()
     ]
     return {
         "sources": list(sources),

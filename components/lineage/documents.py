@@ -19,8 +19,9 @@ from components.ingestion.dedup import Shingles, exact_keys, unpacked_rows
 from components.ingestion.documents import DROPPED, Origin
 from components.ingestion.readers import read_documents
 from components.lineage.matching import Texts, key_of
-from components.pipeline import jobs
 from components.pipeline.documents import find_document
+from components.pipeline.jobs import PARALLEL, tasks
+from components.pipeline.jobs.corpora import ingest, ingest_parallel
 from components.settings.params import Params
 from components.settings.tasks import SPLITS
 from components.tasks.examples import KIND as EXAMPLES
@@ -89,8 +90,8 @@ def texts_of(params: Params, document: str, *, where: str = "") -> list[str]:
 
 def _raw_texts(params: Params, name: str, origin: Origin) -> list[str]:
     """The texts of a document as its raw file has them, cleaned."""
-    parallel = name.endswith(f"-{jobs.PARALLEL}")
-    corpus = name.removesuffix(f"-{jobs.PARALLEL}")
+    parallel = name.endswith(f"-{PARALLEL}")
+    corpus = name.removesuffix(f"-{PARALLEL}")
     source = params.data.parallel[corpus] if parallel else params.corpora[corpus]  # type: ignore[index]
     root = Path(source.path)
     path = root / origin.source if root.is_dir() else root
@@ -173,14 +174,14 @@ def near_copies(params: Params, wanted: Sequence[str], *, without: Sequence[Foun
 
 
 def _corpora(params: Params) -> list[tuple[str, Path]]:
-    arguments = [*jobs.ingest(params).values(), *jobs.ingest_parallel(params).values()]
+    arguments = [*ingest(params).values(), *ingest_parallel(params).values()]
     return [(job["output"].name, job["output"]) for job in arguments if is_complete(job["output"], kind=corpora.KIND)]
 
 
 def _tasks(params: Params) -> list[tuple[str, Path]]:
     return [
         (task, job["output"])
-        for task, job in jobs.examples(params).items()
+        for task, job in tasks.examples(params).items()
         if is_complete(job["output"], kind=EXAMPLES)
     ]
 

@@ -93,7 +93,7 @@ def _traced(registry: Registry, labels: str) -> list[dict[str, Any]]:
 
 
 def _trace_path(params: Params, path: Path, *, root: Path) -> dict[str, Any]:
-    from components.pipeline.jobs import register
+    from components.pipeline.jobs.results import register
 
     while not (path / MANIFEST).is_file() or path.name in ("classifier", "classifier-frozen"):
         if path == path.parent or not path.parts:

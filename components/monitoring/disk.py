@@ -82,7 +82,7 @@ def check_space(needed: Sequence[Need], *, spare: int) -> None:
         left, total = shutil.disk_usage(place).free, sum(need.size for need in here)
         if total + spare > left:
             parts = ", ".join(f"{in_units(need.size)} of {need.what}" for need in here if need.size)
-            wants = f"needs about {in_units(total)} ({parts}) and {in_units(spare)} to spare (gc.spare_gigabytes)"
+            wants = f"needs about {in_units(total)} ({parts}) and {in_units(spare)} to spare"
             problems.append(f"{place}: {in_units(left)} are free, but the run {wants}")
     if problems:
         raise DiskSpaceError(

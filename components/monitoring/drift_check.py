@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
-from components.drift.comparison import Comparison, compare
+from components.drift.comparison import LEAST_ROWS, ROWS, Comparison, compare
 from components.drift.measurements import Measured, Reference, spaced
 from components.drift.measuring import find_reference, measure, record_reference
 from components.drift.traffic import read_traffic
@@ -46,10 +46,10 @@ def check_traffic(params: Params, task: str, *, root: Path = Path()) -> Comparis
     registry = connect(params.registry)
     version = find_champion(registry, task)
     since = time.time() - settings.window_days * 86400
-    new = read_traffic(root / settings.folder, task=task, digest=version.digest, since=since, most=settings.rows)
+    new = read_traffic(root / settings.folder, task=task, digest=version.digest, since=since, most=ROWS)
     source = f"{version.label}, served traffic of the last {settings.window_days:g} days"
-    if len(new) < settings.least_rows:
-        few = f"{len(new)} rows of at least {settings.least_rows} (drift.least_rows)"
+    if len(new) < LEAST_ROWS:
+        few = f"{len(new)} rows of at least {LEAST_ROWS}"
         return Comparison(version.label, source, len(new), 0, settings.error, settings.least_effect, too_few=few)
     reference = _reference(registry, version, root / params.run.out / "examples" / task)
     return compare(reference, new, settings=settings, what=version.label, source=source)
@@ -168,5 +168,5 @@ def notes(result: Comparison) -> list[str]:
     return [
         f"{result.rows:,} rows against {result.reference_rows:,} of training. Without drift, a check raises an "
         f"alarm with a probability of at most {result.error:.2g} (drift.false_alarms in a year of "
-        f"drift.checks_per_year checks). An alarm also needs an effect of at least {result.least_effect:g}."
+        f"daily checks). An alarm also needs an effect of at least {result.least_effect:g}."
     ]

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from components.tracking import Version
 
 DAY_S = 86400.0
+#: Previous champions that are kept, so that a rollback can reach them.
+KEPT_CHAMPIONS = 5
 #: Tags that keep a version: it was marked by a person or by a command, such as `headstart forget`.
 MARKS = ("tainted", "keep")
 
@@ -172,7 +174,7 @@ def old_versions(params: Params) -> Iterator[Garbage]:
     for name in [*tasks, *reversed(encoders)]:
         state = ledger.state(name, params.registry.alias) if name in tasks else None
         kept[name] = keep(
-            versions[name], state, registry.aliased(name), newest=rule.keep_versions, champions=rule.keep_champions
+            versions[name], state, registry.aliased(name), newest=rule.keep_versions, champions=KEPT_CHAMPIONS
         )
         kept[name] |= {version.number for version in versions[name] if version.label in parents}
         parents |= {version.tags.get("parent", "") for version in versions[name] if version.number in kept[name]}

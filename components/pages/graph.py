@@ -12,7 +12,7 @@ from components.artifacts import read_manifest
 from components.data_version import data_versions
 from components.errors import HeadstartError
 from components.pages.project import Project
-from components.pipeline.jobs import report as jobs
+from components.pipeline.jobs.results import report as jobs
 from components.reporting.ancestry import Ancestry, Node, Outputs, ancestry
 from components.reporting.stage import TRAINED
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from components.artifacts import digest_files
 from components.data_checks import stage as data_checks
 from components.errors import ConfigError, HeadstartError, nearest
-from components.pipeline.jobs import CORPORA, PARALLEL, WHOLE
-from components.pipeline.jobs import checks as checks_of
+from components.pipeline.jobs import CORPORA, PAIRS_KIND, PARALLEL, WHOLE
+from components.pipeline.jobs.corpora import checks as checks_of
 from components.settings.imports import FOLDER
 from components.settings.names import WITH_WORDS, WORDS_SYSTEMS
 from components.settings.params import Params
@@ -49,7 +49,7 @@ def _models(params: Params) -> list[str]:
                     vocabulary=1000,
                     preset=settings.preset,
                     settings=settings.model,
-                    tokenizer=params.tokenizer.parallel if settings.tokenizer == PARALLEL else settings.tokenizer,
+                    tokenizer=PAIRS_KIND if settings.tokenizer == PARALLEL else settings.tokenizer,
                 )
         except ConfigError as error:
             problems.append(f"pretrain.{name}: {str(error).removeprefix(f'{family}: ')}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from components.errors import ConfigError, DataError, HeadstartError, nearest
 from components.ingestion.documents import Outcome, what_became_of
-from components.pipeline import jobs
+from components.pipeline.jobs import corpora
 from components.settings.params import Params
 
 
@@ -21,7 +21,7 @@ def find_document(params: Params, document: str, *, corpus: str = "") -> list[tu
         ArtifactError: the corpus, or every corpus, has not been ingested.
         DataError: the document is in none of the ingested corpora.
     """
-    arguments = [*jobs.ingest(params).values(), *jobs.ingest_parallel(params).values()]
+    arguments = [*corpora.ingest(params).values(), *corpora.ingest_parallel(params).values()]
     directories = {job["output"].name: job["output"] for job in arguments}
     if corpus and corpus not in directories:
         raise ConfigError(f"unknown corpus {corpus!r}{nearest(corpus, directories)}")

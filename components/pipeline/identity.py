@@ -17,7 +17,7 @@ from components.artifacts import digest_text, write_json, writing
 from components.code_identity import IMPORTING, Entries, Sources, closure, entries_of
 from components.errors import ConfigError
 from components.masking import masked_json
-from components.pipeline.jobs import PARALLEL, WHOLE, Arguments, out
+from components.pipeline.jobs import PAIRS_KIND, PARALLEL, WHOLE, Arguments, out
 from components.settings.finetune import FinetuneSettings
 from components.settings.names import FROM
 from components.settings.params import Params
@@ -198,9 +198,7 @@ def _entries(stage: str, item: str, arguments: Arguments, params: Params, *, sou
         families = list(dict.fromkeys(str(model["family"]) for model in models.values()))
     return entries_of(
         families=families,
-        tokenizers=None
-        if tokenizers is None
-        else [params.tokenizer.parallel if kind == PARALLEL else kind for kind in tokenizers],
+        tokenizers=None if tokenizers is None else [PAIRS_KIND if kind == PARALLEL else kind for kind in tokenizers],
         task_kinds=_task_kinds(arguments, item, params),
         sources=sources,
     )

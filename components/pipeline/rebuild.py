@@ -12,17 +12,16 @@ from pathlib import Path
 from typing import Final
 
 from components.artifacts import read_json, write_atomic
-from components.pipeline import jobs
-from components.pipeline.jobs import Arguments, out
+from components.pipeline.jobs import Arguments, corpora, encoders, out
 from components.settings.params import Params
 
 FOLDER: Final = "rebuild"
 #: The stages whose result depends on their last output.
 STAGES: Final[Mapping[str, Callable[[Params], Mapping[str, Arguments]]]] = {
-    "ingest": jobs.ingest,
-    "ingest-parallel": jobs.ingest_parallel,
-    "tokenizer": jobs.tokenizer,
-    "adapt": jobs.adapt,
+    "ingest": corpora.ingest,
+    "ingest-parallel": corpora.ingest_parallel,
+    "tokenizer": corpora.tokenizer,
+    "adapt": encoders.adapt,
 }
 
 

@@ -16,10 +16,10 @@ from typing import Any, get_type_hints
 
 from components.artifacts import write_atomic
 from components.errors import ConfigError, nearest
-from components.pipeline import jobs, rebuild
+from components.pipeline import rebuild
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.identity import check_identity
-from components.pipeline.jobs import WHOLE, Arguments, out
+from components.pipeline.jobs import WHOLE, Arguments, corpora, encoders, out, results, tasks
 from components.settings.params import Params
 from components.settings.section import Section
 
@@ -91,52 +91,58 @@ _DAYS = 2880
 #: Stages that act on the registry. DVC always runs them; they change nothing if it has the same content already.
 _acts = partial(Stage, retries=3, metrics=False)
 STAGES: dict[str, Stage] = {
-    "identity": Stage("pipeline.identity:identity", jobs.identity, 10, metrics=False),
+    "identity": Stage("pipeline.identity:identity", results.identity, 10, metrics=False),
     # First, so that errors in the labels are reported before any training.
-    "examples": Stage("tasks.examples:examples", jobs.examples, 30),
-    "domain-texts": Stage("ingestion.domain_texts:domain_texts", jobs.domain_texts, 60),
-    "ingest": Stage("ingestion.stage:ingest", jobs.ingest, 120, retries=1, persist=True),
-    "ingest-parallel": Stage("ingestion.stage:ingest", jobs.ingest_parallel, 120, retries=1, persist=True),
-    "checks": Stage("data_checks.stage:checks", jobs.checks, 120, metrics=False),
-    "tokenizer": Stage("tokenization.vocabulary:fit_vocabulary", jobs.tokenizer, 60, retries=1, persist=True),
-    "tokenizer-parallel": Stage("tokenization.train:train_tokenizer", jobs.tokenizer_parallel, 60, retries=1),
-    "tokenize": Stage("tokenization.tokenize:tokenize", jobs.tokenize, 120, retries=1, persist=True),
-    "tokenize-parallel": Stage("tokenization.tokenize:tokenize", jobs.tokenize_parallel, 120, retries=1, persist=True),
-    "pretrain": Stage("pretraining.pretrain:pretrain", jobs.pretrain, _DAYS, retries=2, curve=_LOSS, trains=True),
-    "adapt": Stage("pretraining.adapt:adapt", jobs.adapt, _DAYS, retries=2, persist=True, curve=_LOSS, trains=True),
-    "scratch": Stage("pretraining.pretrain:scratch", jobs.scratch, 10, retries=1),
-    "unlabelled": Stage("ingestion.unlabelled:unlabelled", jobs.unlabelled, 60),
+    "examples": Stage("tasks.examples:examples", tasks.examples, 30),
+    "domain-texts": Stage("ingestion.domain_texts:domain_texts", corpora.domain_texts, 60),
+    "ingest": Stage("ingestion.stage:ingest", corpora.ingest, 120, retries=1, persist=True),
+    "ingest-parallel": Stage("ingestion.stage:ingest", corpora.ingest_parallel, 120, retries=1, persist=True),
+    "checks": Stage("data_checks.stage:checks", corpora.checks, 120, metrics=False),
+    "tokenizer": Stage("tokenization.vocabulary:fit_vocabulary", corpora.tokenizer, 60, retries=1, persist=True),
+    "tokenizer-parallel": Stage("tokenization.train:train_tokenizer", corpora.tokenizer_parallel, 60, retries=1),
+    "tokenize": Stage("tokenization.tokenize:tokenize", corpora.tokenize, 120, retries=1, persist=True),
+    "tokenize-parallel": Stage(
+        "tokenization.tokenize:tokenize", corpora.tokenize_parallel, 120, retries=1, persist=True
+    ),
+    "pretrain": Stage("pretraining.pretrain:pretrain", encoders.pretrain, _DAYS, retries=2, curve=_LOSS, trains=True),
+    "adapt": Stage("pretraining.adapt:adapt", encoders.adapt, _DAYS, retries=2, persist=True, curve=_LOSS, trains=True),
+    "scratch": Stage("pretraining.pretrain:scratch", encoders.scratch, 10, retries=1),
+    "unlabelled": Stage("ingestion.unlabelled:unlabelled", tasks.unlabelled, 60),
     **{
-        f"static-{start}": Stage("pretraining.static:static", partial(jobs.static, start=start), 60, retries=1)
+        f"static-{start}": Stage("pretraining.static:static", partial(encoders.static, start=start), 60, retries=1)
         for start in ("pretrained", "adapted", "scratch")
     },
-    "finetune": Stage("finetuning.stage:finetune", jobs.finetune, _DAYS, retries=2, trains=True),
-    "task-tokens": Stage("tokenization.task_text:task_tokens", jobs.task_tokens, 60, retries=1),
-    "adapt-task": Stage("pretraining.adapt:adapt", jobs.adapt_task, _DAYS, retries=2, curve=_LOSS, trains=True),
+    "finetune": Stage("finetuning.stage:finetune", tasks.finetune, _DAYS, retries=2, trains=True),
+    "task-tokens": Stage("tokenization.task_text:task_tokens", encoders.task_tokens, 60, retries=1),
+    "adapt-task": Stage("pretraining.adapt:adapt", encoders.adapt_task, _DAYS, retries=2, curve=_LOSS, trains=True),
     "finetune-task-adapted": Stage(
-        "finetuning.stage:finetune", jobs.finetune_task_adapted, _DAYS, retries=2, trains=True
+        "finetuning.stage:finetune", tasks.finetune_task_adapted, _DAYS, retries=2, trains=True
     ),
-    "intermediate": Stage("finetuning.intermediate:intermediate", jobs.intermediate, 30, metrics=False),
+    "intermediate": Stage("finetuning.intermediate:intermediate", tasks.intermediate, 30, metrics=False),
     "finetune-after": Stage(
-        "finetuning.intermediate:finetune_after", jobs.finetune_after, _DAYS, retries=2, metrics=False, trains=True
+        "finetuning.intermediate:finetune_after", tasks.finetune_after, _DAYS, retries=2, metrics=False, trains=True
     ),
-    "distil-texts": Stage("ingestion.unlabelled:unlabelled", jobs.distil_texts, 60),
-    "teach": Stage("finetuning.distil:teach", jobs.teach, _DAYS, retries=2, metrics=False, trains=True),
-    "teach-words": Stage("finetuning.distil:teach_words", jobs.teach_words, 120, metrics=False),
-    "distil": Stage("finetuning.distil:distil", jobs.distil, _DAYS, retries=2, metrics=False, trains=True),
-    "together": Stage("finetuning.together:together", jobs.together, _DAYS, retries=2, trains=True),
-    "share": Stage("finetuning.together:share", jobs.share, 30, metrics=False),
-    "baseline": Stage("baselines.stage:baseline", jobs.baseline, 120),
-    "evaluate": Stage("evaluation.stage:evaluate", jobs.evaluate, 120, curve=("labels", "score")),
-    "leakage": Stage("leakage.stage:leakage", jobs.leakage, 240),
-    "leakage-together": Stage("leakage.stage:leakage", jobs.leakage_together, 240),
+    "distil-texts": Stage("ingestion.unlabelled:unlabelled", tasks.distil_texts, 60),
+    "teach": Stage("finetuning.distil:teach", tasks.teach, _DAYS, retries=2, metrics=False, trains=True),
+    "teach-words": Stage("finetuning.distil:teach_words", tasks.teach_words, 120, metrics=False),
+    "distil": Stage("finetuning.distil:distil", tasks.distil, _DAYS, retries=2, metrics=False, trains=True),
+    "together": Stage("finetuning.together:together", tasks.together, _DAYS, retries=2, trains=True),
+    "share": Stage("finetuning.together:share", tasks.share, 30, metrics=False),
+    "baseline": Stage("baselines.stage:baseline", tasks.baseline, 120),
+    "evaluate": Stage("evaluation.stage:evaluate", tasks.evaluate, 120, curve=("labels", "score")),
+    "leakage": Stage("leakage.stage:leakage", tasks.leakage, 240),
+    "leakage-together": Stage("leakage.stage:leakage", tasks.leakage_together, 240),
     "register": _acts(
-        "registry.stage:register", jobs.register, 60, reads=jobs.read_by_register, writes="registry/registered.json"
+        "registry.stage:register",
+        results.register,
+        60,
+        reads=results.read_by_register,
+        writes="registry/registered.json",
     ),
     "promote": _acts(
-        "registry.promote:promote", jobs.promote, 30, reads=jobs.read_by_promote, writes="registry/decision.json"
+        "registry.promote:promote", results.promote, 30, reads=results.read_by_promote, writes="registry/decision.json"
     ),
-    "report": Stage("reporting.stage:report", jobs.report, 30, metrics=False, reads=jobs.read_by_report),
+    "report": Stage("reporting.stage:report", results.report, 30, metrics=False, reads=results.read_by_report),
 }
 #: Stages that train, and write checkpoints; on GPUs if there are any.
 TRAINING = frozenset(name for name, stage in STAGES.items() if stage.trains)

@@ -34,6 +34,8 @@ from components.training.rng import counter_seed
 HELDOUT: Final = "heldout.arrow"
 #: The rate of an increment with fewer steps is lower in proportion.
 STEADY_STEPS: Final = 5
+#: Peak learning rate of an increment, as a fraction of `training.rate`.
+INCREMENT_RATE: Final = 0.25
 
 
 class AdaptJob(Section):
@@ -179,7 +181,7 @@ def _run(job: AdaptJob, decision: Decision, store: TokenStore) -> LanguageModelR
         changes: dict[str, Any] = {
             "tokens": training.tokens and max(1, round(training.tokens * share)),
             "seconds": training.seconds and training.seconds * share,
-            "rate": training.rate * job.increment.rate * min(1.0, max(1.0, steps) / STEADY_STEPS),
+            "rate": training.rate * INCREMENT_RATE * min(1.0, max(1.0, steps) / STEADY_STEPS),
             # The vocabulary has no new pieces, so no embedding needs an initial value.
             "vectors": False,
         }

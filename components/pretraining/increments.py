@@ -130,7 +130,7 @@ def decide(
         return _rebuild(store, "there is more new than earlier text")
     # A sampler needs the tokens of a step, and next-sentence prediction a second document.
     least = max(step_tokens - tokens, int(sum(map(len, new)) < 2))
-    text = IncrementText(learned=tuple(sorted(learned)), replay=max(round(settings.replay * tokens), least))
+    text = IncrementText(learned=tuple(sorted(learned)), replay=max(tokens, least))
     return Decision(number, f"{len(new)} new of {len(store.shards)} shards", tokens, text)
 
 

@@ -49,6 +49,10 @@ from components.training.rng import counter_seed
 BATCH_PIECES: Final = 2048
 #: Minimum number of occurrences of a word that gets a vector of its own.
 LEAST_COUNT: Final = 3
+#: a of the weight a / (a + p) of a piece, p its relative frequency in the domain corpus (smooth inverse frequency).
+#: Arora et al. 2017 use 1e-3 to 1e-4 for vectors that are compared as they are; a trained head also uses what frequent
+#: words say.
+SMOOTHING: Final = 1e-2
 
 
 class StaticJob(Section):
@@ -99,7 +103,7 @@ def static(job: StaticJob) -> Path:
     if teacher.trained:
         vectors_VE = encode_pieces(teacher, tokenizer, name=f"static {job.name}")
         table_VD = reduce(vectors_VE, width=job.settings.width)
-        weights_V = piece_weights(frequencies, smoothing=job.settings.smoothing)
+        weights_V = piece_weights(frequencies, smoothing=SMOOTHING)
         table_VD = table_VD * torch.from_numpy(weights_V).float()[:, None]
         settings: dict[str, Any] = {"width": table_VD.shape[1]}
     else:

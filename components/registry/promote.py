@@ -39,6 +39,8 @@ SCHEMA = 1
 DECIDED = "Decision:"
 #: How often a decision is made again because the alias was moved meanwhile.
 ATTEMPTS = 3
+#: In mode `superiority`: maximum loss of a challenger against a champion that has learned from removed documents.
+TAINTED_MARGIN = 0.02
 #: Version of the statistical method. Decisions of another version are made again.
 METHOD = 3
 
@@ -260,8 +262,7 @@ def decision_key(
         "champion": [champion.number, champion.digest] if champion is not None else None,
         # With the clusters, which are no part of the digest of the split.
         "test": read_manifest(examples).files["test.parquet"],
-        # Decides the mode only, which is part of the rule.
-        "rule": rule.model_dump(exclude={"tainted_margin"}),
+        "rule": rule.model_dump(),
     }
     if first:
         inputs["first"] = True
@@ -271,9 +272,9 @@ def decision_key(
 def _rule(rule: PromotionRule, state: State, champion: Version | None) -> PromotionRule:
     """The rule, or in mode `superiority` with a tainted champion the same rule in mode `non_inferiority`."""
     tainted = champion is not None and champion.digest in state.tainted
-    if not tainted or rule.tainted_margin is None or rule.mode != "superiority":
+    if not tainted or rule.mode != "superiority":
         return rule
-    return rule.model_copy(update={"mode": "non_inferiority", "margin": rule.tainted_margin})
+    return rule.model_copy(update={"mode": "non_inferiority", "margin": TAINTED_MARGIN})
 
 
 def _check_slices(job: PromoteJob) -> None:

@@ -28,10 +28,10 @@ from components.serving.batching import Request as Waiting
 from components.serving.challenger import Challenger
 from components.serving.guard import Guard
 from components.serving.http import Bodies, BodyError
+from components.serving.limits import Limits
 from components.serving.metrics import Metrics
 from components.serving.models import ChampionFollower, FixedModel, Served
 from components.serving.requests import Rows, TooManyRowsError, read_rows
-from components.settings.serve import ServeSettings
 
 #: Paths that probes may call without the token.
 OPEN = ("/livez", "/readyz")
@@ -42,7 +42,7 @@ class Service:
 
     Args:
         follower: holds the champion, or a fixed model.
-        settings: `params.serve`.
+        settings: of the server.
         metrics: of the server.
         challenger: a second model, or None.
         guard: which requests are answered.
@@ -51,7 +51,7 @@ class Service:
     def __init__(
         self,
         follower: ChampionFollower | FixedModel,
-        settings: ServeSettings,
+        settings: Limits,
         *,
         metrics: Metrics,
         guard: Guard,

@@ -118,7 +118,7 @@ def _of_table(columns: Any, data: Any, where: str, most: int) -> list[Any]:
 
 def _check_number(rows: int, where: str, most: int) -> None:
     if rows > most:
-        raise TooManyRowsError(f"{where}: {rows:,} rows, more than {most:,} (serve.queue_rows); send fewer at once")
+        raise TooManyRowsError(f"{where}: {rows:,} rows, more than {most:,}; send fewer at once")
 
 
 def _read(row: Any, io: TaskIO, characters: int) -> tuple[Fields | None, str]:
@@ -142,7 +142,7 @@ def _read(row: Any, io: TaskIO, characters: int) -> tuple[Fields | None, str]:
     if fields is None:
         return None, f"a part of the input is empty ({', '.join(io.inputs)})"
     if (length := sum(map(len, fields))) > characters:
-        return None, f"{length} characters, more than the limit of {characters} (serve.row_characters)"
+        return None, f"{length} characters, more than the limit of {characters}"
     if any(SURROGATE.search(part) for part in fields):
         return None, "the text contains half of a surrogate pair, which is no character"
     return fields, ""

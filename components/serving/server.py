@@ -21,11 +21,11 @@ from components.serving.app import Service, create_app
 from components.serving.challenger import Challenger
 from components.serving.guard import Guard
 from components.serving.http import TOKEN, address_of, configure, listen, names_of, token_for
+from components.serving.limits import LIMITS, Limits
 from components.serving.metrics import Metrics
 from components.serving.models import ChampionFollower, FixedModel, Served, load
 from components.settings.drift import DriftSettings
 from components.settings.registry import RegistrySettings
-from components.settings.serve import ServeSettings
 from components.tracking import connect
 from components.training import threads
 
@@ -54,24 +54,24 @@ def serve(
     registry_settings: RegistrySettings,
     task: str,
     *,
-    settings: ServeSettings,
     drift: DriftSettings,
     address: Address,
     trial: Trial | None = None,
     int8: bool = False,
+    limits: Limits = LIMITS,
 ) -> None:
     """Serve a task's champion until SIGTERM or Ctrl-C.
 
-    The port is free again within `serve.shutdown_seconds`; running requests are answered first.
+    The port is free again within `Limits.shutdown_seconds`; running requests are answered first.
 
     Args:
         registry_settings: `params.registry`.
         task: name of the task.
-        settings: `params.serve`.
         drift: `params.drift`: whether and where served rows are logged.
         address: where to listen.
         trial: of a second model.
         int8: whether Transformers are quantised, as of `load_version`.
+        limits: of the server.
 
     Raises:
         RegistryError: no registry, no champion or challenger, or the port is in use.
@@ -96,7 +96,7 @@ def serve(
     follower = ChampionFollower(
         registry,
         task,
-        poll_seconds=settings.poll_seconds,
+        poll_seconds=limits.poll_seconds,
         on_change=changed,
         on_failure=failed,
         observed=lambda served: replace(served, classifier=logged(served.classifier, served.version, task, drift)),
@@ -109,15 +109,14 @@ def serve(
         second = Challenger(loaded, mode=trial.mode, share=trial.share, registry=registry, metrics=metrics)
         say(f"{trial.mode} of {version.label} on {trial.share:.0%} of the requests")
     guard = _guard(listener, address)
-    _run(Service(follower, settings, metrics=metrics, guard=guard, challenger=second), listener, address.host)
+    _run(Service(follower, limits, metrics=metrics, guard=guard, challenger=second), listener, address.host)
 
 
-def serve_directory(directory: Path, *, settings: ServeSettings, address: Address, int8: bool = False) -> None:
+def serve_directory(directory: Path, *, address: Address, int8: bool = False) -> None:
     """Serve the model of a directory, without registry, until SIGTERM or Ctrl-C. Rows are not logged.
 
     Args:
         directory: of a classifier, such as that of an export.
-        settings: `params.serve`.
         address: where to listen.
         int8: as of `load_model`.
 
@@ -131,7 +130,7 @@ def serve_directory(directory: Path, *, settings: ServeSettings, address: Addres
     follower = FixedModel(directory, int8=int8)
     metrics.serve(follower.current)
     say(f"serving {directory}, digest {follower.current.version.digest[:12]}")
-    _run(Service(follower, settings, metrics=metrics, guard=_guard(listener, address)), listener, address.host)
+    _run(Service(follower, LIMITS, metrics=metrics, guard=_guard(listener, address)), listener, address.host)
 
 
 def _guard(listener: socket.socket, address: Address) -> Guard:

@@ -14,10 +14,6 @@ class IncrementSettings(Section):
     """Adaptation to new text that continues from the last adapted model instead of the pretrained one, with a
     re-warmed learning rate and replay of text that it has already learned (Ibrahim et al. 2024)."""
 
-    #: Tokens of earlier text that are repeated per token of new text.
-    replay: Annotated[float, Field(ge=0)] = 1.0
-    #: Peak learning rate of an increment, as a fraction of `training.rate`.
-    rate: Annotated[float, Field(gt=0)] = 0.25
     #: Every k-th adaptation to new text starts from the pretrained model and learns all text; null: only when needed.
     rebuild_every: Positive | None = 10
 
@@ -33,11 +29,7 @@ class AdaptSettings(Section):
 
 class AdaptTaskSettings(Section):
     """Continued pretraining of the adapted model on the unlabelled texts of one task's train split (Gururangan et al.
-    2020). Keys that are null take their value from `adapt.<name>.training`."""
+    2020), with the settings of `adapt.<name>.training`."""
 
     #: Passes over the texts; replaces the budget of `adapt.<name>.training`.
     epochs: Annotated[float, Field(gt=0)] = 10
-    #: Peak learning rate.
-    rate: Annotated[float, Field(gt=0)] | None = None
-    #: Rows per step.
-    batch_size: Positive | None = None

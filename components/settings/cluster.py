@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict
 
 from components.settings.section import NO_EFFECT, Positive, Section
 
@@ -28,5 +28,3 @@ class ClusterSettings(Section):
     storage: str = ".headstart/checkpoints"
     #: Cache of frozen-encoder features, shared by all label budgets, seeds and heads.
     features: str = ".headstart/features"
-    #: Size limit of the feature cache in gigabytes; the least recently used files are deleted first.
-    features_gigabytes: Annotated[float, Field(ge=0)] = 8

@@ -18,10 +18,6 @@ class StaticSettings(Section):
     teacher: str
     #: Number of principal components that are kept; at most the width of the encoder.
     width: Positive = 256
-    #: a of the weight a / (a + p) of a piece, p its relative frequency in the domain corpus (smooth inverse frequency).
-    #: Arora et al. 2017 use 1e-3 to 1e-4 for vectors that are compared as they are; a trained head also uses what
-    #: frequent words say.
-    smoothing: Annotated[float, Field(gt=0)] = 1e-2
     #: Number of frequent words of the domain corpus that get vectors of their own. They are added to the pieces of a
     #: WordPiece vocabulary; with other tokenizers they are the vocabulary.
     words: Annotated[int, Field(ge=0)] = 0

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from components.settings.section import Fraction, Positive, Section
+from components.settings.section import Positive, Section
 
 
 class DistilSettings(Section):
@@ -25,11 +25,5 @@ class DistilSettings(Section):
     source: Literal["task", "domain", "both"] = "task"
     #: Maximum number of texts.
     rows: Positive = 4000
-    #: Temperature of the probabilities of teacher and student in the loss (Hinton et al. 2015, section 2).
-    temperature: Annotated[float, Field(gt=0)] = 2.0
-    #: Weight w of the labelled rows: L = w L_task + (1 - w) L_teacher.
-    label_weight: Fraction = 0.1
     #: Epochs over the texts.
     epochs: Annotated[float, Field(gt=0)] = 5
-    #: Texts without labels per step, beside `training.batch_size` labelled rows.
-    batch_size: Positive = 64

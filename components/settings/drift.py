@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final
 
 from pydantic import Field
 
-from components.settings.section import NO_EFFECT, Fraction, Positive, Section
+from components.settings.section import NO_EFFECT, Fraction, Section
+
+#: Number of checks for which `false_alarms` is the probability of any false alarm.
+CHECKS_PER_YEAR: Final = 365
 
 
 class DriftSettings(Section):
@@ -25,20 +28,12 @@ class DriftSettings(Section):
     folder: str = ".headstart/traffic"
     #: The served traffic of so many days is compared.
     window_days: Annotated[float, Field(gt=0)] = 7
-    #: Maximum number of rows that are compared, evenly spaced over the window or file.
-    rows: Positive = 2000
-    #: Minimum number of rows of a comparison.
-    least_rows: Positive = 200
-    #: Probability of any false alarm in a year of checks of one task. One check is made at the error
-    #: false_alarms / checks_per_year, so that the errors of a year sum to false_alarms.
+    #: Probability of any false alarm in a year of daily checks of one task: one check is made at a 365th of it.
     false_alarms: Annotated[float, Field(gt=0, lt=1)] = 0.05
-    checks_per_year: Positive = 365
     #: Minimum effect of an alarm, between 0 and 1: a significant but smaller difference is reported without alarm.
     least_effect: Fraction = 0.1
-    #: When a scheduled retraining runs: always, or only if traffic of a task has drifted (without a log, an error).
-    scheduled: Literal["always", "on_drift"] = "always"
 
     @property
     def error(self) -> float:
         """Probability of a false alarm in one check."""
-        return self.false_alarms / self.checks_per_year
+        return self.false_alarms / CHECKS_PER_YEAR

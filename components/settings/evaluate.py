@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from components.settings.names import BlockName
-from components.settings.section import Positive, Section
+from components.settings.section import Section
 
 
 class EvaluateSettings(Section):
@@ -15,10 +15,6 @@ class EvaluateSettings(Section):
 
     #: Confidence level of all intervals.
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
-    #: Bins of the expected calibration error.
-    calibration_bins: Positive = 15
     #: Ensemble name -> members whose mean class probabilities are scored as one more system: blocks of `pretrain`, or
     #: baselines by name (`tfidf-words`). A single member: the mean over its seeds at the budget `all`.
     ensembles: dict[BlockName, Annotated[list[str], Field(min_length=1)]] = {}
-    #: Minimum number of test rows of a class or slice for which negative transfer is tested.
-    part_rows: Positive = 20

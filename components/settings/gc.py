@@ -12,23 +12,18 @@ Days = Annotated[float, Field(ge=0)]
 
 
 class GcSettings(Section):
-    """What `headstart gc` deletes, and the free space that a run needs. No key changes a result."""
+    """What `headstart gc` deletes. No key changes a result."""
 
     model_config = {**Section.model_config, "json_schema_extra": NO_EFFECT}
 
     #: Newest versions of each registered model that are kept, besides those that are always kept: versions with an
     #: alias, the last champions, versions that a person chose, rolled back or marked, and parents of kept versions.
     keep_versions: Positive = 10
-    #: Previous champions that are kept, so that a rollback can reach them.
-    keep_champions: Positive = 5
-    #: Checkpoints that were not written for so many days are deleted; an interrupted run then starts anew.
+    #: Checkpoints that were not written for so many days are deleted, so that an interrupted run starts anew; and
+    #: features of frozen encoders that were not used, which are computed again if needed.
     checkpoint_days: Days = 7
-    #: Features of frozen encoders that were not used for so many days are deleted; they are computed again if needed.
-    feature_days: Days = 7
     #: Logs and the traffic log of models that are not served any more are deleted after so many days.
     log_days: Days = 30
     #: Files of the DVC cache that are kept: those of all commits, of the tips of branches and tags, or of the working
     #: tree only. Without git, those of the working tree.
     dvc: Literal["commits", "branches", "workspace"] = "commits"
-    #: Free gigabytes that must remain beside the estimate of a run's outputs.
-    spare_gigabytes: Annotated[float, Field(ge=0)] = 1

@@ -65,5 +65,3 @@ class IngestSettings(Section):
     near_duplicates: NearDuplicates | None = NearDuplicates()
     #: Fraction of the documents, chosen by a hash of their text, that is held out to measure perplexity.
     heldout: Fraction = 0.01
-    #: Approximate size of a Parquet shard in megabytes.
-    shard_megabytes: Positive = 32

@@ -26,5 +26,3 @@ class LeakageSettings(Section):
     near: Rule = "report"
     #: Estimated Jaccard similarity of word n-grams from which two texts are near copies.
     threshold: Annotated[float, Field(ge=0.5, le=1)] = 0.8
-    #: Maximum number of test rows that may occur before a model is refused.
-    allowed: Annotated[int, Field(ge=0)] = 0

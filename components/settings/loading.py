@@ -26,12 +26,18 @@ from components.settings.section import Section
 
 STARTS = get_args(Start)
 FAMILY_SECTIONS = ("pretrain", "adapt", "finetune")
-#: Keys of earlier versions.
+#: Keys of earlier versions, by name or as SECTION.KEY.
 REMOVED: Final = (
-    "answering", "answering_hidden", "biases", "bigrams", "causal", "consistency", "context", "divergence", "glu",
-    "interpolations", "label_smoothing", "language_exponent", "late_batches", "late_from", "matrix_rate", "mixout",
-    "ngrams", "r_drop", "reader", "reader_hidden", "reader_widths", "reinitialised", "replay", "resamples",
-    "rotary", "sharded", "stacked", "supervised_contrastive", "training_noise", "value_embeddings", "weights",
+    "adapt_task.batch_size", "adapt_task.rate", "answering", "answering_hidden", "biases", "bigrams",
+    "calibration_bins", "causal", "checks.error", "checks_per_year", "comments", "consistency", "context",
+    "distance", "distil.batch_size", "distil.temperature", "divergence", "drift.rows", "drift.scheduled",
+    "feature_days", "features_gigabytes", "final_rate", "glu", "increase", "increment.rate", "interpolations",
+    "keep_champions", "label_smoothing", "label_weight", "language_exponent", "late_batches", "late_from",
+    "leakage.allowed", "learn_as", "least_rows", "loss", "matrix_rate", "mixout", "ngrams", "notify", "part_rows",
+    "pushgateway", "r_drop", "reader", "reader_hidden", "reader_widths", "registry.artifacts", "reinitialised",
+    "replay", "resamples", "rotary", "serve", "shard_megabytes", "sharded", "smoothing", "spare_gigabytes", "stacked",
+    "supervised_contrastive", "tainted_margin", "telemetry.port", "tf32", "tokenizer.parallel", "training_noise",
+    "value_embeddings", "weights",
 )  # fmt: skip
 #: Last part of the location of a problem with a key, in pydantic's errors.
 KEY = "[key]"
@@ -237,7 +243,9 @@ def _describe(problem: Any, where: list[Any]) -> str:
         # The name of a block; its location is (section, ..., name, KEY).
         return f"{'.'.join(map(str, where[:-2]))}: {problem['input']!r} {problem['msg'].removeprefix('Value error, ')}"
     key = ".".join(str(part) for part in where)
-    if problem["type"] == "extra_forbidden" and where[-1] in REMOVED:
+    if problem["type"] == "extra_forbidden" and any(
+        name in REMOVED for name in (where[-1], *(f"{section}.{where[-1]}" for section in where[:-1]))
+    ):
         return f"{key}: was a key of an earlier version and has no effect any more; remove it"
     if problem["type"] == "extra_forbidden":
         return f"{key}: unknown key{nearest(str(where[-1]), _fields(where[:-1]))}"

@@ -21,13 +21,11 @@ from components.settings.gc import GcSettings
 from components.settings.ingest import IngestSettings
 from components.settings.leakage import LeakageSettings
 from components.settings.names import VECTORS, BlockName
-from components.settings.notify import NotifySettings
 from components.settings.pretrain import PretrainSettings
 from components.settings.promote import PromotionRule
 from components.settings.registry import RegistrySettings
 from components.settings.run import RunSettings
 from components.settings.section import Section
-from components.settings.serve import ServeSettings
 from components.settings.telemetry import TelemetrySettings
 from components.settings.together import TogetherSettings
 from components.settings.tokenizer import TokenizerSettings
@@ -95,14 +93,10 @@ class Params(Section):
     leakage: LeakageSettings = LeakageSettings()
     #: What a retraining shows while it runs.
     telemetry: TelemetrySettings = TelemetrySettings()
-    #: Who is told about runs that fail or do not start.
-    notify: NotifySettings = NotifySettings()
     #: MLflow.
     registry: RegistrySettings = RegistrySettings()
     #: The promotion rule.
     promote: PromotionRule = PromotionRule()
-    #: The prediction server.
-    serve: ServeSettings = ServeSettings()
     #: The log of served traffic and its comparison with training.
     drift: DriftSettings = DriftSettings()
     #: What `headstart gc` deletes.

@@ -25,9 +25,6 @@ class PromotionRule(Section):
     least_gain: Loss = 0.0
     #: Maximum loss against the champion, in modes `non_inferiority` and `latency`.
     margin: Annotated[float, Field(gt=0)] = 0.01
-    #: In mode `superiority`: maximum loss of a challenger against a champion that has learned from removed documents
-    #: (`headstart forget`); null: it has to be better than that one too.
-    tainted_margin: Annotated[float, Field(gt=0)] | None = 0.02
     #: 1 - confidence is the probability of a false promotion by any of the comparisons on one version of the test rows,
     #: however many there are: the k-th one is made at the one-sided error (1 - confidence) / (k (k + 1)).
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95

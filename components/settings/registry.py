@@ -21,8 +21,6 @@ class RegistrySettings(Section):
     #: Tracking URI. The variable MLFLOW_TRACKING_URI takes precedence. The path of a SQLite file is relative to the
     #: repository.
     tracking: str = "sqlite:///mlflow.db"
-    #: Artifact location; null: next to a local database, or the default of the server.
-    artifacts: str | None = None
     #: Name of the MLflow experiment.
     experiment: str = "headstart"
     #: Prefix of the registered models' names; by default `headstart` for the params.yaml of the repository and

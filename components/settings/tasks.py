@@ -49,7 +49,7 @@ KINDS: dict[str, Kind] = {
     "pair": Kind(("first", "second", "label", "no_label"), (*_LINES, "label-studio")),
     "similarity": Kind(("first", "second", "score"), (*_LINES, "label-studio")),
     "regression": Kind(("text", "score"), (*_LINES, "label-studio")),
-    "tagging": Kind(("words", "tags", "scheme", "learn_as", "document"), (*_LINES, *TOOLS, "conll", "conllu")),
+    "tagging": Kind(("words", "tags", "scheme", "document"), (*_LINES, *TOOLS, "conll", "conllu")),
     "questions": Kind(
         ("question", "context", "answers", "wrong_spans"), ("squad", "jsonl", "json", "parquet", "datasets")
     ),
@@ -58,7 +58,7 @@ KINDS: dict[str, Kind] = {
 _KIND_KEYS = frozenset(key for kind in KINDS.values() for key in kind.keys)
 
 #: Keys that only some formats have.
-_FORMAT_KEYS = frozenset(("header", "delimiter", "quotes", "comments", "encoding", "slice", "group", "id"))
+_FORMAT_KEYS = frozenset(("header", "delimiter", "quotes", "encoding", "slice", "group", "id"))
 FORMATS: dict[Format, frozenset[str]] = {
     "csv": frozenset(("header", "delimiter", "quotes", "encoding", "slice", "group", "id")),
     "tsv": frozenset(("header", "delimiter", "quotes", "encoding", "slice", "group", "id")),
@@ -67,7 +67,7 @@ FORMATS: dict[Format, frozenset[str]] = {
     "parquet": frozenset(("slice", "group", "id")),
     "label-first": frozenset(("encoding",)),
     "parallel": frozenset(("encoding", "slice", "group", "id")),
-    "conll": frozenset(("delimiter", "comments", "encoding")),
+    "conll": frozenset(("delimiter", "encoding")),
     "conllu": frozenset(("slice", "group", "id")),
     "squad": frozenset(("slice", "group")),
     "datasets": frozenset(("slice", "group", "id")),
@@ -138,8 +138,6 @@ class TaskSource(Section):
     document: Column | None = None
     #: Tagging scheme of the files; `none`: tags mark no spans (parts of speech).
     scheme: Scheme = "bio"
-    #: Tagging scheme of the model.
-    learn_as: Literal["bio", "iobes"] = "bio"
     #: Column of the question: questions.
     question: Column = "question"
     #: Column of the context: questions.
@@ -170,8 +168,6 @@ class TaskSource(Section):
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
     #: Whether double quotes enclose fields; null: in csv, not in tsv.
     quotes: bool | None = None
-    #: Prefix of comment lines in conll; null: `#`, in lines without tabs if the other lines have them.
-    comments: Annotated[str, Field(min_length=1)] | None = None
     #: Encoding of the files.
     encoding: str = "utf-8"
     #: Classification and multilabel: label -> its meaning in a few words, for `finetune.<name>.label_names`. The text

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
 from components.settings.names import TokenizerKind
-from components.settings.section import Fraction, Positive, Section
+from components.settings.section import Positive, Section
 
 #: Default numbers of pieces, and of words.
 PIECES: Final = 8000
@@ -76,33 +76,20 @@ class CharSettings(Section):
     max_vocabulary: Positive = 2000
 
 
-class RefitSettings(Section):
-    """When the vocabulary of a corpus that has grown is learned again; until then it stays, and only new text is
-    tokenized. The fit on new text is compared with that on the text from which the vocabulary was learned."""
-
-    #: Maximum ratio of the pieces per word.
-    pieces_per_word: Annotated[float, Field(ge=1)] = 1.1
-    #: Maximum increase of the share of unknown pieces.
-    unknown_rate: Fraction = 0.02
-    #: Least number of words of new text that is judged.
-    words: Positive = 10_000
-
-
 class TokenizerSettings(Section):
     """Vocabularies: which kinds are learned, from how much text, and the settings of each kind."""
 
     #: Kinds to learn; the tokenizer of every block of `pretrain` must be among them.
     kinds: list[TokenizerKind] = Field(default=["wordpiece"], min_length=1)
-    #: Kind of the vocabulary that both sides of `data.parallel` share; it is learned from the corpus and the pairs.
-    parallel: Literal["word", "wordpiece"] = "word"
     #: Vocabulary of the domain corpus: its own, to which the model's embeddings are re-mapped, or the general one.
     domain_vocabulary: Literal["domain", "general"] = "domain"
     #: Word segmentation of languages without spaces; auto detects the language of each text.
     segmenter: Literal["auto", "none", "thai"] = "auto"
     #: Megabytes of text from which a vocabulary is learned.
     sample_megabytes: Positive = 64
-    #: When a vocabulary is learned again; null: whenever the corpus has changed.
-    refit: RefitSettings | None = RefitSettings()
+    #: Whether the vocabulary of a corpus that has grown stays until it does not fit the new text (10% more pieces per
+    #: word, or 2 points more unknown pieces); then it is learned again. false: whenever the corpus has changed.
+    refit: bool = True
     wordpiece: WordPieceSettings = WordPieceSettings()
     word: WordSettings = WordSettings()
     char: CharSettings = CharSettings()

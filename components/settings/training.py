@@ -18,8 +18,6 @@ class Training(Section):
     schedule: Literal["constant", "linear", "cosine", "slanted_triangular"] = "cosine"
     #: Warm-up, as a fraction of all steps (cut_frac of the slanted triangular schedule).
     warmup: Fraction = 0.1
-    #: Learning rate of the last step, as a fraction of the peak.
-    final_rate: Fraction = 0.05
     #: Optimizer; `asgd` is SGD with an average of the weights.
     optimizer: Literal["adamw", "sgd", "asgd", "adagrad"] = "adamw"
     #: Exponential decay rates of the gradient's first and second moments, for AdamW.
@@ -35,9 +33,6 @@ class Training(Section):
     #: Data type of matrix products; weights stay float32. `auto` chooses by the device's capability and the model's
     #: size.
     precision: Literal["auto", "float32", "bf16"] = "auto"
-    #: Whether matrix products in float32 round their inputs to 10 bits of mantissa (TF32), which is several times as
-    #: fast on a GPU with compute capability 8 or higher. No effect elsewhere.
-    tf32: bool = False
     #: Wall-clock seconds between two checkpoints; does not change the result.
     checkpoint_seconds: Annotated[float, Field(gt=0, json_schema_extra=NO_EFFECT)] = 60
     #: Average of the weights that is evaluated and saved: exponential moving average (`ema`), or the mean since

@@ -12,7 +12,6 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from components.models.base import Batch, Carry, Losses, count_tensor
-from components.settings.distil import DistilSettings
 from components.task_models.heads import ImitatingHead
 from components.task_models.model import TaskModel
 from components.task_models.sampler import ExampleSampler
@@ -20,6 +19,10 @@ from components.training.windows import Sampler
 
 #: Prefix of the tensors of a batch that belong to the unlabelled rows; its `targets` are the teacher's answers.
 TAUGHT = "taught."
+#: T and w.
+TEMPERATURE, LABEL_WEIGHT = 2.0, 0.1
+#: Maximum number of unlabelled rows of a batch, beside `training.batch_size` labelled rows.
+TAUGHT_ROWS = 64
 
 
 class DistillationSampler(Sampler):
@@ -45,17 +48,16 @@ class DistillationSampler(Sampler):
 class DistilledModel(nn.Module):
     """A task model that learns from labelled rows and from a teacher."""
 
-    def __init__(self, model: TaskModel, *, settings: DistilSettings) -> None:
+    def __init__(self, model: TaskModel) -> None:
         super().__init__()
         self.model = model
-        self.settings = settings
         self.eval()
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
         """w times the loss of the labelled rows, plus (1 - w) times the loss of the unlabelled rows."""
         taught = {name.removeprefix(TAUGHT): value for name, value in batch.items() if name.startswith(TAUGHT)}
         labelled = {name: value for name, value in batch.items() if not name.startswith(TAUGHT)}
-        result, weight = self.model.losses(labelled), self.settings.label_weight
+        result, weight = self.model.losses(labelled), LABEL_WEIGHT
         loss = self.imitation(self.model(taught), taught)
         count = count_tensor(len(taught["targets"]), loss)
         return Losses(
@@ -66,4 +68,4 @@ class DistilledModel(nn.Module):
         """The loss of the unlabelled rows."""
         head = self.model.head
         assert isinstance(head, ImitatingHead)  # as `refuse_distillation` has found
-        return head.imitation(outputs, batch, temperature=self.settings.temperature)
+        return head.imitation(outputs, batch, temperature=TEMPERATURE)

@@ -1,5 +1,4 @@
-"""Gauges of a retraining for Prometheus: a file for the textfile collector of node_exporter, a port on 127.0.0.1, a
-Pushgateway.
+"""Gauges of a retraining for Prometheus: a file for the textfile collector of node_exporter, a Pushgateway.
 
 Between two retrainings no process runs, so the time of the last success is read back from the file.
 """
@@ -11,13 +10,12 @@ from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Gauge, push_to_gateway, start_http_server, write_to_textfile
+from prometheus_client import CollectorRegistry, Gauge, push_to_gateway, write_to_textfile
 from prometheus_client.parser import text_string_to_metric_families
 
 from components.measurements import Point
 from components.settings.telemetry import TelemetrySettings
 
-HOST = "127.0.0.1"
 JOB = "headstart"
 STATUSES = ("FINISHED", "FAILED", "KILLED")
 #: Seconds for a request to the Pushgateway.
@@ -61,12 +59,6 @@ class Gauges:
     def set(self, name: str, value: float, *labels: str) -> None:
         """Set a gauge of `GAUGES`."""
         self._gauges[name].labels(self._params, *labels).set(value)
-
-    def listen(self) -> None:
-        """Serve the gauges at `telemetry.port`. A port in use leaves the other ways."""
-        if self._settings.port is not None:
-            with suppress(OSError):
-                start_http_server(self._settings.port, addr=HOST, registry=self.registry)
 
     def begin(self, time: float) -> None:
         """A retraining has started, at a time in seconds since the epoch."""

@@ -137,7 +137,6 @@ class Live:
         return self._closed
 
     def _watch(self) -> None:
-        self._gauges.listen()
         self._gauges.begin(self._begun / 1000)
         due = 0.0
         while True:

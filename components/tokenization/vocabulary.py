@@ -14,7 +14,7 @@ from typing import Any, Final
 from components.artifacts import Manifest, read_manifest, write_atomic, writing
 from components.errors import ArtifactError
 from components.formats import corpus
-from components.settings.tokenizer import RefitSettings, SubwordSettings
+from components.settings.tokenizer import SubwordSettings
 from components.tokenization.base import load_tokenizer
 from components.tokenization.report import count_words, report_on_words
 from components.tokenization.train import FIT, TokenizerJob, sample_rows, train_tokenizer
@@ -37,6 +37,11 @@ class VocabularyJob(TokenizerJob):
     code: str = ""
 
 
+#: Maximum ratio of the pieces per word of new text and of the text from which a vocabulary was learned, maximum
+#: increase of the share of unknown pieces, and least number of words of new text that is judged.
+MOST_PIECES, MOST_UNKNOWN, NEW_WORDS = 1.1, 0.02, 10_000
+
+
 @dataclass(frozen=True)
 class Decision:
     """Whether a vocabulary is learned again, why, and its fit on the new text that was judged."""
@@ -50,7 +55,7 @@ def fit_vocabulary(job: VocabularyJob) -> Path:
     """Learn the vocabulary of a corpus, or keep the one of the last run; returns the directory of the record.
 
     It is learned again if there is none, if settings, code or libraries have changed, if text was removed, or if its
-    fit on new text is out of bounds (`RefitSettings`).
+    fit on new text is out of bounds (`tokenizer.refit`).
 
     Raises:
         ArtifactError, DataError: as in `train_tokenizer`.
@@ -110,12 +115,12 @@ def _decide(job: VocabularyJob, texts: Manifest, *, recipe: dict[str, Any], befo
         return Decision(True, "text was removed or written again", {})
     if not new:
         return Decision(False, "no new text", {})
-    if job.settings.refit is None:
-        return Decision(True, "the corpus changed, and tokenizer.refit is null", {})
-    return _judge(job, new, before=before.facts["fit"], bounds=job.settings.refit)
+    if not job.settings.refit:
+        return Decision(True, "the corpus changed, and tokenizer.refit is false", {})
+    return _judge(job, new, before=before.facts["fit"])
 
 
-def _judge(job: VocabularyJob, new: list[Path], *, before: dict[str, float], bounds: RefitSettings) -> Decision:
+def _judge(job: VocabularyJob, new: list[Path], *, before: dict[str, float]) -> Decision:
     """Compare the fit on a sample of the new text with that on the text from which the vocabulary was learned."""
     published = getattr(job.settings, job.kind, None)
     if isinstance(published, SubwordSettings) and published.source is not None:
@@ -124,16 +129,16 @@ def _judge(job: VocabularyJob, new: list[Path], *, before: dict[str, float], bou
     texts = (text for text, *_ in sample_rows(new, megabytes=job.settings.sample_megabytes))
     report = report_on_words(tokenizer, count_words(map(tokenizer.segmentation.spaced, texts)))
     words, now = int(report["words"]), {name: float(report[name]) for name in FIT}
-    if words < bounds.words:
-        return Decision(False, f"fewer than {bounds.words:,} new words, too few to judge its fit", {})
+    if words < NEW_WORDS:
+        return Decision(False, f"fewer than {NEW_WORDS:,} new words, too few to judge its fit", {})
     compared = (
         f"{now['pieces_per_word']:.3f} pieces per word and {now['unknown_rate']:.2%} unknown on {words:,} new "
         f"words; {before['pieces_per_word']:.3f} and {before['unknown_rate']:.2%} where it was learned"
     )
     limits = {
-        "pieces_per_word": bounds.pieces_per_word * before["pieces_per_word"],
-        "unknown_rate": bounds.unknown_rate + before["unknown_rate"],
+        "pieces_per_word": MOST_PIECES * before["pieces_per_word"],
+        "unknown_rate": MOST_UNKNOWN + before["unknown_rate"],
     }
     exceeded = next((name for name, limit in limits.items() if now[name] > limit), None)
-    reason = compared if exceeded is None else f"more than tokenizer.refit.{exceeded} allows: {compared}"
+    reason = compared if exceeded is None else f"{exceeded} has grown too much: {compared}"
     return Decision(exceeded is not None, reason, now | {"words": words})

@@ -371,9 +371,7 @@ class Registry:
         return str(experiment.experiment_id), False
 
     def _artifact_location(self) -> str | None:
-        """Artifact location: as set, or an absolute path next to a local database; None: the server chooses."""
-        if (location := self.settings.artifacts) is not None:
-            return location if "://" in location else Path(location).resolve().as_uri()
+        """Artifact location: an absolute path next to a local database; None: the server chooses."""
         if self.uri.startswith(SQLITE):
             return (Path(self.uri.removeprefix(SQLITE)).resolve().parent / "mlruns").as_uri()
         return None

@@ -26,6 +26,8 @@ from components.training.windows import Sampler
 
 #: Steps between two reads of the loss on a GPU, where a read waits for all queued kernels.
 READ_EVERY = 20
+#: Learning rate of the last step, as a fraction of the peak.
+FINAL_RATE: Final = 0.05
 #: Least number of steps, or seconds of a budget in seconds, of a compiled run.
 LEAST_STEPS: Final = 500
 LEAST_SECONDS: Final = 300.0
@@ -169,12 +171,12 @@ def train(
     if compiled:
         losses_of = torch.compile(losses_of)
     be_deterministic(device)
-    allow_tf32(device, settings.tf32)
+    refuse_tf32(device)
     read_every = 1 if device.type == "cpu" else READ_EVERY
     for step, batch in _batches(sampler, state.step, total_steps, world):
         if not model.training:
             model.train()
-        share = SCHEDULES[settings.schedule](step, total_steps, warmup=settings.warmup, final=settings.final_rate)
+        share = SCHEDULES[settings.schedule](step, total_steps, warmup=settings.warmup, final=FINAL_RATE)
         rate = settings.rate * share * sampler.rate_scale(step)
         for options, group in zip(state.optimizer.param_groups, state.groups, strict=True):
             options["lr"] = rate * group.scale
@@ -285,11 +287,10 @@ def _named(model: nn.Module) -> dict[str, Tensor]:
     return dict(model.named_parameters()) | dict(model.named_buffers())
 
 
-def allow_tf32(device: torch.device, allowed: bool) -> None:
-    """Set TF32 for matrix products and for cuDNN, which have different defaults in torch."""
+def refuse_tf32(device: torch.device) -> None:
+    """Switch TF32 off for matrix products and for cuDNN, which have different defaults in torch."""
     if device.type == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = allowed
-        torch.backends.cudnn.allow_tf32 = allowed
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
 
 
 def be_deterministic(device: torch.device) -> None:

@@ -85,7 +85,7 @@ def with_backward(job: EvaluateJob, task: Path) -> EvaluateJob:
             record["curve"] = [point | {"macro_f1": 0.95} for point in record["curve"]]
             results.append(Results(f"backward-{start}", "backward", start, record, found))
         write_runs(job.finetuned / f"backward-{start}", results, examples=task)
-    settings = EvaluateSettings(calibration_bins=10, ensembles={"both": ["ulmfit", "backward"]})
+    settings = EvaluateSettings(ensembles={"both": ["ulmfit", "backward"]})
     return job.model_copy(update={"families": ["ulmfit", "backward"], "settings": settings})
 
 

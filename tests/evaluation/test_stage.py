@@ -101,7 +101,7 @@ def job(task: Path, tmp_path: Path) -> EvaluateJob:
         output=tmp_path / "evaluation",
         families=["ulmfit"],
         starts=["scratch", "adapted"],
-        settings=EvaluateSettings(calibration_bins=10),
+        settings=EvaluateSettings(),
     )
 
 

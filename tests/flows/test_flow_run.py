@@ -5,13 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 from uuid import uuid4
 
-import pytest
-
-from flows import flow_run, sync
-from flows.repository import environment
+from flows import flow_run
 
 from .conftest import ROOT
 
@@ -19,7 +15,7 @@ SCRIPT = """
 import sys
 from flows import execution, drift, flow_run, imports, telemetry
 flow_run.log("a line")
-print([flow_run.identifier(), flow_run.name(), flow_run.is_scheduled()], "prefect" in sys.modules)
+print([flow_run.identifier(), flow_run.name()], "prefect" in sys.modules)
 """
 
 
@@ -31,47 +27,24 @@ def printed(script: str, **variables: str) -> str:
 
 
 def test_a_process_without_a_flow_run_does_not_import_prefect() -> None:
-    assert printed(SCRIPT) == "['', '', False] False"
+    assert printed(SCRIPT) == "['', ''] False"
 
 
 def test_the_environment_may_name_a_flow_run() -> None:
     named = {"ID": str(uuid4()), "NAME": "the run"}
     variables = {f"PREFECT__RUNTIME__FLOW_RUN__{name}": value for name, value in named.items()}
-    shown = printed(SCRIPT, **variables, PREFECT__RUNTIME__DEPLOYMENT__ID="nightly")
-    assert shown == f"['{named['ID']}', 'the run', True] True"
-
-
-def test_the_retraining_of_a_scheduled_synchronisation_is_scheduled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is a flow run of its own, without a deployment, in a process that the scheduled flow run starts."""
-    (tmp_path / ".dvc").mkdir()
-    seen: list[str] = []
-
-    def retrain(command: list[str], *, root: Path, **_: object) -> None:
-        variables = environment(root)
-        named = {name: variables[name] for name in variables if name.startswith("HEADSTART_")}
-        seen.append(printed(SCRIPT, **named))
-
-    monkeypatch.setattr(sync, "run_command", retrain)
-    monkeypatch.setattr(sync, "pull", lambda root: [])
-    monkeypatch.setattr(sync, "publish", lambda root, **_: [])
-    monkeypatch.setattr(sync.summary, "decisions", lambda **_: [])
-    for scheduled in (False, True):
-        monkeypatch.setattr(flow_run, "is_scheduled", lambda scheduled=scheduled: scheduled)
-        sync.sync.fn(str(tmp_path / "params.yaml"))
-    assert seen == ["['', '', False] False", "['', '', True] False"]
-    assert "HEADSTART_SCHEDULED" not in os.environ
+    shown = printed(SCRIPT, **variables)
+    assert shown == f"['{named['ID']}', 'the run'] True"
 
 
 def test_a_flow_run_is_that_of_prefects_context(prefect_server: None) -> None:
     from prefect import flow
 
     @flow(name="one", flow_run_name="its name")
-    def one() -> tuple[str, str, bool]:
-        return flow_run.identifier(), flow_run.name(), flow_run.is_scheduled()
+    def one() -> tuple[str, str]:
+        return flow_run.identifier(), flow_run.name()
 
-    identifier, name, scheduled = one()
+    identifier, name = one()
     assert len(identifier) == 36
-    assert (name, scheduled) == ("its name", False)
-    assert (flow_run.identifier(), flow_run.name(), flow_run.is_scheduled()) == ("", "", False)
+    assert name == "its name"
+    assert (flow_run.identifier(), flow_run.name()) == ("", "")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import http.server
 import json
-import os
 import queue
 import socketserver
 import threading
@@ -20,8 +19,8 @@ from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL
 
 from components.errors import ConfigError
-from components.settings.notify import EMAIL, SMTP, WEBHOOK, NotifySettings
 from flows import notify
+from flows.notify import EMAIL, SMTP, WEBHOOK
 
 
 class Receiver:
@@ -92,7 +91,7 @@ def test_failed_and_late_runs_are_told(
     address = str(PREFECT_API_URL.value())
     monkeypatch.delenv("PREFECT_UI_URL", raising=False)
     for _ in range(2):  # nothing is doubled
-        assert notify.install(NotifySettings(), address=address) == ["a webhook", "e-mail"]
+        assert notify.install(address) == ["a webhook", "e-mail"]
     assert automations() == ["headstart: a run has failed", "headstart: a run is late"]
 
     with pytest.raises(ValueError, match="no space left"):
@@ -128,33 +127,32 @@ def test_failed_and_late_runs_are_told(
     # Nobody is told any more.
     for name in (WEBHOOK, EMAIL):
         monkeypatch.delenv(name)
-    assert notify.install(NotifySettings(), address=address) == []
+    assert notify.install(address) == []
     assert automations() == []
 
 
 def test_trial_messages(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    notify.send_trial(NotifySettings())
+    notify.send_trial()
     assert "trial" in receiver.posts.get(timeout=10)["text"]
     assert "trial" in receiver.mails.get(timeout=10)
     monkeypatch.setenv(WEBHOOK, "http://127.0.0.1:9/")
-    with pytest.raises(ConfigError, match="HEADSTART_NOTIFY_WEBHOOK or notify.webhook: the message was not accepted"):
-        notify.send_trial(NotifySettings())
+    with pytest.raises(ConfigError, match="HEADSTART_NOTIFY_WEBHOOK: the message was not accepted"):
+        notify.send_trial()
     monkeypatch.delenv(WEBHOOK)
     monkeypatch.setenv(SMTP, "smtp://127.0.0.1:9")
-    with pytest.raises(ConfigError, match="HEADSTART_NOTIFY_EMAIL or notify.email: the message was not sent"):
-        notify.send_trial(NotifySettings())
+    with pytest.raises(ConfigError, match="HEADSTART_NOTIFY_EMAIL: the message was not sent"):
+        notify.send_trial()
 
 
-def test_addresses_come_from_the_environment_or_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (WEBHOOK, EMAIL, SMTP):
+def test_the_address_of_the_mail_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (EMAIL, SMTP):
         monkeypatch.delenv(name, raising=False)
-    settings = NotifySettings(webhook="http://hook", email=["a@b.c", "d@e.f"], sender="me@b.c")
-    assert settings.webhook_address == "http://hook"
-    assert settings.email_address == "mailto://localhost:25/?from=me%40b.c&to=a%40b.c%2Cd%40e.f&smtp=localhost"
+    assert notify.email_address() is None
+    monkeypatch.setenv(EMAIL, "a@b.c, d@e.f")
+    sender = "from=headstart%40localhost"
+    assert notify.email_address() == f"mailto://localhost:25/?{sender}&to=a%40b.c%2Cd%40e.f&smtp=localhost"
     monkeypatch.setenv(SMTP, "smtp+starttls://me:p%40ss@mail.example.org")
-    assert str(settings.email_address).startswith("mailtos://me:p%40ss@mail.example.org:587/?")
+    assert str(notify.email_address()).startswith("mailtos://me:p%40ss@mail.example.org:587/?")
     monkeypatch.setenv(SMTP, "mail.example.org")
     with pytest.raises(ConfigError, match="must be smtp://"):
-        _ = settings.email_address
-    assert NotifySettings().webhook_address is None
-    assert os.environ[SMTP]
+        notify.email_address()

@@ -225,7 +225,8 @@ def test_a_large_corpus_has_several_shards(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(stage, "_BATCH_CHARACTERS", 100_000)
     texts = [sentence(seed, count=2_000) for seed in range(250)]
     write_jsonl(tmp_path / "raw" / "a.jsonl", texts)
-    output = ingest(job(tmp_path, heldout=0, shard_megabytes=1))
+    monkeypatch.setattr(stage, "SHARD_BYTES", 1_000_000)
+    output = ingest(job(tmp_path, heldout=0))
     assert len(shards(output)) == 4
     assert list(read_documents(output)) == texts
 

@@ -106,8 +106,6 @@ def test_a_system_is_refused_by_what_its_own_ancestors_saw(job: LeakageJob) -> N
     assert "corpus/general has copies of 1 exact and 0 near of 2 dev rows, 1 exact and 0 near of 4 test rows" in lines
     assert "published was imported: whether its training text has the test rows is unknown" in lines
     assert json.loads((job.output / "metrics.json").read_text())["corpus.domain.test.near"] == 1
-    allowed = run(job.model_copy(update={"settings": LeakageSettings(exact="refuse", allowed=1)}))
-    assert [name for name, one in allowed["systems"].items() if one["refused"]] == ["m-adapted"]
     assert not any(
         one["refused"] for one in run(job.model_copy(update={"settings": LeakageSettings()}))["systems"].values()
     )

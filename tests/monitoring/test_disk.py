@@ -61,7 +61,7 @@ def test_too_little_space_is_refused_with_numbers_and_remedy(tmp_path: Path, mon
         check_space(small, spare=1_600_000_000)
     assert str(caught.value) == (
         f"{tmp_path}: 5.0 GB are free, but the run needs about 3.5 GB (1.5 GB of outputs (run.out), "
-        "2.0 GB of DVC cache) and 1.6 GB to spare (gc.spare_gigabytes)\n"
+        "2.0 GB of DVC cache) and 1.6 GB to spare\n"
         "free space: `headstart gc` lists what can be deleted; or move the folder to a larger disk"
     )
 

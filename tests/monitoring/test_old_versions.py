@@ -69,9 +69,7 @@ def test_a_deleted_version_takes_its_files_along(
         register(job)
     params = load_params(Path(__file__).parents[2] / "params.yaml")
     run = params.run.model_copy(update={"tasks": ["letters"]})
-    params = params.model_copy(
-        update={"registry": pipeline.settings, "run": run, "gc": GcSettings(keep_versions=1, keep_champions=1)}
-    )
+    params = params.model_copy(update={"registry": pipeline.settings, "run": run, "gc": GcSettings(keep_versions=1)})
     registry = connect(pipeline.settings)
     first, second = registry.versions("headstart-letters")
     registry.set_alias("headstart-letters", "champion", first)

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from components import cli
 from components.errors import ArtifactError, ConfigError, DataError
 from components.ingestion.stage import IngestJob, ingest
-from components.pipeline import jobs
 from components.pipeline.documents import find_document
+from components.pipeline.jobs import corpora
 from components.settings.loading import load_params
 from components.settings.params import Params
 
@@ -36,7 +36,7 @@ def params_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(params: Params, corpus: str) -> None:
-    ingest(IngestJob(**jobs.ingest(params)[corpus]))
+    ingest(IngestJob(**corpora.ingest(params)[corpus]))
 
 
 def test_a_document_is_found_in_its_corpus(params_file: Path) -> None:

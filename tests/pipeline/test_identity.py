@@ -218,12 +218,12 @@ def test_a_default_and_a_library(tmp_path: Path) -> None:
     first = now()
     path = tmp_path / "components/settings/evaluate.py"
     text = path.read_text()
-    assert text.count("part_rows: Positive = 20") == 1
-    path.write_text(text.replace("part_rows: Positive = 20", "part_rows: Positive = 30"))
+    assert text.count("BlockName, Annotated[list[str], Field(min_length=1)]] = {}") == 1
+    path.write_text(text.replace("min_length=1)]] = {}", 'min_length=1)]] = {"both": ["ulmfit"]}'))
     second = now()
     assert changed(first, second) == {"evaluate@aws-type"}  # type: ignore[arg-type]
     assert second["evaluate@aws-type"].changes(first["evaluate@aws-type"]) == [  # type: ignore[attr-defined, arg-type]
-        "setting evaluate.part_rows: 20 -> 30"
+        'setting evaluate.ensembles: {} -> {"both": ["ulmfit"]}'
     ]
     lock = tmp_path / "requirements.lock"
     lock.write_text(lock.read_text().replace("torch==2.13.0", "torch==2.14.0"))

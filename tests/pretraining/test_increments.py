@@ -167,9 +167,12 @@ def test_a_rebuild_equals_a_first_run(inputs: Path, corpus: Growing, tmp_path: P
     assert {**chain(fresh), "reason": ""} == {**chain(job), "reason": ""}
 
 
-def test_a_rebuild_of_all_stages_equals_a_run_in_an_empty_folder(inputs: Path, tmp_path: Path) -> None:
+def test_a_rebuild_of_all_stages_equals_a_run_in_an_empty_folder(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("components.tokenization.vocabulary.NEW_WORDS", 5)
     pretrained = pretrain(pretrain_job(inputs, "ulmfit", tmp_path))
-    settings = {"wordpiece": {"vocabulary": 50}, "refit": {"words": 5}}
+    settings = {"wordpiece": {"vocabulary": 50}}
 
     def run(folder: Path, rebuild: str = "") -> Path:
         source = CorpusSource(path=str(tmp_path / "raw"))

@@ -58,7 +58,7 @@ def test_vectors_equal_an_independent_computation(
 ) -> None:
     """The table is that of numpy: means of BERT's states, singular value decomposition, and weights by counts."""
     teacher = load_encoder(make_encoder("bert"))
-    written = load_encoder(static(job(make_encoder("bert"), corpus, tmp_path / "out", width=6, smoothing=0.01)))
+    written = load_encoder(static(job(make_encoder("bert"), corpus, tmp_path / "out", width=6)))
     states = np.zeros((teacher.tokenizer.vocab_size, teacher.model.config.width))
     with torch.no_grad():
         for piece in range(len(states)):

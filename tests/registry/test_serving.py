@@ -172,11 +172,11 @@ def test_registration_and_promotion_with_an_mlflow_server(
 
 SERVER = """
 import sys
+from components.serving.limits import Limits
 from components.serving.server import Address, serve
 from components.settings.drift import DriftSettings
 from components.settings.registry import RegistrySettings
-from components.settings.serve import ServeSettings
-settings = {"settings": ServeSettings(poll_seconds=0.2), "drift": DriftSettings(log=False)}
+settings = {"limits": Limits(poll_seconds=0.2), "drift": DriftSettings(log=False)}
 serve(RegistrySettings(tracking=sys.argv[1]), "letters", **settings, address=Address(port=0))
 """
 

@@ -23,7 +23,7 @@ def taint(settings: RegistrySettings, name: str, *numbers: str) -> None:
 
 
 def test_a_tainted_champion_is_replaced_by_an_equal_clean_model_and_a_tainted_candidate_never(
-    pipeline: Pipeline,
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = {"largest_slice_loss": 1.0}
     run(pipeline, knows=24, **free)
@@ -34,10 +34,12 @@ def test_a_tainted_champion_is_replaced_by_an_equal_clean_model_and_a_tainted_ca
 
     # One letter of 26 worse: a loss of 0.0385, and its interval ends above 0.1.
     pipeline.write_classifier("adapted", knows=23)
-    kept = run(pipeline, tainted_margin=None, **free)
+    monkeypatch.setattr("components.registry.promote.TAINTED_MARGIN", 0.01)
+    kept = run(pipeline, **free)
     assert kept["verdict"] == "reject" and champion(pipeline) == "1"
     assert kept["warnings"][-1].startswith("the champion, version 1, has learned from a document that was removed on ")
-    replaced = run(pipeline, tainted_margin=0.1, **free)
+    monkeypatch.setattr("components.registry.promote.TAINTED_MARGIN", 0.1)
+    replaced = run(pipeline, **free)
     assert (replaced["verdict"], replaced["mode"], champion(pipeline)) == ("promote", "non_inferiority", "2")
     assert "the champion is tainted, so a loss below 0.1 is accepted" in replaced["reasons"]
 
@@ -48,7 +50,8 @@ def test_a_tainted_champion_is_replaced_by_an_equal_clean_model_and_a_tainted_ca
     assert run(pipeline, **free)["verdict"] == "promote"
     taint(pipeline.settings, NAME, "3")
     pipeline.write_classifier("adapted", knows=25)
-    assert run(pipeline, tainted_margin=0.2, **free)["alias_after"] == "4"
+    monkeypatch.setattr("components.registry.promote.TAINTED_MARGIN", 0.2)
+    assert run(pipeline, **free)["alias_after"] == "4"
     pipeline.write_classifier("adapted", knows=26)
     rejected = run(pipeline, **free)
     assert rejected["verdict"] == "reject" and rejected["reasons"][0].startswith(

@@ -30,9 +30,8 @@ SERVER = f"""
 import sys
 from pathlib import Path
 from components.serving.server import Address, serve_directory
-from components.settings.serve import ServeSettings
 address = Address(sys.argv[1], 0, sys.argv[2:])
-serve_directory(Path({str(MODEL)!r}), settings=ServeSettings(), address=address)
+serve_directory(Path({str(MODEL)!r}), address=address)
 """
 
 

@@ -71,7 +71,7 @@ def test_inputs_of_other_kinds() -> None:
         ({"text": ["a"]}, "'text' is list, expected text"),
         (["a"], "'text' is list, expected text"),
         ({"text": "  "}, "a part of the input is empty (text)"),
-        ({"text": "x" * 101}, "101 characters, more than the limit of 100 (serve.row_characters)"),
+        ({"text": "x" * 101}, "101 characters, more than the limit of 100"),
         ({"text": "a \ud800"}, "the text contains half of a surrogate pair, which is no character"),
         (5, "the row is a number, expected an object with text"),
         (None, "the row is null, expected an object with text"),
@@ -138,7 +138,7 @@ def test_columns_of_different_lengths() -> None:
 )
 @pytest.mark.parametrize("key", ["inputs", "instances", "dataframe_records", "dataframe_split", None])
 def test_too_many_rows_in_every_form(key: str | None, value: Any) -> None:
-    with pytest.raises(TooManyRowsError, match=r"51 rows, more than 50 \(serve.queue_rows\); send fewer at once"):
+    with pytest.raises(TooManyRowsError, match=r"51 rows, more than 50; send fewer at once"):
         read(value if key is None else {key: value})
 
 

@@ -29,10 +29,10 @@ from components.serving.batching import Batcher, OverloadedError, Request
 from components.serving.challenger import Challenger
 from components.serving.guard import Guard
 from components.serving.http import listen
+from components.serving.limits import Limits
 from components.serving.metrics import Metrics
 from components.serving.models import ChampionFollower, Served
 from components.settings.registry import RegistrySettings
-from components.settings.serve import ServeSettings
 from components.tracking import Version
 from tests.serving.test_requests import BODIES
 
@@ -107,7 +107,7 @@ def service_of(
 ) -> Service:
     metrics = Metrics()
     follower = ChampionFollower(registry, "t", poll_seconds=60, on_change=metrics.serve)
-    service = Service(follower, ServeSettings(**settings), metrics=metrics, guard=guard)
+    service = Service(follower, Limits(**settings), metrics=metrics, guard=guard)
     if challenger:
         service.challenger = Challenger(
             Served(version("2"), registry.models["2"]), registry=registry, metrics=metrics, **challenger
@@ -156,7 +156,7 @@ def test_limits_have_a_status_each(registry: FakeRegistry, made: list[Service]) 
     (large,) = call(service, ("POST", "/invocations", b"x" * 2000))
     assert (large.status_code, large.json()["error"]) == (413, "the body has more than 0.001 MB; send less at once")
     (many,) = call(service, ("POST", "/invocations", {"inputs": ["a"] * 3}))
-    assert many.status_code == 413 and "3 rows, more than 2 (serve.queue_rows)" in many.json()["error"]
+    assert many.status_code == 413 and "3 rows, more than 2;" in many.json()["error"]
     (bad,) = call(service, ("POST", "/invocations", b"{"))
     assert bad.status_code == 400
     crash = post(service, "crash")
@@ -387,11 +387,10 @@ sys.path.insert(0, sys.argv[1])
 import components.serving.models as models, components.serving.server as server
 from components.settings.drift import DriftSettings
 from components.settings.registry import RegistrySettings
-from components.settings.serve import ServeSettings
 from tests.serving.test_server import FakeRegistry, Letters
 server.connect = lambda settings: FakeRegistry({"1": Letters()})
 models.load_version = lambda registry, of, int8: registry.models[of.number]
-server.serve(RegistrySettings(), "t", settings=ServeSettings(), drift=DriftSettings(), port=0)
+server.serve(RegistrySettings(), "t", drift=DriftSettings(), port=0)
 """
 
 

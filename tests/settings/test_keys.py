@@ -18,13 +18,8 @@ ROOT = Path(__file__).parents[2]
 OTHERWISE = {
     ("TaskSource", "train_languages"): ("settings/tasks.py", "self.train_languages or"),
     ("TokenizerSettings", "domain_vocabulary"): ("pipeline/jobs/corpora.py", "params.downstream_vocabulary"),
-    ("NotifySettings", "webhook"): ("../flows/notify.py", "settings.webhook_address"),
-    ("NotifySettings", "email"): ("../flows/notify.py", "settings.email_address"),
-    ("NotifySettings", "sender"): ("../flows/notify.py", "settings.email_address"),
-    ("TelemetrySettings", "pushgateway"): ("telemetry/gauges.py", "self._settings.gateway"),
     ("RegistrySettings", "tracking"): ("tracking/registry.py", "settings.address"),
     ("DriftSettings", "false_alarms"): ("drift/comparison.py", "settings.error"),
-    ("DriftSettings", "checks_per_year"): ("drift/comparison.py", "settings.error"),
     ("RegistrySettings", "production"): ("registry/champion.py", "settings.alias"),
 }
 

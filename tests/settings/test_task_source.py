@@ -61,7 +61,7 @@ def test_an_ambiguous_file_name_needs_a_format() -> None:
         ({"score": "x"}, "key score does not fit kind classification; known: label, no_label, outside, text"),
         (
             {"kind": "tagging", "text": "x"},
-            "key text does not fit kind tagging; known: document, learn_as, scheme, tags, words",
+            "key text does not fit kind tagging; known: document, scheme, tags, words",
         ),
         (
             {"kind": "pair", "frist": "x"},

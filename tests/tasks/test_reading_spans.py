@@ -28,8 +28,6 @@ def test_spans_are_converted_to_the_scheme_of_the_model(tmp_path: Path) -> None:
     assert found.labels == ["B-LOC", "B-PER", "I-LOC", "I-PER", "O"]
     assert found.train.fields == [("New", "York", "Bonn", "sleeps"), ("Ada",)]
     assert targets(found.train) == [[0, 2, 0, 4], [1]]
-    found = read("tagging", tmp_path, scheme="iob1", learn_as="iobes", **names)
-    assert [found.labels[int(tag)] for tag in found.train.targets[0]] == ["B-LOC", "E-LOC", "S-LOC", "O"]
     with pytest.raises(DataError) as caught:
         read("tagging", tmp_path, **names)
     assert str(caught.value) == (

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from components.artifacts import digest_tree, read_manifest
-from components.settings.tokenizer import TokenizerSettings
-from components.tokenization import load_tokenizer
+from components.tokenization import load_tokenizer, vocabulary
 from components.tokenization.train import TokenizerJob, train_tokenizer
 from components.tokenization.vocabulary import VocabularyJob, fit_vocabulary
 
@@ -20,7 +19,12 @@ WriteCorpus = Callable[..., Path]
 OLD = ["the name of the list", "the list of the names"] * 4
 SAME = ["the list of the list", "the names of the name"]
 OTHER = ["quick foxes jump over lazy dogs", "jump over quick lazy foxes"]
-SETTINGS = {"word": {"min_frequency": 1, "vocabulary": 10}, "wordpiece": {"vocabulary": 34}, "refit": {"words": 5}}
+SETTINGS = {"word": {"min_frequency": 1, "vocabulary": 10}, "wordpiece": {"vocabulary": 34}}
+
+
+@pytest.fixture(autouse=True)
+def few_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vocabulary, "NEW_WORDS", 5)
 
 
 def job(folder: Path, *, kind: str = "wordpiece", **changes: Any) -> VocabularyJob:
@@ -84,7 +88,7 @@ def test_a_vocabulary_that_does_not_fit_is_learned_again(
     before = load_tokenizer(made.output).fingerprint()
     write_corpus(tmp_path / "corpus", train=[OLD, ["a quick brown fox jumps over the lazy dog"], SAME, OTHER, SAME[:1]])
     fit_vocabulary(made)
-    assert decision(made).startswith(f"more than tokenizer.refit.{bound} allows: ")
+    assert decision(made).startswith(f"{bound} has grown too much: ")
     assert load_tokenizer(made.output).fingerprint() != before
     assert numbers(made)["learned"] == 1
     fresh = made.model_copy(update={"output": tmp_path / "fresh", "record": tmp_path / "fresh-record"})
@@ -95,8 +99,11 @@ def test_a_vocabulary_that_does_not_fit_is_learned_again(
     assert decision(made) == "no new text"
 
 
-def test_few_words_are_not_judged_until_there_are_more(tmp_path: Path, write_corpus: WriteCorpus) -> None:
-    made = job(tmp_path, kind="word", settings=SETTINGS | {"refit": {"words": 12}})
+def test_few_words_are_not_judged_until_there_are_more(
+    tmp_path: Path, write_corpus: WriteCorpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = job(tmp_path, kind="word", settings=SETTINGS)
+    monkeypatch.setattr(vocabulary, "NEW_WORDS", 12)
     write_corpus(tmp_path / "corpus", train=[OLD])
     fit_vocabulary(made)
     write_corpus(tmp_path / "corpus", train=[OLD, OTHER[:1]])
@@ -104,7 +111,7 @@ def test_few_words_are_not_judged_until_there_are_more(tmp_path: Path, write_cor
     assert decision(made) == "fewer than 12 new words, too few to judge its fit"
     write_corpus(tmp_path / "corpus", train=[OLD, OTHER[:1], OTHER, OTHER])
     fit_vocabulary(made)
-    assert decision(made).startswith("more than tokenizer.refit.")
+    assert decision(made).startswith(("pieces_per_word", "unknown_rate"))
 
 
 @pytest.mark.parametrize(
@@ -113,7 +120,7 @@ def test_few_words_are_not_judged_until_there_are_more(tmp_path: Path, write_cor
         ({"rebuild": "drift"}, "requested: drift"),
         ({"code": "other"}, "code or libraries changed"),
         ({"settings": SETTINGS | {"wordpiece": {"vocabulary": 33}}}, "settings changed"),
-        ({"settings": SETTINGS | {"refit": None}}, "the corpus changed, and tokenizer.refit is null"),
+        ({"settings": SETTINGS | {"refit": False}}, "the corpus changed, and tokenizer.refit is false"),
     ],
 )
 def test_reasons_to_learn_again(tmp_path: Path, write_corpus: WriteCorpus, change: dict[str, Any], reason: str) -> None:
@@ -147,9 +154,3 @@ def test_a_record_of_another_tokenizer_is_ignored(tmp_path: Path, write_corpus: 
     again = digest_tree(made.output)
     fit_vocabulary(made)
     assert (decision(made), digest_tree(made.output)) == ("first run", again)
-
-
-def test_the_default_bounds() -> None:
-    bounds = TokenizerSettings().refit
-    assert bounds is not None
-    assert (bounds.pieces_per_word, bounds.unknown_rate, bounds.words) == (1.1, 0.02, 10_000)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from components.pipeline.jobs.common import PARALLEL, WHOLE, Arguments, out
+from components.pipeline.jobs import PAIRS_KIND, PARALLEL, WHOLE, Arguments, out
 from components.settings.params import Params
 from components.settings.tokenizer import TokenizerSettings
 
@@ -103,8 +103,8 @@ def tokenizer_parallel(params: Params) -> dict[str, Arguments]:
             "corpus": out(params, "corpus", corpus),
             "pairs": out(params, "corpus", f"{corpus}-{PARALLEL}"),
             "output": out(params, "tokenizer", f"{corpus}-{PARALLEL}"),
-            "kind": params.tokenizer.parallel,
-            "settings": _tokenizer_settings(params, params.tokenizer.parallel),
+            "kind": PAIRS_KIND,
+            "settings": _tokenizer_settings(params, PAIRS_KIND),
         }
         for corpus in params.data.parallel
     }

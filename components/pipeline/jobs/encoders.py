@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from components.pipeline.jobs.common import PARALLEL, Arguments, out
+from components.pipeline.jobs import PARALLEL, Arguments, out
 from components.settings.names import TASK_ADAPTED, VECTORS
 from components.settings.params import Params
 

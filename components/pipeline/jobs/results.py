@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from components.pipeline.jobs.common import PARALLEL, WHOLE, Arguments, out
+from components.pipeline.jobs import PARALLEL, WHOLE, Arguments, out
 from components.pipeline.jobs.tasks import starts_of, students_of
 from components.settings.names import FROM
 from components.settings.params import Params

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any, Final
 
-from components.pipeline.jobs.common import PARALLEL, Arguments, out
+from components.pipeline.jobs import PARALLEL, Arguments, out
 from components.pipeline.jobs.encoders import text_of_vectors
 from components.settings.names import AFTER, BASELINES, FROM, TASK_ADAPTED, VECTORS, WITH
 from components.settings.params import Params

@@ -57,7 +57,7 @@ class _Tagged:
 def read_tagging(name: str, source: TaskSource) -> Examples:
     """Fields are the words; a target holds the index of each word's tag.
 
-    Spans are validated against `scheme` and converted to `learn_as`; the labels are all tags of the span types of
+    Spans are validated against `scheme` and converted to BIO; the labels are all tags of the span types of
     train. With `scheme: none` the labels are the tags of train.
 
     Raises:
@@ -85,7 +85,7 @@ def read_tagging(name: str, source: TaskSource) -> Examples:
         )
     kinds = {str(kind) for kind in seen}
     refuse_unseen(rows, source, kinds, lambda row: [str(kind) for tag in row.target if (kind := _kind(tag, source))])
-    labels = sorted(kinds) if source.scheme == "none" else inventory(kinds, source.learn_as)
+    labels = sorted(kinds) if source.scheme == "none" else inventory(kinds, "bio")
     number = {label: index for index, label in enumerate(labels)}
     return examples_of(
         name,
@@ -124,7 +124,7 @@ def _learned(sentence: _Tagged, source: TaskSource) -> tuple[str, ...]:
     if source.scheme == "none":
         return tuple(sentence.tags)
     try:
-        return tuple(convert(sentence.tags, source.scheme, source.learn_as))
+        return tuple(convert(sentence.tags, source.scheme, "bio"))
     except TagError as error:
         word = sentence.words[error.index]
         raise DataError(
@@ -159,7 +159,6 @@ def _sentences(file: SplitFile, counts: Counter[str]) -> Iterator[_Tagged]:
             words=int(words),
             tags=int(tags),
             delimiter=source.delimiter,
-            comments=source.comments,
             encoding=source.encoding,
         )
     )
