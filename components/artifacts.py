@@ -50,7 +50,6 @@ class Manifest:
 
     Attributes:
         kind: kind of the directory, such as corpus or encoder.
-        schema: version of the manifest's format.
         files: relative path -> size in bytes and SHA-256.
         facts: metadata of the stage (counts of rows and tokens, configuration, digests of the inputs).
     """
@@ -104,9 +103,6 @@ def sweep(folder: Path, *, target: str = "*") -> None:
     lock. An output that was about to be replaced is restored if the new one is not in its place.
 
     On file systems without file locks nothing is changed, because the writer may still be running.
-
-    Args:
-        target: pattern (fnmatch) of the target names.
     """
     try:
         entries = list(folder.iterdir())
@@ -193,7 +189,6 @@ def changing_data(root: Path, folders: Iterable[Path] = ()) -> Iterator[None]:
     needs it, then this one, then the folders by path.
 
     Args:
-        root: of the repository.
         folders: of data, which another repository may change too; missing ones are skipped.
     """
     lock = root / DATA_LOCK
@@ -228,8 +223,6 @@ def write_atomic(path: Path, data: bytes | str, *, private: bool = False) -> Non
     """Write a file atomically: a reader sees either the old or the new content.
 
     Args:
-        path: of the file.
-        data: its content; text in UTF-8.
         private: whether only this user may read it (mode 0600).
 
     Raises:
@@ -280,8 +273,6 @@ def writing(path: Path, *, kind: str, keep: bool = False, replace: bool = True) 
     If the block raises, the draft is removed and an existing directory remains unchanged.
 
     Args:
-        path: final directory.
-        kind: stored in the manifest and checked by readers.
         keep: start with hard links to the files of the existing complete directory, for append-only outputs. A linked
             file may be replaced, but not written in place.
         replace: whether to replace a complete directory that another process has written in the meantime.
@@ -398,11 +389,6 @@ def read_manifest(path: Path, *, kind: str | None = None, verify: bool = False) 
 def is_intact(path: Path, *, kind: str | None = None, digest: str | None = None) -> bool:
     """Whether `path` is a complete directory whose files have the digests of its manifest. Files that have not changed
     since this process has checked them are not read again.
-
-    Args:
-        path: of the directory.
-        kind: that it has to have.
-        digest: that its manifest has to have.
     """
     try:
         manifest = read_manifest(path, kind=kind)
@@ -443,7 +429,6 @@ def read_json(path: Path, *, made_by: str, missing_ok: bool = False) -> dict[str
     """Read a JSON object.
 
     Args:
-        path: of the file.
         made_by: the command or stage that writes the file, for error messages.
         missing_ok: whether a missing file is an empty object.
 

@@ -95,9 +95,6 @@ def map_parallel(
     bit-identical.
 
     Args:
-        function: of an item.
-        items: its arguments.
-        settings: where the processes are.
         most: maximum number of processes on this machine; None: no further limit.
         gpu_bytes: memory that an item needs on a GPU; None: items compute on the CPU and see no GPU.
 
@@ -141,8 +138,6 @@ class _Kept:
 
     Attributes:
         pool: the processes; None before the first call.
-        size: their number.
-        slots: as in `_pool`.
     """
 
     pool: ProcessPoolExecutor | None = None

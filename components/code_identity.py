@@ -55,7 +55,6 @@ class Sources:
     """The source text of the modules of `components`.
 
     Args:
-        root: folder that contains the package.
         changed: module -> source text that replaces the file.
         like: sources with the same root, whose parsed modules are reused unless their text is replaced.
     """
@@ -118,7 +117,6 @@ class Module:
     Attributes:
         definitions: name of a function, class, method or constant -> digest; under `imports` and `statements` the
             digests of all imports and of all other top-level statements.
-        imported: modules of `components` that it imports.
         libraries: top-level names of other packages that it imports.
         tables: name of a `LazyTable` -> its entries, name -> module.
     """
@@ -148,8 +146,6 @@ def closure(
     """The code that a module can reach.
 
     Args:
-        entry: name of the module of a stage's function.
-        entries: the entries of tables that the stage uses.
         without: modules that are left out, because the stage's settings exclude their use.
         sources: source text of the modules; default: this package.
 
@@ -170,9 +166,7 @@ def reachable(
     """The modules of `components` that a module imports, directly or not, and the module itself, by name.
 
     Args:
-        entry: name of the module.
         entries: the entries of tables that are used; of other tables, all entries are used.
-        without: modules and packages that are left out.
         sources: source text of the modules; default: this package.
 
     Raises:

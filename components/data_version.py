@@ -36,8 +36,6 @@ def data_versions(paths: Mapping[str, Path], *, project: Path, out: Path) -> dic
 
     Args:
         paths: name -> path of an input, relative to `project` or absolute.
-        project: the repository.
-        out: the run's folder, by which its lock is found (`lock_stages`).
 
     Raises:
         ArtifactError: a .dvc file or the lock is damaged, or a file cannot be read.
@@ -71,7 +69,6 @@ def lock_stages(project: Path, *, out: Path) -> dict[str, Any]:
     """The stages of a run's lock by name, as DVC writes them; empty without a lock.
 
     Args:
-        project: the repository.
         out: the run's folder. Its lock is dvc.lock or experiments/NAME/dvc.lock, whichever holds corpora or encoders
             below `out`. The run's folder of an experiment may be inside that of another run.
 
@@ -92,11 +89,6 @@ def as_read(name: str, stage: dict[str, Any], project: Path) -> dict[str, Any]:
     DVC's dependencies cannot depend on settings, so a stage declares everything that some settings make it read:
     `unlabelled` and `distil-texts` the corpus of the domain, `teach` and `teach-words` all that a system learns from,
     even if the system is no teacher. The manifest of their output says what was read.
-
-    Args:
-        name: of the stage.
-        stage: as DVC writes it.
-        project: the repository.
     """
     group = name.partition("@")[0]
     if group not in ("unlabelled", "distil-texts", "teach", "teach-words"):

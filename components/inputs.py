@@ -44,12 +44,7 @@ Fetch = Callable[[str, str, int], bytes]
 
 @dataclass(frozen=True)
 class Input:
-    """A directory that a job reads.
-
-    Attributes:
-        path: on the driver.
-        digest: of its manifest.
-    """
+    """A directory that a job reads."""
 
     path: Path
     digest: str
@@ -93,7 +88,6 @@ def relocated(job: Job, place: Callable[[Path], Path]) -> Job:
     """The job with other paths.
 
     Args:
-        job: of settings objects, dataclasses, mappings, lists and tuples.
         place: path -> new path.
     """
     value: Any = job
@@ -125,9 +119,6 @@ def on_this_node(job: Job, inputs: Sequence[Input], fetch: Fetch, *, cache: Path
     does not exist on this node, a folder of the node's cache takes its place.
 
     Args:
-        job: of the driver.
-        inputs: `find_inputs` of the job, on the driver.
-        fetch: reads a piece of a file on the driver.
         cache: of this node; by default `node_cache()`. Only this user may enter it.
 
     Raises:

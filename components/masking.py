@@ -53,7 +53,6 @@ def masked_values(value: Any, *, secret: bool = False) -> Any:
     """A JSON value with masked strings; values of keys such as `webhook` and `token` as a whole.
 
     Args:
-        value: mappings, lists and scalars.
         secret: whether the value is that of such a key.
     """
     if isinstance(value, Mapping):

@@ -99,7 +99,6 @@ class Points:
     repeat it at all.
 
     Args:
-        path: the file; it may not exist yet.
         history: size of the file in bytes when the present attempt began.
     """
 

@@ -38,7 +38,6 @@ def named_output(path: Path, *, kind: str | None = None, overwrite: bool = False
     """Write an output that a person names; it is complete or absent, as with `components.artifacts.writing`.
 
     Args:
-        path: file or folder.
         kind: of the folder, for its manifest; None: the output is a file, and `path` of the draft too.
         overwrite: whether to replace what Headstart has written.
 

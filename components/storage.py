@@ -59,7 +59,6 @@ def remove_objects(address: str, *, pattern: str) -> int:
     """Remove objects of a bucket with all of their versions.
 
     Args:
-        address: s3://bucket/prefix.
         pattern: regular expression that the rest of an object's name has to match; other objects stay.
 
     Returns:

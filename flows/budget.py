@@ -20,12 +20,7 @@ from flows.terminal import BudgetError, terminal
 
 
 class Spending:
-    """What a run has cost so far.
-
-    Args:
-        params: the settings, with prices and limits.
-        root: of the repository.
-    """
+    """What a run has cost so far."""
 
     def __init__(self, params: Params, *, root: Path) -> None:
         self.params, self.root = params, root
@@ -106,8 +101,6 @@ class Spending:
         """Note that a stage has ended without an error.
 
         Args:
-            stage: the stage.
-            seconds: its duration.
             completed: whether it has run; DVC may have skipped it or restored its output.
         """
         self.remaining = self.remaining.without(stage.name)

@@ -20,11 +20,6 @@ class Changes:
     If code or settings have changed since the stage `identity` ran, the identities of all stages are computed here, so
     the reasons are those that DVC finds after that stage has run.
 
-    Args:
-        index: DVC's index of the pipeline.
-        repo: DVC's repository.
-        params: the settings file.
-
     Raises:
         ConfigError: the identities have to be computed and the settings are invalid.
     """
@@ -55,7 +50,6 @@ class Changes:
         """Why DVC would run a stage; empty if it is up to date.
 
         Args:
-            stage: DVC's stage.
             files: whether to name the files of raw data that have changed.
         """
         identity = self.identity(stage)

@@ -80,9 +80,7 @@ def run_command(
     """Run a command in the repository.
 
     Args:
-        command: program and arguments.
         source: name of the stage, in front of each line and in the error message.
-        root: of the repository; the working directory.
         limit_s: time limit in seconds.
         show: whether to print the lines.
         beyond: error if the time limit is exceeded; default: one that names the limit of dvc.yaml.
@@ -127,9 +125,6 @@ def failure(name: str, code: int, lines: Sequence[str], *, message: str = "") ->
     """The error of a command that has failed.
 
     Args:
-        name: of the stage.
-        code: exit code of the command, which may be `dvc repro`.
-        lines: its output.
         message: content of the file `ERROR_FILE`. An error with such a message has to be corrected by the user, so it
             is final, unless the exit code is that of a `TransientError`. So is an error of DVC itself, about dvc.yaml
             or the data. A killed or crashed stage is not.

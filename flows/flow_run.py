@@ -66,7 +66,6 @@ class Times:
 
     Attributes:
         cron: cron expression, in `timezone`; not used if `every` is given.
-        timezone: of the cron expression.
         every: interval in seconds; 0: use `cron`.
     """
 

@@ -17,10 +17,6 @@ def bring(file: Path, *, root: Path) -> list[Path]:
 
     If an address cannot be reached, the existing copy is used with a warning, so that an unattended run continues.
 
-    Args:
-        file: the settings file.
-        root: of the repository.
-
     Raises:
         StageError: something was never imported, and cannot be.
     """

@@ -41,13 +41,7 @@ FLOWS = ("retrain", "sync", "promote")
 
 @dataclass(frozen=True)
 class Occasion:
-    """What is told.
-
-    Attributes:
-        name: of the automation.
-        events: Prefect's events that trigger it.
-        what, reason, todo: templates of the message.
-    """
+    """What is told."""
 
     name: str
     events: frozenset[str]
@@ -77,9 +71,6 @@ OCCASIONS = (
 
 def install(address: str) -> list[str]:
     """Create or update the automations on a Prefect server; remove them if there is nobody to tell.
-
-    Args:
-        address: of the server's API.
 
     Returns:
         Who is told, in words.

@@ -28,9 +28,6 @@ class Stage:
     """A stage of dvc.yaml and the reasons for which DVC would run it.
 
     Attributes:
-        name: as in dvc.yaml, such as `pretrain@ulmfit`.
-        address: target of `dvc repro`.
-        needs: names of the stages whose outputs it reads.
         reasons: one sentence per change; empty if the stage is up to date. `always` is not a reason.
         always: whether the stage runs even if nothing has changed.
         metrics: its metrics files, relative to the repository.
@@ -64,7 +61,6 @@ class Plan:
     """The stages in topological order.
 
     Attributes:
-        stages: in the order in which they run.
         data: `absent`, `changed` or `same`: whether `data/` differs from data.dvc.
         problem: message if DVC could not read the pipeline, or if the settings are invalid.
     """
@@ -111,7 +107,6 @@ def compute_plan(pipeline: Path, *, files: bool = False) -> Plan:
     The working directory must be the root of the repository.
 
     Args:
-        pipeline: the dvc.yaml.
         files: whether the reasons name the files of raw data that have changed.
     """
     import networkx

@@ -154,8 +154,6 @@ def end(
     """End processes (SIGTERM, then SIGKILL) and return when none is left.
 
     Args:
-        targets: the processes.
-        more: returns processes that have started since.
         grace_s: seconds between SIGTERM and SIGKILL.
     """
     living = {process.pid: process for process in targets}

@@ -57,9 +57,6 @@ def locked(root: Path, *, what: str, say: Callable[[str], None], poll_s: float =
     killed holder are ended first, and its entries in DVC's locks removed.
 
     Args:
-        root: of the repository.
-        what: the holder's description, shown to waiting runs.
-        say: prints a line.
         poll_s: seconds between two attempts.
     """
     path = root / STATE / "lock"

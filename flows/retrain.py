@@ -32,7 +32,6 @@ def retrain(params: str = "params.yaml", rebuild: bool = False) -> dict[str, lis
     """Run every stage that is not up to date, in topological order.
 
     Args:
-        params: the settings file.
         rebuild: whether corpora, vocabularies and adapted models start anew instead of from their last state.
 
     Returns:
@@ -80,11 +79,7 @@ def run_stages(
     """Run the stages of a plan that are wanted and not up to date.
 
     Args:
-        plan: the stages.
-        root: of the repository.
-        monitor: is told what runs.
         settled: whether the registry is unchanged since the last run; the stages that always run then need not run.
-        spending: limits the run to its budget and records durations.
 
     Returns:
         Outcome (Completed, Cached, Skipped) -> names of the wanted stages.

@@ -49,7 +49,6 @@ def begin(file: Path, *, rebuild: bool = False) -> Iterator[Begun]:
     """Hold the lock of a settings file's repository and compute its plan in the background.
 
     Args:
-        file: the settings file.
         rebuild: whether to request a full rebuild.
 
     Raises:
@@ -65,15 +64,7 @@ def begin(file: Path, *, rebuild: bool = False) -> Iterator[Begun]:
 
 
 def conclude(done: dict[str, list[str]], params: Params, monitor: Monitor, *, file: Path, root: Path) -> None:
-    """Record the end of a run and print its summary.
-
-    Args:
-        done: what `run_stages` returns.
-        params: the settings.
-        monitor: of the run.
-        file: the settings file.
-        root: of the repository.
-    """
+    """Record the end of a run and print its summary."""
     decided = "promote" not in done["Skipped"]
     decisions = summary.decisions(root=root, params=file, decided=decided)
     monitor.summarise(decisions)

@@ -42,9 +42,6 @@ def owned(root: Path, *, name: str, what: str, replace: bool) -> Iterator[None]:
     """Own a schedule of a repository within the block.
 
     Args:
-        root: of the repository.
-        name: of the schedule.
-        what: the schedule in words.
         replace: whether to end the present owner first.
 
     Raises:
@@ -106,13 +103,10 @@ def schedule(
     """Serve the deployment `retrain/NAME` until SIGTERM or Ctrl-C, which pause it.
 
     Args:
-        times: when runs are due.
-        name: of the schedule.
         synchronise: whether each run pulls code and data first, and pushes and commits its result.
         replace: whether to take the name over from the process that serves it.
         catch_up: whether to run at once if a time has passed since the last run, or if the last run did not end.
         port: of the repository's Prefect server, unless it runs already or `PREFECT_API_URL` names another.
-        params: the settings file.
 
     Raises:
         ConfigError: the file does not exist, the name is invalid, the port is in use, or another process serves the

@@ -55,7 +55,6 @@ class Server:
     """A Prefect server that is in use.
 
     Attributes:
-        address: of its API.
         auth: what it asks for; None: nothing, or what a profile of Prefect names.
     """
 
@@ -158,7 +157,6 @@ def server(*, port: int, root: Path) -> Iterator[Server]:
 
     Args:
         port: of the repository's own server, unless it runs already.
-        root: of the repository.
 
     Raises:
         ConfigError: the port is used by another program, or the server does not start.

@@ -103,9 +103,6 @@ def serve(schedule: Schedule, *, root: Path, server: Server, replace: bool = Fal
     """Create the deployment `retrain/NAME`, or `sync/NAME`, and run Prefect's runner until SIGTERM or Ctrl-C.
 
     Args:
-        schedule: what is served.
-        root: of the repository.
-        server: Prefect's server.
         replace: whether to take the name over from another repository or host.
         catch_up: whether to run at once if a time has passed since the last run, or if the last run did not end.
 

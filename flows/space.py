@@ -18,12 +18,6 @@ SPARE_BYTES = 10**9
 def check_run(plan: Plan, wanted: Iterable[Stage], *, params: Path, root: Path) -> None:
     """Refuse a run that would fill a disk.
 
-    Args:
-        plan: the stages.
-        wanted: those of the run.
-        params: the settings file.
-        root: of the repository.
-
     Raises:
         DiskSpaceError: there is too little space for the outputs, the DVC cache, checkpoints or temporary files.
     """

@@ -21,8 +21,6 @@ def lines(*, root: Path, params: Path, decided: bool = True) -> list[str]:
     """The summary of a run.
 
     Args:
-        root: of the repository.
-        params: the settings file.
         decided: whether the stage `promote` has run; otherwise its decision is that of an earlier run.
     """
     settings = load_params(params)
@@ -104,8 +102,6 @@ def decisions(*, root: Path, params: Path, decided: bool = True) -> list[str]:
     nothing was decided.
 
     Args:
-        root: of the repository.
-        params: the settings file.
         decided: whether the stage `promote` has run.
     """
     path = decision_file(root=root, params=params)

@@ -79,7 +79,6 @@ def sync(params: str = "params.yaml", *, push: bool = True) -> None:
     """Pull, retrain, push and commit.
 
     Args:
-        params: the settings file.
         push: whether to push to the DVC remote and, unless HEADSTART_PUSH is `false`, to git's upstream; the commit is
             made in any case.
 
@@ -155,8 +154,6 @@ def _take(root: Path, upstream: str, changed: Sequence[str]) -> str:
     """Rebase the branch onto its upstream; returns what is new, in words.
 
     Args:
-        root: of the repository.
-        upstream: such as `origin/main`.
         changed: records that a run has left uncommitted; the next run writes them again, but what a person has
             accepted is kept.
     """

@@ -86,10 +86,7 @@ class Terminal:
         """A stage has ended, or had nothing to do.
 
         Args:
-            stage: its name.
-            outcome: in words.
             seconds: its duration; None: it had nothing to do.
-            left: the remaining stages of the run, in words.
         """
         if self.style == "json":
             taken = None if seconds is None else round(seconds, 1)
@@ -102,8 +99,6 @@ class Terminal:
         """Print a line.
 
         Args:
-            line: the text.
-            source: name of its stage, which is printed before it.
             stays: whether it is not overwritten on a terminal; lines without a stage stay.
             important: whether it is printed with the style `quiet`.
         """

@@ -127,9 +127,7 @@ class Page:
     """MLflow's page.
 
     Attributes:
-        address: of the server.
         process: of the server, if it was started here.
-        log: file with its output.
     """
 
     def __init__(self, address: str, process: subprocess.Popen[bytes] | None = None, log: Path | None = None) -> None:

@@ -21,7 +21,6 @@ def explain(plan: Plan, names: Iterable[str] = ()) -> Iterator[str]:
     """The reasons for which stages would run, or that they are up to date.
 
     Args:
-        plan: status of every stage.
         names: stages (`pretrain`, all of its items) or items (`pretrain@ulmfit`); by default all that would run.
 
     Raises:

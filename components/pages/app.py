@@ -53,12 +53,7 @@ NAVIGATION = (
 
 
 class Pages:
-    """Renders the pages of a project.
-
-    Args:
-        project: that is shown.
-        guard: of the server.
-    """
+    """Renders the pages of a project."""
 
     def __init__(self, project: Project, guard: Guard) -> None:
         self.project, self.guard = project, guard
@@ -73,14 +68,7 @@ class Pages:
         self._drawing = threading.Lock()
 
     def page(self, template: str, path: str, *, status: int = 200, **values: Any) -> HTMLResponse:
-        """A page.
-
-        Args:
-            template: its file.
-            path: its entry in the navigation.
-            status: of the answer.
-            values: of the template.
-        """
+        """A page."""
         text = self._templates.get_template(template).render(
             navigation=NAVIGATION, path=path, project=self.project, csrf=self.guard.secret, **values
         )

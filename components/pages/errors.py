@@ -27,8 +27,6 @@ class Choice:
     """What of the errors is shown; empty values are not restricted.
 
     Attributes:
-        task, system, split, budget, seed: the run and its rows.
-        true, predicted, slice: of the rows.
         start: number of rows before the first one on the page.
     """
 
@@ -53,11 +51,7 @@ class Errors:
     """The errors of one run.
 
     Attributes:
-        choice: what is shown.
-        systems, budgets, seeds: that can be chosen.
         rows: number of rows.
-        errors: the wrong answers that `choice` selects.
-        page: the rows of this page.
         labels: of the confusions; empty for kinds without them.
         counts: (C, C) confusions.
         pairs: (true, predicted, count), most frequent first.
@@ -85,8 +79,6 @@ def read_errors(project: Project, task: str, wanted: Mapping[str, str]) -> Error
     """The errors that a request asks for; None if nothing was evaluated.
 
     Args:
-        project: with the outputs.
-        task: its name.
         wanted: parameters of the request; unknown values are replaced by the default.
 
     Raises:

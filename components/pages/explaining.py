@@ -40,13 +40,7 @@ class Explanation:
 
 
 def explain(classifier: Classifier, fields: Fields, answer: Answer) -> Explanation | None:
-    """The weights of the words for an answer; None for kinds with other answers, and for a text of one word.
-
-    Args:
-        classifier: the model.
-        fields: the input.
-        answer: of the classifier to this input.
-    """
+    """The weights of the words for an answer; None for kinds with other answers, and for a text of one word."""
     units = [words_of(text, marks="joined") for text in fields]
     size = -(-sum(map(len, units)) // MOST)
     removed = [

@@ -48,11 +48,7 @@ class Picture:
     """The drawing.
 
     Attributes:
-        boxes: with their places.
         arrows: (x, y, x, y, whether both ends are related to the chosen node).
-        width, height: of the drawing.
-        chosen: the node whose facts are shown.
-        facts: of the chosen node, by name.
     """
 
     boxes: Sequence[Box]
@@ -67,7 +63,6 @@ def picture(project: Project, *, chosen: str = "") -> Picture | None:
     """The lineage of the last run and its registered versions; None before the first run.
 
     Args:
-        project: with the outputs.
         chosen: key of the node whose facts are shown; an unknown one is ignored.
     """
     graph, champions, facts = _graph(project)

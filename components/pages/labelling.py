@@ -29,7 +29,6 @@ class Given:
     """What a person did with a text.
 
     Attributes:
-        suggestion: the text.
         labels: of the answer; None: the text was skipped.
         batch: of the merge; empty if it changed nothing.
     """
@@ -52,12 +51,7 @@ class Session:
     """The texts of one task that are being labelled.
 
     Attributes:
-        state: of the choice of texts.
-        waiting: suggestions, the next one first.
         done: what was given in this session, oldest first.
-        labels: known labels.
-        about: how the texts were chosen, in words.
-        problem: why the last act failed.
     """
 
     state: State = "idle"
@@ -132,9 +126,6 @@ class Labelling:
         """Merge the answer to the text that is shown.
 
         Args:
-            task: its name.
-            key: of the text, so that a form that is sent twice answers once.
-            labels: that the person gives.
             new: whether a label may be unknown.
         """
         with self._lock:

@@ -34,13 +34,9 @@ class TaskView:
     """One task.
 
     Attributes:
-        name: of the task.
-        champion: the served version.
         decision: the last decision; empty before the first run.
         evaluation: result of the stage evaluate; empty before the first run.
-        chapter: its figures, tables and sentences.
         drift: (sentence, time of the check); None if it was never checked.
-        steps: what to do next.
         history: decisions and changes in words, newest first.
     """
 
@@ -85,9 +81,7 @@ class Cost:
     """What a complete run takes, by the last duration of each stage.
 
     Attributes:
-        seconds: of all stages.
         money: for these hours, in the currency of the settings; None without a price.
-        longest: (stage, duration) of the longest stages.
     """
 
     seconds: float

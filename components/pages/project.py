@@ -34,10 +34,7 @@ class Champion:
 
     Attributes:
         version: None: nothing is served.
-        since: date and time, UTC.
         change: how it became the champion and by whom, in words.
-        reasons: why, as sentences.
-        problem: why there is none.
     """
 
     version: Version | None = None
@@ -57,10 +54,7 @@ class Project:
     """Reads what the stages have written. Nothing is kept but the connection to the registry.
 
     Args:
-        file: the settings file.
-        root: of the repository.
         write: whether answers of the labelling page are written.
-        links: to other pages.
     """
 
     def __init__(self, file: Path, *, root: Path, write: bool = False, links: Sequence[Link] = ()) -> None:

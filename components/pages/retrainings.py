@@ -37,12 +37,8 @@ class StageRun:
     """One stage of a retraining.
 
     Attributes:
-        name: as in dvc.yaml.
         state: running, finished, restored, up to date, failed or interrupted.
-        seconds: so far.
         usual: seconds that the stage took the last time; None if that is unknown.
-        why: the reasons for which it runs.
-        error: message of a failed stage.
         curves: quantity -> curve over the steps.
         latest: quantity -> last value, of a running stage.
     """
@@ -78,11 +74,7 @@ class Run:
 
     Attributes:
         id: of the retraining; the last part of its page's address.
-        name: date, time and command.
-        state: as of `StageRun`.
         begun: seconds since the epoch.
-        seconds: duration so far.
-        summary: lines about its result.
         reason: why it ended, if it did not finish.
         stages: in their order; empty in a list.
         expected: stages that were going to run at its start -> seconds by earlier runs, or None.

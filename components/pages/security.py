@@ -37,11 +37,7 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Guard(guard.Guard):
-    """The rules above as a middleware.
-
-    Attributes:
-        secret: of the forms.
-    """
+    """The rules above as a middleware."""
 
     secret: str = field(default_factory=lambda: secrets.token_urlsafe(24))
 

@@ -23,13 +23,9 @@ class PagesServer:
     """The server of the pages.
 
     Args:
-        params: the settings file.
-        root: of the repository.
-        host: address to listen on.
         port: to listen on; 0: a free one.
         names: further names of this machine, which the header `Host` may have.
         write: whether labels are written.
-        links: to other pages.
 
     Attributes:
         address: that a person opens; with the token, if there is one.

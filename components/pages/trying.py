@@ -35,9 +35,6 @@ class Neighbour:
     """A labelled row that is similar to the text.
 
     Attributes:
-        text: of the row.
-        label: in words.
-        similarity: cosine of the TF-IDF vectors.
         learned: whether the model has learned from it, if that is known.
     """
 
@@ -52,13 +49,7 @@ class Prediction:
     """The answer of one version.
 
     Attributes:
-        version: of the registered model.
-        role: champion, challenger or other.
-        system: the system it was made by.
-        formatted: the columns of the task's kind.
         shares: (label, probability), the largest first; empty for kinds without probabilities.
-        explanation: which words support it.
-        problem: why there is no answer.
     """
 
     version: Version
@@ -123,10 +114,6 @@ class Similar:
         """The nearest rows of train.
 
         Args:
-            examples: output of the stage examples.
-            facts: of the task.
-            text: to compare.
-            budget: label budget of the model; -1: all rows.
             seeds: of the model; empty if they are not known.
         """
         digest = facts.digests["train"]

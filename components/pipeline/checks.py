@@ -239,7 +239,6 @@ def check_new_data(params: Params, *, accept: str = "") -> Iterator[str]:
     """Compare the data with the last accepted version; yields one line per finding, and a summary.
 
     Args:
-        params: the settings.
         accept: reason for accepting the data in spite of all violations; empty: they are not accepted.
 
     Raises:

@@ -12,8 +12,6 @@ def find_document(params: Params, document: str, *, corpus: str = "") -> list[tu
     """(corpus, outcome) of every document that `document` names, an id or a position.
 
     Args:
-        params: settings of the run.
-        document: as in `components.ingestion.documents.what_became_of`.
         corpus: name of the corpus to search, such as general or domain-parallel; empty: all of them.
 
     Raises:

@@ -40,8 +40,6 @@ def dvc_yaml(params: Params, file: Path, *, root: Path) -> str:
     """The text of dvc.yaml.
 
     Args:
-        params: the settings.
-        file: their params.yaml, relative to `root`.
         root: of the repository. In a folder that is not a checkout, the code is the installed package.
     """
     stages = {name: _group(name, stage, params, file, root) for name, stage in STAGES.items() if stage.items(params)}
@@ -51,10 +49,6 @@ def dvc_yaml(params: Params, file: Path, *, root: Path) -> str:
 def write_dvc_yaml(params: Params, file: Path) -> bool:
     """Write the dvc.yaml beside a params.yaml if it differs; returns whether it did. A dvc.yaml whose first line is
     another than headstart's belongs to the user and is left as it is.
-
-    Args:
-        params: the settings.
-        file: their params.yaml.
 
     Raises:
         ConfigError: the file is in no DVC repository.

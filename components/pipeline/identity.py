@@ -103,7 +103,6 @@ class IdentityJob(Section):
     """Inputs of the stage.
 
     Attributes:
-        params: all settings.
         output: directory of the identities: `<stage>/<item>.json`, or `<stage>.json` for a stage with a single item.
     """
 

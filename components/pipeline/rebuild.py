@@ -26,13 +26,7 @@ STAGES: Final[Mapping[str, Callable[[Params], Mapping[str, Arguments]]]] = {
 
 
 def request(params: Params, reason: str, *, root: Path = Path()) -> list[str]:
-    """Request a full rebuild, which the next run makes; returns the names of the stages.
-
-    Args:
-        params: the settings.
-        reason: in words; logs and manifests name it.
-        root: of the repository.
-    """
+    """Request a full rebuild, which the next run makes; returns the names of the stages."""
     named = [(stage, item) for stage, items in STAGES.items() for item in items(params)]
     for stage, item in named:
         path = root / file_of(out(params), stage, item)
@@ -42,12 +36,7 @@ def request(params: Params, reason: str, *, root: Path = Path()) -> list[str]:
 
 
 def requested(folder: Path, stage: str, item: str) -> str:
-    """The reason of a request; empty if there is none.
-
-    Args:
-        folder: of the run.
-        stage, item: as in dvc.yaml.
-    """
+    """The reason of a request; empty if there is none."""
     path = file_of(folder, stage, item)
     return str(read_json(path, made_by="headstart retrain --rebuild", missing_ok=True).get("reason", ""))
 

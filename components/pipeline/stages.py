@@ -31,7 +31,6 @@ class Stage:
     Attributes:
         function: module below `components`, a colon, and the name of the function: job -> path of what it wrote.
         items: maps the settings to the items, and each item to the job's arguments.
-        minutes: time limit.
         retries: maximum number of attempts after a crash.
         persist: whether its output is kept between runs, and continued by the next.
         metrics: whether it writes `metrics.json`.
@@ -77,7 +76,6 @@ class Stage:
         """Construct the job and run it.
 
         Args:
-            arguments: of the job.
             code: digest of the code that the stage can reach, for jobs that have checkpoints.
             rebuild: why a full rebuild was requested, for jobs that continue from their last output.
         """

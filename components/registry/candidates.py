@@ -157,10 +157,7 @@ class Content:
     """The part of a stage's output directory that is the model.
 
     Attributes:
-        directory: directory of the files.
-        kind: "encoder" or "classifier".
         files: relative name -> size and SHA-256, from the directory's manifest.
-        facts: facts of that manifest.
     """
 
     directory: Path
@@ -232,12 +229,7 @@ def describe_version(
     """A version in words: what it is, the data that it has learned from, its score.
 
     Args:
-        candidate: the model.
-        out: `params.run.out`, with the evaluation.
-        facts: of the model: `budget` and `seeds` of a classifier.
         data: path -> digest of the data.
-        parent: version that it was initialised from.
-        teachers: versions whose predictions it has learned.
     """
     lines = [_what(candidate, facts)]
     if parent is not None:

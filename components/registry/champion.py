@@ -90,10 +90,7 @@ class Loader:
     """Loads verified files in any process that can read them; a picklable function.
 
     Attributes:
-        bundle: what `fetched` has returned.
-        version: their version.
         wrapped: applied to the classifier, such as a log of its rows.
-        int8: as of `load_model`.
     """
 
     bundle: Path

@@ -19,10 +19,7 @@ def rollback(settings: RegistrySettings, task: str, *, to: str = "", reason: str
     promoted automatically any more, even if they are registered again.
 
     Args:
-        settings: `params.registry`.
-        task: name of the task.
         to: version number; by default the previous champion. Deleted versions are passed over.
-        reason: why, for the ledger.
 
     Raises:
         RegistryError: there is no champion, no previous one, or `to` was not a champion or was deleted.
@@ -41,10 +38,7 @@ def assign(settings: RegistrySettings, task: str, *, version: str, reason: str, 
     is better.
 
     Args:
-        settings: `params.registry`.
-        task: name of the task.
         version: number of the version.
-        reason: why, for the ledger.
         force: whether a version that has learned from removed documents is accepted.
 
     Raises:
@@ -77,8 +71,6 @@ def describe_champion(settings: RegistrySettings, task: str, *, at: str = "") ->
     """Which version is or was the champion, since when, by whom and why; lines for the user.
 
     Args:
-        settings: `params.registry`.
-        task: name of the task.
         at: date or time in ISO 8601, UTC unless it has an offset; a date stands for its end. By default now.
 
     Raises:

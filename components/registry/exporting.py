@@ -30,9 +30,7 @@ def export_champion(params: Params, task: str, export: Export) -> list[str]:
     """Export the champion of a task, and measure it on the rows of test, or of dev if there are none.
 
     Args:
-        params: the settings.
         task: name of the task; empty: the first of `run.tasks`.
-        export: how.
 
     Raises:
         RegistryError: there is no champion.

@@ -34,9 +34,7 @@ class Comparison:
     """What the versions of a task are compared by.
 
     Attributes:
-        rule: `params.promote`.
         registry: of the versions; latencies are stored with them.
-        examples: output directory of the stage `examples`.
         finetuned: folder of the task's results, `<family>-<start>` and `baselines`.
     """
 
@@ -59,11 +57,7 @@ def judge(
     """The decision on a challenger, as in decision.json.
 
     Args:
-        by: rule and rows.
-        candidate: the challenger.
         champion: the version that is served, or None.
-        system: of the challenger.
-        earlier: decisions on this model so far, oldest first.
         vetoed: whether the challenger was rolled back. Nothing is read if the verdict does not depend on predictions.
         rival: system that the candidate is compared with if there is no champion; None: the constant prediction.
 

@@ -57,14 +57,8 @@ class Entry:
     """One entry.
 
     Attributes:
-        position: in the total order, from 1.
-        time: UTC.
-        event: see the table above.
         model: registered model; empty: all.
-        alias: of the model.
-        by: user@host.
         run: id of the retraining that wrote it, which is its Prefect flow run; empty outside of one.
-        facts: keys by event.
         mark: OWN, RECOVERED, ABANDONED or empty.
     """
 
@@ -92,10 +86,8 @@ class State:
     """The state of one alias.
 
     Attributes:
-        changes: applied or begun, oldest first.
         champions: (version, digest) of the champions, the current one last; a rollback removes those after it.
         vetoes: content digest -> the rollback that vetoed it.
-        decisions: of the alias, oldest first.
         tainted: content digest -> the entry by which it learned from documents that were removed since
             (`headstart forget`).
     """
@@ -291,10 +283,6 @@ def observe(
     in MLflow.
 
     Args:
-        registry: with the alias.
-        ledger: of the registry.
-        model: registered model.
-        alias: of the model.
         missing_ok: whether a deleted champion is returned as None instead of being an error.
 
     Returns:
@@ -402,12 +390,6 @@ def move(
     """Record a change and set the alias.
 
     Args:
-        registry: with the alias.
-        ledger: of the registry.
-        state: that the change is based on, as `observe` returned it.
-        action: what is done.
-        after: the new champion.
-        reasons: sentences.
         vetoes: content digests that are not promoted automatically from now on.
 
     Returns:
@@ -445,12 +427,7 @@ def roll_back(
     """Restore an earlier champion. The contents of the champions after it are vetoed.
 
     Args:
-        registry: with the alias.
-        ledger: of the registry.
-        model: registered model.
-        alias: of the model.
         to: version number; by default the previous champion that exists and is not vetoed.
-        reason: why, for the ledger.
 
     Returns:
         (number of the version that was the champion, restored version, numbers of the champions between them that were

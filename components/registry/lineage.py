@@ -109,8 +109,6 @@ def read_lineage(project: Path, *, out: Path, data: Mapping[str, Path]) -> Linea
     """Read the lineage of a run.
 
     Args:
-        project: the repository.
-        out: the run's folder.
         data: output of the run that is made from raw data -> path of the data.
 
     Raises:
@@ -144,13 +142,6 @@ def provenance(
     the model's stage and all stages before it; settings: stage -> resolved settings; libraries; data: path -> digest;
     corpora: name -> {digest, md5, files, shards, keys, rows, counts}; tasks: name -> {digests, md5, rows};
     published: encoders that were imported, whose training text is unknown; parents: labels; teachers: labels; machine.
-
-    Args:
-        lineage: of the run.
-        out: the run's folder.
-        output: directory of the model's stage.
-        parent: version of the model that this one was initialised from.
-        teachers: versions whose predictions this one has learned.
     """
     stages, _ = lineage._before(output)
     stages = {name: stages[name] for name in sorted(stages) if name != "identity"}  # of all stages

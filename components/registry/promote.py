@@ -49,8 +49,6 @@ class PromoteJob(Section):
     """Inputs of the stage.
 
     Attributes:
-        registry: `params.registry`.
-        rule: `params.promote`.
         examples: task -> output directory of the stage `examples`. Each task has its own champion.
         out: `params.run.out`; `registry/registered.json` is read, `registry/decision.json` is written.
     """
@@ -66,12 +64,6 @@ class Contest:
     """The circumstances of a task's decision.
 
     Attributes:
-        by: rule and rows of the comparisons.
-        task: name of the task.
-        out: `params.run.out`.
-        ledger: decisions are recorded in it.
-        state: of the alias.
-        challenger: entry of registered.json.
         candidates: entries of registered.json, one per class of cost, the cheapest first.
     """
 
@@ -250,10 +242,7 @@ def decision_key(
     """Digest of the inputs of a decision.
 
     Args:
-        rule: that decides.
-        candidate: the version that is compared.
         champion: the served version, or None.
-        examples: output directory of the stage `examples`.
         first: whether the candidate is compared with chance because no model is shown to be better.
     """
     inputs: dict[str, Any] = {
@@ -299,10 +288,6 @@ def first_champion(contest: Contest, decision: Mapping[str, Any]) -> tuple[Versi
     The comparisons with the constant prediction have an error budget of their own, because they replace no champion.
     The j-th comparison on one version of the test rows has the error `rule.error_of(j)`. The probability that a model
     no better than chance becomes the first champion is therefore at most 1 - confidence.
-
-    Args:
-        contest: the circumstances; the alias has no champion.
-        decision: on the challenger, not `promote`.
 
     Returns:
         The version with its decision; otherwise a sentence for every candidate that was passed over.

@@ -95,8 +95,6 @@ class Scored:
 
     Attributes:
         name: label of the version, such as `headstart-aws-type/3`.
-        digest: content digest of the model.
-        test_digest: digest of the test split of `statistics`.
         statistics: (N, K) statistics of the task's scoring; None if the model could not be scored.
         latency: None if not measured.
         problem: why `statistics` is None.
@@ -117,8 +115,6 @@ class TestRows:
     """The test split.
 
     Attributes:
-        digest: digest of the split.
-        scoring: scoring of the task.
         stand_in: (N, K) statistics of the constant prediction (`Scoring.constant`).
         slices: name of each row's slice, or None without slices.
         groups: name of each row's cluster (None: the row is a cluster of its own), or None if rows are independent.
@@ -146,8 +142,6 @@ class Gain:
     """The gain of a candidate, and its variance due to the sample of test rows.
 
     Attributes:
-        candidate: score of the candidate.
-        other: score of the other system.
         sampling: variance of the gain between samples of `units` clusters.
         units: number of clusters (of rows, if rows are independent).
     """
@@ -172,8 +166,6 @@ def compare(
         other: (N, K) statistics of the task's scoring.
         candidate: (N, K) statistics of the same rows.
         clusters: (N,) number of each row's cluster, from 0; None: rows are independent.
-        scoring: of the task.
-        metric: name of the metric.
     """
     before, after = (float(scoring.scores(rows.sum(0))[metric]) for rows in (other, candidate))
     without = [left_out(rows, clusters, scoring.scores)[metric] for rows in (other, candidate)]
@@ -215,12 +207,8 @@ class SliceChange:
     """Scores of both systems on one slice.
 
     Attributes:
-        name: of the slice.
         rows: number of its test rows.
-        champion: score of the champion on them.
-        candidate: score of the candidate on them.
         low: lower bound of the gain, at the error of the comparison for a named slice, else at the error of slices.
-        high: upper bound of the gain.
         margin: maximum loss; of a named slice (`promote.slices`), its own.
         named: whether the slice is named in the rule.
         power: of a named slice: probability of excluding a loss of `margin` if the scores are equal.
@@ -300,15 +288,10 @@ class Decision:
         mode: mode of the rule; `superiority` without a champion.
         metric: metric of the rule, or the task's primary metric.
         against: name of the champion; without one, of the best baseline or the constant prediction.
-        reasons: sentences, the decisive ones first.
         candidate_score: score of the candidate; None without a comparison, as all fields below. The bounds and the
             fields after them are None if there are too few clusters.
         champion_score: score of the champion, baseline or constant prediction.
-        gain: candidate's score minus the other one.
-        low: lower one-sided bound of the gain.
-        high: upper one-sided bound of the gain.
         test_uses: number of distinct comparisons on this version of the test rows, this one included.
-        alpha: one-sided error of this comparison.
         units: "clusters" or "rows", of which `count` were compared.
         count: number of units.
         detectable: minimal detectable effect: the true gain beyond the threshold that is shown with 80% power.
@@ -350,10 +333,7 @@ def decide(
     """Decide whether a challenger is promoted, by the table above.
 
     Args:
-        candidate: the challenger.
         champion: the version that is served, or None.
-        rule: `params.promote`.
-        rows: the test split of both predictions.
         test_uses: number of distinct comparisons on this version of the test rows, this one included.
         baseline: the best baseline; compared with only if there is no champion.
 
@@ -442,11 +422,6 @@ def _bounded(
     """The decision with the bounds of the gain.
 
     Args:
-        decision: so far.
-        gain: of the candidate.
-        rule: `params.promote`.
-        rows: of the test split.
-        scores: a sentence about the gain.
         speed: whether the candidate is faster, None if that is not known; and the sentence about it.
     """
     assert decision.test_uses is not None
@@ -494,9 +469,6 @@ def _outcome(
     """The verdict and its reasons.
 
     Args:
-        rule: `params.promote`.
-        changes: of the slices.
-        speed: as of `_bounded`.
         undecided: the reason if the threshold is within the bounds of the gain; else empty.
         is_better: whether the upper bound of the gain exceeds the threshold.
     """

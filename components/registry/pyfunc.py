@@ -77,8 +77,6 @@ def embed(encoder: Encoder, texts: Sequence[str | None], *, max_length: int = 25
     """Text embeddings: the mean of an encoder's last hidden states over the tokens of a text.
 
     Args:
-        encoder: model and tokenizer.
-        texts: N texts; longer ones are truncated to `max_length` pieces.
         max_length: maximum pieces per text, also limited by the model's positions.
 
     Returns:

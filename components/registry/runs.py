@@ -42,8 +42,6 @@ def read_dev_score(path: Path, *, system: str, metric: str | None = None) -> Dev
     """The score of selection of a system in a `runs.json`.
 
     Args:
-        path: path of the file.
-        system: name of the system.
         metric: name of the metric; None: the metric that selected the weights.
 
     Raises:
@@ -174,10 +172,8 @@ def story(
     """Which model is served and why, in one sentence with the figures of the decision.
 
     Args:
-        decision: as in decision.json, with `system`, the one that it is about.
         served: {version, system} of the champion after the decision; None: no model is served.
         evaluation: evaluation.json; empty if it is missing.
-        candidates: entries of registered.json, `system` and `dev_score`.
     """
     system, verdict, reasons = decision["system"], decision["verdict"], decision["reasons"]
     if served is None:
@@ -229,8 +225,6 @@ def why_not(evaluation: Mapping[str, Any], system: str, candidates: Sequence[Map
     """Why a system of the evaluation is not the challenger.
 
     Args:
-        evaluation: evaluation.json.
-        system: its name.
         candidates: the best registered system of each class of cost, the cheapest first.
     """
     selection = {each["system"]: each["artifact"]["selection"] for each in evaluation["systems"] if "artifact" in each}

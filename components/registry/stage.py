@@ -49,10 +49,7 @@ class RegisterJob(Section):
     """Inputs of the stage.
 
     Attributes:
-        registry: `params.registry`.
         out: `params.run.out`, with the encoders and classifiers; registered.json is written below it.
-        families: blocks of `pretrain`.
-        tasks: tasks with classifiers.
         starts: initialisations of the classifiers. The encoder of each, except `scratch`, is registered as well.
         further: task -> additional initialisations of its classifiers (`adapt_task`, `together`).
         students: system -> its teachers, of the systems that have learned from some (`distil`).

@@ -41,11 +41,7 @@ class Service:
     """All parts of a running server.
 
     Args:
-        follower: holds the champion, or a fixed model.
-        settings: of the server.
-        metrics: of the server.
         challenger: a second model, or None.
-        guard: which requests are answered.
     """
 
     def __init__(

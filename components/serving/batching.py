@@ -31,13 +31,10 @@ class Request:
     """The valid rows of one request.
 
     Attributes:
-        rows: inputs.
         choose: picks the model when the first rows are taken from the queue.
         deadline: time.monotonic() at which nobody waits for the answers any more.
         answers: the model that was used, and one answer per row.
-        served: the model, as soon as it is chosen.
         taken: number of rows that were taken from the queue.
-        done: the answers to the rows so far.
     """
 
     rows: Sequence[Fields]

@@ -34,7 +34,6 @@ class Counts:
     """What was observed.
 
     Attributes:
-        rows: rows that the challenger predicted.
         agree: rows of the shadow on which both predictions are the same.
         left_out: requests of the share that the shadow had no time for.
         seconds: seconds per row of the last batches.
@@ -50,11 +49,7 @@ class Challenger:
     """Predicts a share of the requests with a second model.
 
     Args:
-        served: the challenger.
-        mode: `shadow` or `canary`.
         share: fraction of the requests.
-        registry: where the counts are recorded.
-        metrics: of the server.
     """
 
     def __init__(self, served: Served, *, mode: Mode, share: float, registry: Registry, metrics: Metrics) -> None:

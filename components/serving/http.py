@@ -154,11 +154,7 @@ class LimitedProtocol(H11Protocol):
 
 
 class BodyError(Exception):
-    """A body that is not read.
-
-    Attributes:
-        status: of the answer.
-    """
+    """A body that is not read."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)

@@ -58,10 +58,6 @@ def warmed(served: Served) -> Served:
 class FixedModel:
     """Holds the model of a directory, which is not replaced; for a server without registry.
 
-    Args:
-        directory: of a classifier.
-        int8: as of `load_model`.
-
     Raises:
         ArtifactError: the directory is incomplete or altered.
     """
@@ -85,13 +81,7 @@ class ChampionFollower:
     version cannot be loaded, the old version stays.
 
     Args:
-        registry: where the alias is.
-        task: name of the task.
         poll_seconds: seconds between two checks.
-        on_change: called with each version that is served from now on.
-        on_failure: called with the message of each failed check.
-        observed: wraps each version before it is served.
-        int8: as of `load_version`.
 
     Raises:
         RegistryError: there is no champion, or it cannot be downloaded.

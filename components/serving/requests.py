@@ -57,8 +57,6 @@ def read_rows(body: bytes | bytearray, io: TaskIO, *, characters: int, most: int
     {column: value}, or the value itself if the task has one input. Other columns than those of the task are ignored.
 
     Args:
-        body: of the request.
-        io: columns of the task.
         characters: maximum number of characters of a row.
         most: maximum number of rows.
 

@@ -65,13 +65,8 @@ def serve(
     The port is free again within `Limits.shutdown_seconds`; running requests are answered first.
 
     Args:
-        registry_settings: `params.registry`.
-        task: name of the task.
         drift: `params.drift`: whether and where served rows are logged.
-        address: where to listen.
-        trial: of a second model.
         int8: whether Transformers are quantised, as of `load_version`.
-        limits: of the server.
 
     Raises:
         RegistryError: no registry, no champion or challenger, or the port is in use.
@@ -114,11 +109,6 @@ def serve(
 
 def serve_directory(directory: Path, *, address: Address, int8: bool = False) -> None:
     """Serve the model of a directory, without registry, until SIGTERM or Ctrl-C. Rows are not logged.
-
-    Args:
-        directory: of a classifier, such as that of an export.
-        address: where to listen.
-        int8: as of `load_model`.
 
     Raises:
         RegistryError: the port is in use.

@@ -22,10 +22,7 @@ def log_model(bundle: Path, form: TaskIO | None, *, model_id: str, run: str) -> 
     """Store a model in MLflow, as an artifact of a run; the stored model.
 
     Args:
-        bundle: directory with weights, tokenizer and configuration.
         form: columns of inputs and outputs of the task; None for an encoder, which returns one vector per text.
-        model_id: of the logged model.
-        run: id of the run.
     """
     import mlflow.pyfunc
     import pandas

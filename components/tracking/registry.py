@@ -72,12 +72,9 @@ class Record:
     Attributes:
         run_name: name of a new run, without its time, if the stage has none.
         metrics: name -> final value.
-        parameters: flattened settings.
         curves: name -> (step, value) pairs.
-        datasets: inputs of the run.
         tags: of the version, without prefix; `find` searches by `digest`.
         description: of the version, in Markdown; a link to its run is added.
-        about: description of the registered model.
         documents: name -> JSON object, stored with the run as DOCUMENTS/NAME.json.
     """
 

@@ -43,13 +43,7 @@ promote: {latency_ms: null}
 
 
 def write(root: Path, *, launcher: str, tokens: int) -> None:
-    """Write params.yaml and data/ below `root`. Equal arguments give equal bytes.
-
-    Args:
-        root: of the project.
-        launcher: `local` or `ray`.
-        tokens: budget of pretraining and of adaptation.
-    """
+    """Write params.yaml and data/ below `root`. Equal arguments give equal bytes."""
     text = SETTINGS.replace("LAUNCHER", launcher).replace("TOKENS", str(tokens))
     (root / "params.yaml").write_text(text, encoding="utf-8")
     for corpus in ("general", "domain"):

@@ -131,7 +131,6 @@ class Project:
     """A throw-away project.
 
     Attributes:
-        root: its folder.
         variables: environment of its commands, in addition to the caller's.
     """
 
@@ -272,11 +271,7 @@ class Session:
     """What the drills of one command share.
 
     Attributes:
-        folder: below which every drill has its project.
-        variables: environment of the projects' commands.
-        seed: of the times of the faults.
         count: number of kills of `random-kills`.
-        say: prints a line of progress.
     """
 
     folder: Path
