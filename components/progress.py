@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
 from types import TracebackType
-from typing import Any, TextIO
+from typing import TextIO
 
 from tqdm import tqdm
 
@@ -61,18 +60,6 @@ class _Lines:
         self.stream.flush()
 
 
-class _Bar(tqdm):
-    """tqdm with its handling of terminals and intervals, but with the text of `line(count)`."""
-
-    def __init__(self, *, line: Callable[[float], str], **options: Any) -> None:
-        self.line = line
-        super().__init__(**options)
-
-    @property
-    def format_dict(self) -> dict[str, Any]:
-        return {**super().format_dict, "line": self.line(self.n)}
-
-
 class Progress:
     """`with Progress("pretrain ulmfit", total=n, unit="tok") as bar: bar.advance(2048, loss=3.2)`.
 
@@ -88,51 +75,37 @@ class Progress:
     """
 
     def __init__(
-        self,
-        name: str,
-        *,
-        total: float | None,
-        unit: str,
-        done: float = 0,
-        stream: TextIO | None = None,
+        self, name: str, *, total: float | None, unit: str, done: float = 0, stream: TextIO | None = None
     ) -> None:
         stream = stream or sys.stderr
         # The output of a notebook's cell moves the cursor back too.
         live = stream.isatty() or type(stream).__module__.startswith("ipykernel")
-        self._total, self._unit, self._rate = total, unit, Rate()
-        self._bar = _Bar(
-            line=self._line,
-            total=total,
+        self._scale = 10**6 if unit == "MB" else 1
+        speed = "" if unit == "s" else "  {rate_fmt}"
+        line = f"{{desc}}  {{n_fmt}}{{unit}}{speed}"
+        if total is not None:
+            line = f"{{desc}}  {{percentage:3.0f}}%  {{n_fmt}}/{{total_fmt}}{{unit}}{speed}  {{remaining}} left"
+        self._bar = tqdm(
+            total=None if total is None else total * self._scale,
             desc=name,
-            initial=done,
+            initial=done * self._scale,
+            unit="B" if unit == "MB" else f" {unit}",
+            unit_scale=unit == "MB" or (total or 0) >= 10_000,
             file=stream if live else _Lines(stream),
             mininterval=0.2 if live else LINE_SECONDS,
             # tqdm checks the clock at every update; its adaptive value assumes updates of equal size.
             miniters=1,
             dynamic_ncols=live,
-            bar_format="{desc}  {line}{postfix}",
+            bar_format=f"{line}{{postfix}}",
         )
 
     def advance(self, amount: float = 1, **numbers: float | str) -> None:
         """Add `amount` units; `numbers`, such as a loss, are shown at the end of the line until they change."""
         if numbers:
             self._bar.set_postfix(numbers, refresh=False)
-        if self._total is not None:
-            # Rounding errors of fractions may exceed the total.
-            amount = min(amount, self._total - self._bar.n)
-        self._rate.add(self._bar.n + amount)
-        self._bar.update(amount)
-
-    def _line(self, count: float) -> str:
-        speed = self._rate.per_second
-        shown = [_amount(count, self._total, self._unit)]
-        if speed and self._unit != "s":
-            shown.append(_speed(speed, self._unit))
-        if self._total is not None:
-            shown.insert(0, f"{100 * count / self._total if self._total else 100:3.0f}%")
-            if speed:
-                shown.append(f"{tqdm.format_interval(round((self._total - count) / speed))} left")
-        return "  ".join(shown)
+        amount *= self._scale
+        # Rounding errors of fractions may exceed the total.
+        self._bar.update(amount if self._bar.total is None else min(amount, self._bar.total - self._bar.n))
 
     def __enter__(self) -> Progress:
         return self
@@ -141,38 +114,6 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._bar.close()
-
-
-def _amount(count: float, total: float | None, unit: str) -> str:
-    """The count and the total, both in the unit that suits the larger one."""
-    largest = count if total is None else total
-    scale, unit = _scaled(largest, unit)
-    parts = [count] if total is None else [count, total]
-    return "/".join(f"{part / scale:,.{_decimals(largest / scale)}f}" for part in parts) + f" {unit}"
-
-
-def _speed(per_second: float, unit: str) -> str:
-    """Units per second, or seconds per unit where that is more than one."""
-    scale, scaled = _scaled(per_second, unit)
-    value = per_second / scale
-    if value < 1:
-        return f"{1 / value:.3g} s/{scaled}"
-    return f"{value:,.{_decimals(value)}f} {scaled}/s"
-
-
-def _scaled(value: float, unit: str) -> tuple[float, str]:
-    """A divisor and the unit after the division: 2,500,000 tok are 2.50 M tok, 0.0025 MB are 2.50 kB."""
-    if unit == "MB":
-        return next(((scale, name) for scale, name in ((1e3, "GB"), (1.0, "MB")) if value >= scale), (1e-3, "kB"))
-    if value < 10_000:
-        return 1.0, unit
-    scale, name = next(entry for entry in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if value >= entry[0])
-    return scale, f"{name} {unit}"
-
-
-def _decimals(value: float) -> int:
-    """Decimals of three significant digits; none for whole numbers."""
-    return 0 if value == round(value) or value >= 100 else 1 if value >= 10 else 2
 
 
 def duration(seconds: float) -> str:

@@ -143,18 +143,8 @@ def create_app(service: Service) -> FastAPI:
         try:
             async with bodies.read(request) as body:
                 status, content = await service.answer(body)
-        except BodyError as error:
-            return _error(error.status, str(error))
-        except TooManyRowsError as error:
-            return _error(413, str(error))
-        except DataError as error:
-            return _error(400, str(error))
-        except OverloadedError:
-            return _error(503, "too many rows wait; try again", {"Retry-After": "1"})
-        except TimeoutError:
-            return _error(504, f"no answer within {service.settings.timeout_seconds:g} s")
-        except Exception as error:  # a defect: its name, but no traceback and no path
-            return _error(500, f"the prediction failed ({type(error).__name__})")
+        except Exception as error:
+            return _refusal(error, service.settings)
         return JSONResponse(content, status_code=status)
 
     @app.get("/model")
@@ -178,6 +168,20 @@ def create_app(service: Service) -> FastAPI:
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
 
     return app
+
+
+def _refusal(error: Exception, limits: Limits) -> JSONResponse:
+    match error:
+        case BodyError():
+            return _error(error.status, str(error))
+        case DataError():
+            return _error(413 if isinstance(error, TooManyRowsError) else 400, str(error))
+        case OverloadedError():
+            return _error(503, "too many rows wait; try again", {"Retry-After": "1"})
+        case TimeoutError():
+            return _error(504, f"no answer within {limits.timeout_seconds:g} s")
+    # A defect: its name, but no traceback and no path.
+    return _error(500, f"the prediction failed ({type(error).__name__})")
 
 
 def _error(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
