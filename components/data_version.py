@@ -51,8 +51,8 @@ def data_versions(paths: Mapping[str, Path], *, project: Path, out: Path) -> dic
 
 def _version(path: Path, project: Path, recorded: Mapping[str, str]) -> DataVersion:
     for covered in (path, *path.parents):
-        if covered.name and (found := read_yaml(project / f"{covered.as_posix()}.dvc")):
-            outs = found.get("outs") or [{}]
+        if covered.name and (collected := read_yaml(project / f"{covered.as_posix()}.dvc")):
+            outs = collected.get("outs") or [{}]
             if outs[0].get("md5"):
                 return DataVersion(covered.as_posix(), str(outs[0]["md5"]))
     if path.as_posix() in recorded:

@@ -103,11 +103,11 @@ def missing_module(error: BaseException) -> ConfigError | None:
     return missing_package(name) if name in PIPELINE_PACKAGES else None
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, choices: Iterable[str]) -> str:
     """Suffix of a message about an unknown name: the closest known name, or all known names."""
-    known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known) or 'none'}"
+    choices = sorted(choices)
+    close = difflib.get_close_matches(name, choices, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(choices) or 'none'}"
 
 
 def disk_full(error: BaseException) -> DiskSpaceError | None:

@@ -207,5 +207,5 @@ class HeadstartTagger(_Estimator):
     def score(self, X: Data, y: Any) -> float:
         """Share of the words with the right tag."""
         predicted = self.predict(X)
-        pairs = [pair for tags, found in zip(y, predicted, strict=True) for pair in zip(tags, found, strict=True)]
+        pairs = [pair for tags, given in zip(y, predicted, strict=True) for pair in zip(tags, given, strict=True)]
         return float(accuracy_score([tag for tag, _ in pairs], [tag for _, tag in pairs]))

@@ -107,10 +107,10 @@ def fit(
     if folder is not None:
         claim_folder(Path(folder))
     task = read_task(data, text=text, label=label, kind=kind, language=language, group=group)
-    free = list(task.unlabelled)
-    notes = [f"{len(free)} rows have no label; their texts are used without one."] if free else []
+    without_labels = list(task.unlabelled)
+    notes = [f"{len(without_labels)} rows have no label; their texts are used without one."] if without_labels else []
     if unlabelled is not None:
-        free += read_unlabelled(unlabelled, task)
+        without_labels += read_unlabelled(unlabelled, task)
     if start is None:
         if task.kind not in WITH_WORDS:
             raise InputError(
@@ -121,7 +121,7 @@ def fit(
         if folder is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="headstart-fit-"))
         stack.enter_context(_quiet(verbose=verbose))
-        work = _Work(Path(folder).absolute(), task, free, folds=folds, seed=seed)
+        work = _Work(Path(folder).absolute(), task, without_labels, folds=folds, seed=seed)
         return work.fit(start, minutes=minutes, notes=notes)
 
 
@@ -198,7 +198,7 @@ class _Work:
         facts, train = read_facts(self.examples), read_split(self.examples, "train")
         scoring = scoring_for(facts.kind, facts.labels)
         folds = run_folds(facts, train, np.arange(len(train)), seed=facts.seeds[0])
-        found: list[tuple[_Candidate, Vectors]] = []
+        collected: list[tuple[_Candidate, Vectors]] = []
         tried: list[Tried] = []
         stages = [self._baseline()] + ([] if start is None else [self._finetune(start, minutes=minutes)])
         for output in stages:
@@ -207,10 +207,10 @@ class _Work:
             predicted = read_answers(output, OUT_OF_FOLD)
             for candidate in candidates_of(output, records):
                 several = [predicted[(name, *candidate.run[1:])] for name in candidate.systems]
-                found.append((candidate, choose(scoring, train, several, folds=folds).answers))
-        found.sort(key=lambda entry: entry[0].cost != FINE_TUNED)
-        choice = choose(scoring, train, [answers for _, answers in found], folds=folds)
-        best, _ = found[choice.index]
+                collected.append((candidate, choose(scoring, train, several, folds=folds).answers))
+        collected.sort(key=lambda entry: entry[0].cost != FINE_TUNED)
+        choice = choose(scoring, train, [answers for _, answers in collected], folds=folds)
+        best, _ = collected[choice.index]
         report = Report(
             kind=facts.kind,
             metric=str(records[0]["score"]),
@@ -238,8 +238,8 @@ class _Work:
         name, encoder = encoder_of(start, folder=self.folder / "encoder")
         task = self.task
         settings = finetuning_of(encoder, task.fields, kind=task.kind, minutes=minutes)
-        free = self.free.get(FOR_ENCODER)
-        if free is not None and self.task.kind in OF_ONE_TEXT:
+        without_labels = self.free.get(FOR_ENCODER)
+        if without_labels is not None and self.task.kind in OF_ONE_TEXT:
             settings = settings.model_copy(update={"unlabelled": UnlabelledSettings(source="domain")})
         return finetune(
             FinetuneJob(
@@ -248,7 +248,7 @@ class _Work:
                 start=START,
                 examples=self.examples,
                 encoder=encoder,
-                unlabelled=free,
+                unlabelled=without_labels,
                 words=self.free.get(FOR_WORDS),
                 output=self.folder / "finetuned" / TASK / f"{name}-{START}",
                 settings=settings,
@@ -268,7 +268,7 @@ class _Work:
 
 def candidates_of(output: Path, records: Sequence[dict[str, Any]]) -> list[_Candidate]:
     """The models that a stage has written, the cheapest first, with their scores of selection."""
-    found = []
+    collected = []
     for part in (FROZEN_CLASSIFIER, CLASSIFIER):
         directory = output / part
         if not (directory / MANIFEST).is_file():
@@ -288,5 +288,5 @@ def candidates_of(output: Path, records: Sequence[dict[str, Any]]) -> list[_Cand
         run = (first["system"], first["budget"], first["seed"])
         score = sum(map(best_score, of_seeds)) / len(of_seeds)
         systems = facts.get("systems", [first["system"]])
-        found.append(_Candidate(score, run, first.get("way", ""), directory, systems))
-    return found
+        collected.append(_Candidate(score, run, first.get("way", ""), directory, systems))
+    return collected

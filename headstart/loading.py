@@ -65,15 +65,15 @@ def _best_of_run(run: Path, task: str | None) -> Path:
         if (directory := results_of(results / name, system) / part).is_dir():
             return directory
     folders = sorted((results / name).iterdir(), key=lambda path: (path.name != "baselines", path.name))
-    found = [
+    collected = [
         (candidate.score, -candidate.cost, candidate.directory)
         for output in folders
         if (output / "runs.json").is_file()
         for candidate in candidates_of(output, json.loads((output / "runs.json").read_text(encoding="utf-8")))
     ]
-    if not found:
+    if not collected:
         raise ArtifactError(f"{results / name}: holds no classifier; run the stages baseline or finetune")
-    return max(found, key=lambda entry: entry[:2])[2]
+    return max(collected, key=lambda entry: entry[:2])[2]
 
 
 def _registered(name: str, params: Path) -> Model:
@@ -85,10 +85,10 @@ def _registered(name: str, params: Path) -> Model:
     task, _, number = name.partition("/")
     if number:
         model = registry.settings.model_name(task)
-        known = {version.number: version for version in registry.versions(model)}
-        if number not in known:
-            raise RegistryError(f"{model}: has no version {number!r}{nearest(number, known)}")
-        version = known[number]
+        names = {version.number: version for version in registry.versions(model)}
+        if number not in names:
+            raise RegistryError(f"{model}: has no version {number!r}{nearest(number, names)}")
+        version = names[number]
     else:
         version = find_champion(registry, task)
     with fetched(registry, version) as bundle:

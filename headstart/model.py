@@ -102,8 +102,8 @@ class Model:
         names: list[str] = []
         for name, kind in outputs.items():
             names += [f"{PROBABILITY}{label}" for label in self.labels] if kind == "shares" else [name]
-        found = predict_rows(self._classifier, self._parsed(table))
-        rows = [dict.fromkeys(names) if answer is None else self._row(answer) for answer in found]
+        collected = predict_rows(self._classifier, self._parsed(table))
+        rows = [dict.fromkeys(names) if answer is None else self._row(answer) for answer in collected]
         return pd.DataFrame(rows, columns=names, index=table.index)
 
     def predict_proba(self, data: Data) -> NDArray[np.float64]:
@@ -168,7 +168,7 @@ class Model:
         columns = {name: self._columns.get(name, name) for name in self._io.inputs}
         missing = [column for column in columns.values() if column not in table.columns]
         if table.is_named and missing and len(columns) == 1:
-            texts = [name for name, values in table.columns.items() if any(isinstance(one, str) for one in values)]
+            texts = [name for name, values in table.columns.items() if any(isinstance(entry, str) for entry in values)]
             if len(texts) == 1:
                 columns = dict.fromkeys(columns, texts[0])
         return parsed(table, self._io, columns)

@@ -54,5 +54,5 @@ def _reading(encoder: Path, rows: Sequence[Fields], settings: FinetuneSettings, 
 
     model, task = architecture_of(encoder), find_task(kind)
     sizes = sizes_of(rows, load_tokenizer(encoder / TOKENIZER), model, settings, task=task)
-    found = reading_of(sizes, single=task.single, most=model.max_tokens)
-    return {"max_length": found.max_length, "chunk": found.chunk}
+    collected = reading_of(sizes, single=task.single, most=model.max_tokens)
+    return {"max_length": collected.max_length, "chunk": collected.chunk}

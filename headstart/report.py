@@ -74,22 +74,22 @@ class Report:
     @property
     def best(self) -> Tried:
         """The chosen system."""
-        return next(one for one in self.tried if one.system == self.chosen and one.low is not None)
+        return next(entry for entry in self.tried if entry.system == self.chosen and entry.low is not None)
 
     @property
     def table(self) -> pd.DataFrame:
         """One row per system and way to learn: system, way, the metric, low, high, seconds, chosen."""
         rows = [
             {
-                "system": one.system,
-                "way": one.way,
-                self.metric: one.score,
-                "low": one.low,
-                "high": one.high,
-                "seconds": one.seconds,
-                "chosen": one is self.best,
+                "system": entry.system,
+                "way": entry.way,
+                self.metric: entry.score,
+                "low": entry.low,
+                "high": entry.high,
+                "seconds": entry.seconds,
+                "chosen": entry is self.best,
             }
-            for one in self.tried
+            for entry in self.tried
         ]
         return pd.DataFrame(rows)
 
@@ -103,9 +103,9 @@ class Report:
             self.table.to_string(index=False, float_format=lambda value: f"{value:.3f}", na_rep=""),
         ]
         lines += [
-            f"{one.system} {one.way}: trained for {one.share:.0%} of its steps; raise `minutes` to train for all"
-            for one in self.tried
-            if one.share < 1
+            f"{entry.system} {entry.way}: trained for {entry.share:.0%} of its steps; raise `minutes` to train for all"
+            for entry in self.tried
+            if entry.share < 1
         ]
         if self.cut:
             lines.append(f"{self.cut:.1%} of the texts are so long that the encoder does not read them to their end.")
@@ -123,7 +123,7 @@ class Report:
     def of(cls, described: dict[str, Any]) -> Report:
         """The report that `as_dict` has described."""
         selected = described.get("selected")
-        tried = [Tried(**one) for one in described["tried"]]
+        tried = [Tried(**entry) for entry in described["tried"]]
         return cls(**{**described, "tried": tried, "selected": None if selected is None else tuple(selected)})
 
 
@@ -139,12 +139,12 @@ def bounds_of(scoring: Scoring, rows: Split, answers: Vectors) -> tuple[float, f
 
 def dependent(rows: Split) -> list[str]:
     """Notes about rows that are not independent."""
-    found, units = [], len(np.unique(rows.units))
+    collected, units = [], len(np.unique(rows.units))
     if copies := len(rows) - len(set(rows.digests)):
-        found.append(f"{copies} rows repeat an earlier text; copies of a text are in one fold.")
+        collected.append(f"{copies} rows repeat an earlier text; copies of a text are in one fold.")
     if units < len(rows) - copies:
-        found.append(f"The {len(rows)} rows are in {units} groups, whose rows are in one fold.")
-    return found
+        collected.append(f"The {len(rows)} rows are in {units} groups, whose rows are in one fold.")
+    return collected
 
 
 def tried_of(
@@ -161,16 +161,16 @@ def tried_of(
     """
     scoring = scoring_for(kind, labels)
     answers = read_answers(directory, OUT_OF_FOLD)
-    found = []
+    collected = []
     for record in records:
         predicted = answers[record["system"], ALL, record["seed"]]
         score, low, high = bounds_of(scoring, train, predicted)
         kept, ways = record.get("way", ""), record.get("ways", [])
         share = next((way["share"] for way in ways if way["way"] == kept), 1.0)
-        found.append(Tried(record["system"], kept, score, low, high, record["seconds"], share))
-        found += [
+        collected.append(Tried(record["system"], kept, score, low, high, record["seconds"], share))
+        collected += [
             Tried(record["system"], way["way"], way["score"], seconds=way["seconds"], share=way["share"])
             for way in ways
             if way["way"] != kept
         ]
-    return found
+    return collected

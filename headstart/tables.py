@@ -109,7 +109,7 @@ def parsed(table: Table, task_io: TaskIO, columns: Mapping[str, str]) -> list[Fi
     Raises:
         InputError: a column is missing, or a value has the wrong type (row and column).
     """
-    found: list[Fields | None] = []
+    collected: list[Fields | None] = []
     single = len(task_io.inputs) == 1
     sources = {name: table.column(columns[name]) for name in task_io.inputs} if table.is_named else {}
     for number in range(len(table)):
@@ -124,8 +124,8 @@ def parsed(table: Table, task_io: TaskIO, columns: Mapping[str, str]) -> list[Fi
                 if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != len(task_io.inputs):
                     raise InputError(f"{table.place(number)}: {value!r:.60}: expected {' and '.join(task_io.inputs)}")
                 row = dict(zip(task_io.inputs, value, strict=True))
-        found.append(_fields(row, task_io, table, number, columns))
-    return found
+        collected.append(_fields(row, task_io, table, number, columns))
+    return collected
 
 
 def _fields(row: Mapping[str, Any], task_io: TaskIO, table: Table, number: int, columns: Mapping[str, str]) -> Any:

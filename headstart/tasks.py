@@ -59,12 +59,12 @@ class TaskRows:
     def records(self) -> list[dict[str, Any]]:
         """The rows of the task's jsonl file."""
         inputs, target = COLUMNS[self.kind]
-        found = []
+        collected = []
         groups = self.groups or [None] * len(self.fields)
         for fields, value, group in zip(self.fields, self.targets, groups, strict=True):
             parts = {inputs[0]: list(fields)} if self.kind == "tagging" else dict(zip(inputs, fields, strict=True))
-            found.append({**parts, target: value, GROUP: group})
-        return found
+            collected.append({**parts, target: value, GROUP: group})
+        return collected
 
 
 def read_task(
@@ -162,8 +162,8 @@ def read_unlabelled(data: Any, task: TaskRows) -> list[Fields]:
     """
     from pathlib import Path
 
-    if isinstance(data, list | tuple) and data and all(isinstance(one, Path) for one in data):
-        return [fields for one in data for fields in read_unlabelled(one, task)]
+    if isinstance(data, list | tuple) and data and all(isinstance(entry, Path) for entry in data):
+        return [fields for entry in data for fields in read_unlabelled(entry, task)]
     table, columns = read_table(data), task.columns
     inputs, _ = COLUMNS[task.kind]
     if table.is_named and not all(column in table.columns for column in columns.values()):
@@ -208,15 +208,15 @@ def _labels(table: Table, label: Any, names: Sequence[str], kind: str | None) ->
         rows = range(len(table))
         return [[name for name in flags if _is_set(table.columns[name][row])] for row in rows], None
     lowered = {name.lower(): name for name in table.columns if name not in names}
-    found = next((lowered[name] for name in (*LABELS, *LABELS_TOO) if name in lowered), None)
-    if found is None and len(table.columns) == 2:
-        found = next(name for name in table.columns if name not in text)
-    if found is None:
+    collected = next((lowered[name] for name in (*LABELS, *LABELS_TOO) if name in lowered), None)
+    if collected is None and len(table.columns) == 2:
+        collected = next(name for name in table.columns if name not in text)
+    if collected is None:
         raise InputError(
             f"label: which column holds the labels? Name it, as in label={list(table.columns)[-1]!r}; columns: "
             f"{', '.join(table.columns)}"
         )
-    return table.column(found), found
+    return table.column(collected), collected
 
 
 def _texts(table: Table, label: str | None) -> list[str]:
@@ -229,8 +229,8 @@ def _texts(table: Table, label: str | None) -> list[str]:
     tagged = any(name.lower() in TAGS for name in table.columns)
     if words and tagged and any(isinstance(value, list) for value in table.columns[words[0]]):
         return words
-    if found := texts_of(table.columns, label) or words:
-        return found
+    if collected := texts_of(table.columns, label) or words:
+        return collected
     raise InputError(f"text: no column of {table.source} holds text; columns: {', '.join(table.columns)}")
 
 
@@ -286,7 +286,7 @@ def _target(kind: str, value: Any, where: str, classes: dict[str, Value]) -> Any
         if not isinstance(value, list | tuple | set | frozenset):
             raise InputError(f"{where}: is {type(value).__name__} ({value!r:.40}), expected a list of labels")
         ordered = sorted(value, key=str) if isinstance(value, set | frozenset) else list(value)
-        return [_class(one, where, classes) for one in ordered]
+        return [_class(entry, where, classes) for entry in ordered]
     return _class(value, where, classes)
 
 

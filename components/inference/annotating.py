@@ -149,16 +149,16 @@ def _source_rows(source: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         with ExitStack() as stack:
             yield from open_rows(source, stack).rows
     else:
-        known = ", ".join((*READERS, ".json"))
-        raise DataError(f"{source}: unknown format {source.suffix or '(no suffix)'!r}; known: {known}")
+        choices = ", ".join((*READERS, ".json"))
+        raise DataError(f"{source}: unknown format {source.suffix or '(no suffix)'!r}; known: {choices}")
 
 
 def _located(error: DataError, texts: Path, source: Path) -> DataError:
     """An error about the file of texts as one about the input, which is the file that a person knows."""
     message, where = str(error), ""
-    if found := re.search(rf"{re.escape(str(texts))}, line (\d+)", message):
+    if collected := re.search(rf"{re.escape(str(texts))}, line (\d+)", message):
         with texts.open(encoding="utf-8") as file:
-            where = json.loads(next(islice(file, int(found.group(1)) - 1, None)))[_WHERE]
+            where = json.loads(next(islice(file, int(collected.group(1)) - 1, None)))[_WHERE]
     return DataError(_about_source(message, where, texts, source))
 
 

@@ -164,8 +164,8 @@ def translate_text(model: CoVe, tokenizer: Tokenizer, text: str, *, length: int)
     if not len(pieces):
         raise DataError("the text is empty: nothing to translate")
     tokens = torch.tensor([model.special_tokens(pieces.tolist())])
-    found = model.eval().translate(tokens, torch.tensor([tokens.shape[1]]), most=length)
-    return tokenizer.decode(found[0].tolist())
+    collected = model.eval().translate(tokens, torch.tensor([tokens.shape[1]]), most=length)
+    return tokenizer.decode(collected[0].tolist())
 
 
 def nearest_to(model: StaticVectors, tokenizer: Tokenizer, expression: str, *, count: int = 10) -> Scored:

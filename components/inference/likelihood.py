@@ -62,7 +62,7 @@ def masked_log_probs(model: LanguageModel, inputs: Sequence[Gap]) -> list[Floats
 
 def _scored(model: LanguageModel, inputs: Sequence[Gap], *, shift: int) -> list[Floats]:
     model.eval()
-    found: list[Floats] = [np.zeros(0)] * len(inputs)
+    collected: list[Floats] = [np.zeros(0)] * len(inputs)
     for rows in _batches([len(entry.pieces) for entry in inputs], model.config.vocabulary):
         logits_BTV = _logits(model, [inputs[row] for row in rows], masked=not shift)
         for row, logits_TV in zip(rows, logits_BTV, strict=True):
@@ -70,8 +70,8 @@ def _scored(model: LanguageModel, inputs: Sequence[Gap], *, shift: int) -> list[
             targets = torch.tensor([_known(model, inputs[row].pieces[position]) for position in positions])
             # A causal model predicts a piece at the position before it.
             log_probs = logits_TV[torch.from_numpy(positions - shift)].double().log_softmax(-1).cpu()
-            found[row] = log_probs.gather(1, targets[:, None]).squeeze(1).numpy()
-    return found
+            collected[row] = log_probs.gather(1, targets[:, None]).squeeze(1).numpy()
+    return collected
 
 
 def _logits(model: LanguageModel, inputs: Sequence[Gap], *, masked: bool) -> Tensor:
@@ -143,12 +143,12 @@ def pseudo_log_probs(model: LanguageModel, pieces: Sequence[int]) -> Floats:
     around = len(model.special_tokens([]))
     room = len(pieces) if model.max_tokens is None else model.max_tokens - around
     lead = model.special_tokens([-1]).index(-1)
-    found = [np.zeros(0)]
+    collected = [np.zeros(0)]
     for start in range(0, len(pieces), max(1, room)):
         segment = list(pieces[start : start + room])
         tokens = model.special_tokens(segment)
-        found += masked_log_probs(model, [Gap(tokens, [lead + index]) for index in range(len(segment))])
-    return np.concatenate(found)
+        collected += masked_log_probs(model, [Gap(tokens, [lead + index]) for index in range(len(segment))])
+    return np.concatenate(collected)
 
 
 def gap_between(

@@ -41,5 +41,5 @@ def nearest_words(
     excluded = [index for index, piece in enumerate(pieces) if piece in without] if without else []
     cosines_V[excluded] = -torch.inf
     best, indices = cosines_V.topk(min(count, len(pieces)))
-    found = zip(indices.tolist(), best.tolist(), strict=True)
-    return [(pieces[index], cosine) for index, cosine in found if cosine != float("-inf")]
+    collected = zip(indices.tolist(), best.tolist(), strict=True)
+    return [(pieces[index], cosine) for index, cosine in collected if cosine != float("-inf")]

@@ -87,8 +87,8 @@ def measure_file(directory: Path, file: Path, *, text: str = "text", most: int |
     encoder = load_encoder(directory)
     if family_named(encoder.family).objective not in ("causal", "masked", "permuted"):
         raise ConfigError(f"the family {encoder.family!r} has no language model, so texts have no probability")
-    found = (document for _, document, _ in read_texts(file, CorpusSource(path=str(file), text=text), Reading()))
-    documents = (document for document in found if document.strip())
+    collected = (document for _, document, _ in read_texts(file, CorpusSource(path=str(file), text=text), Reading()))
+    documents = (document for document in collected if document.strip())
     return measure_texts(encoder, documents, most=most, where=str(file))
 
 

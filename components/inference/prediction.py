@@ -75,8 +75,8 @@ def predict_rows(
     indices = [index for index, fields in enumerate(rows) if fields is not None]
     inputs = [fields for fields in rows if fields is not None]
     if inputs:
-        found = classifier.answer(inputs, batch_size)
-        for index, fields, answer in zip(indices, inputs, found, strict=True):
+        collected = classifier.answer(inputs, batch_size)
+        for index, fields, answer in zip(indices, inputs, collected, strict=True):
             answers[index] = task_io.format(fields, answer, classifier.labels)
     return answers
 
@@ -235,8 +235,8 @@ def columns_of_data(path: Path, *, kind: str, source: TaskSource) -> dict[str, s
             names = open_rows(path, stack, rejected=_ignore).names
         except DataError:
             return {}
-    own = {name: getattr(source, name, None) for name in find_kind(kind).io.inputs if name not in names}
-    return {name: column for name, column in own.items() if column in names}
+    local = {name: getattr(source, name, None) for name in find_kind(kind).io.inputs if name not in names}
+    return {name: column for name, column in local.items() if column in names}
 
 
 @dataclass(frozen=True)

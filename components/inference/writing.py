@@ -113,10 +113,10 @@ class _FormatError(Exception):
 
 
 def _fit(rows: list[Row], columns: list[str]) -> list[Row]:
-    known = set(columns)
+    choices = set(columns)
     for row in rows:
-        if row.keys() - known:
-            name = min(row.keys() - known)
+        if row.keys() - choices:
+            name = min(row.keys() - choices)
             raise _FormatError(f"a row has the column {name!r}, which the first row does not have")
     return rows
 
@@ -182,8 +182,8 @@ class _ParquetWriter:
         self._writer.close()
 
     def _open(self, schema: pa.Schema) -> None:
-        own = [field for field in schema if field.name not in self._added.names]
-        self._writer = pq.ParquetWriter(self._path, pa.schema([*own, *self._added], metadata=schema.metadata))
+        local = [field for field in schema if field.name not in self._added.names]
+        self._writer = pq.ParquetWriter(self._path, pa.schema([*local, *self._added], metadata=schema.metadata))
 
 
 def _write_parquet(

@@ -111,11 +111,11 @@ def _finetuning(params: Params) -> list[str]:
             problems.append(
                 f"adapt_task: {name} is trained on pairs, which tasks do not contain; remove it from run.families"
             )
-        free = params.finetune[name].unlabelled
-        if free is not None and free.source != "task":
+        texts = params.finetune[name].unlabelled
+        if texts is not None and texts.source != "task":
             kinds = {task: params.data.tasks[task].kind for task in params.run.tasks}
             problems += [
-                f"finetune.{name}.unlabelled.source: {free.source!r} includes documents, and a row of {task} ({kind}) "
+                f"finetune.{name}.unlabelled.source: {texts.source!r} includes documents, and a row of {task} ({kind}) "
                 "is not one text; use task"
                 for task, kind in kinds.items()
                 if kind not in OF_ONE_TEXT
@@ -191,18 +191,16 @@ def _tasks(params: Params) -> list[str]:
     problems: list[str] = []
     metric = params.promote.metric
     for task in params.run.tasks:
-        found = params.data.tasks[task].kind
+        kind = params.data.tasks[task].kind
         try:
-            find_kind(found, key=f"data.tasks.{task}.kind")
-            if not params.run.families and found not in WITH_WORDS:
-                problems.append(
-                    f"run.families: {task} ({found}) has no model of words only; add an encoder to pretrain"
-                )
-            refused = {name: refuse_settings(find_task(found), params.finetune[name]) for name in params.run.families}
+            find_kind(kind, key=f"data.tasks.{task}.kind")
+            if not params.run.families and kind not in WITH_WORDS:
+                problems.append(f"run.families: {task} ({kind}) has no model of words only; add an encoder to pretrain")
+            refused = {name: refuse_settings(find_task(kind), params.finetune[name]) for name in params.run.families}
             problems += [f"finetune.{name}: {problem} ({task})" for name, problem in refused.items() if problem]
-            if metric is not None and metric not in (known := promotion_metrics(found)):
+            if metric is not None and metric not in (choices := promotion_metrics(kind)):
                 problems.append(
-                    f"promote.metric: {metric!r} is not a metric of {task} ({found}){nearest(metric, known)}"
+                    f"promote.metric: {metric!r} is not a metric of {task} ({kind}){nearest(metric, choices)}"
                 )
         except ConfigError as error:
             problems.append(str(error))
@@ -245,15 +243,15 @@ def check_new_data(params: Params, *, accept: str = "") -> Iterator[str]:
         DataError: the data are invalid, or violate a rule `stop` and are not accepted.
     """
     job = data_checks.ChecksJob(**checks_of(params)[WHOLE])
-    found = data_checks.check_data(job)
+    checked = data_checks.check_data(job)
     if accept:
-        recorded = data_checks.accept(job, found, reason=accept)
-        yield from (f"accepted: {finding}" for one in found for finding in one.findings)
+        recorded = data_checks.accept(job, checked, reason=accept)
+        yield from (f"accepted: {finding}" for entry in checked for finding in entry.findings)
         names = ", ".join(recorded) or "nothing new"
         yield f"{job.settings.record}: {names} accepted ({accept}); commit the file"
         return
-    data_checks.refuse(found)
-    yield from (f"warning: {finding}" for one in found if one.accepted is None for finding in one.findings)
-    first = sum(one.before is None and one.accepted is None for one in found)
-    compared = f"{len(found)} inputs compared with their last accepted versions" if first < len(found) else ""
+    data_checks.refuse(checked)
+    yield from (f"warning: {finding}" for entry in checked if entry.accepted is None for finding in entry.findings)
+    first = sum(entry.before is None and entry.accepted is None for entry in checked)
+    compared = f"{len(checked)} inputs compared with their last accepted versions" if first < len(checked) else ""
     yield f"data: ok; {compared or 'the first version of all inputs'}"

@@ -23,15 +23,15 @@ def find_document(params: Params, document: str, *, corpus: str = "") -> list[tu
     directories = {job["output"].name: job["output"] for job in arguments}
     if corpus and corpus not in directories:
         raise ConfigError(f"unknown corpus {corpus!r}{nearest(corpus, directories)}")
-    found: list[tuple[str, Outcome]] = []
+    collected: list[tuple[str, Outcome]] = []
     problems: list[HeadstartError] = []
     for name in [corpus] if corpus else directories:
         try:
-            found += [(name, outcome) for outcome in what_became_of(directories[name], document)]
+            collected += [(name, outcome) for outcome in what_became_of(directories[name], document)]
         except HeadstartError as error:
             problems.append(error)
-    if not found:
+    if not collected:
         if len(problems) == 1 or not any(isinstance(error, DataError) for error in problems):
             raise problems[0]
         raise DataError("\n".join(map(str, problems)))
-    return found
+    return collected

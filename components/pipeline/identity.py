@@ -114,10 +114,10 @@ def identity(job: IdentityJob) -> Path:
     """Write the identity of every stage and item; returns the directory."""
     with writing(job.output, kind=KIND) as draft:
         for stage, items in identities(job.params).items():
-            for item, found in items.items():
+            for item, collected in items.items():
                 path = draft.path / file_name(stage, item)
                 path.parent.mkdir(parents=True, exist_ok=True)
-                write_json(path, asdict(found))
+                write_json(path, asdict(collected))
     return job.output
 
 
@@ -189,10 +189,10 @@ def _entries(stage: str, item: str, arguments: Arguments, params: Params, *, sou
     families = None
     tokenizers = [kind] if (kind := arguments.get("kind")) is not None else None
     if block is not None:
-        used = [block, *(parent for one in params.origins(name) if (parent := params.block(one)) is not None)]
-        families = list(dict.fromkeys(one.family for one in used))
+        used = [block, *(parent for entry in params.origins(name) if (parent := params.block(entry)) is not None)]
+        families = list(dict.fromkeys(entry.family for entry in used))
         # A vocabulary of words replaces that of a teacher without word pieces.
-        tokenizers = list(dict.fromkeys([*(one.tokenizer for one in used), *(["word"] if block.parents else [])]))
+        tokenizers = list(dict.fromkeys([*(entry.tokenizer for entry in used), *(["word"] if block.parents else [])]))
     if isinstance(models := arguments.get("models"), Mapping):
         families = list(dict.fromkeys(str(model["family"]) for model in models.values()))
     return entries_of(
@@ -215,18 +215,18 @@ def _settings(stage: str, item: str, arguments: Arguments, params: Params) -> di
     passwords are masked, because DVC stores and pushes the file."""
     sections = {id(section): key for key, section in _sections(params, "")}
     block = _block(stage, item, arguments)
-    found: dict[str, Any] = {}
+    collected: dict[str, Any] = {}
     for name, value in arguments.items():
         if name in PLACES:
             continue
         if isinstance(value, Mapping) and value and all(isinstance(inner, Section) for inner in value.values()):
             for inner_name, inner in value.items():
                 prefix = sections.get(id(inner), f"{name}.{inner_name}")
-                found |= {f"{prefix}.{key}": one for key, one in result_settings(inner).items()}
+                collected |= {f"{prefix}.{key}": entry for key, entry in result_settings(inner).items()}
             continue
         if not isinstance(value, Section):
             key = KEYS.get(name, f"pretrain.{block}.{name}" if name in MODEL_KEYS else name)
-            found[key] = json.loads(json.dumps(value, default=str))
+            collected[key] = json.loads(json.dumps(value, default=str))
             continue
         values = result_settings(value)
         if isinstance(value, TokenizerSettings):
@@ -235,8 +235,8 @@ def _settings(stage: str, item: str, arguments: Arguments, params: Params) -> di
         if isinstance(value, FinetuneSettings) and not _is_scratch(arguments["start"]):
             values = {key: inner for key, inner in values.items() if not key.startswith("scratch.")}
         prefix = sections.get(id(value), "tokenizer" if isinstance(value, TokenizerSettings) else name)
-        found |= {f"{prefix}.{key}": inner for key, inner in values.items()}
-    return dict(masked_json(found))
+        collected |= {f"{prefix}.{key}": inner for key, inner in values.items()}
+    return dict(masked_json(collected))
 
 
 def _is_scratch(start: str) -> bool:

@@ -158,14 +158,14 @@ def run_stage(name: str, params: Params, *, item: str = WHOLE) -> Path:
     """
     if name not in STAGES:
         raise ConfigError(f"unknown stage {name!r}{nearest(name, STAGES)}")
-    known = STAGES[name].items(params)
-    if item not in known:
-        if WHOLE in known:
+    names = STAGES[name].items(params)
+    if item not in names:
+        if WHOLE in names:
             raise ConfigError(f"stage {name} has no items; found {item!r}")
-        raise ConfigError(f"stage {name}: unknown item {item!r}{nearest(item, known)}")
+        raise ConfigError(f"stage {name}: unknown item {item!r}{nearest(item, names)}")
     code = "" if name == IDENTITY else check_identity(name, item, params).code_digest
     requested = rebuild.requested(out(params), name, item) if name in rebuild.STAGES else ""
-    written = STAGES[name].run(known[item], code=code, rebuild=requested)
+    written = STAGES[name].run(names[item], code=code, rebuild=requested)
     for file, folder in (("metrics.json", "metrics"), ("curve.csv", "curves"), ("learning_curve.csv", "curves")):
         if (source := written / file).is_file():
             target = out(params, folder, name, (item or name) + source.suffix)

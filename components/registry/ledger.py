@@ -126,7 +126,7 @@ class State:
                 old.add(candidate.get("digest", ""))
         return last if digest in old else None
 
-    def bars(self, registry: Registry, candidate: Version) -> str:
+    def refusal(self, registry: Registry, candidate: Version) -> str:
         """The reason to refuse a candidate regardless of its score; empty if there is none."""
         how = f"train a new one, or run `headstart promote --version {candidate.number} --reason TEXT`"
         if (veto := self.vetoes.get(candidate.digest)) is not None:

@@ -84,11 +84,11 @@ class Contest:
         """The version of an entry of registered.json."""
         return self.by.registry.get(entry["name"], entry["version"])
 
-    def barred(self, version: Version, system: str) -> str:
+    def refusal(self, version: Version, system: str) -> str:
         """The reason to refuse a candidate regardless of its score; empty if there is none."""
         refused = read_leakage(self.out, self.task, system).get("refused", "")
         leaked = f"{version.label}: {refused}; remove the copies, or take new test rows" if refused else ""
-        return self.state.bars(self.by.registry, version) or leaked
+        return self.state.refusal(self.by.registry, version) or leaked
 
     def judged(self, version: Version, entry: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
         """The decision on a candidate without a champion."""
@@ -205,7 +205,7 @@ def _story(contest: Contest, decision: Mapping[str, Any], chosen: Version, serve
 def _decision(contest: Contest, candidate: Version, champion: Version | None) -> dict[str, Any]:
     """The decision, from the ledger if it was made before with the same inputs; otherwise it is recorded."""
     by, state, system = contest.by, contest.state, contest.challenger["system"]
-    barrier = contest.barred(candidate, system)
+    barrier = contest.refusal(candidate, system)
     rule = _rule(by.rule, state, champion)
     key = decision_key(rule, candidate, champion, by.examples)
     earlier = contest.earlier(key)
@@ -316,7 +316,7 @@ def _passed_over(
 ) -> str:
     """Why a candidate is passed over before it is compared with chance, or empty."""
     named, system, challenger = _named(version, entry), entry["system"], contest.challenger
-    if reason := contest.barred(version, system):
+    if reason := contest.refusal(version, system):
         return reason
     words = results_of(contest.by.finetuned, system).name == BASELINES
     if system == challenger["system"]:

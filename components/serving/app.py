@@ -93,10 +93,10 @@ class Service:
         return 200, self._content(rows, served, answers)
 
     def _content(self, rows: Rows, served: Served, answers: list[dict[str, Any] | None]) -> dict[str, Any]:
-        version, outputs, found = served.version.number, served.io.outputs, iter(answers)
+        version, outputs, collected = served.version.number, served.io.outputs, iter(answers)
         predictions: list[dict[str, Any]] = []
         for fields, problem in zip(rows.fields, rows.problems, strict=True):
-            answer = next(found) if fields is not None else None
+            answer = next(collected) if fields is not None else None
             if answer is None:
                 predictions.append({"error": problem or "the row has no answer"})
                 self.metrics.rows.labels("refused", version).inc()

@@ -15,19 +15,19 @@ class Metrics:
     """Counts of one server; a registry of its own, so that several servers in one process do not share them."""
 
     def __init__(self) -> None:
-        own = self.registry = CollectorRegistry()
-        self.requests = Counter("headstart_requests", "Requests by status.", ["status"], registry=own)
-        self.seconds = Histogram("headstart_request_seconds", "Seconds per request.", buckets=SECONDS, registry=own)
-        self.rows = Counter("headstart_rows", "Rows by outcome and version.", ["outcome", "version"], registry=own)
-        self.batch_rows = Histogram("headstart_batch_rows", "Rows per batch.", buckets=ROWS, registry=own)
-        self.batch_seconds = Histogram("headstart_batch_seconds", "Seconds per batch.", buckets=SECONDS, registry=own)
+        into = self.registry = CollectorRegistry()
+        self.requests = Counter("headstart_requests", "Requests by status.", ["status"], registry=into)
+        self.seconds = Histogram("headstart_request_seconds", "Seconds per request.", buckets=SECONDS, registry=into)
+        self.rows = Counter("headstart_rows", "Rows by outcome and version.", ["outcome", "version"], registry=into)
+        self.batch_rows = Histogram("headstart_batch_rows", "Rows per batch.", buckets=ROWS, registry=into)
+        self.batch_seconds = Histogram("headstart_batch_seconds", "Seconds per batch.", buckets=SECONDS, registry=into)
         self.confidence = Histogram(
-            "headstart_confidence", "Confidence of answers by version.", ["version"], buckets=SHARES, registry=own
+            "headstart_confidence", "Confidence of answers by version.", ["version"], buckets=SHARES, registry=into
         )
-        self.model = Gauge("headstart_model", "1 for the served version.", ["name", "version", "digest"], registry=own)
-        self.failures = Counter("headstart_follow_failures", "Failed checks of the champion's alias.", registry=own)
-        self.waiting = Gauge("headstart_waiting_rows", "Rows that wait for a batch.", registry=own)
-        self.shadow = Counter("headstart_shadow_rows", "Rows of the shadow.", ["agrees"], registry=own)
+        self.model = Gauge("headstart_model", "1 for the served version.", ["name", "version", "digest"], registry=into)
+        self.failures = Counter("headstart_follow_failures", "Failed checks of the champion's alias.", registry=into)
+        self.waiting = Gauge("headstart_waiting_rows", "Rows that wait for a batch.", registry=into)
+        self.shadow = Counter("headstart_shadow_rows", "Rows of the shadow.", ["agrees"], registry=into)
 
     def serve(self, served: Served) -> None:
         """Record that another version is served."""

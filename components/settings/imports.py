@@ -57,7 +57,7 @@ def localised(raw: dict[str, Any]) -> tuple[dict[str, Any], list[Import]]:
     Raises:
         ConfigError: an address holds a password or token.
     """
-    found: dict[str, Import] = {}
+    collected: dict[str, Import] = {}
 
     def replaced(block: Any, *, files: bool = False) -> Any:
         if is_address(block):
@@ -76,9 +76,9 @@ def localised(raw: dict[str, Any]) -> tuple[dict[str, Any], list[Import]]:
             # Nobody can list the files there, so splits that are not named do not exist.
             block = {"dev": None, "test": None} | block
             for name in _files(block):
-                found[f"{url}/{name}"] = Import(f"{url}/{name}", f"{path}/{name}")
+                collected[f"{url}/{name}"] = Import(f"{url}/{name}", f"{path}/{name}")
         else:
-            found[url] = Import(url, path)
+            collected[url] = Import(url, path)
         return block | {"path": path}
 
     data = raw.get("data")
@@ -93,7 +93,7 @@ def localised(raw: dict[str, Any]) -> tuple[dict[str, Any], list[Import]]:
             data[name] = {key: replaced(block, files=tasks) for key, block in blocks.items()}
     if isinstance(texts := data.get("unlabelled"), list):
         data["unlabelled"] = [replaced(text) for text in texts]
-    return raw | {"data": data}, sorted(found.values())
+    return raw | {"data": data}, sorted(collected.values())
 
 
 def _files(task: dict[str, Any]) -> list[str]:

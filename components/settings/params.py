@@ -104,11 +104,11 @@ class Params(Section):
 
     @model_validator(mode="after")
     def _adapted_from_general(self) -> Self:
-        own = [name for name, block in self.pretrain.items() if block.source is None]
-        if "adapted" in self.run.starts and self.data.general is None and own:
+        trains = [name for name, block in self.pretrain.items() if block.source is None]
+        if "adapted" in self.run.starts and self.data.general is None and trains:
             raise ValueError(
-                f"run.starts: without data.general, {own[0]} is pretrained on the text of the domain, so that there is "
-                "nothing to adapt; name general text, or remove adapted"
+                f"run.starts: without data.general, {trains[0]} is pretrained on the text of the domain, so that there "
+                "is nothing to adapt; name general text, or remove adapted"
             )
         return self
 
@@ -131,8 +131,8 @@ class Params(Section):
     @property
     def reads_documents(self) -> bool:
         """Whether fine-tuning, words models, or an encoder that is computed from others read the domain corpus."""
-        free = [self.finetune[name].unlabelled for name in self.run.families if name in self.finetune]
-        sources = [one.source for one in free if one is not None] + [one.source for one in self.distil.values()]
+        extra = [self.finetune[name].unlabelled for name in self.run.families if name in self.finetune]
+        sources = [item.source for item in (*extra, *self.distil.values()) if item is not None]
         of_words = any(map(self.words_read_documents, self.run.tasks))
         return bool(self.static) or of_words or any(source != "task" for source in sources)
 
@@ -190,7 +190,7 @@ class Params(Section):
     def origins(self, name: str) -> list[str]:
         """The blocks that a block is computed from, directly or not, those first that others are computed from."""
         block = self.block(name)
-        found: dict[str, None] = {}
+        collected: dict[str, None] = {}
         for parent in block.parents if block is not None else ():
-            found |= dict.fromkeys([*self.origins(parent), parent])
-        return list(found)
+            collected |= dict.fromkeys([*self.origins(parent), parent])
+        return list(collected)

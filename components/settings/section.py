@@ -22,14 +22,14 @@ def result_settings(section: Section) -> dict[str, Any]:
     """The settings that can change a result, defaults included: dotted key -> JSON value."""
     if section.model_config.get("json_schema_extra") == NO_EFFECT:
         return {}
-    found: dict[str, Any] = {}
+    collected: dict[str, Any] = {}
     values = section.model_dump(mode="json")
     for name, declared in type(section).model_fields.items():
         value = getattr(section, name)
         if declared.json_schema_extra == NO_EFFECT:
             continue
         if isinstance(value, Section):
-            found |= {f"{name}.{key}": inner for key, inner in result_settings(value).items()}
+            collected |= {f"{name}.{key}": inner for key, inner in result_settings(value).items()}
         else:
-            found[name] = values[name]
-    return found
+            collected[name] = values[name]
+    return collected

@@ -51,8 +51,8 @@ def _lines(node: Any, key: str) -> Iterator[tuple[str, int]]:
     if isinstance(node, yaml.MappingNode):
         merged = [value for name, value in node.value if name.tag == "tag:yaml.org,2002:merge"]
         for parent in merged:
-            for one in parent.value if isinstance(parent, yaml.SequenceNode) else [parent]:
-                yield from _lines(one, key)
+            for item in parent.value if isinstance(parent, yaml.SequenceNode) else [parent]:
+                yield from _lines(item, key)
         for name, value in node.value:
             if name.tag != "tag:yaml.org,2002:merge":
                 inner = f"{key}.{name.value}" if key else str(name.value)
@@ -61,7 +61,7 @@ def _lines(node: Any, key: str) -> Iterator[tuple[str, int]]:
                 yield from _lines(value, inner)
 
 
-def _nearest(known: Mapping[str, Any], key: str) -> Any:
+def _nearest(names: Mapping[str, Any], key: str) -> Any:
     """The entry of a key, or of the section that it is in."""
     parts = key.split(".")
-    return next((known[name] for end in range(len(parts), 0, -1) if (name := ".".join(parts[:end])) in known), None)
+    return next((names[name] for end in range(len(parts), 0, -1) if (name := ".".join(parts[:end])) in names), None)

@@ -267,8 +267,8 @@ class TaskSource(Section):
         """
         if self.format != "auto":
             return self.format
-        if found := detected(path, kind=self.kind):
-            return found
+        if collected := detected(path, kind=self.kind):
+            return collected
         name = Path(path.name.lower().removesuffix(".gz").removesuffix(".zst"))
         if name.suffix == ".json":
             return "squad" if self.kind == "questions" else "json"

@@ -78,13 +78,13 @@ def adapt_task(params: Params) -> dict[str, Arguments]:
 
     One job per task of `adapt_task` and family of the run.
     """
-    found: dict[str, Arguments] = {}
+    collected: dict[str, Arguments] = {}
     for task, settings in params.adapt_task.items():
         changes = settings.model_dump(exclude={"epochs"}, exclude_none=True)
         for name in params.run.families:
             adapted = adapt(params)[name]
             kind = params.pretrain[name].tokenizer
-            found[f"{task}-{name}"] = {
+            collected[f"{task}-{name}"] = {
                 **adapted,
                 "name": f"{name} {task}",
                 "pretrained": adapted["output"],
@@ -97,7 +97,7 @@ def adapt_task(params: Params) -> dict[str, Arguments]:
                 "increment": None,
                 "epochs": settings.epochs,
             }
-    return found
+    return collected
 
 
 def text_of_vectors(params: Params) -> str:
@@ -112,13 +112,13 @@ def scratch(params: Params) -> dict[str, Arguments]:
     One job per block of `pretrain`; with the start `vectors`, another one.
     """
     corpus = text_of_vectors(params)
-    found: dict[str, Arguments] = {}
+    collected: dict[str, Arguments] = {}
     for name, settings in params.pretrain.items():
         starts = ["scratch", *([VECTORS] if VECTORS in params.run.starts and settings.source is None else [])]
         learning = params.adapt[name] if corpus == "domain" and name in params.adapt else settings
         for start in starts:
             reads = start == VECTORS or bool(settings.model.get("static"))
-            found[name if start == "scratch" else f"{name}-{start}"] = {
+            collected[name if start == "scratch" else f"{name}-{start}"] = {
                 "name": name,
                 "family": settings.family or name,
                 "tokenizer": _of(params, "tokenizer", params.downstream_vocabulary, settings.tokenizer),
@@ -132,7 +132,7 @@ def scratch(params: Params) -> dict[str, Arguments]:
                 "digest": settings.digest,
                 "seed": params.run.seed,
             }
-    return found
+    return collected
 
 
 def static(params: Params, start: str) -> dict[str, Arguments]:

@@ -96,9 +96,9 @@ def read_by_report(params: Params) -> list[Path]:
 
 def _parents(params: Params) -> dict[str, list[str]]:
     """Computed blocks of the run, and those that they are computed from -> the blocks that they are computed from."""
-    names = [*params.run.families, *(one for name in params.run.families for one in params.origins(name))]
-    found = {name: params.block(name) for name in names}
-    return {name: list(block.parents) for name, block in found.items() if block is not None and block.parents}
+    names = [*params.run.families, *(entry for name in params.run.families for entry in params.origins(name))]
+    collected = {name: params.block(name) for name in names}
+    return {name: list(block.parents) for name, block in collected.items() if block is not None and block.parents}
 
 
 def _students(params: Params) -> dict[str, list[str]]:

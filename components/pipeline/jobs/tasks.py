@@ -406,8 +406,8 @@ def _seen(params: Params, task: str, system: System, others: Sequence[str]) -> l
         # An imported encoder has not been pretrained here.
         corpora = corpora[1:]
     read = [f"corpus/{corpus}{suffix}" for corpus in dict.fromkeys(corpora)]
-    free = params.finetune[family].unlabelled
-    if free is not None and free.source != "task" and system.way != "with" and "corpus/domain" not in read:
+    extra = params.finetune[family].unlabelled
+    if extra is not None and extra.source != "task" and system.way != "with" and "corpus/domain" not in read:
         read.append("corpus/domain")
     computed = {family, *params.origins(family)} & params.static.keys()
     if computed and "corpus/domain" not in read:
