@@ -32,8 +32,6 @@ from flows import dvc_lock
 from flows.command import main
 from flows.repository import STATE, active_run, environment, find_root, locked
 
-#: `gc.dvc` -> further flags of `dvc gc`; files of the working tree are always kept.
-SCOPES = {"commits": ["--all-commits"], "branches": ["--all-branches", "--all-tags"], "workspace": []}
 #: Time limit in seconds of a command of DVC.
 DVC_S = 6 * 3600.0
 #: Maximum number of lines of a kind that are printed.
@@ -54,7 +52,7 @@ def collect(params: Params, *, root: Path) -> Iterator[Garbage]:
     yield from old_logs(root / STATE, days=rule.log_days)
     yield from old_traffic(root / params.drift.folder, days=rule.log_days)
     yield from old_versions(params)
-    yield from unused_cache(root, scope=rule.dvc)
+    yield from unused_cache(root)
 
 
 def _located(storage: str, root: Path) -> str:
@@ -84,8 +82,8 @@ def current_outputs(root: Path) -> list[Path]:
         raise ConfigError(f"{root / PIPELINE}: {error}") from error
 
 
-def unused_cache(root: Path, *, scope: str) -> Iterator[Garbage]:
-    """Files of the DVC cache that the scope does not keep, as one entry.
+def unused_cache(root: Path) -> Iterator[Garbage]:
+    """Files of the DVC cache that neither the working tree nor any commit uses, as one entry.
 
     A cache outside of the repository may belong to other repositories, too; it is left alone.
 
@@ -97,12 +95,11 @@ def unused_cache(root: Path, *, scope: str) -> Iterator[Garbage]:
         print(f"{cache}: the DVC cache is outside of the repository; it is left alone")
         return
     has_git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, timeout=60).returncode == 0
-    flags = ["gc", "--force", "--workspace", *(SCOPES[scope] if has_git else [])]
+    flags = ["gc", "--force", "--workspace", *(["--all-commits"] if has_git else [])]
     files = [Path(path) for path in _REMOVING.findall(_dvc(root, *flags, "--dry"))]
     size = sum(file.stat().st_size for file in files if file.is_file())
     if files:
-        kept = {"commits": "any commit", "branches": "the tip of a branch, a tag"}.get(scope if has_git else "", "")
-        reason = f"used by neither {kept} nor the working tree" if kept else "not used by the working tree"
+        reason = "used by neither any commit nor the working tree" if has_git else "not used by the working tree"
         yield Garbage("DVC cache", f"{len(files)} files of {cache}", size, reason, partial(_drop, root, flags))
 
 

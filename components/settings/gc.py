@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -24,6 +24,3 @@ class GcSettings(Section):
     checkpoint_days: Days = 7
     #: Logs and the traffic log of models that are not served any more are deleted after so many days.
     log_days: Days = 30
-    #: Files of the DVC cache that are kept: those of all commits, of the tips of branches and tags, or of the working
-    #: tree only. Without git, those of the working tree.
-    dvc: Literal["commits", "branches", "workspace"] = "commits"

@@ -31,7 +31,7 @@ REMOVED: Final = (
     "adapt_task.batch_size", "adapt_task.rate", "answering", "answering_hidden", "biases", "bigrams",
     "calibration_bins", "causal", "checks.error", "checks_per_year", "comments", "consistency", "context",
     "distance", "distil.batch_size", "distil.temperature", "divergence", "drift.rows", "drift.scheduled",
-    "feature_days", "features_gigabytes", "final_rate", "glu", "increase", "increment.rate", "interpolations",
+    "feature_days", "features_gigabytes", "final_rate", "gc.dvc", "glu", "increase", "increment.rate", "interpolations",
     "keep_champions", "label_smoothing", "label_weight", "language_exponent", "late_batches", "late_from",
     "leakage.allowed", "learn_as", "least_rows", "loss", "matrix_rate", "mixout", "ngrams", "notify", "part_rows",
     "pushgateway", "r_drop", "reader", "reader_hidden", "reader_widths", "registry.artifacts", "reinitialised",

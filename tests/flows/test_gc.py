@@ -86,5 +86,5 @@ def test_a_cache_that_other_repositories_share_is_left_alone(
 ) -> None:
     shared = tmp_path_factory.mktemp("shared")
     dvc(used, "cache", "dir", "--local", str(shared))
-    assert list(gc.unused_cache(used, scope="commits")) == []
+    assert list(gc.unused_cache(used)) == []
     assert "the DVC cache is outside of the repository; it is left alone" in capsys.readouterr().out
