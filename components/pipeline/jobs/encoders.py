@@ -80,7 +80,6 @@ def adapt_task(params: Params) -> dict[str, Arguments]:
     """
     collected: dict[str, Arguments] = {}
     for task, settings in params.adapt_task.items():
-        changes = settings.model_dump(exclude={"epochs"}, exclude_none=True)
         for name in params.run.families:
             adapted = adapt(params)[name]
             kind = params.pretrain[name].tokenizer
@@ -92,7 +91,6 @@ def adapt_task(params: Params) -> dict[str, Arguments]:
                 "tokenizer": adapted["output"] / "tokenizer",
                 "tokens": out(params, "task-tokens", task, kind),
                 "output": out(params, "encoder", name, f"{TASK_ADAPTED}-{task}"),
-                "training": adapted["training"].model_copy(update=changes),
                 # The texts of a task are few, and the adapted model from which it starts is another one.
                 "increment": None,
                 "epochs": settings.epochs,
