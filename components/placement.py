@@ -35,7 +35,6 @@ class Node:
     Attributes:
         cpus: number of processors.
         gpus: number of GPUs.
-        gpu_bytes: memory of its smallest GPU.
     """
 
     cpus: int
@@ -48,8 +47,6 @@ class WorkerPlan:
     """Workers of one training.
 
     Attributes:
-        workers: their number.
-        cpus: processors of each.
         gpu: whether each has a GPU.
         spread: whether each is on a node of its own.
     """
@@ -98,8 +95,6 @@ def plan_workers(
     """One worker per GPU; without GPUs one per node with all of its processors.
 
     Args:
-        nodes: of the cluster.
-        workers: `cluster.workers`.
         rows: of the global batch; `auto` uses the largest number of workers that divides it. 0: no restriction.
         wanted: `cluster.gpus`; `auto` uses at most so many.
 
@@ -126,8 +121,6 @@ def plan_runs(nodes: Sequence[Node], *, runs: int, gpu_bytes: int | None) -> Run
     """As many runs share a GPU as its memory and the node's processors allow, but no GPU is left idle by that.
 
     Args:
-        nodes: where the runs may be.
-        runs: their number.
         gpu_bytes: memory that a run needs on a GPU; None: runs compute on the CPU.
     """
     gpus = sum(node.gpus for node in nodes)

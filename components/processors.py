@@ -23,9 +23,6 @@ def cpu_quota(process: Path = PROCESS) -> float:
     """CPU quota in processors: the minimum over the process's control group and its ancestors; infinite if unlimited.
 
     Both versions of control groups are read: `cpu.max` of version 2, `cpu.cfs_quota_us` of version 1.
-
-    Args:
-        process: folder with the files `cgroup` and `mountinfo` (see proc(5)).
     """
     return min((quota for folder in _groups(process) if (quota := _quota_of(folder)) is not None), default=math.inf)
 

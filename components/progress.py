@@ -67,7 +67,6 @@ class Progress:
     appears every few seconds.
 
     Args:
-        name: name of the step.
         total: total number of units; None if unknown.
         unit: unit of the count (tok, doc, run). MB is scaled to kB, MB or GB; s is shown without a speed.
         done: units completed by an earlier, interrupted run; part of the progress but not of the speed.

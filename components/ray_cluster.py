@@ -293,7 +293,6 @@ class _Exchange:
     Attributes:
         actor: name of the actor that holds the values and reads the files.
         inputs: of all jobs; None if all workers are on the driver's node.
-        storage: the driver's `cluster.storage`.
         mark: content of the file MARK in the storage, if that is a folder; else empty.
     """
 

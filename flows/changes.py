@@ -63,19 +63,13 @@ class Changes:
             for path, state in value.items()
             if not compared or path != str(identity)
         ]
-        reasons = [f"{path} {_state(state)}" for path, state in states]
-        reasons += [entry for entry in entries if isinstance(entry, str) and entry != "always changed"]
-        if reasons and not any(dependency.hash_info for dependency in stage.deps):
+        others = [entry for entry in entries if isinstance(entry, str) and entry != "always changed"]
+        if (states or others) and not any(dependency.hash_info for dependency in stage.deps):
             # The stage is not in dvc.lock; DVC then reports every file as modified or deleted.
             return ["has not run yet"]
-        if files:
-            raw = {str(each): each for each in stage.deps if not self._made(each, stage)}
-            named = [
-                f"{path} {_state(state)}{self._files(raw[path])}" if path in raw else f"{path} {_state(state)}"
-                for path, state in states
-            ]
-            reasons = named + reasons[len(states) :]
-        return (self._identity_changes(identity) if compared else []) + reasons
+        raw = {str(each): each for each in stage.deps if not self._made(each, stage)} if files else {}
+        named = [f"{path} {_state(state)}{self._files(raw[path]) if path in raw else ''}" for path, state in states]
+        return (self._identity_changes(identity) if compared else []) + named + others
 
     def _identity_changes(self, dependency: Any) -> list[str]:
         path = Path(dependency.fs_path)

@@ -44,10 +44,7 @@ def predict_annotations(
     Args:
         source: csv, tsv, jsonl or parquet; tasks of Label Studio (.json), or a folder that
             `save_to_disk` has written. A text that is to be tagged is split into words as training data are.
-        output: file or folder, as the form has it.
-        model: the classifier; some tools show its name.
         options: as of `predict_parts`; `columns` names the column of the text.
-        form: key of `components.formats.annotations.writers.FORMS`.
 
     Raises:
         ArtifactError: as `predict_parts`.

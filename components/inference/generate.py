@@ -20,12 +20,9 @@ def try_model(
     """Columns and rows: continuations of a text, candidates for its gaps, a translation, or the nearest words.
 
     Args:
-        directory: encoder directory.
         text: the prompt; with [MASK] for masked families, an expression of words for word vectors.
         length: maximum number of pieces to generate (causal families and translators).
         count: number of continuations, of candidates per gap, or of words.
-        sampling: for causal families.
-        seed: of the first continuation; continuation i has seed + i.
 
     Raises:
         ArtifactError: the encoder is incomplete.

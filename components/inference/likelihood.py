@@ -32,7 +32,6 @@ class Gap:
 
     Attributes:
         pieces: ids of the complete input, special pieces included.
-        positions: indices of the scored pieces.
     """
 
     pieces: Sequence[int]

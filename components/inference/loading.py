@@ -13,7 +13,6 @@ def load_model(directory: Path, *, int8: bool = False, what: str = "") -> Classi
     GPU if there is one.
 
     Args:
-        directory: of the classifier.
         int8: quantise the matrices of a Transformer; it is computed on the processor. Other models are loaded as they
             are stored, and a message says so.
         what: name of the model for the message; empty: the directory.

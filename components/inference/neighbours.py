@@ -21,9 +21,6 @@ def nearest_words(
     """The pieces with the highest cosine similarity to the query, in descending order, with their cosines.
 
     Args:
-        table_VD: vectors of `pieces`; the cosine of a zero vector is 0.
-        pieces: V pieces.
-        query_D: a vector other than zero.
         count: maximum number of results.
         without: excluded pieces, such as the query itself. Special pieces are always excluded.
 

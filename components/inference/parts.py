@@ -56,11 +56,8 @@ class LoadableModel:
     """A classifier that every process loads for itself.
 
     Attributes:
-        load: loads the classifier; picklable.
-        kind: kind of the task.
         identity: of the classifier; parts predicted by another one are not used.
         gpu: whether the classifier computes on a GPU, if there is one. Each process has a GPU of its own.
-        name: of the model for people.
     """
 
     load: Callable[[], Classifier]
@@ -75,7 +72,6 @@ class PartOptions:
     """How the parts of a file are predicted.
 
     Attributes:
-        cluster: where the processes are.
         workers: number of processes on this machine; None: one per core, or per GPU. 1: this process.
         columns: input of the task -> column of the file, if the names differ; for tagging also `document`, the column
             of the document to which a sentence belongs, or `left` and `right`, the columns of the words around it.
@@ -105,11 +101,8 @@ def predict_parts(source: Path, output: Path, *, model: LoadableModel, options: 
     """Predict every row of a file of any size and write the rows with their predictions.
 
     Args:
-        source: csv or tsv (with a header line), jsonl or parquet.
         output: one of the same formats; or a folder, a path without suffix, which receives one file per part in the
             format of the input.
-        model: the classifier.
-        options: how.
 
     Raises:
         ArtifactError: the output or `options.rejects` exists and may not be replaced

@@ -44,7 +44,6 @@ class Measured:
         characters: number of characters.
         pieces: number of predicted pieces, for causal models with the END of each document.
         unknown: number of unknown pieces among them; if there are many, the likelihood is not meaningful.
-        nats: negative log-likelihood.
     """
 
     documents: int
@@ -74,9 +73,6 @@ def measure_file(directory: Path, file: Path, *, text: str = "text", most: int |
     """Measure an encoder on a file: txt, jsonl, csv, tsv or parquet, uncompressed, .gz or .zst.
 
     Args:
-        directory: of the encoder.
-        file: the texts.
-        text: column of the text, for formats with columns.
         most: stop after the document that reaches this number of pieces; None: read all.
 
     Raises:

@@ -63,7 +63,6 @@ def predict_rows(
     """The formatted answers to N inputs, in their order.
 
     Args:
-        classifier: the model.
         rows: N inputs. None: a part of the input is missing.
         batch_size: maximum number of rows of a batch.
 
@@ -109,8 +108,6 @@ class Part:
     """The prediction of a part of a file; plain values, to be sent to another process.
 
     Attributes:
-        source: the whole input.
-        span: the part of it.
         output: csv, tsv, jsonl or parquet file of the part's predictions; replaced if it exists.
         rejects: file of its rejected rows; None: the first one is an error.
         load: loads the classifier; called once per process.
@@ -156,9 +153,6 @@ def predict_table(
     """Predict the rows of a part and write them with their predictions.
 
     Args:
-        part: the part.
-        table: its rows.
-        classifier: the loaded model.
         bad: receives bad rows; None: they are raised.
         progress: called with the number of rows of each finished batch.
 
