@@ -390,7 +390,7 @@ from components.settings.registry import RegistrySettings
 from tests.serving.test_server import FakeRegistry, Letters
 server.connect = lambda settings: FakeRegistry({"1": Letters()})
 models.load_version = lambda registry, of, int8: registry.models[of.number]
-server.serve(RegistrySettings(), "t", drift=DriftSettings(), port=0)
+server.serve(RegistrySettings(), "t", drift=DriftSettings(), address=server.Address(port=0))
 """
 
 
