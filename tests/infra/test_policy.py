@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
-from components.settings.notify import SCHEMES
 
 from components.interchange.container import SERVED_IMAGE
+from flows.notify import SCHEMES
 from tests.infra.conftest import ROOT
 
 FOLDER = ROOT / "infra"

@@ -34,7 +34,7 @@ def test_a_tainted_champion_is_replaced_by_an_equal_clean_model_and_a_tainted_ca
 
     # One letter of 26 worse: a loss of 0.0385, and its interval ends above 0.1.
     pipeline.write_classifier("adapted", knows=23)
-    monkeypatch.setattr("components.registry.promote.TAINTED_MARGIN", 0.01)
+    monkeypatch.setattr("components.registry.promote.TAINTED_MARGIN", 1e-9)
     kept = run(pipeline, **free)
     assert kept["verdict"] == "reject" and champion(pipeline) == "1"
     assert kept["warnings"][-1].startswith("the champion, version 1, has learned from a document that was removed on ")
