@@ -17,8 +17,8 @@ from pydantic import Field
 
 from components.artifacts import read_json, writing
 from components.data_version import data_versions
-from components.reporting import bakeoff, figures, findings
 from components.reporting import evaluations as chapter_of
+from components.reporting import figures, findings
 from components.reporting.advice import summary
 from components.reporting.ancestry import Ancestry, Outputs, ancestry
 from components.reporting.chapters import Chapter, Drawing, Table
@@ -87,8 +87,6 @@ def report(job: ReportJob) -> Path:
     data = {version.path: version.digest for version in versions.values()}
     decisions = read_json(job.decision, made_by="the stage promote", missing_ok=True).get("decisions", {})
     summaries = [summary(task, of, decisions.get(task, {})) for task, of in evaluations.items()]
-    compared = len(job.families) > 1 and bakeoff.START in job.starts
-    families = bakeoff.entries(job.out, families=job.families, tasks=job.tasks) if compared else []
     studies = findings.read_all(job.out)
     checked = read_json(job.out / "checks" / "checks.json", made_by="the stage checks", missing_ok=True)
     leaks = {path.parent.name: _json(path) for path in sorted((job.out / "leakage").glob("[!.]*/leakage.json"))}
@@ -98,7 +96,6 @@ def report(job: ReportJob) -> Path:
     chapters = [
         *(chapter_of.scores(task, evaluation) for task, evaluation in evaluations.items()),
         *([_language_models(models, curves, trained)] if models else []),
-        *([_families(families)] if families else []),
         *(chapter_of.details(task, evaluation) for task, evaluation in evaluations.items()),
         *(study.chapter for study in studies.values()),
         _data(corpora, vocabularies, checked),
@@ -112,7 +109,6 @@ def report(job: ReportJob) -> Path:
         "lineage": graph.as_dict(),
         "evaluation": evaluations,
         "language_models": models,
-        "families": families,
         "checks": checked,
         "corpora": corpora,
         "vocabularies": vocabularies,
@@ -199,19 +195,6 @@ def _language_models(
 def _perplexity(numbers: dict[str, Any]) -> str:
     value = numbers.get("perplexity_per_word") or numbers.get("bits_per_character")
     return f"{value:,.2f}" if value else ""
-
-
-def _families(rows: Sequence[dict[str, Any]]) -> Chapter:
-    """Quality against cost of the families."""
-    costs = {row["name"]: (row["seconds"] + row["tuning_seconds"], row["quality"]) for row in rows}
-    svg = figures.points(costs, x_label="seconds of pretraining and of one fine-tuning run", y_label="mean score")
-    caption = "Mean score over tasks and label budgets against cost; frozen or fine-tuned, by dev score."
-    text = (
-        "Test accuracy (for tasks without accuracy: the primary metric) of the pretrained encoders, by task and total "
-        "number of labels. Rows are in descending order of the mean."
-    )
-    table = Table(*bakeoff.table(rows))
-    return Chapter("Comparison of families", text=[text], tables=[table], figures=[Drawing(svg, caption)])
 
 
 def _data(

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from string import Formatter
 
-
 from components.errors import ConfigError
 from components.inference.generation import GAP
 from components.tasks.data import Fields
