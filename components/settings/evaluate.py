@@ -18,7 +18,7 @@ class EvaluateSettings(Section):
     #: Bins of the expected calibration error.
     calibration_bins: Positive = 15
     #: Ensemble name -> members whose mean class probabilities are scored as one more system: blocks of `pretrain`, or
-    #: baselines by name (`tfidf-words`). A single member: the mean over its seeds at the budget `all`.
-    ensembles: dict[BlockName, Annotated[list[str], Field(min_length=1)]] = {}
+    #: baselines by name (`tfidf-words`).
+    ensembles: dict[BlockName, Annotated[list[str], Field(min_length=2)]] = {}
     #: Minimum number of test rows of a class or slice for which negative transfer is tested.
     part_rows: Positive = 20
