@@ -20,7 +20,6 @@ from components.data_version import data_versions
 from components.reporting import evaluations as chapter_of
 from components.reporting import figures, findings
 from components.reporting.advice import summary
-from components.reporting.ancestry import Ancestry, Outputs, ancestry
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line
 from components.settings.names import TASK_ADAPTED, Start
@@ -92,21 +91,18 @@ def report(job: ReportJob) -> Path:
     leaks = {path.parent.name: _json(path) for path in sorted((job.out / "leakage").glob("[!.]*/leakage.json"))}
     curves = _curves(job)
     trained = [start for start, _ in job.trained]
-    graph = ancestry(Outputs(job.out, job.families, job.tasks, trained, job.parents, versions, job.corpora))
     chapters = [
         *(chapter_of.scores(task, evaluation) for task, evaluation in evaluations.items()),
         *([_language_models(models, curves, trained)] if models else []),
         *(chapter_of.details(task, evaluation) for task, evaluation in evaluations.items()),
         *(study.chapter for study in studies.values()),
-        _data(corpora, vocabularies, checked),
+        _data(corpora, vocabularies, checked, students=job.students),
         *([_leakage(leaks)] if leaks else []),
-        _lineage(job, graph),
     ]
     numbers = {
         "data": data,
         "summary": {of["task"]: of for of in summaries},
         "curves": curves,
-        "lineage": graph.as_dict(),
         "evaluation": evaluations,
         "language_models": models,
         "checks": checked,
@@ -198,11 +194,16 @@ def _perplexity(numbers: dict[str, Any]) -> str:
 
 
 def _data(
-    corpora: dict[str, dict[str, Any]], vocabularies: dict[str, dict[str, Any]], checked: dict[str, dict[str, Any]]
+    corpora: dict[str, dict[str, Any]],
+    vocabularies: dict[str, dict[str, Any]],
+    checked: dict[str, dict[str, Any]],
+    *,
+    students: dict[str, list[str]],
 ) -> Chapter:
-    """Counts of ingestion, with the reasons for dropped documents, statistics of the vocabularies, and the checks of
-    the data against the last accepted version."""
+    """Counts of ingestion, with the reasons for dropped documents, statistics of the vocabularies, the checks of the
+    data against the last accepted version, and the teachers of students."""
     chapter = Chapter("Data")
+    chapter.text = [f"{name} has learned the predictions of {' and '.join(of)}." for name, of in students.items()]
     for first, title, columns in (("corpus", "Ingestion", corpora), ("vocabulary", "Vocabularies", vocabularies)):
         keys = [key for key, value in next(iter(columns.values()), {}).items() if isinstance(value, int | float)]
         rows = [[key.replace("_", " "), *(_number(of.get(key)) for of in columns.values())] for key in keys]
@@ -250,18 +251,6 @@ def _leakage(leaks: dict[str, dict[str, Any]]) -> Chapter:
     if examples:
         chapter.tables.append(Table(["task", "test row", "copy", "similarity"], examples, "Examples"))
     return chapter
-
-
-def _lineage(job: ReportJob, graph: Ancestry) -> Chapter:
-    """From the versions of the data to the classifiers, by digests."""
-    caption = "Every box is a directory, with the beginning of the digest of its content."
-    taught = [
-        f"{student} has learned the predictions of {' and '.join(teachers)}."
-        for student, teachers in job.students.items()
-    ]
-    layers = [[(node.key, node.title, node.digest[:12]) for node in layer] for layer in graph.layers]
-    drawing = Drawing(figures.lineage(layers, graph.edges), caption)
-    return Chapter("Lineage", text=taught, figures=[drawing])
 
 
 def _json(path: Path) -> dict[str, Any]:
