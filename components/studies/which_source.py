@@ -104,8 +104,8 @@ def measured(encoder: Encoder, data: Labelled, sample: Split, *, settings: Finet
 
 
 def rank_correlation(candidates: Sequence[Candidate]) -> dict[str, float]:
-    """Spearman's rho of LogME and the dev metrics. Empty with fewer than three fine-tuned candidates, or if all have the
-    same value of one of the two. It has no p value: a run has too few encoders to prove anything."""
+    """Spearman's rho of LogME and the dev metrics; empty with fewer than three fine-tuned candidates, or if all
+    have the same value of one of the two. It has no p value, because a run has too few encoders to prove anything."""
     pairs = np.asarray([(of.logme, of.score) for of in candidates if of.score is not None]).reshape(-1, 2)
     if len(pairs) < 3 or not np.ptp(pairs, axis=0).all():
         return {}
