@@ -73,7 +73,12 @@ def _of_one_label(targets: Sequence[NDArray[np.float64]], values: Floats, labels
     shares = shares / shares.sum(axis=1, keepdims=True)
     marked = used[_marked(np.searchsorted(kept, given[used]), shares)]
     results = [
-        Suspect(int(row), (labels[int(values[row].argmax())],), _margin(values[row], given[row])) for row in marked
+        Suspect(
+            int(row),
+            (labels[int(values[row].argmax())],),
+            float(values[row][given[row]] - np.delete(values[row], given[row]).max()),
+        )
+        for row in marked
     ]
     # A label that the models give too is not wrong.
     return [suspect for suspect in results if suspect.quality < 0]
@@ -98,10 +103,6 @@ def _marked(labels: Any, probabilities: Floats, *, several: bool = False) -> NDA
         from cleanlab.filter import find_label_issues
     with contextlib.redirect_stdout(io.StringIO()):
         return np.flatnonzero(find_label_issues(labels, probabilities, filter_by=FILTER, n_jobs=1))
-
-
-def _margin(probabilities: Floats, given: np.int64) -> float:
-    return float(probabilities[given] - np.delete(probabilities, given).max())
 
 
 @dataclass(frozen=True)
