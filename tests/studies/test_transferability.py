@@ -141,7 +141,7 @@ def test_the_study_with_training(
     monkeypatch.setattr(copied_layers, "map_parallel", one_by_one)
     cluster = ClusterSettings(launcher="local", storage=str(tmp_path / "store"))
     outputs.params = outputs.params.model_copy(update={"cluster": cluster})
-    found = transferability.run(outputs, encoder="word2vec", seeds=1, epochs=1, budget=2)
+    found = transferability.run(outputs, encoder="word2vec", other="aws-service", seeds=1, epochs=1, budget=2)
     assert found.numbers["groups"] == 1 and found.numbers["other"] == "aws-service"
     assert all(0 <= s[0] <= 1 for of in found.numbers["scores"].values() for s in of.values())
     # A single seed has no interval.
