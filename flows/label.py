@@ -31,7 +31,7 @@ def command(
     task: Task = "",
     by: Annotated[str, typer.Option(help="Who gave the labels; the account by default.")] = "",
     resolve: Annotated[
-        str, typer.Option(help="Which of two labels of a text is kept: mine (FILE), theirs (the data) or newest.")
+        str, typer.Option(help="Which of two labels of a text is kept: mine (FILE) or theirs (the data).")
     ] = "",
     new_labels: Annotated[bool, typer.Option("--new-labels", help="Allow labels that train does not have.")] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Take back the last merge.")] = False,
@@ -42,7 +42,7 @@ def command(
     if bool(file) == undo:
         raise typer.BadParameter("give either a file or --undo")
     if resolve not in get_args(Resolve):
-        raise ConfigError(f"--resolve: {resolve!r} is not one of mine, theirs, newest")
+        raise ConfigError(f"--resolve: {resolve!r} is not one of mine, theirs")
     settings_file, file = params.resolve(), file and file.resolve()
     settings, root = load_params(settings_file), find_root(settings_file.parent)
     os.chdir(root)

@@ -18,7 +18,7 @@ from components.training import threads
 
 @pytest.mark.parametrize(
     "name",
-    ["few_labels", "scale", "training_profile"],
+    ["few_labels", "scale"],
 )
 def test_benchmarks_that_share_code_start_from_the_command_line(name: str, tmp_path: Path) -> None:
     benchmarks = Path(__file__).parents[1] / "benchmarks"
@@ -27,29 +27,6 @@ def test_benchmarks_that_share_code_start_from_the_command_line(name: str, tmp_p
     command = [sys.executable, str(benchmarks / f"{name}.py"), "--help"]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(tmp_path)})
     assert done.returncode == 0, done.stderr
-
-
-def test_shares_of_a_training_step_are_those_of_the_operators_own_time() -> None:
-    shares = importlib.import_module("benchmarks.training_profile").shares
-    found = shares({"aten::mm": 50.0, "aten::addmm": 10.0, "aten::gelu": 25.0, "aten::copy_": 5.0, "Function": 10.0})
-    assert {part: share for part, share in found.items() if share} == pytest.approx(
-        {"products": 0.6, "pointwise": 0.25, "copies": 0.05, "rest": 0.1}
-    )
-
-
-def test_the_plan_for_a_terabyte_multiplies_what_was_measured() -> None:
-    plan = importlib.import_module("benchmarks.scale_plan").plan
-    seconds = {"ingest_seconds": 36.0, "tokenize_seconds": 72.0, "epoch_seconds": 3.6}
-    memory = {"ingest_memory": 300.0, "tokenize_memory": 300.0, "epoch_memory": 200.0}
-    larger = {"ingest_memory": 400.0, "tokenize_memory": 300.0, "epoch_memory": 250.0}
-    stored = {"corpus_bytes": 320.0, "token_bytes": 640.0}
-    rows = plan([(0.5, {}), (5.0, {**seconds, **memory, **stored}), (10.0, {**seconds, **larger, **stored})])
-    # From 10 GB to 1,000 GB, ingestion takes 990 times the 20 MB per GB that lie between 5 and 10 GB.
-    assert rows == {
-        "documents (Parquet)": {"hours": 10, "hours_gpu": 10 / 64, "memory": 20.2, "size": 320, "size_gpu": 5},
-        "token shards (Arrow)": {"hours": 20, "hours_gpu": 20 / 64, "memory": 0.3, "size": 640, "size_gpu": 10},
-        "batches of one epoch": {"hours": 1, "hours_gpu": 1 / 64, "memory": 10.15},
-    }
 
 
 @pytest.fixture

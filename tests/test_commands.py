@@ -75,7 +75,6 @@ NOT_RUN = {
     r"headstart (predict|drift|promote|rollback|champion)\b.*": "needs a champion",
     r"headstart label\b.*": "needs labels that a person gives, or many labelled rows",
     r"headstart suggest( FILE| new.csv --count 50)?": "runs with --count, and does not replace a file",
-    r"headstart suggest --gain\b.*": "needs a finished run",
     r"headstart (trace|forget)\b.*": "needs a registered model",
     r"headstart gc\b.*": "needs a registry",
     r"headstart drill\b.*": "takes minutes",

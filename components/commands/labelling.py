@@ -1,4 +1,4 @@
-"""Commands about labels: what to label next, which labels look wrong, what more labels would bring."""
+"""Commands about labels: what to label next, which labels look wrong."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from components.commands.common import PARAMS, Overwrite, ParamsFile, Task, flags, registry_of
+from components.commands.common import PARAMS, Overwrite, ParamsFile, Task, flags
 from components.processors import cores
 from components.settings.loading import load_params
 from components.settings.params import Params
@@ -35,10 +35,6 @@ class SuggestFlags:
     output: Annotated[Path | None, typer.Option(help="csv or jsonl file to write; TASK-to-label.csv by default.")] = (
         None
     )
-    gain: Annotated[
-        bool, typer.Option("--gain", help="Only estimate what --count more labels would bring, from the last run.")
-    ] = False
-    system: Annotated[str, typer.Option(help="With --gain: system of the last run; the best one by default.")] = ""
     overwrite: Overwrite = False
     params: ParamsFile = PARAMS
 
@@ -46,14 +42,9 @@ class SuggestFlags:
 @app.command()
 @flags
 def suggest(options: SuggestFlags) -> None:
-    """Choose the texts that should be labelled next and write them with an empty column of labels; or estimate what
-    more labels would bring."""
+    """Choose the texts that should be labelled next and write them with an empty column of labels."""
     from components.labelling import command
 
-    if options.gain:
-        settings = registry_of(options.params)
-        print(command.more_labels(settings, task=options.task, system=options.system, labels=options.count))
-        return
     file = options.file and options.file.resolve()
     settings, output = _prepared(options.params, options.task, options.output, name="to-label")
     for line in command.suggest(
@@ -81,22 +72,15 @@ def _prepared(params: Path, task: str, output: Path | None, *, name: str) -> tup
 def label_quality(
     *,
     task: Task = "",
-    annotators: Annotated[str, typer.Option(help="Column of the task's files that names who gave the label.")] = "",
-    answers: Annotated[
-        list[Path], typer.Option(help="File of further labels, as `headstart label` reads it; may be repeated.")
-    ] = [],  # noqa: B006 -- typer does not mutate the default
     output: Annotated[
         Path | None, typer.Option(help="csv file of the rows to look at; TASK-label-quality.csv by default.")
     ] = None,
     overwrite: Overwrite = False,
     params: ParamsFile = PARAMS,
 ) -> None:
-    """Find labels that look wrong, copies of a text with different labels, and the agreement of annotators."""
+    """Find labels that look wrong and copies of a text with different labels."""
     from components.labelling import command
 
-    answers = [path.resolve() for path in answers]
     settings, output = _prepared(params, task, output, name="label-quality")
-    for line in command.label_quality(
-        settings, task=task, annotators=annotators, answers=answers, output=output, overwrite=overwrite
-    ):
+    for line in command.label_quality(settings, task=task, output=output, overwrite=overwrite):
         print(line)

@@ -110,7 +110,8 @@ class Cell:
         counts = [matrix for matrix in confused if matrix is not None]
         slices = {}
         for name, members in slice_members(test.rows.slices).items():
-            scored = scoring.scores(np.stack([slice_sum(matrix, members) for matrix in self.rows]))
+            sums = [np.asarray(matrix[members].sum(0), dtype=np.float64).ravel() for matrix in self.rows]
+            scored = scoring.scores(np.stack(sums))
             slices[name] = {"rows": len(members), **{score: mean_of(scored[score]) for score in scoring.names}}
         records = [run.record for run in self.runs]
         seconds, tokens = (sum(record[key] for record in records) for key in ("seconds", "tokens"))
@@ -223,11 +224,6 @@ def slice_members(slices: Sequence[str | None]) -> dict[str, NDArray[np.int64]]:
     """Name of a slice -> indices of its rows."""
     names = np.asarray([name or "" for name in slices])
     return {str(name): np.flatnonzero(names == name) for name in np.unique(names) if name}
-
-
-def slice_sum(matrix: sparse.csr_array, rows: NDArray[np.int64]) -> Floats:
-    """(N, K) -> (K,): the sum of the rows with these indices."""
-    return np.asarray(matrix[rows].sum(0), dtype=np.float64).ravel()
 
 
 def mean_of(values: Sequence[float] | Floats) -> float:

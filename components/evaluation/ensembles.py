@@ -8,7 +8,6 @@ from typing import Final
 from components.evaluation.results import Answers, Run
 from components.scoring import Scoring
 from components.settings.names import BASELINE
-from components.tasks.budgets import ALL
 from components.tasks.data import Split, mean_answers
 
 #: Start of baselines in results.
@@ -25,9 +24,7 @@ def ensemble_runs(
 ) -> Iterator[Run]:
     """The runs of every ensemble, with the mean of their members' predictions.
 
-    Of several members there is one for each start, budget and seed that all of them have; a baseline has no start and
-    suits each. Of a single member there is one for each start: the mean over its seeds at the budget `all`, because the
-    seeds of a smaller budget have learned from different labels, so that together they spend more than the budget.
+    There is one for each start, budget and seed that all members have; a baseline has no start and suits each.
 
     The cost of an ensemble is the sum of the members' costs. It is not trained, so its training curve has one point.
 
@@ -39,8 +36,7 @@ def ensemble_runs(
         scoring: of a task whose predictions can be averaged (`Scoring.averages`).
     """
     for name, members in ensembles.items():
-        groups = _of_seeds(runs, members[0]) if len(members) == 1 else _of_members(runs, members)
-        for (start, budget, seed), group in groups:
+        for (start, budget, seed), group in _of_members(runs, members):
             held = rows(budget, seed)
             predicted = mean_answers([chosen[run.system][run.budget, run.seed] for run in group])
             records = [run.record for run in group]
@@ -72,13 +68,3 @@ def _of_members(runs: Sequence[Run], members: Sequence[str]) -> Iterator[tuple[t
         together = grouped.get((NO_START, budget, seed), {}) | of_start
         if start != NO_START and together.keys() == set(members):
             yield (start, budget, seed), [together[member] for member in dict.fromkeys(members)]
-
-
-def _of_seeds(runs: Sequence[Run], member: str) -> Iterator[tuple[tuple[str, int, int], list[Run]]]:
-    grouped: dict[str, list[Run]] = {}
-    for run in runs:
-        if run.family == member and run.budget == ALL:
-            grouped.setdefault(run.start, []).append(run)
-    for start, seeds in grouped.items():
-        if len(seeds) > 1:
-            yield (start, ALL, min(run.seed for run in seeds)), seeds

@@ -6,12 +6,6 @@ output directory:
 evaluation.json    all results (schema below), read by the report, the studies and the promotion
 metrics.json       the metrics as a flat mapping, for `dvc metrics`
 learning_curve.csv test metric against labels: system, budget, labels, score (primary metric), low, high, second metric
-training_curve.csv score of selection against epochs, mean over seeds at the largest budget: system, epoch, primary
-                   metric
-confusion.csv      true and predicted label of every test row, for the best system (best seed on dev); only a header
-                   unless the task has exactly one label per row
-calibration.csv    reliability of every system at the largest budget: system, confidence, accuracy, rows; only a header
-                   for such tasks
 
 evaluation.json
     schema, task, kind, confidence, labels (names), rows {test}, digests {train, dev, test}, seeds, budgets (-1: all)
@@ -150,13 +144,11 @@ def evaluate(job: EvaluateJob) -> Path:
         "selection": selection,
         "cut": {folder.name: cut for folder in folders if (cut := read_manifest(folder).facts.get("cut"))},
     }
-    tables = _tables(content) | {"confusion": (["actual", "predicted"], _confusion_rows(content, runs, test, scoring))}
     with writing(job.output, kind=KIND) as draft:
         (draft.path / "evaluation.json").write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n")
         (draft.path / "metrics.json").write_text(json.dumps(_metrics(content), indent=1, sort_keys=True) + "\n")
-        for name, (columns, lines) in tables.items():
-            with (draft.path / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
-                csv.writer(file, lineterminator="\n").writerows([columns, *lines])
+        with (draft.path / "learning_curve.csv").open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file, lineterminator="\n").writerows(_learning_curve(content))
         draft.facts |= {"task": facts.task, "examples": facts.digests, "runs": len(runs)}
     return job.output
 
@@ -229,16 +221,12 @@ def _mistakes(runs: list[Run], cells: dict[tuple[str, int], Cell], test: TestSpl
     """The most certain wrong answers of the run with the highest score of selection, of the best system with the most
     labels."""
     budget = budgets_of(cells)[-1]
-    chosen = _best_run(runs, best_by_budget(cells)[budget], budget)
+    best = best_by_budget(cells)[budget]
+    of_system = [run for run in runs if (run.system, run.budget) == (best, budget)]
+    chosen = max(of_system, key=lambda run: best_score(run.record))
     wrong = mistakes(test.rows, chosen.answers, kind=test.facts.kind, labels=test.facts.labels)
     rows = [mistake.as_dict() for mistake in wrong[:MISTAKES]]
     return {"system": chosen.system, "seed": chosen.seed, "wrong": len(wrong), "rows": rows}
-
-
-def _best_run(runs: list[Run], system: str, budget: int) -> Run:
-    """The run with the highest score of selection."""
-    of_system = [run for run in runs if (run.system, run.budget) == (system, budget)]
-    return max(of_system, key=lambda run: best_score(run.record))
 
 
 def _metrics(content: dict[str, Any]) -> dict[str, float]:
@@ -253,33 +241,14 @@ def _metrics(content: dict[str, Any]) -> dict[str, float]:
     return flat
 
 
-def _tables(content: dict[str, Any]) -> dict[str, tuple[list[str], list[list[Any]]]]:
-    """Name of a csv file -> its columns and rows."""
+def _learning_curve(content: dict[str, Any]) -> list[list[Any]]:
+    """The header and the rows of learning_curve.csv."""
     main, second = content["main"], list(content["scores"][1:2])
-    learning, training, calibration = [], [], []
+    rows: list[list[Any]] = [["system", "budget", "labels", "score", "low", "high", *second]]
     for system in content["systems"]:
-        name = system["system"]
         for cell in system["budgets"]:
             values = [cell["scores"][main][of] for of in ("mean", "low", "high")]
             values += [cell["scores"][of]["mean"] for of in second]
             labels = round(cell["labels"], 3)
-            learning.append([name, budget_name(cell["budget"]), labels, *(round(value, 6) for value in values)])
-        training += [[name, point["epoch"], round(point[main], 6)] for point in system["training_curve"]]
-        calibration += [
-            [name, round(bin_["confidence"], 6), round(bin_["accuracy"], 6), bin_["rows"]]
-            for bin_ in system["budgets"][-1]["calibration"]
-        ]
-    return {
-        "learning_curve": (["system", "budget", "labels", "score", "low", "high", *second], learning),
-        "training_curve": (["system", "epoch", main], training),
-        "calibration": (["system", "confidence", "accuracy", "rows"], calibration),
-    }
-
-
-def _confusion_rows(content: dict[str, Any], runs: list[Run], test: TestSplit, scoring: Scoring) -> list[list[Any]]:
-    budget, names = content["budgets"][-1], content["labels"]
-    chosen = _best_run(runs, content["best"][str(budget)], budget)
-    if scoring.confusion(test.rows.targets, chosen.answers) is None:
-        return []
-    pairs = zip(test.rows.targets, chosen.answers, strict=True)
-    return [[names[int(target[0])], names[int(answer.argmax())]] for target, answer in pairs if target[0] >= 0]
+            rows.append([system["system"], budget_name(cell["budget"]), labels, *(round(value, 6) for value in values)])
+    return rows

@@ -35,8 +35,8 @@ from components.tasks.data import Fields
 from components.tasks.reading.labels import Entry, in_force, labels_file, read_entries
 from components.unlabelled.texts import digest_of
 
-#: Which of two labels of one text is kept: the answer, the label of the data, or the one that was given last.
-Resolve = Literal["", "mine", "theirs", "newest"]
+#: Which of two labels of one text is kept: the answer, or the label of the data.
+Resolve = Literal["", "mine", "theirs"]
 #: Optional columns of a file of answers.
 BY, TIME = "by", "time"
 #: Conflicts that a message lists.
@@ -112,7 +112,7 @@ class ConflictError(DataError):
 
     def __init__(self, conflicts: Sequence[Conflict]) -> None:
         kinds = {conflict.kind for conflict in conflicts}
-        ways = ["--resolve mine, theirs or newest"] if kinds - {"unknown"} else []
+        ways = ["--resolve mine or theirs"] if kinds - {"unknown"} else []
         ways += ["correct the label, or allow it with --new-labels"] if "unknown" in kinds else []
         lines = [f"{len(conflicts)} conflict(s), nothing was written ({'; '.join(ways)})"]
         lines += [f"  {conflict.message}" for conflict in conflicts[:LISTED]]
@@ -139,8 +139,8 @@ def merge(
         answers: of people. Several answers to one text with one label are one.
         task: the first of run.tasks if empty.
         resolve: which label is kept where a text has several. `mine`: the answer, of several the last; `theirs`: the
-            label of the data, and a text with several answers is left out; `newest`: the one with the latest time.
-            Texts of dev and test are left out. Empty: conflicts are refused.
+            label of the data, and a text with several answers is left out. Texts of dev and test are left out. Empty:
+            conflicts are refused.
         new_labels: whether labels may occur that train does not have.
 
     Raises:
@@ -179,8 +179,6 @@ class _Merging:
         self._rows, self._labels = by_digest(rows), known_labels(rows, source)
         # Columns of labels have no place for another label.
         self._new &= source.labels is None
-        entries = in_force(read_entries(self.result.file))
-        self._times = {digest_of(entry["texts"]): entry["time"] for entry in entries}
 
     def entries(self, answers: Sequence[Answer]) -> list[Entry]:
         """What is written for the answers."""
@@ -191,7 +189,7 @@ class _Merging:
         for digest, group in grouped.items():
             there = self._rows.get(digest, [])
             chosen = self._chosen(group)
-            if chosen is not None and self._is_new(chosen, there, self._times.get(digest, "")):
+            if chosen is not None and self._is_new(chosen, there):
                 before = next((row.labels for row in there if row.labels is not None), None)
                 entries.append(
                     {
@@ -218,13 +216,10 @@ class _Merging:
         if self._resolve in ("", "theirs"):
             self.result.left_out += len(group)
             return None
-        if self._resolve == "newest":
-            # Of equal times, the last one counts.
-            last = max(enumerate(group), key=lambda indexed: (_moment(indexed[1].time), indexed[0]))[1]
         return last
 
-    def _is_new(self, answer: Answer, there: Sequence[FileRow], time: str) -> bool:
-        """Whether an answer is written: it is not in the data (`there`), or it replaces their label of this time."""
+    def _is_new(self, answer: Answer, there: Sequence[FileRow]) -> bool:
+        """Whether an answer is written: it is not in the data (`there`), or it replaces their label."""
         result = self.result
         if held := next((row for row in there if row.split != "train"), None):
             self._conflict("held out", f"{answer} is also in {held.split} ({held}), which nothing is learned from")
@@ -240,10 +235,7 @@ class _Merging:
         if other is not None:
             mine, theirs = shown(answer.labels, self._source), shown(other.labels or (), self._source)
             self._conflict("label", f"{answer}: {mine!r}, and {theirs!r} in {other}")
-            # A label of unknown time is older than an answer.
-            if self._resolve != "mine" and not (
-                self._resolve == "newest" and _moment(answer.time) >= _moment(time, early=True)
-            ):
+            if self._resolve != "mine":
                 result.left_out += 1
                 return False
         elif there and all(row.labels is not None for row in there):
@@ -251,14 +243,6 @@ class _Merging:
             return False
         result.added, result.changed = result.added + (not there), result.changed + bool(there)
         return True
-
-
-def _moment(time: str, *, early: bool = False) -> datetime:
-    """A time; now (or with `early` the earliest one) if it is empty."""
-    if not time:
-        return datetime.min.replace(tzinfo=UTC) if early else datetime.now(UTC)
-    moment = datetime.fromisoformat(time)
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def read_answers(path: Path, source: TaskSource, *, by: str = "") -> tuple[list[Answer], int]:
@@ -293,7 +277,7 @@ def read_answers(path: Path, source: TaskSource, *, by: str = "") -> tuple[list[
                 continue
             time = scalar(row.get(TIME), where).strip()
             try:
-                _moment(time)
+                datetime.fromisoformat(time or _now())
             except ValueError as error:
                 raise DataError(f"{where}: time {time!r} is not ISO 8601, such as 2026-01-31T12:00:00+00:00") from error
             answers.append(Answer(fields, labels, scalar(row.get(BY), where).strip() or by, time, where))

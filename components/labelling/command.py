@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
-from components.artifacts import read_json
-from components.errors import ConfigError, nearest
-from components.labelling.answers import Merged, read_answers
+from components.labelling.answers import Merged
 from components.labelling.queue import check_format, queue, write_suggestions
 from components.labelling.review import review, write_review
 from components.labelling.rows import shown, source_of
 from components.outputs import check_output
-from components.scoring.label_curves import best_system, in_words, of_system
 from components.settings.params import Params
 
 #: Rows of a list that are printed.
@@ -67,8 +64,6 @@ def label_quality(
     params: Params,
     *,
     task: str,
-    annotators: str,
-    answers: Sequence[Path],
     output: Path | None,
     overwrite: bool = False,
 ) -> Iterator[str]:
@@ -81,8 +76,7 @@ def label_quality(
     name, source = source_of(params, task)
     output = output or Path(f"{name}-label-quality.csv")
     check_output(output, overwrite=overwrite)
-    given = [answer for path in answers for answer in read_answers(path, source, by=path.stem)[0]]
-    result = review(params, task=name, annotators=annotators, answers=given)
+    result = review(params, task=name)
     counts = Counter(result.rows[suspect.row].split for suspect in result.suspects)
     sizes = Counter(row.split for row in result.rows)
     yield f"probabilities: {result.sources}"
@@ -99,38 +93,5 @@ def label_quality(
             f"  {first.split} {first.id} {shown(first.labels or (), source)!r}, {second.split} {second.id} "
             f"{shown(second.labels or (), source)!r}: {' | '.join(first.fields)[:60]!r}"
         )
-    if (several := result.agreement) is None:
-        yield "agreement: no text has labels of two annotators (--annotators COLUMN, --answers FILE)"
-    else:
-        alpha = "undefined" if several.alpha is None else f"{several.alpha:.3f}"
-        bounds = "" if several.low is None else f" [{several.low:.3f}, {several.high:.3f}]"
-        disputed = len(several.disputed)
-        yield f"agreement on {several.texts} texts: Krippendorff's alpha {alpha}{bounds}; {disputed} are disputed"
     rows = write_review(output, result, source, overwrite=overwrite)
     yield f"{output}: {rows} rows; fill in labels that should change, then run `headstart label {output.name}`"
-
-
-def more_labels(params: Params, *, task: str, system: str, labels: int) -> str:
-    """How much more labels are expected to bring, in words.
-
-    Args:
-        params: settings.
-        task: the first of run.tasks if empty.
-        system: of the last run; the best one with the most labels if empty.
-        labels: further labels, in the unit of the budgets; 0: 100, or as many as there are.
-
-    Raises:
-        ConfigError: task or system are unknown.
-        ArtifactError: the task is not evaluated.
-    """
-    if task and task not in params.data.tasks:
-        raise ConfigError(f"--task: unknown task {task!r}{nearest(task, params.data.tasks)}")
-    name = task or params.run.tasks[0]
-    path = Path(params.run.out) / "evaluation" / name / "evaluation.json"
-    evaluation = read_json(path, made_by="the stage evaluate")
-    systems = [result["system"] for result in evaluation["systems"]]
-    if system and system not in systems:
-        raise ConfigError(f"--system: unknown system {system!r}{nearest(system, systems)}")
-    system = system or best_system(evaluation)
-    gain = of_system(evaluation, system, more=labels)
-    return in_words(gain, unit=evaluation["unit"], title=evaluation["titles"][evaluation["main"]], system=system)

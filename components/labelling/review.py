@@ -14,22 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from components.errors import DataError
-from components.formats.lines import Reading
 from components.formats.spreadsheet import csv_for_people
 from components.labelling import models
-from components.labelling.answers import Answer
-from components.labelling.quality import Agreement, Pair, Suspect, agreement, by_annotator, different_twins, suspects
+from components.labelling.quality import Pair, Suspect, different_twins, suspects
 from components.labelling.queue import PROPOSED, WHY
-from components.labelling.rows import (
-    Names,
-    answer_columns,
-    label_columns,
-    labels_of,
-    scalar,
-    shown,
-    source_of,
-    text_columns,
-)
+from components.labelling.rows import Names, answer_columns, shown, source_of
 from components.outputs import write_named
 from components.settings.params import Params
 from components.settings.tasks import SPLITS, TaskSource
@@ -37,9 +26,6 @@ from components.tasks.data import Examples, Fields, Split
 from components.tasks.examples import strata_of
 from components.tasks.folds import folds_of
 from components.tasks.kinds import find_kind
-from components.tasks.reading.labels import files_of, labels_file, read_entries
-from components.tasks.reading.records import READERS, layout_of
-from components.unlabelled.texts import digest_of
 
 FOLDS: Final = 5
 #: Inverse strength of the penalty: labels that may be wrong need a stronger one.
@@ -65,32 +51,25 @@ class Review:
         rows: of all splits.
         suspects: by the index of their row.
         pairs: likewise.
-        agreement: of annotators; None: no text has labels of two.
-        disputed: (text, annotator -> labels) with different labels.
         sources: where the probabilities are from, in words.
     """
 
     rows: list[Row]
     suspects: list[Suspect]
     pairs: list[Pair]
-    agreement: Agreement | None
-    disputed: list[tuple[Fields, dict[str, Names]]]
     sources: str
 
 
-def review(params: Params, *, task: str = "", annotators: str = "", answers: Sequence[Answer] = ()) -> Review:
+def review(params: Params, *, task: str = "") -> Review:
     """Review the labels of train, dev and test.
 
     Args:
         params: settings; paths are relative to the working directory.
         task: the first of run.tasks if empty.
-        annotators: column of the task's files that names who has given the label; rows with the same text are labels
-            of several annotators.
-        answers: further labels, with `by`.
 
     Raises:
         ConfigError: the task is unknown, or its kind has no labels that could be reviewed.
-        DataError: the data are invalid, or lack the column.
+        DataError: the data are invalid.
     """
     name, source = source_of(params, task)
     result = find_kind(source.kind).read(name, source)
@@ -98,16 +77,10 @@ def review(params: Params, *, task: str = "", annotators: str = "", answers: Seq
     rows = [row for split, part in splits.items() for row in _rows(split, part, result.labels)]
     probabilities, features = _cross_validated(params, source, result)
     targets = [target for part in splits.values() for target in part.targets]
-    given = _given(name, source, annotators, answers)
-    several = agreement(by_annotator((digest_of(fields), by, labels) for fields, by, labels in given))
-    texts = {digest_of(fields): fields for fields, _, _ in given}
-    by_text = by_annotator((digest_of(fields), by, labels) for fields, by, labels in given)
     return Review(
         rows,
         suspects(targets, probabilities, result.labels, exclusive=source.kind != "multilabel"),
         different_twins([row.fields for row in rows], [row.labels for row in rows]),
-        several if several.texts else None,
-        [(texts[key], by_text[key]) for key in several.disputed],
         f"cross-validation of a regression on {features} for {len(rows):,} rows",
     )
 
@@ -141,26 +114,6 @@ def _cross_validated(params: Params, source: TaskSource, examples: Examples) -> 
     return result, name
 
 
-def _given(task: str, source: TaskSource, column: str, answers: Sequence[Answer]) -> list[tuple[Fields, str, Names]]:
-    """(texts, annotator, labels) of the files, the file of labels and further answers, the oldest first."""
-    result: list[tuple[Fields, str, Names]] = []
-    if column:
-        texts, labels = text_columns(source), label_columns(source)
-        for split in SPLITS:
-            for path, member in files_of(task, source, split):
-                layout = layout_of(source, member, nested=True)
-                reader = READERS[source.format_at(path)]
-                for number, values in reader(path, [*texts, *labels, column], layout, Reading()):
-                    where = f"{path}, row {number}"
-                    given = labels_of(values[len(texts) : -1], source, where)
-                    by = scalar(values[-1], where).strip()
-                    if given is not None and by:
-                        result.append((tuple(scalar(value, where) for value in values[: len(texts)]), by, given))
-    merged = (entry for entry in read_entries(labels_file(task, source)) if entry["action"] != "undo")
-    result += [(tuple(entry["texts"]), entry["by"], tuple(entry["after"])) for entry in merged]
-    return result + [(answer.fields, answer.by, answer.labels) for answer in answers]
-
-
 def write_review(path: Path, result: Review, source: TaskSource, *, overwrite: bool = False) -> int:
     """Write the rows that should be looked at as csv: texts, an empty label, the proposed and the given label, why, and
     where. `headstart label` reads it when labels are filled in. Returns the number of rows.
@@ -186,9 +139,6 @@ def write_review(path: Path, result: Review, source: TaskSource, *, overwrite: b
             twin = result.rows[other]
             why = f"similarity {pair.similarity:.2f} to {twin.split} {twin.id}: {shown(twin.labels or (), source)}"
             add(result.rows[part], "", why)
-    for fields, given in result.disputed:
-        why = ", ".join(f"{by}: {shown(labels, source)}" for by, labels in sorted(given.items()))
-        add(Row("", "annotators", fields, None), "", why)
     text = csv_for_people([*texts, label, PROPOSED, "given", WHY, "where"], lines)
     write_named(path, text, overwrite=overwrite)
     return len(lines)

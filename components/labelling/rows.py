@@ -75,11 +75,6 @@ def text_columns(source: TaskSource) -> tuple[str, ...]:
     return (source.first, source.second) if source.kind == "pair" else (source.text,)
 
 
-def label_columns(source: TaskSource) -> tuple[str, ...]:
-    """The columns of the labels: one, or one column of 0 and 1 for each label."""
-    return tuple(source.labels) if source.kind == "multilabel" and source.labels is not None else (source.label,)
-
-
 def answer_columns(source: TaskSource) -> tuple[tuple[str, ...], str]:
     """Columns of the texts and of the label in files for people: the columns of the task, if they have names."""
     columns, usual = text_columns(source), ("first", "second") if source.kind == "pair" else ("text",)
@@ -95,7 +90,9 @@ def read_rows(task: str, source: TaskSource, *, splits: Sequence[str] = SPLITS) 
         DataError: a file is damaged or lacks a column (file and line).
     """
     rows: list[FileRow] = []
-    columns = [*text_columns(source), *label_columns(source)]
+    # One column of labels, or one column of 0 and 1 for each label.
+    flags = source.labels if source.kind == "multilabel" else None
+    columns = [*text_columns(source), *([source.label] if flags is None else flags)]
     texts = len(text_columns(source))
     for split in splits:
         for path, member in files_of(task, source, split):

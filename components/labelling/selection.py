@@ -67,7 +67,8 @@ def typical(
         usable = np.flatnonzero(large if large.any() else left > 0)
         cluster = int(min(usable, key=lambda index: (served[index], -sizes[index], index)))
         if cluster not in order:
-            order[cluster] = _by_typicality(features, np.flatnonzero(cluster_of == cluster))
+            members = np.flatnonzero(cluster_of == cluster)
+            order[cluster] = members[np.argsort(-typicality(features[members]), kind="stable")].tolist()
         chosen = next(index for index in order[cluster] if open_rows[index])
         yield chosen, int(sizes[cluster])
         served[cluster] += 1
@@ -87,11 +88,6 @@ def _clusters(features: Floats, count: int, *, seed: int) -> NDArray[np.int64]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return np.asarray(model.fit_predict(features), dtype=np.int64)
-
-
-def _by_typicality(features: Floats, rows: NDArray[np.int64]) -> list[int]:
-    """The rows of a cluster, the most typical in it first."""
-    return rows[np.argsort(-typicality(features[rows]), kind="stable")].tolist()
 
 
 def typicality(features: Floats) -> NDArray[np.float64]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from components.artifacts import MANIFEST, read_manifest
 from components.data_version import DataVersion
@@ -44,13 +43,6 @@ class Ancestry:
 
     layers: Sequence[Sequence[Node]]
     edges: Sequence[tuple[str, str]]
-
-    def as_dict(self) -> dict[str, Any]:
-        """A JSON object."""
-        nodes = [
-            [{"key": node.key, "title": node.title, "digest": node.digest} for node in layer] for layer in self.layers
-        ]
-        return {"layers": nodes, "edges": [list(edge) for edge in self.edges]}
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from typing import Any
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line
-from components.scoring.label_curves import best_system, in_words, of_system
 from components.tasks.budgets import budget_name
 
 #: Maximum number of rows in the table of slices.
@@ -119,10 +118,8 @@ def _comparison(evaluation: dict[str, Any], curves: Mapping[str, Line]) -> Drawi
         labels = "all labels" if budget < 0 else f"{budget} {unit}"
         svg = figures.ranges(entries, x_label=f"{title}, {labels}", reference=None)
         return Drawing(svg, "Scores of the systems with confidence intervals.")
-    best = best_system(evaluation)
-    gain = in_words(of_system(evaluation, best), unit=unit, title=title, system=best)
     svg = figures.lines(curves, x_label=unit, y_label=title, logarithmic=True, ticks=True)
-    return Drawing(svg, f"Score against number of labels; the bands are confidence intervals. {gain}")
+    return Drawing(svg, "Score against number of labels; the bands are confidence intervals.")
 
 
 def _languages(evaluation: dict[str, Any]) -> Table | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import itertools
 import re
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -243,35 +242,6 @@ def calibration(series: Mapping[str, Line], *, among: Sequence[str] = ()) -> str
     """Reliability diagram: accuracy against confidence; a calibrated model is on the diagonal. `among`: see `lines`."""
     diagonal = Line(x=[0, 1], y=[0, 1], dashed=True)
     return lines({**series, "perfect": diagonal}, x_label="confidence", y_label="accuracy", among=among)
-
-
-def lineage(layers: Sequence[Sequence[tuple[str, str, str]]], edges: Sequence[tuple[str, str]]) -> str:
-    """A graph with its nodes in rows, from the data (top) to the classifiers (bottom).
-
-    Args:
-        layers: rows of (key, title, subtitle); keys are unique.
-        edges: (key of the source, key of the target).
-    """
-    with matplotlib.rc_context(STYLE):
-        widest = max(len(layer) for layer in layers)
-        figure, axes = _canvas(height=1.05 * len(layers), width=max(4.2, 1.9 * widest))
-        axes.axis("off")
-        centres = {
-            key: ((column + 0.5) / len(layer), -row)
-            for row, layer in enumerate(layers)
-            for column, (key, _, _) in enumerate(layer)
-        }
-        for source, target in edges:
-            arrow = {"arrowstyle": "-|>", "color": "#8a929b", "shrinkA": 18, "shrinkB": 18}
-            axes.annotate("", xy=centres[target], xytext=centres[source], arrowprops=arrow)
-        box = {"boxstyle": "round,pad=0.45", "facecolor": "#eef4fa", "edgecolor": COLOURS[0]}
-        for layer in layers:
-            for key, title, subtitle in layer:
-                text = "\n".join([_printable(title), *textwrap.wrap(_printable(subtitle), 26)])
-                axes.text(*centres[key], text, ha="center", va="center", fontsize=8, bbox=box, color=INK)
-        axes.set_xlim(0, 1)
-        axes.set_ylim(-len(layers) + 0.4, 0.5)
-        return _svg(figure)
 
 
 def _short(name: str) -> str:

@@ -17,10 +17,9 @@ from pydantic import Field
 
 from components.artifacts import read_json, writing
 from components.data_version import data_versions
-from components.reporting import bakeoff, figures, findings
 from components.reporting import evaluations as chapter_of
+from components.reporting import figures, findings
 from components.reporting.advice import summary
-from components.reporting.ancestry import Ancestry, Outputs, ancestry
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line
 from components.settings.names import Start
@@ -88,32 +87,25 @@ def report(job: ReportJob) -> Path:
     data = {version.path: version.digest for version in versions.values()}
     decisions = read_json(job.decision, made_by="the stage promote", missing_ok=True).get("decisions", {})
     summaries = [summary(task, of, decisions.get(task, {})) for task, of in evaluations.items()]
-    compared = len(job.families) > 1 and bakeoff.START in job.starts
-    families = bakeoff.entries(job.out, families=job.families, tasks=job.tasks) if compared else []
     studies = findings.read_all(job.out)
     checked = read_json(job.out / "checks" / "checks.json", made_by="the stage checks", missing_ok=True)
     leaks = {path.parent.name: _json(path) for path in sorted((job.out / "leakage").glob("[!.]*/leakage.json"))}
     curves = _curves(job)
     trained = [start for start, _ in job.trained]
-    graph = ancestry(Outputs(job.out, job.families, job.tasks, trained, job.parents, versions, job.corpora))
     chapters = [
         *(chapter_of.scores(task, evaluation) for task, evaluation in evaluations.items()),
         *([_language_models(models, curves, trained)] if models else []),
-        *([_families(families)] if families else []),
         *(chapter_of.details(task, evaluation) for task, evaluation in evaluations.items()),
         *(study.chapter for study in studies.values()),
-        _data(corpora, vocabularies, checked),
+        _data(corpora, vocabularies, checked, students=job.students),
         *([_leakage(leaks)] if leaks else []),
-        _lineage(job, graph),
     ]
     numbers = {
         "data": data,
         "summary": {of["task"]: of for of in summaries},
         "curves": curves,
-        "lineage": graph.as_dict(),
         "evaluation": evaluations,
         "language_models": models,
-        "families": families,
         "checks": checked,
         "corpora": corpora,
         "vocabularies": vocabularies,
@@ -202,25 +194,17 @@ def _perplexity(numbers: dict[str, Any]) -> str:
     return f"{value:,.2f}" if value else ""
 
 
-def _families(rows: Sequence[dict[str, Any]]) -> Chapter:
-    """Quality against cost of the families."""
-    costs = {row["name"]: (row["seconds"] + row["tuning_seconds"], row["quality"]) for row in rows}
-    svg = figures.points(costs, x_label="seconds of pretraining and of one fine-tuning run", y_label="mean score")
-    caption = "Mean score over tasks and label budgets against cost; frozen or fine-tuned, by dev score."
-    text = (
-        "Test accuracy (for tasks without accuracy: the primary metric) of the pretrained encoders, by task and total "
-        "number of labels. Rows are in descending order of the mean."
-    )
-    table = Table(*bakeoff.table(rows))
-    return Chapter("Comparison of families", text=[text], tables=[table], figures=[Drawing(svg, caption)])
-
-
 def _data(
-    corpora: dict[str, dict[str, Any]], vocabularies: dict[str, dict[str, Any]], checked: dict[str, dict[str, Any]]
+    corpora: dict[str, dict[str, Any]],
+    vocabularies: dict[str, dict[str, Any]],
+    checked: dict[str, dict[str, Any]],
+    *,
+    students: dict[str, list[str]],
 ) -> Chapter:
-    """Counts of ingestion, with the reasons for dropped documents, statistics of the vocabularies, and the checks of
-    the data against the last accepted version."""
+    """Counts of ingestion, with the reasons for dropped documents, statistics of the vocabularies, the checks of the
+    data against the last accepted version, and the teachers of students."""
     chapter = Chapter("Data")
+    chapter.text = [f"{name} has learned the predictions of {' and '.join(of)}." for name, of in students.items()]
     for first, title, columns in (("corpus", "Ingestion", corpora), ("vocabulary", "Vocabularies", vocabularies)):
         keys = [key for key, value in next(iter(columns.values()), {}).items() if isinstance(value, int | float)]
         rows = [[key.replace("_", " "), *(_number(of.get(key)) for of in columns.values())] for key in keys]
@@ -268,18 +252,6 @@ def _leakage(leaks: dict[str, dict[str, Any]]) -> Chapter:
     if examples:
         chapter.tables.append(Table(["task", "test row", "copy", "similarity"], examples, "Examples"))
     return chapter
-
-
-def _lineage(job: ReportJob, graph: Ancestry) -> Chapter:
-    """From the versions of the data to the classifiers, by digests."""
-    caption = "Every box is a directory, with the beginning of the digest of its content."
-    taught = [
-        f"{student} has learned the predictions of {' and '.join(teachers)}."
-        for student, teachers in job.students.items()
-    ]
-    layers = [[(node.key, node.title, node.digest[:12]) for node in layer] for layer in graph.layers]
-    drawing = Drawing(figures.lineage(layers, graph.edges), caption)
-    return Chapter("Lineage", text=taught, figures=[drawing])
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -16,5 +16,5 @@ class EvaluateSettings(Section):
     #: Confidence level of all intervals.
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
     #: Ensemble name -> members whose mean class probabilities are scored as one more system: blocks of `pretrain`, or
-    #: baselines by name (`tfidf-words`). A single member: the mean over its seeds at the budget `all`.
-    ensembles: dict[BlockName, Annotated[list[str], Field(min_length=1)]] = {}
+    #: baselines by name (`tfidf-words`).
+    ensembles: dict[BlockName, Annotated[list[str], Field(min_length=2)]] = {}

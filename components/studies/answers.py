@@ -14,7 +14,7 @@ For causal models, the text after the answer counts as a part of it, in l and in
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -27,7 +27,6 @@ from components.models import family as family_named
 from components.models.encoder import Encoder
 from components.scoring import Scoring
 from components.scoring.intervals import Interval, interval, left_out, sizes_of
-from components.studies.prompts import fitting
 from components.tasks.data import Split
 from components.tokenization import Tokenizer
 from components.tokenization.special import UNK
@@ -47,20 +46,6 @@ class Questions:
     rows: Split
     prompts: Sequence[tuple[str, str]]
     candidates: Sequence[Sequence[str]]
-
-    def after(self, shown: Sequence[str], encoder: Encoder) -> tuple[Questions, float]:
-        """The questions after demonstrations, and how many of them fit into the model's positions on average."""
-        ends = [
-            [f" {answer}{after}" for answer in row]
-            for row, (_, after) in zip(self.candidates, self.prompts, strict=True)
-        ]
-        distinct = list(dict.fromkeys(end for row in ends for end in row))
-        sizes = dict(zip(distinct, map(len, encoder.tokenizer.encode_batch(distinct)), strict=True))
-        reserved = [max(sizes[end] for end in row) for row in ends]
-        befores = [before for before, _ in self.prompts]
-        texts, fit = fitting(encoder, [shown] * len(befores), befores, reserved=reserved)
-        prompts = [(text, after) for text, (_, after) in zip(texts, self.prompts, strict=True)]
-        return replace(self, prompts=prompts), fit
 
 
 def require_answers(encoder: Encoder) -> None:

@@ -31,32 +31,26 @@ from components.studies import (
     transferability,
     vocabulary,
     which_source,
-    word_order,
-    written,
     zero_shot,
 )
 from components.studies.frame import Outputs, Study
 
 #: A study is a file that ends in `STUDY = Study(...)`, and an entry of this table.
-STUDIES: dict[str, Study] = {
-    study.name: study
-    for study in (
-        benefits.STUDY,
-        contextuality.STUDY,
-        effective_context.STUDY,
-        label_efficiency.STUDY,
-        layers.STUDY,
-        negative_transfer.STUDY,
-        neighbours.STUDY,
-        ngrams.STUDY,
-        transferability.STUDY,
-        vocabulary.STUDY,
-        which_source.STUDY,
-        word_order.STUDY,
-        written.STUDY,
-        zero_shot.STUDY,
-    )
-}
+_MODULES = (
+    benefits,
+    contextuality,
+    effective_context,
+    label_efficiency,
+    layers,
+    negative_transfer,
+    neighbours,
+    ngrams,
+    transferability,
+    vocabulary,
+    which_source,
+    zero_shot,
+)
+STUDIES: dict[str, Study] = {module.STUDY.name: module.STUDY for module in _MODULES}
 #: Minimum width of tables; a log has no fixed width.
 WIDTH = 160
 

@@ -29,20 +29,19 @@ from components.task_models.kinds import find_task
 from components.task_models.model import TaskModel, answers
 from components.task_models.sampler import ExampleSampler
 from components.tasks.budgets import sample_rows
-from components.tasks.data import Split
 from components.tasks.examples import read_facts, read_split, strata_of
 from components.tasks.kinds import scoring_for
 from components.training.checkpoint import CheckpointStore
 from components.training.groups import decayed
 from components.training.loop import TrainingState, train
-from components.training.rng import counter_rng, counter_seed
+from components.training.rng import counter_seed
 
 #: Evaluations on dev during training; the best counts, as in fine-tuning.
 EVALUATIONS = 5
 
-Half = Literal["A", "B"]
+Base = Literal["A", "B"]
 #: Series -> (base network of the copied layers, whether they are trained).
-SERIES: dict[str, tuple[Half, bool]] = {
+SERIES: dict[str, tuple[Base, bool]] = {
     "BnB": ("B", False),
     "BnB+": ("B", True),
     "AnB": ("A", False),
@@ -56,7 +55,6 @@ class Network:
 
     Attributes:
         examples: output directory of the stage `examples` of the task that is learned.
-        half: half of the task's classes, if it is divided into two tasks.
         encoder: directory of an encoder of the same architecture and with the tokenizer; its weights are not used.
         settings: of fine-tuning.
         budget: labels per class; -1 for all.
@@ -70,7 +68,6 @@ class Network:
     """
 
     examples: Path
-    half: Half | None
     encoder: Path
     settings: FinetuneSettings
     budget: int
@@ -93,11 +90,11 @@ def learn(network: Network) -> float:
         TrainingError: a loss is not finite.
     """
     facts, loaded = read_facts(network.examples), load_encoder(network.encoder)
-    task, labels = find_task(facts.kind), labels_of(network)
+    task, labels = find_task(facts.kind), facts.labels
     model = _model(network, loaded, labels)
     encoder, settings, seed = model.encoder, model.settings, network.seed
     training = settings.training
-    whole, dev = (split_of(network, name) for name in ("train", "dev"))
+    whole, dev = (read_split(network.examples, name) for name in ("train", "dev"))
     split = whole.take(sample_rows(strata_of(whole, facts.kind), network.budget, seed=seed)[0])
     encoded, held = (task.encode(of.fields, loaded.tokenizer, encoder, settings) for of in (split, dev))
     model.head.prepare(split.targets)
@@ -133,7 +130,7 @@ def _model(network: Network, loaded: Encoder, labels: list[str]) -> TaskModel:
     changes |= {"training": network.settings.training.model_copy(update={"rate": rate})}
     settings = network.settings.model_copy(update=changes)
     # The two base networks start from different weights, and the random layers of a copy from others again.
-    origin = ("above",) if network.source else ("base", network.examples.name, network.half or "")
+    origin = ("above",) if network.source else ("base", network.examples.name, "")
     torch.manual_seed(counter_seed(network.seed, *origin))
     config = loaded.model.config
     sizes = config.model_dump(mode="json", exclude={"vocabulary"})
@@ -159,31 +156,8 @@ def _copy_layers(encoder: LanguageModel, network: Network) -> None:
                 parameter.copy_(stored.tensors[names[id(parameter)]])
 
 
-def labels_of(network: Network) -> list[str]:
-    """The labels of the task, or of its half."""
-    labels = read_facts(network.examples).labels
-    return labels if network.half is None else [labels[index] for index in _classes(network, len(labels))]
-
-
-def split_of(network: Network, name: str) -> Split:
-    """A split of the task; of a half only the rows of its classes, numbered anew."""
-    split = read_split(network.examples, name)
-    if network.half is None:
-        return split
-    classes = _classes(network, len(read_facts(network.examples).labels))
-    kept = split.take(np.flatnonzero(np.isin(split.labels, classes)))
-    return replace(kept, targets=[np.searchsorted(classes, of).astype(np.float64) for of in kept.targets])
-
-
-def _classes(network: Network, count: int) -> list[int]:
-    """Indices of the classes of a half, ascending: a random division that depends on the seed (Yosinski et al. 2014,
-    section 3)."""
-    order = counter_rng(network.seed, "classes").permutation(count)
-    return sorted((order[: count // 2] if network.half == "A" else order[count // 2 :]).tolist())
-
-
 def trained(
-    networks: Mapping[Half, Network], *, groups: int, seeds: Sequence[int], cluster: ClusterSettings
+    networks: Mapping[Base, Network], *, groups: int, seeds: Sequence[int], cluster: ClusterSettings
 ) -> tuple[list[float], dict[str, list[list[float]]]]:
     """Train the base networks of both tasks, then all copies.
 
@@ -197,11 +171,11 @@ def trained(
         The scores of base A by seed, and series -> n from 0 -> scores by seed.
     """
     unique = uuid.uuid4().hex[:12]
-    keys = {(half, seed): f"transferability-{unique}-{half}-{seed}" for half in networks for seed in seeds}
-    bases = [replace(networks[half], seed=seed, key=key) for (half, seed), key in keys.items()]
+    keys = {(base, seed): f"transferability-{unique}-{base}-{seed}" for base in networks for seed in seeds}
+    bases = [replace(networks[base], seed=seed, key=key) for (base, seed), key in keys.items()]
     copies = [
-        replace(networks["B"], seed=seed, source=keys[half, seed], copied=cut, learning=learning)
-        for half, learning in SERIES.values()
+        replace(networks["B"], seed=seed, source=keys[base, seed], copied=cut, learning=learning)
+        for base, learning in SERIES.values()
         for cut in range(1, groups + 1)
         for seed in seeds
     ]

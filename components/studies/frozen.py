@@ -6,7 +6,6 @@ Shape suffixes: S sequences, U units, M vectors of N rows, D width, C labels.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -20,13 +19,11 @@ from components.settings.finetune import FinetuneSettings
 from components.studies.frame import Outputs
 from components.task_models.kinds import find_task
 from components.task_models.model import run_over
-from components.task_models.pooling import lead_mean, masked_mean
+from components.task_models.pooling import masked_mean
 from components.tasks.budgets import ALL, sample_rows
 from components.tasks.data import Answer, Split
 from components.tasks.examples import TaskFacts, read_facts, read_split, strata_of
 
-#: Pooling of a text's hidden states. All are linear, so layers can be combined after pooling.
-Pooling = Literal["mean", "lead", "summary"]
 #: Kinds of task with exactly one label per row or word.
 LABELLED = ("classification", "pair", "tagging")
 #: Largest default budget in labels per class: with many labels encoders and layers differ little.
@@ -83,12 +80,10 @@ def answers_of(kind: str, split: Split, probabilities_MC: NDArray[np.floating]) 
     return [part.argmax(1).astype(np.float32) for part in np.split(probabilities_MC, ends[:-1])]
 
 
-def layer_vectors(
-    encoder: Encoder, split: Split, *, kind: str, settings: FinetuneSettings, pooling: Pooling = "mean"
-) -> list[Tensor]:
+def layer_vectors(encoder: Encoder, split: Split, *, kind: str, settings: FinetuneSettings) -> list[Tensor]:
     """(M, D_l) float32 features of the embedding and of each layer, lowest first, in the order of the rows.
 
-    Texts are pooled, with the mean over the sequences of a row; words have their `unit_states`.
+    Of texts, the mean of the hidden states, over the sequences of a row; words have their `unit_states`.
 
     Raises:
         ConfigError: an input exceeds `finetune.<family>.max_length`.
@@ -104,8 +99,7 @@ def layer_vectors(
         if task.reads == "units":
             words_SUD = torch.cat([model.unit_states(layer, batch["units"]).float() for layer in hidden], dim=-1)
             return [words[:length] for words, length in zip(words_SUD, batch["unit_lengths"].tolist(), strict=True)]
-        pools = {"mean": masked_mean, "lead": lead_mean, "summary": model.summary}
-        pooled_SD = torch.cat([pools[pooling](layer, batch["lengths"]).float() for layer in hidden], dim=-1)
+        pooled_SD = torch.cat([masked_mean(layer, batch["lengths"]).float() for layer in hidden], dim=-1)
         counts = torch.bincount(batch["rows"])
         sums = pooled_SD.new_zeros(len(counts), pooled_SD.shape[1]).index_add_(0, batch["rows"], pooled_SD)
         return list((sums / counts[:, None]).unsqueeze(1))

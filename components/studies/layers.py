@@ -9,11 +9,9 @@ Every feature is standardised to mean 0 and std 1 on train. The scalar mix is tr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
 
 import numpy as np
 import torch
-import typer
 from torch import Tensor
 
 from components.evaluation.aggregates import format_budget
@@ -23,7 +21,7 @@ from components.reporting.findings import Findings
 from components.scoring import title
 from components.scoring.intervals import interval
 from components.studies.frame import Budget, EncoderName, Outputs, Study, Task, band, bounds
-from components.studies.frozen import Labelled, Pooling, answers_of, layer_vectors, numbers_of
+from components.studies.frozen import Labelled, answers_of, layer_vectors, numbers_of
 from components.studies.regression import PENALTIES, Floats, Labels, mixed, normalised, regressed
 from components.tasks.kinds import scoring_for
 
@@ -47,7 +45,6 @@ def run(
     task: Task = "",
     encoder: EncoderName = "",
     budget: Budget = 0,
-    pooling: Annotated[Pooling, typer.Option(help="Pooling of a text's states.")] = "mean",
 ) -> Findings:
     """Dev metric of every choice of layers, for one or several encoders.
 
@@ -61,11 +58,11 @@ def run(
     scores: dict[str, dict[str, list[float]]] = {}
     for block, start in outputs.chosen(encoder):
         loaded, settings = outputs.encoder(block, start), outputs.finetuning(block)
-        dev = layer_vectors(loaded, data.dev, kind=kind, settings=settings, pooling=pooling)
+        dev = layer_vectors(loaded, data.dev, kind=kind, settings=settings)
         of_encoder = scores.setdefault(f"{block}-{start}", {})
         for seed in seeds:
             sample = data.sample(labels, seed=seed)
-            train = layer_vectors(loaded, sample, kind=kind, settings=settings, pooling=pooling)
+            train = layer_vectors(loaded, sample, kind=kind, settings=settings)
             for choice in PUBLISHED:
                 predicted = _predicted(choice, train, numbers_of(sample), dev, classes=len(data.facts.labels))
                 answers = [answers_of(kind, data.dev, probabilities) for probabilities in predicted]
@@ -73,7 +70,7 @@ def run(
                 if values:
                     of_encoder.setdefault(choice, []).append(max(values))
     how = f"{title(scoring.main)} on dev at {format_budget(labels, scoring)}"
-    chapter = _chapter(name, scores, f"{how}, pooling {pooling}", confidence=outputs.params.evaluate.confidence)
+    chapter = _chapter(name, scores, how, confidence=outputs.params.evaluate.confidence)
     numbers = {"task": name, "score": scoring.main, "labels": labels, "seeds": seeds, "scores": scores}
     return Findings(chapter, numbers)
 

@@ -1,27 +1,14 @@
-"""Prompts of a language model: templates, and demonstrations before the row that is answered.
-
-Demonstrations are labelled rows of train (Brown et al. 2020, few-shot), a function of the seed. N demonstrations are N
-labels that are spent.
-"""
+"""Prompts of a language model: templates, and answers for labels."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from string import Formatter
-from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
 
 from components.errors import ConfigError
 from components.inference.generation import GAP
-from components.models.encoder import Encoder
 from components.tasks.data import Fields
-from components.training.rng import counter_rng
-
-#: Between the demonstrations, and before the row that is answered.
-SEPARATOR: Final = "\n\n"
 
 
 @dataclass(frozen=True)
@@ -74,63 +61,3 @@ def label_words(labels: Sequence[str], answers: str) -> dict[str, str]:
             raise ConfigError(f"--answers: {entry.strip()!r}: write label=words for labels among {', '.join(labels)}")
         words[label] = answer
     return words
-
-
-def balanced(strata: NDArray[np.int64] | None, rows: int, shots: int, *, seed: int) -> list[int]:
-    """The rows of N demonstrations, in their order in the prompt.
-
-    The strata take turns, in a random order of each round, so that their counts differ by at most 1 while all of them
-    have rows left.
-
-    Args:
-        strata: (rows,) the label of each row; None for kinds without labels.
-        rows: number of rows of train.
-        shots: N.
-        seed: of the choice.
-
-    Raises:
-        ConfigError: train has fewer than N rows.
-    """
-    if shots > rows:
-        raise ConfigError(f"--shots: {shots} demonstrations, but train has {rows} rows; lower it")
-    numbers = np.zeros(rows, dtype=np.int64) if strata is None else strata
-    left = {
-        stratum: counter_rng(seed, "demonstrations", stratum).permutation(np.flatnonzero(numbers == stratum)).tolist()
-        for stratum in np.unique(numbers).tolist()
-    }
-    chosen: list[int] = []
-    turn = 0
-    while len(chosen) < shots:
-        names = sorted(stratum for stratum, remaining in left.items() if remaining)
-        order = counter_rng(seed, "demonstrations of a round", turn).permutation(len(names))
-        chosen += [left[names[index]].pop() for index in order[: shots - len(chosen)]]
-        turn += 1
-    return chosen
-
-
-def fitting(
-    encoder: Encoder, shown: Sequence[Sequence[str]], asked: Sequence[str], *, reserved: Sequence[int]
-) -> tuple[list[str], float]:
-    """The text before each answer: the last demonstrations that fit into the model's positions, then the row.
-
-    Args:
-        encoder: counts the pieces, and has the limit.
-        shown: the demonstrations of each row.
-        asked: the text before the answer of each row.
-        reserved: number of pieces that each row needs besides.
-
-    Returns:
-        The texts, and the mean number of demonstrations in them.
-    """
-    most = encoder.model.max_tokens
-    before = [[f"{text}{SEPARATOR}" for text in row] for row in shown]
-    parts = list(dict.fromkeys([*asked, *(part for row in before for part in row)]))
-    pieces = encoder.tokenizer.encode_batch(parts) if most is not None else []
-    sizes = {part: len(ids) for part, ids in zip(parts, pieces, strict=False)}
-    if most is not None:
-        for row, text, needed in zip(before, asked, reserved, strict=True):
-            room = most - needed - sizes[text] - len(encoder.model.special_tokens([]))
-            while row and sum(sizes[part] for part in row) > room:
-                row.pop(0)
-    texts = ["".join([*row, text]) for row, text in zip(before, asked, strict=True)]
-    return texts, sum(map(len, before)) / max(1, len(before))

@@ -9,8 +9,6 @@ network are copied from a base network, those above are random, and the network 
 n = 0 is base B itself. A decrease of BnB is due to co-adapted layers that were separated: the layers above do not find
 again what they had learned together with those below. A further decrease of AnB is due to layers that are specific to
 task A. If AnB+ is above base B, transfer helps even after fine-tuning.
-
-Task A is another task, or the two tasks are random halves of one task's classes, as in the paper.
 """
 
 from __future__ import annotations
@@ -30,27 +28,18 @@ from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.findings import Findings
 from components.scoring import title
 from components.scoring.intervals import interval
-from components.studies.copied_layers import SERIES, Half, Network, trained
+from components.studies.copied_layers import SERIES, Base, Network, trained
 from components.studies.frame import Outputs, Study, band, bounds
 from components.tasks.budgets import ALL
-from components.tasks.examples import TaskFacts, read_facts
+from components.tasks.examples import read_facts
 from components.tasks.kinds import scoring_for
-
-#: Minimum number of classes of a task that is divided into two.
-CLASSES = 4
 
 
 def run(
     outputs: Outputs,
     *,
     task: Annotated[str, typer.Option(help="Task B; the first of run.tasks by default.")] = "",
-    other: Annotated[
-        str,
-        typer.Option(
-            help="Task A; the next of run.tasks by default. Without another task, or if it is task B, the classes of "
-            "task B are divided into two random halves."
-        ),
-    ] = "",
+    other: Annotated[str, typer.Option(help="Task A; the next of run.tasks, else of data.tasks by default.")] = "",
     encoder: Annotated[str, typer.Option(help="Block of pretrain; the first of run.families by default.")] = "",
     budget: Annotated[int, typer.Option(help="Labels per class (stratum) of both tasks; 0: all.", min=0)] = 100,
     epochs: Annotated[float, typer.Option(help="Epochs of training per network.", min=0.01)] = 10.0,
@@ -65,13 +54,12 @@ def run(
     block, start = outputs.split_name(encoder or outputs.params.run.families[0])
     source, examples = outputs.encoder_directory(block, start), outputs.examples(name)
     facts = read_facts(examples)
-    second = _second(outputs, name, other, facts)
+    second = _second(outputs, name, other)
     storage = outputs.params.cluster.storage
-    directories: dict[Half, Path] = {"A": examples if second == name else outputs.examples(second), "B": examples}
+    directories: dict[Base, Path] = {"A": outputs.examples(second), "B": examples}
     networks = {
-        half: Network(
+        base: Network(
             examples=directory.absolute(),
-            half=half if second == name else None,
             encoder=source.absolute(),
             settings=outputs.finetuning(block),
             budget=budget or ALL,
@@ -79,18 +67,16 @@ def run(
             epochs=epochs,
             storage=storage if "://" in storage else str(Path(storage).absolute()),
         )
-        for half, directory in directories.items()
+        for base, directory in directories.items()
     }
     groups, chosen = len(architecture_of(source).layer_groups()), facts.seeds[:seeds]
     base_a, scores = trained(networks, groups=groups, seeds=chosen, cluster=outputs.params.cluster)
     scoring = scoring_for(facts.kind, facts.labels)
-    pair = f"halves of {name}" if second == name else f"A {second}, B {name}"
     how = f"{title(scoring.main)} on dev at {format_budget(budget or ALL, scoring)}"
-    chapter = _chapter(f"{pair}, {block}", scores, how=how, confidence=outputs.params.evaluate.confidence)
+    chapter = _chapter(f"A {second}, B {name}, {block}", scores, how=how, confidence=outputs.params.evaluate.confidence)
     numbers = {
         "task": name,
         "other": second,
-        "halves": second == name,
         "encoder": block,
         "score": scoring.main,
         "labels": budget or ALL,
@@ -103,14 +89,12 @@ def run(
     return Findings(chapter, numbers)
 
 
-def _second(outputs: Outputs, name: str, other: str, facts: TaskFacts) -> str:
-    """Task A; `name` if the classes of task B are divided."""
-    second = outputs.task(other) if other else next((task for task in outputs.params.run.tasks if task != name), name)
-    if second == name and (facts.kind != "classification" or len(facts.labels) < CLASSES):
-        raise ConfigError(
-            f"--other: needs a second task, because {name} is not a classification of at least {CLASSES} classes that "
-            "could be divided into two halves; name a task of data.tasks"
-        )
+def _second(outputs: Outputs, name: str, other: str) -> str:
+    """Task A."""
+    tasks = [outputs.task(other)] if other else [*outputs.params.run.tasks, *outputs.params.data.tasks]
+    second = next((task for task in tasks if task != name), None)
+    if second is None:
+        raise ConfigError(f"--other: needs a task of data.tasks other than {name}")
     return second
 
 

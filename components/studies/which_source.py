@@ -1,37 +1,49 @@
-"""Which pretrained encoder suits a task, ranked before fine-tuning, and how well the ranking agrees with fine-tuning.
+"""Which pretrained encoder suits a task, ranked before fine-tuning by LogME (`components.studies.logme`).
 
-Three criteria are computed for each candidate on a labelled sample of the task's train split:
-
-    LogME        how well its hidden states (mean pooling, all layers) explain the labels (components.studies.logme),
-                 independent of the settings of the heads
-    vocabulary   unknown rate and pieces per word on the task's texts
-    distance     cross-entropy of the task's texts in nats per word. Masked and causal models are not comparable, so the
-                 criterion is the relative rank among the candidates with the same objective
-
-Each criterion gives a rank; the combined rank orders their mean. If the run has fine-tuned the candidates, the ranks
-are compared with the dev metrics by Spearman's rank correlation.
+LogME tells how well the hidden states of an encoder (mean pooling, all layers) explain the labels of a sample of the
+task's train split. If the run has fine-tuned the candidates, the ranking is compared with their dev metrics by
+Spearman's rank correlation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import numpy as np
+import torch
 import typer
+from scipy import stats
 
 from components.artifacts import MANIFEST
 from components.errors import ConfigError
 from components.evaluation.aggregates import format_budget
+from components.models.encoder import Encoder
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.findings import Findings
 from components.scoring import title
+from components.settings.finetune import FinetuneSettings
 from components.studies.frame import STAGE_OF, Budget, Outputs, Study, Task
-from components.studies.frozen import Labelled, numbers_of
-from components.studies.ranking import Candidate, Floats, measured, rank_correlations, ranks
+from components.studies.frozen import Labelled, layer_vectors, numbers_of
+from components.studies.logme import logme
+from components.studies.occurrences import evenly
+from components.tasks.data import Split
 from components.tasks.kinds import scoring_for
+
+#: Maximum number of vectors for LogME.
+VECTORS = 4000
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An encoder: LogME in nats per row (higher is better), and its dev metric after fine-tuning, None if the run has
+    none."""
+
+    name: str
+    logme: float
+    score: float | None
 
 
 def run(
@@ -69,80 +81,59 @@ def run(
         raise ConfigError("--encoders: at least two candidates are needed")
     if len(np.unique(numbers_of(sample))) < 2:
         raise ConfigError(f"{name}: the sample of train has only one label, so LogME is undefined; raise --budget")
-    candidates = [
-        measured(
-            f"{block}-{start}",
-            outputs.encoder(block, start),
-            data,
-            sample,
-            settings=outputs.finetuning(block),
-            score=scores.get(f"{block}-{start}"),
-        )
-        for block, start in chosen
-    ]
-    ranked = ranks(candidates)
-    correlations = rank_correlations(candidates, ranked)
+    candidates = []
+    for block, start in chosen:
+        system, loaded = f"{block}-{start}", outputs.encoder(block, start)
+        evidence = measured(loaded, data, sample, settings=outputs.finetuning(block))
+        candidates.append(Candidate(system, evidence, scores.get(system)))
+    candidates.sort(key=lambda candidate: -candidate.logme)
+    agreement = rank_correlation(candidates)
     how = format_budget(labels, scoring_for(data.facts.kind, data.facts.labels))
-    chapter = _chapter(name, candidates, ranked, correlations, how=how, score=title(evaluation["main"]))
-    entries = [
-        asdict(candidate) | {"ranks": {criterion: float(values[row]) for criterion, values in ranked.items()}}
-        for row, candidate in enumerate(candidates)
-    ]
-    return Findings(chapter, {"task": name, "labels": labels, "candidates": entries, "evidence": correlations})
+    chapter = _chapter(name, candidates, agreement, how=how, score=title(evaluation["main"]))
+    entries = [asdict(candidate) for candidate in candidates]
+    return Findings(chapter, {"task": name, "labels": labels, "candidates": entries, "evidence": agreement})
+
+
+def measured(encoder: Encoder, data: Labelled, sample: Split, *, settings: FinetuneSettings) -> float:
+    """LogME on a labelled sample of at least two labels."""
+    numbers_M = numbers_of(sample)
+    # Evenly spread, because files are often sorted by label.
+    used = np.asarray(evenly(range(len(numbers_M)), VECTORS))
+    vectors = torch.cat(layer_vectors(encoder, sample, kind=data.facts.kind, settings=settings), dim=1)
+    return logme(vectors[torch.from_numpy(used)].double().numpy(), np.eye(len(data.facts.labels))[numbers_M[used]])
+
+
+def rank_correlation(candidates: Sequence[Candidate]) -> dict[str, float]:
+    """Spearman's rho of LogME and the dev metrics; empty with fewer than three fine-tuned candidates, or if all
+    have the same value of one of the two. It has no p value, because a run has too few encoders to prove anything."""
+    pairs = np.asarray([(of.logme, of.score) for of in candidates if of.score is not None]).reshape(-1, 2)
+    if len(pairs) < 3 or not np.ptp(pairs, axis=0).all():
+        return {}
+    return {"spearman": float(stats.spearmanr(*pairs.T).statistic), "candidates": len(pairs)}
 
 
 def _chapter(
-    task: str,
-    candidates: Sequence[Candidate],
-    ranked: Mapping[str, Floats],
-    correlations: Mapping[str, Mapping[str, float]],
-    *,
-    how: str,
-    score: str,
+    task: str, candidates: Sequence[Candidate], agreement: dict[str, float], *, how: str, score: str
 ) -> Chapter:
-    order = np.argsort(ranked["combined"], kind="stable")
-    best, scored = candidates[order[0]], [of for of in candidates if of.score is not None]
+    best = candidates[0].name
     chapter = Chapter(f"{task}: which encoder to start from")
-    chapter.lead.append(f"{task}: before fine-tuning, {best.name} is ranked first.")
-    if correlations:
-        winner = max(scored, key=lambda candidate: candidate.score or 0.0).name
-        combined = correlations.get("combined")
-        agreement = f" (rho {combined['spearman']:+.2f}, p {combined['spearman_p']:.3f})" if combined else ""
-        winner = "the same" if winner == best.name else winner
-        chapter.lead.append(
-            f"{task}: after fine-tuning, {winner} is best on dev of {len(scored)} candidates{agreement}."
-        )
-    else:
+    chapter.lead.append(f"{task}: before fine-tuning, {best} is ranked first.")
+    chapter.text.append(f"The ranking uses a labelled sample of train ({how}); dev is used for the metrics only.")
+    rows = [[of.name, f"{of.logme:.4f}", "" if of.score is None else f"{of.score:.3f}"] for of in candidates]
+    chapter.tables.append(Table(["encoder", "LogME", f"fine-tuned: {score} on dev"], rows, task))
+    if not agreement:
         chapter.lead.append(
             f"{task}: the ranking cannot be verified without three fine-tuned candidates with different metrics."
         )
-    chapter.text.append(
-        f"The ranking uses a labelled sample of train ({how}) and the task's texts; dev is used for the metrics of "
-        "fine-tuning only. Nats per word: the cross-entropy of the task's texts; masked models are compared only with "
-        "masked models." + ("" if "distance" in ranked else " A candidate has no likelihood: the distance is omitted.")
+        return chapter
+    scored = {of.name: (of.logme, of.score) for of in candidates if of.score is not None}
+    winner = max(scored, key=lambda name: scored[name][1])
+    chapter.lead.append(
+        f"{task}: after fine-tuning, {'the same' if winner == best else winner} is best on dev of {len(scored)} "
+        f"candidates (rho {agreement['spearman']:+.2f})."
     )
-    columns = ["encoder", "LogME", "unknown", "pieces per word", "nats per word"]
-    columns += [f"rank: {criterion}" for criterion in ranked] + [f"fine-tuned: {score} on dev"]
-    rows = [
-        [
-            of.name,
-            f"{of.logme:.4f}",
-            f"{of.unknown_rate:.2%}",
-            f"{of.pieces_per_word:.2f}",
-            "" if of.cross_entropy is None else f"{of.cross_entropy:.3f}",
-            *(f"{values[row]:g}" for values in ranked.values()),
-            "" if of.score is None else f"{of.score:.3f}",
-        ]
-        for row, of in ((row, candidates[row]) for row in order)
-    ]
-    chapter.tables.append(Table(columns, rows, task))
-    if correlations:
-        rows = [[name, f"{of['spearman']:+.2f}", f"{of['spearman_p']:.3f}"] for name, of in correlations.items()]
-        heading = f"{task}: rank correlation with fine-tuning, {len(scored)} candidates"
-        chapter.tables.append(Table(["criterion", "Spearman's rho", "p"], rows, heading))
-        points = {of.name: (of.logme, float(of.score or 0.0)) for of in scored}
-        svg = figures.points(points, x_label="LogME (nats per row)", y_label=f"fine-tuned: {score} on dev")
-        chapter.figures.append(Drawing(svg, f"{task}: LogME before and the metric after fine-tuning."))
+    svg = figures.points(scored, x_label="LogME (nats per row)", y_label=f"fine-tuned: {score} on dev")
+    chapter.figures.append(Drawing(svg, f"{task}: LogME before and the metric after fine-tuning."))
     return chapter
 
 

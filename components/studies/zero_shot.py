@@ -1,7 +1,6 @@
 """Zero-shot classification: the answer that a language model finds most probable after a prompt, without training
 (`components.studies.answers`).
 
-With demonstrations (`--shots`), labelled rows of train precede the row that is answered (Brown et al. 2020, few-shot).
 Zero-shot is a study and not a start of fine-tuning: it has no label budget and no weights to serve.
 """
 
@@ -21,10 +20,10 @@ from components.scoring import Scoring
 from components.scoring.intervals import Interval
 from components.studies.answers import OBJECTIVES, SCORES, Questions, accuracy, require_answers, unknown_words
 from components.studies.frame import EncoderName, Outputs, Study, Task, bounds
-from components.studies.prompts import Prompt, balanced, label_words
+from components.studies.prompts import Prompt, label_words
 from components.tasks.data import Split
 from components.tasks.examples import read_facts, read_split
-from components.tasks.kinds import find_kind, scoring_for
+from components.tasks.kinds import scoring_for
 
 KINDS: Final = ("choice", "classification", "pair")
 
@@ -39,8 +38,6 @@ def run(
     ] = "{text}",
     answers: Annotated[str, typer.Option(help='Answers for labels: "label=words; label=words".')] = "",
     split: Annotated[Literal["dev", "test"], typer.Option(help="Split to answer; choose prompts on dev.")] = "dev",
-    shots: Annotated[int, typer.Option(help="Demonstrations from train in the prompt.", min=0)] = 0,
-    seed: Annotated[int, typer.Option(help="Of the choice of the demonstrations.")] = 0,
 ) -> Findings:
     """Accuracy of every encoder for each of the three scores.
 
@@ -57,16 +54,13 @@ def run(
     splits: dict[str, Questions] = {}
     for part in ("dev", split):
         splits[part] = _questions(read_split(directory, part), template, words, facts.kind)
-    train = read_split(directory, "train")
     if not len(splits["dev"].rows):
         raise ConfigError(f"{name}: prompts are chosen on dev; name a file (data.tasks.{name}.dev)")
-    chosen = balanced(find_kind(facts.kind).strata(train), len(train), shots, seed=seed) if shots else []
-    shown = _demonstrations(_questions(train.take(chosen), template, words, facts.kind))
     scoring = scoring_for(facts.kind, facts.labels)
-    measured, notes = _measured(outputs, encoder, splits, scoring, shown)
+    measured, notes = _measured(outputs, encoder, splits, scoring)
     asked, most = splits[split], None
     if facts.kind != "choice":
-        usual = scoring.constant(train.targets)[0]
+        usual = scoring.constant(read_split(directory, "train").targets)[0]
         most = scoring.score(asked.rows.fields, asked.rows.targets, [usual] * len(asked.rows))["accuracy"]
     # Nothing is selected on test.
     on_dev = {(system, score): of["dev"][score].mean for system, of in measured.items() for score in SCORES}
@@ -80,8 +74,6 @@ def run(
         "accuracy": {
             system: {score: of[split][score].as_dict() for score in SCORES} for system, of in measured.items()
         },
-        "shots": shots,
-        "seed": seed,
         "best_on_dev": [*max(on_dev, key=on_dev.__getitem__)],
         "guessing": float(np.mean([1 / len(row) for row in asked.candidates])),
         "most_frequent": most,
@@ -94,13 +86,8 @@ def _questions(rows: Split, template: Prompt, words: list[str], kind: str) -> Qu
     return Questions(rows, [template.fill(parts) for parts in rows.fields], candidates)
 
 
-def _demonstrations(train: Questions) -> list[str]:
-    rows = zip(train.prompts, train.candidates, train.rows.targets, strict=True)
-    return [f"{before} {candidates[int(target[0])]}{after}".lstrip() for (before, after), candidates, target in rows]
-
-
 def _measured(
-    outputs: Outputs, encoder: str, splits: Mapping[str, Questions], scoring: Scoring, shown: Sequence[str]
+    outputs: Outputs, encoder: str, splits: Mapping[str, Questions], scoring: Scoring
 ) -> tuple[dict[str, dict[str, dict[str, Interval]]], list[str]]:
     """System -> split -> score -> accuracy, of the named encoder or the language models of run.families; and notes."""
     confidence = outputs.params.evaluate.confidence
@@ -119,10 +106,7 @@ def _measured(
             continue
         measured[system] = {}
         for part, questions in splits.items():
-            asked, fit = questions.after(shown, loaded) if shown else (questions, 0.0)
-            measured[system][part] = accuracy(loaded, asked, scoring, confidence=confidence)
-        if fit < len(shown):
-            notes.append(f"{system}: {fit:.1f} of {len(shown)} demonstrations fit into its positions on average.")
+            measured[system][part] = accuracy(loaded, questions, scoring, confidence=confidence)
         notes += unknown_words(system, loaded, questions.candidates)
     if not measured:
         raise ConfigError(f"run.families: none has a causal or masked language model. {' '.join(notes)}")
@@ -132,9 +116,8 @@ def _measured(
 def _chapter(numbers: Mapping[str, Any], notes: Sequence[str]) -> Chapter:
     task, split, scores, most = (numbers[key] for key in ("task", "split", "accuracy", "most_frequent"))
     best, score = numbers["best_on_dev"]
-    spent = f"With {numbers['shots']} demonstrations (as many labels of train)"
     lead = (
-        f"{spent if numbers['shots'] else 'Without labels'}, {best} answers {scores[best][score]['mean']:.1%} of "
+        f"Without labels, {best} answers {scores[best][score]['mean']:.1%} of "
         f"{task} correctly on {split} ({numbers['rows']} rows, score {score}, both chosen on dev); random guessing "
         f"{numbers['guessing']:.1%}" + (f", the most frequent label {most:.1%}." if most is not None else ".")
     )
@@ -147,4 +130,4 @@ def _chapter(numbers: Mapping[str, Any], notes: Sequence[str]) -> Chapter:
     return Chapter(f"Zero-shot: {task}", [lead], [text, *notes], [table])
 
 
-STUDY = Study("zero-shot", "How well does a language model answer without labels, or with a few in the prompt?", run)
+STUDY = Study("zero-shot", "How well does a language model answer without labels?", run)

@@ -15,7 +15,6 @@ from components.evaluation.stage import EvaluateJob, evaluate
 from components.scoring.classification import Classification
 from components.settings.evaluate import EvaluateSettings
 from components.settings.names import WORDS_SYSTEMS
-from components.tasks.budgets import ALL
 from components.tasks.data import Split
 from components.tasks.examples import read_facts, read_split
 from components.tasks.kinds import scoring_for
@@ -146,28 +145,6 @@ def test_a_baseline_is_a_member_beside_every_start() -> None:
     assert [(run.system, run.budget) for run in found] == [("words-adapted", 5), ("words-scratch", 5)]
     np.testing.assert_allclose(found[0].answers, two([0.6, 0.3, 0.2, 0.4]), atol=1e-6)
     np.testing.assert_allclose(found[1].answers, two([0.5, 0.3, 0.2, 0.4]), atol=1e-6)
-
-
-def test_the_seeds_of_one_system_at_the_budget_with_the_same_rows() -> None:
-    runs = [
-        *(run_of("ulmfit", [value, 0.4, 0.1, 0.2], budget=ALL, seed=seed) for seed, value in ((0, 0.9), (1, 0.5))),
-        # Seeds of a smaller budget have other labels.
-        *(run_of("ulmfit", [0.0] * 4, budget=20, seed=seed) for seed in (0, 1)),
-        run_of("ulmfit", [0.0] * 4, budget=ALL, start="scratch"),
-    ]
-    chosen = {"ulmfit-adapted": {(ALL, 0): two([0.9, 0.4, 0.1, 0.2]), (ALL, 1): two([0.1, 0.4, 0.1, 0.2])}}
-    (found,) = ensemble_runs(
-        runs, {"seeds": ["ulmfit"]}, chosen=chosen, rows=lambda budget, seed: ROWS, scoring=Classification(["a", "b"])
-    )
-    assert (found.system, found.family, found.start, found.budget, found.seed) == (
-        "seeds-adapted",
-        "seeds",
-        "adapted",
-        ALL,
-        0,
-    )
-    np.testing.assert_allclose(found.answers, two([0.7, 0.4, 0.1, 0.2]), atol=1e-6)
-    assert found.record["tokens"] == 200
 
 
 def test_an_ensemble_with_a_baseline_is_compared_with_it(with_backward: EvaluateJob) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -123,7 +122,7 @@ MAIN = {
 
 @pytest.mark.parametrize("kind", TASKS)
 def test_every_kind_is_evaluated(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    job, content = evaluated(kind, tmp_path)
+    _, content = evaluated(kind, tmp_path)
     assert (content["kind"], content["main"], content["unit"]) == (kind, MAIN[kind], "labelled rows")
     adapted = next(system for system in content["systems"] if system["system"] == "bert-adapted")["budgets"][0]
     assert list(adapted["scores"]) == content["scores"] and content["scores"][0] == MAIN[kind]
@@ -132,8 +131,6 @@ def test_every_kind_is_evaluated(kind: str, tmp_path: Path, capsys: pytest.Captu
     assert content["best"] == {"16": "bert-adapted"}
     (statement,) = [found for found in content["statements"] if found["kind"] == "transfer"]
     assert statement["holds"] and statement["text"].startswith("At 16 labelled rows, bert-adapted beats bert-scratch: ")
-    with (job.output / "confusion.csv").open() as file:
-        assert list(csv.reader(file)) == [["actual", "predicted"]]
     assert ("cannot be averaged" in capsys.readouterr().out) == (kind in ("tagging", "questions"))
 
 

@@ -192,20 +192,11 @@ def test_benefits_and_label_efficiency(content: dict) -> None:
     assert high["against"]["tfidf-words"]["at_least_ratio"] == 1.0
 
 
-def test_the_csv_files_for_plots(job: EvaluateJob, content: dict) -> None:
-    def read(name: str) -> list[dict[str, str]]:
-        with (job.output / name).open() as file:
-            return list(csv.DictReader(file))
-
-    learning = read("learning_curve.csv")
+def test_the_learning_curve_and_the_metrics(job: EvaluateJob, content: dict) -> None:
+    with (job.output / "learning_curve.csv").open() as file:
+        learning = list(csv.DictReader(file))
     assert len(learning) == 4 * 2
     assert list(learning[0]) == ["system", "budget", "labels", "score", "low", "high", "accuracy"]
-    confusion = read("confusion.csv")
-    assert len(confusion) == 300
-    assert sum(row["actual"] == row["predicted"] for row in confusion) == 272, "best system, best seed on dev"
-    assert {row["system"] for row in read("calibration.csv")} == set(ACCURACY)
-    training = [row for row in read("training_curve.csv") if row["system"] == "ulmfit-adapted"]
-    assert [row["epoch"] for row in training] == ["0.0", "1.0"]
     metrics = json.loads((job.output / "metrics.json").read_text())
     assert metrics["ulmfit-adapted.8.accuracy"] == pytest.approx(271 / 300, abs=1e-6)
     assert metrics["ulmfit-adapted.8.macro_f1_half_width"] > 0

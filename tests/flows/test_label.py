@@ -50,5 +50,5 @@ def test_conflicts_are_an_error_of_the_user(versioned: Path) -> None:
         flow.command(Path("answers.csv"))
     with pytest.raises(typer.BadParameter, match="give either a file or --undo"):
         flow.command()
-    with pytest.raises(ConfigError, match="'ours' is not one of mine, theirs, newest"):
+    with pytest.raises(ConfigError, match="'ours' is not one of mine, theirs"):
         flow.command(Path("answers.csv"), resolve="ours")

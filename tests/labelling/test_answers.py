@@ -84,21 +84,15 @@ def test_conflicts_are_shown_and_nothing_is_written(project: Project, answers: l
 
 def test_conflicts_are_settled_by_a_rule(project: Project) -> None:
     params = project()
-    old, new = "2026-01-01T00:00:00+00:00", "2026-02-01T00:00:00+00:00"
     text = (KNOWN["text"],)
-    assert merge(params, [Answer(text, ("metal",), time=new)], resolve="theirs").left_out == 1
+    assert merge(params, [Answer(text, ("metal",))], resolve="theirs").left_out == 1
     assert labels(params)[KNOWN["text"]] == "fruit"
-    # The label of the file has no time, so an answer is newer.
-    assert merge(params, [Answer(text, ("metal",), time=new)], resolve="newest").changed == 1
-    assert labels(params)[KNOWN["text"]] == "metal"
-    assert merge(params, [Answer(text, ("animal",), time=old)], resolve="newest").left_out == 1
-    assert labels(params)[KNOWN["text"]] == "metal"
-    assert merge(params, [Answer(text, ("animal",), time=old)], resolve="mine").changed == 1
+    assert merge(params, [Answer(text, ("animal",))], resolve="mine").changed == 1
     assert labels(params)[KNOWN["text"]] == "animal"
-    two = [Answer(("new",), ("metal",), time=new), Answer(("new",), ("fruit",), time=old)]
+    two = [Answer(("new",), ("metal",)), Answer(("new",), ("fruit",))]
     assert merge(params, two, resolve="theirs").added == 0
-    assert merge(params, two, resolve="newest").added == 1
-    assert labels(params)["new"] == "metal"
+    assert merge(params, two, resolve="mine").added == 1
+    assert labels(params)["new"] == "fruit"
     assert merge(params, [Answer((HELD["text"],), ("fruit",))], resolve="mine").left_out == 1
     assert HELD["text"] not in labels(params)
     assert merge(params, [Answer(("stone",), ("mineral",))], new_labels=True).added == 1
@@ -124,8 +118,6 @@ def test_labels_that_an_earlier_version_wrote_into_the_train_file_stay_there(pro
     entry |= {"texts": [KNOWN["text"]], "before": ["fruit"], "after": ["metal"]}  # type: ignore[dict-item]
     Path(LEDGER).write_text(json.dumps(entry) + "\n")
     assert labels(params)[KNOWN["text"]] == "fruit", "the train file was corrected since"
-    old = Answer((KNOWN["text"],), ("animal",), time="2026-01-01")
-    assert merge(params, [old], resolve="newest").left_out == 1
     with pytest.raises(DataError, match=r"earlier version .* wrote the merge b into train.jsonl; restore"):
         undo(params)
 

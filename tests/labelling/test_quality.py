@@ -1,9 +1,8 @@
-"""Labels that look wrong, twins with different labels, agreement of annotators."""
+"""Labels that look wrong, twins with different labels."""
 
 from __future__ import annotations
 
 import csv
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,8 +12,7 @@ from typer.testing import CliRunner
 
 from components import cli
 from components.labelling import models
-from components.labelling.answers import Answer, merge
-from components.labelling.quality import agreement, different_twins, krippendorff, suspects
+from components.labelling.quality import different_twins, suspects
 from components.labelling.review import review
 from components.settings.params import Params
 from tests.example_task import WORDS, rows, write_jsonl
@@ -59,37 +57,10 @@ def test_twins() -> None:
     assert [(pair.first, pair.second, pair.similarity) for pair in found] == [(0, 1, 1.0)]
 
 
-def test_krippendorffs_example() -> None:
-    """Krippendorff 2011, example C: four observers, twelve units, nominal alpha 0.743."""
-    reliability = [
-        "1 2 3 3 2 1 4 1 2 * * *",
-        "1 2 3 3 2 2 4 1 2 5 * 3",
-        "* 3 3 3 2 3 4 2 2 5 1 *",
-        "1 2 3 3 2 4 4 1 2 5 1 *",
-    ]
-    columns = zip(*(row.split() for row in reliability), strict=True)
-    units = [Counter((value,) for value in column if value != "*") for column in columns]
-    assert krippendorff(units) == pytest.approx(0.743, abs=5e-4)
-    assert krippendorff([Counter({("a",): 2}), Counter({("a",): 3})]) is None
-
-
-def test_agreement_of_annotators() -> None:
-    rng = np.random.default_rng(2)
-    first, second = rng.integers(0, 3, 50), rng.integers(0, 3, 50)
-    second[:30] = first[:30]
-    pairs = [((str(a),), (str(b),)) for a, b in zip(first, second, strict=True)]
-    given = {bytes([n]): {"ann": a, "bob": b} for n, (a, b) in enumerate(pairs)} | {b"x": {"ann": ("1",)}}
-    found = agreement(given)
-    assert found.texts == 50
-    assert len(found.disputed) == sum(a != b for a, b in pairs)
-    assert found.alpha is not None and found.low is not None and found.high is not None
-    assert found.low < found.alpha < found.high
-
-
 def wrong(project: Project) -> tuple[Params, dict[str, str]]:
     """A task with two wrong labels."""
     params = project(count=12)
-    found = [row | {"who": "ann"} for row in rows(12)]
+    found = rows(12)
     true = {row["text"]: row["label"] for row in found}
     found[0]["label"], found[10]["label"] = "metal", "animal"
     write_jsonl(Path("task/train.jsonl"), found)
@@ -114,20 +85,10 @@ def test_wrong_labels_are_found_by_cross_validation(project: Project, monkeypatc
 
 def test_the_command_writes_what_should_be_looked_at(project: Project) -> None:
     pytest.importorskip("cleanlab")
-    params, _ = wrong(project)
-    merge(params, [Answer(("a goat is here",), ("animal",), by="ann")])
-    merge(params, [Answer(("a goat is here",), ("metal",), by="bob")], resolve="mine")
-    Path("task/train.jsonl").write_text(
-        Path("task/train.jsonl").read_text().replace('"label": "metal"}', '"label": "metal", "who": "bob"}')
-    )
-    path = Path("task/test.jsonl")
-    write_jsonl(path, [row | {"who": "ann"} for row in rows(2, offset=200)])
-    command = ["label-quality", "--annotators", "who"]
-    done = CliRunner().invoke(cli.app, command, catch_exceptions=False)
+    wrong(project)
+    done = CliRunner().invoke(cli.app, ["label-quality"], catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    assert "cross-validation of a regression on words for 43 rows" in done.output
-    assert "agreement on 1 texts: Krippendorff's alpha 0.000; 1 are disputed" in done.output
+    assert "cross-validation of a regression on words for 42 rows" in done.output
     with Path("things-label-quality.csv").open(encoding="utf-8-sig", newline="") as file:
         found = list(csv.DictReader(file))
     assert list(found[0]) == ["text", "label", "proposed", "given", "why", "where"]
-    assert found[-1]["why"] == "ann: animal, bob: metal" and found[-1]["text"] == "a goat is here"

@@ -8,8 +8,10 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
@@ -17,13 +19,15 @@ import pytest
 import uvicorn
 from fastapi import FastAPI, Request, Response
 
-from benchmarks.hostile_clients import HALVES, HEADERS, ask, half_open
 from components.pages.server import PagesServer
 from components.serving import http
 from components.serving.guard import Guard
 from tests.pages.conftest import write_project
 
 ROOT = Path(__file__).parents[2]
+HEADERS = b"POST /invocations HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n"
+#: What a client sends and then waits.
+HALVES = {"nothing": b"", "half of the headers": HEADERS, "half of a body": HEADERS + b'\r\n{"inputs": ['}
 MODEL = ROOT / "tests" / "compatibility" / "models" / "words-1" / "bundle"
 #: `headstart serve --model` without the other commands; arguments: host, further names.
 SERVER = f"""
@@ -33,6 +37,32 @@ from components.serving.server import Address, serve_directory
 address = Address(sys.argv[1], 0, sys.argv[2:])
 serve_directory(Path({str(MODEL)!r}), address=address)
 """
+
+
+def ask(address: str, body: bytes = b'{"inputs": {"text": ["a"]}}', *, limit: float = 60.0) -> tuple[int, float]:
+    """Status and seconds of a request; status 0: no answer."""
+    started = time.perf_counter()
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address, data=body), timeout=limit) as response:
+            response.read()
+            status = int(response.status)
+    except urllib.error.HTTPError as error:
+        status = error.code
+    except OSError:
+        status = 0
+    return status, time.perf_counter() - started
+
+
+@contextmanager
+def half_open(address: str, connections: int, sent: bytes) -> Iterator[None]:
+    """So many connections that have sent something and wait."""
+    host, port = address.split("/")[2].rsplit(":", 1)
+    with ExitStack() as stack:
+        for _ in range(connections):
+            connection = stack.enter_context(socket.create_connection((host, int(port)), timeout=30))
+            with contextlib.suppress(OSError):  # closed by the server
+                connection.sendall(sent)
+        yield
 
 
 class Started:

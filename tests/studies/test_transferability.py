@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -12,9 +11,8 @@ from components.errors import ConfigError
 from components.models.base import LanguageModel
 from components.settings.cluster import ClusterSettings
 from components.studies import copied_layers, transferability
-from components.studies.copied_layers import Network, labels_of, learn, split_of
+from components.studies.copied_layers import Network, learn
 from components.studies.frame import Outputs
-from components.tasks.examples import read_split
 from components.training.checkpoint import CheckpointStore
 from components.training.loop import TrainingState
 
@@ -31,7 +29,6 @@ def network(outputs: Outputs, add_task: Any, add_encoder: Any, tmp_path: Any) ->
     add_encoder("bert")
     return Network(
         examples=add_task(),
-        half=None,
         encoder=outputs.out / "encoder" / "bert" / "adapted",
         settings=outputs.params.finetune["bert"].model_copy(update={"min_steps": 0}),
         budget=2,
@@ -97,20 +94,6 @@ def test_a_missing_base_is_reported(network: Network) -> None:
         learn(changed(network, source="gone", copied=1))
 
 
-def test_halves_of_the_classes_are_two_tasks(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = read_split(network.examples, "train")
-    parts = [changed(network, half=half) for half in ("A", "B")]
-    assert sorted(labels_of(parts[0]) + labels_of(parts[1])) == labels_of(network) == ["fruit", "metal"]
-    splits = [split_of(part, "train") for part in parts]
-    assert sum(map(len, splits)) == len(whole)
-    for part, split in zip(parts, splits, strict=True):
-        assert set(split.labels) == {0}, "numbered anew"
-        names = {labels_of(network)[label] for label in whole.labels[np.isin(whole.ids, split.ids)]}
-        assert names == set(labels_of(part))
-    by_seed = {tuple(labels_of(changed(network, half="A", seed=seed))) for seed in range(8)}
-    assert len(by_seed) == 2, "the division is random"
-
-
 def test_the_study(outputs: Outputs, network: Network, add_task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     add_task("aws-service")
     monkeypatch.setattr(copied_layers, "map_parallel", one_by_one)
@@ -146,27 +129,27 @@ def test_the_study(outputs: Outputs, network: Network, add_task: Any, monkeypatc
         found.chapter.tables[0].columns == ["n", "BnB", "BnB+", "AnB", "AnB+"]
         and len(found.chapter.tables[0].rows) == 5
     )
-    assert found.numbers["labels"] == 100 and not found.numbers["halves"]
+    assert found.numbers["labels"] == 100
 
 
 def test_the_study_with_training(
     outputs: Outputs, add_task: Any, add_encoder: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     add_task()
+    add_task("aws-service")
     add_encoder("word2vec")
     monkeypatch.setattr(copied_layers, "map_parallel", one_by_one)
-    monkeypatch.setattr(transferability, "CLASSES", 2)
     cluster = ClusterSettings(launcher="local", storage=str(tmp_path / "store"))
     outputs.params = outputs.params.model_copy(update={"cluster": cluster})
-    found = transferability.run(outputs, encoder="word2vec", seeds=1, epochs=1, budget=2)
-    assert found.numbers["groups"] == 1 and found.numbers["halves"] and found.numbers["other"] == "aws-type"
+    found = transferability.run(outputs, encoder="word2vec", other="aws-service", seeds=1, epochs=1, budget=2)
+    assert found.numbers["groups"] == 1 and found.numbers["other"] == "aws-service"
     assert all(0 <= s[0] <= 1 for of in found.numbers["scores"].values() for s in of.values())
     # A single seed has no interval.
     assert not any("[" in cell for row in found.chapter.tables[0].rows for cell in row)
     assert not any("[" in sentence for sentence in found.chapter.lead)
-    assert set(outputs.read) == {"examples/aws-type", "encoder/word2vec/adapted"}
+    assert set(outputs.read) == {"examples/aws-type", "examples/aws-service", "encoder/word2vec/adapted"}
 
 
 def test_a_second_task_is_needed(outputs: Outputs, network: Network) -> None:
-    with pytest.raises(ConfigError, match="--other: needs a second task, because aws-type is not a classification of"):
-        transferability.run(outputs, encoder="bert")
+    with pytest.raises(ConfigError, match="--other: needs a task of data.tasks other than aws-type"):
+        transferability.run(outputs, encoder="bert", other="aws-type")

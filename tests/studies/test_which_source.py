@@ -1,4 +1,4 @@
-"""Ranks, their correlation with the dev metrics, and the study on tiny encoders."""
+"""The correlation of LogME with the dev metrics, and the study on tiny encoders."""
 
 from __future__ import annotations
 
@@ -9,63 +9,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from components.errors import ArtifactError, ConfigError
 from components.settings.tasks import TaskSource
-from components.studies import ranking, which_source
+from components.studies import which_source
 from components.studies.frame import Outputs
-from components.studies.ranking import Candidate, rank_correlations, ranks, spearman
+from components.studies.which_source import Candidate, rank_correlation
 from components.tasks.examples import ExamplesJob, examples
 
 
-def candidate(name: str, objective: str, logme: float, pieces: float, entropy: float | None, score: float) -> Candidate:
-    return Candidate(name, objective, logme, 0.0, pieces, entropy, score)
-
-
-def test_ranks() -> None:
-    found = ranks(
-        [
-            candidate("a", "causal", -0.1, 1.2, 5.0, 0.9),
-            candidate("b", "causal", -0.3, 1.5, 6.0, 0.5),
-            candidate("c", "masked", -0.2, 1.2, 2.0, 0.7),
-            candidate("d", "masked", -0.4, 2.0, 3.0, 0.4),
-        ]
-    )
-    assert found["LogME"].tolist() == [1, 3, 2, 4]
-    assert found["vocabulary"].tolist() == [1.5, 3, 1.5, 4]
-    # Ranks among two models with the same objective: masked models are not compared with causal ones.
-    assert found["distance"].tolist() == [1.5, 3.5, 1.5, 3.5]
-    assert found["combined"].tolist() == [1, 3, 2, 4]
-
-
-def test_the_distance_is_omitted_if_a_candidate_has_no_likelihood() -> None:
-    one, other = candidate("a", "causal", -0.1, 1.2, 5.0, 0.9), candidate("w", "static", -0.2, 1.0, None, 0.5)
-    assert set(ranks([one, other])) == {"LogME", "vocabulary", "combined"}
-
-
 def test_correlation_with_the_dev_metrics() -> None:
-    found = [
-        candidate(name, "causal", -number, 1 + number, number, 0.9 - 0.1 * number) for number, name in enumerate("abcd")
-    ]
-    evidence = rank_correlations(found, ranks(found))
-    assert evidence["LogME"]["spearman"] == pytest.approx(1)
-    # Two of the 24 permutations are as extreme: the identity and the reversal.
-    assert evidence["LogME"]["spearman_p"] == pytest.approx(2 / 24)
-    assert rank_correlations(found[:2], ranks(found[:2])) == {}
-
-
-@pytest.mark.parametrize("tied", [False, True])
-def test_exact_p_values_equal_those_of_a_permutation_test(tied: bool) -> None:
-    x, y = np.random.default_rng(6).normal(size=(2, 6))
-    if tied:
-        x, y = np.asarray([1.0, 1.0, 2.0, 3.0, 4.0, 4.0]), np.asarray([2.0, 1.0, 3.0, 3.0, 3.0, 7.0])
-    rho, p = spearman(x, y)
-    independent = stats.permutation_test(
-        (x,), lambda permuted: stats.spearmanr(permuted, y).statistic, permutation_type="pairings", n_resamples=np.inf
-    )
-    assert rho == pytest.approx(stats.spearmanr(x, y).statistic)
-    assert p == pytest.approx(independent.pvalue)
+    entries = [Candidate(name, -number, 0.9 - 0.1 * number) for number, name in enumerate("abcd")]
+    agreement = rank_correlation(entries)
+    assert agreement["spearman"] == pytest.approx(1)
+    assert rank_correlation(entries[:2]) == {}
+    assert rank_correlation([Candidate(name, 0.0, number) for number, name in enumerate("abcd")]) == {}
 
 
 def evaluation(scores: dict[str, float]) -> dict[str, Any]:
@@ -104,11 +62,7 @@ def test_the_study(outputs: Outputs, add_task: Callable[..., Any], add_encoder: 
         "bert-adapted": 0.6,
         "word2vec-adapted": 0.5,
     }
-    # Word vectors have no likelihood; the distribution of an untrained model is almost uniform.
-    assert entries["word2vec-adapted"]["cross_entropy"] is None
-    assert entries["ulmfit-adapted"]["cross_entropy"] == pytest.approx(np.log(24) * 7 / 6, rel=0.1)
-    assert all(entry["pieces_per_word"] == 1 and entry["unknown_rate"] == 0 for entry in entries.values())
-    assert set(found.numbers["evidence"]) == {"LogME", "combined"}
+    assert found.numbers["evidence"]["candidates"] == 3
     assert found.numbers["labels"] == 5
     assert which_source.run(outputs, encoders=names).numbers == found.numbers
     assert "macro F1 on dev" in found.chapter.figures[0].svg
@@ -134,8 +88,8 @@ def test_the_vectors_of_a_file_sorted_by_label_have_all_labels(
     for name in ("ulmfit", "bert"):
         add_encoder(name)
     seen: list[np.ndarray] = []
-    monkeypatch.setattr(ranking, "VECTORS", 6)
-    monkeypatch.setattr(ranking, "logme", lambda _, targets: float(seen.append(targets) or len(seen)))
+    monkeypatch.setattr(which_source, "VECTORS", 6)
+    monkeypatch.setattr(which_source, "logme", lambda _, targets: float(seen.append(targets) or len(seen)))
     which_source.run(outputs, encoders="ulmfit-adapted, bert-adapted")
     assert [targets.sum(0).tolist() for targets in seen] == [[2, 2, 2], [2, 2, 2]]
 

@@ -16,7 +16,7 @@ from components.settings.tasks import TaskSource
 from components.studies import answers, zero_shot
 from components.studies.answers import SCORES, answer_scores, pieces
 from components.studies.frame import Outputs
-from components.studies.prompts import Prompt, balanced, fitting, label_words
+from components.studies.prompts import Prompt, label_words
 from components.tasks.examples import ExamplesJob, examples
 from components.tokenization.char import CharTokenizer
 from components.tokenization.segmenters import Segmentation
@@ -197,48 +197,6 @@ def test_the_study_of_choices(run_of: Outputs) -> None:
     )
     right = np.mean([row["sum"].argmax() == 0 for row in scores])
     assert numbers["accuracy"]["ulmfit-adapted"]["sum"]["mean"] == pytest.approx(right)
-
-
-def test_demonstrations_are_balanced_and_a_function_of_the_seed() -> None:
-    strata = np.asarray([0, 0, 0, 0, 0, 1, 1, 1, 2])
-    found = balanced(strata, 9, 6, seed=3)
-    assert sorted(strata[found[:3]]) == [0, 1, 2]
-    assert sorted(np.bincount(strata[found])) == [1, 2, 3] and np.bincount(strata[found])[2] == 1
-    assert len(set(found)) == 6 and found == balanced(strata, 9, 6, seed=3)
-    assert found[:4] == balanced(strata, 9, 4, seed=3), "more demonstrations extend fewer ones"
-    assert len({tuple(balanced(strata, 9, 6, seed=seed)) for seed in range(5)}) > 1
-    assert sorted(balanced(None, 3, 3, seed=0)) == [0, 1, 2]
-    with pytest.raises(ConfigError, match="--shots: 4 demonstrations, but train has 3 rows; lower it"):
-        balanced(None, 3, 4, seed=0)
-
-
-def test_the_first_demonstrations_are_left_out_if_they_do_not_fit() -> None:
-    # BERT has 12 positions, 2 of them for special pieces; the row has 2 pieces and 1 is reserved.
-    shown = [["the old apple is fruit", "iron is metal", "red stone"], []]
-    found = fitting(encoder_of("bert"), shown, ["the apple", "iron"], reserved=[1, 1])
-    assert found == (["iron is metal\n\nred stone\n\nthe apple", "iron"], 1.0)
-    found = fitting(encoder_of("ulmfit"), shown[:1], ["the apple"], reserved=[1])
-    assert found == (["the old apple is fruit\n\niron is metal\n\nred stone\n\nthe apple"], 3.0)
-
-
-def test_the_study_with_demonstrations(run_of: Outputs) -> None:
-    found = zero_shot.run(run_of, task="aws-type", encoder="ulmfit-adapted", prompt="{text} is a", shots=2, seed=1)
-    texts = [
-        f"the train {('apple', 'iron')[number % 2]} {number} is a {('fruit', 'metal')[number % 2]}"
-        for number in range(6)
-    ]
-    chosen = balanced(np.arange(6) % 2, 6, 2, seed=1)
-    before = "".join(f"{texts[row]}\n\n" for row in chosen)
-    rows = [(f"{before}the dev {('apple', 'iron')[number % 2]} {number} is a", "") for number in range(4)]
-    scores = answer_scores(encoder_of("ulmfit"), rows, [("fruit", "metal")] * 4)
-    for name in SCORES:
-        right = np.mean([row[name].argmax() == number % 2 for number, row in enumerate(scores)])
-        assert found.numbers["accuracy"]["ulmfit-adapted"][name]["mean"] == pytest.approx(right)
-    assert found.chapter.lead[0].startswith("With 2 demonstrations (as many labels of train), ulmfit-adapted answers")
-    of_choices = zero_shot.run(run_of, task="aws-service", encoder="ulmfit-adapted", shots=1, prompt="{text} [MASK].")
-    assert of_choices.numbers["shots"] == 1
-    with pytest.raises(ConfigError, match="7 demonstrations, but train has 6 rows"):
-        zero_shot.run(run_of, task="aws-type", encoder="ulmfit-adapted", shots=7)
 
 
 def test_nothing_is_selected_on_test(run_of: Outputs, monkeypatch: pytest.MonkeyPatch) -> None:
