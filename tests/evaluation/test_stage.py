@@ -281,11 +281,6 @@ def test_further_starts_are_compared_with_the_start_that_they_continue(
     assert set(content["benefits"]["ulmfit"]) == {"adapted", "task-adapted", "adapted-with-both"}
 
 
-def test_the_primary_metric_and_the_unit_of_budgets(content: dict) -> None:
-    assert (content["kind"], content["main"], content["unit"]) == ("classification", "macro_f1", "labels a class")
-    assert content["scores"] == ["macro_f1", "accuracy", "micro_f1", "mcc", "ece"]
-
-
 def test_compared_systems_are_selected_on_dev(task: Path, job: EvaluateJob) -> None:
     found = results(task, "tfidf-words")
     for result in found:

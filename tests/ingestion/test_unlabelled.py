@@ -89,12 +89,6 @@ def test_fewer_texts_are_the_first_ones(job: UnlabelledJob) -> None:
     assert collected(job, "some", source="both", rows=3) == every[:3]
 
 
-def test_the_manifest_names_what_was_read(job: UnlabelledJob) -> None:
-    for source, expected in (("task", ["task"]), ("domain", ["domain"]), ("both", ["task", "domain"])):
-        collected(job, source, source=source)
-        assert read_manifest(job.output / source).facts["sources"] == expected
-
-
 def test_without_settings_nothing_is_read_and_the_content_is_constant(job: UnlabelledJob, tmp_path: Path) -> None:
     job = job.model_copy(update={"settings": None, "corpus": tmp_path / "none"})
     first = unlabelled(job)

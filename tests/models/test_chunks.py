@@ -70,20 +70,6 @@ def test_states_in_chunks_are_those_of_the_whole_text(
         torch.testing.assert_close(state, other, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", CARRYING)
-def test_one_chunk_that_holds_the_text_is_the_whole_computation(
-    build: Callable[..., LanguageModel], name: str, long_texts: Padded
-) -> None:
-    model = build().train()
-    torch.manual_seed(4)
-    expected = gradients(model, long_texts)
-    model.set_chunks(50, learned=1)
-    torch.manual_seed(4)
-    found = gradients(model, long_texts)
-    for before, after in zip(expected, found, strict=True):
-        assert all(torch.equal(left, right) for left, right in zip(before, after, strict=True))
-
-
 @pytest.mark.parametrize("layer", [LSTM(3, 4), ProjectedLSTM(3, 6, 4)], ids=["lstm", "projected"])
 def test_gradients_reach_the_last_chunks_of_each_row_and_do_not_cross_chunks(layer: torch.nn.Module) -> None:
     torch.manual_seed(2)

@@ -64,23 +64,6 @@ def directions(model: ELMo, x_TBP: Tensor, side: nn.Module) -> list[Tensor]:
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections")
 
 
-def test_the_forward_half_depends_on_the_past_only_and_the_backward_half_on_the_future(model: ELMo) -> None:
-    tokens, lengths, position = words(3, 9), torch.tensor([9, 9, 9]), 4
-    changed = tokens.clone()
-    changed[:, position] = torch.where(tokens[:, position] == 7, 8, 7)
-    for layer, (before, after) in enumerate(
-        zip(model.hidden_states(tokens, lengths), model.hidden_states(changed, lengths), strict=True)
-    ):
-        same = (before == after).all(-1)
-        ahead = (before[..., :WIDTH] == after[..., :WIDTH]).all(-1)
-        back = (before[..., WIDTH:] == after[..., WIDTH:]).all(-1)
-        if layer == 0:
-            assert same.tolist() == [[t != position for t in range(9)]] * 3
-        else:
-            assert ahead.tolist() == [[t < position for t in range(9)]] * 3
-            assert back.tolist() == [[t > position for t in range(9)]] * 3
-
-
 def test_hidden_states_are_those_of_two_stacks_over_one_character_layer(model: ELMo) -> None:
     tokens, lengths = words(2, 7), torch.tensor([7, 4])
     layers = model.hidden_states(tokens, lengths)

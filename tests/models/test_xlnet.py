@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ import transformers
 from torch import Tensor
 
 from components.errors import ArtifactError
-from components.interchange.huggingface import CONVERTERS, family_of
+from components.interchange.huggingface import CONVERTERS
 from components.models.encoder import build_model
 from components.models.xlnet import XLNet, remembered
 from components.tokenization.special import END, MASK, START
@@ -164,28 +163,6 @@ def test_rows_that_are_read_from_their_end(model: XLNet, batch: Batch) -> None:
     torch.testing.assert_close(both, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_a_predicted_piece_influences_only_later_ones_in_the_order(model: XLNet, batch: Batch) -> None:
-    """Changing a predicted piece does not change predictions at its own position or earlier in the order."""
-
-    def nats(tokens: Tensor) -> Tensor:
-        """(4, ROWS) of each prediction."""
-        rows = []
-        for number, row in itertools.product(range(4), range(ROWS)):
-            one = {name: value[row : row + 1] for name, value in (batch | {"tokens": tokens}).items()}
-            one |= {name: one[name][:, number : number + 1] for name in ("positions", "targets")}
-            rows += [model.losses(one).loss.detach()]
-        return torch.stack(rows).view(4, ROWS)
-
-    before = nats(batch["tokens"])
-    ranks = batch["order"].gather(1, batch["positions"]).T
-    for number in range(4):
-        position = int(batch["positions"][0, number])
-        tokens = batch["tokens"].clone()
-        tokens[:, position] = (tokens[:, position] + 1 - 5) % (VOCABULARY - 5) + 5
-        changed = (nats(tokens) - before).abs() > 1e-6
-        assert torch.equal(changed, ranks > ranks[number])
-
-
 def test_filling_in(model: XLNet) -> None:
     """Each [MASK] is predicted from the visible pieces only, independently of the other."""
     tokens = torch.randint(5, VOCABULARY, (2, 8))
@@ -199,17 +176,6 @@ def test_filling_in(model: XLNet) -> None:
     torch.testing.assert_close(logits[:, [2, 5]], expected, atol=1e-4, rtol=1e-5)
     assert carry[0].shape == (2, 7, 16)
     assert model.predict(tokens, carry)[1][0].shape == (2, 7, 16)
-
-
-def test_conversion_to_hugging_face_and_back(model: XLNet) -> None:
-    config, tensors = CONVERTERS["xlnet"].to_huggingface(model)
-    assert family_of(config) == "xlnet"
-    settings, vocabulary, back = CONVERTERS["xlnet"].from_huggingface(config, tensors)
-    again = build_model("xlnet", vocabulary=vocabulary, settings=settings)
-    assert again.config == model.config
-    assert back.keys() == model.state_dict().keys()
-    for name, tensor in model.state_dict().items():
-        assert torch.equal(back[name], tensor), name
 
 
 @pytest.mark.parametrize("kind", [transformers.XLNetLMHeadModel, transformers.XLNetModel])
@@ -230,19 +196,6 @@ def test_a_folder_written_by_transformers(kind: Any, tmp_path: Any) -> None:
     torch.testing.assert_close(model.hidden_states(tokens, torch.tensor([9, 9]))[-1], expected, atol=1e-5, rtol=1e-5)
     if kind is transformers.XLNetModel:
         assert not tensors["pieces.bias"].any()
-
-
-def test_weights_that_do_not_fit(model: XLNet) -> None:
-    config, tensors = CONVERTERS["xlnet"].to_huggingface(model)
-    del tensors["transformer.layer.1.rel_attn.r"]
-    tensors["transformer.layer.3.rel_attn.r"] = torch.zeros(16, 4, 4)
-    tensors["transformer.mask_emb"] = torch.zeros(1, 16)
-    with pytest.raises(ArtifactError) as caught:
-        CONVERTERS["xlnet"].from_huggingface(config, tensors)
-    assert str(caught.value) == (
-        "the weights do not fit config.json: missing transformer.layer.1.rel_attn.r; surplus "
-        "transformer.layer.3.rel_attn.r; transformer.mask_emb is (1, 16), expected (1, 1, 16)"
-    )
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import torch
 from components.artifacts import read_manifest
 from components.errors import ConfigError
 from components.models.encoder import load_encoder
-from components.pretraining.static import StaticJob, encode_pieces, piece_weights, reduce, static, with_words
+from components.pretraining.static import StaticJob, encode_pieces, static, with_words
 from components.settings.derive import StaticSettings
-from components.tokenization.special import FIRST_ORDINARY, UNK
+from components.tokenization.special import FIRST_ORDINARY
 from tests.tokenization.conftest import WriteCorpus
 
 TEXTS = ["the apple is red", "the pear is a small pear", "gold and zinc and iron", "the apple is here"] * 3
@@ -34,23 +34,6 @@ def job(teacher: Path, corpus: Path, output: Path, **settings: object) -> Static
         settings=StaticSettings(teacher="bert", **settings),
         sample_megabytes=1,
     )
-
-
-def test_weights_of_smooth_inverse_frequency() -> None:
-    counts = np.asarray([9, 9, 9, 9, 9, 3, 1, 0, 4])
-    assert piece_weights(counts, smoothing=0.125).tolist() == [
-        1, 1, 1, 1, 1, 0.125 / (0.125 + 3 / 8), 0.125 / (0.125 + 1 / 8), 1, 0.125 / (0.125 + 4 / 8),
-    ]  # fmt: skip
-
-
-def test_principal_components_of_a_line() -> None:
-    """Points on the line (3, 4) t with t = -1, 0, 1: the first component has the coordinates -5, 0, 5."""
-    vectors = torch.zeros(FIRST_ORDINARY + 3, 2)
-    vectors[UNK] = torch.tensor([6.0, 8.0])
-    vectors[FIRST_ORDINARY:] = torch.tensor([[-3.0, -4.0], [0.0, 0.0], [3.0, 4.0]])
-    found = reduce(vectors, width=1)
-    torch.testing.assert_close(found.flatten(), torch.tensor([0.0, 10.0, 0, 0, 0, -5, 0, 5]))
-    assert reduce(vectors, width=9).shape == (8, 2)
 
 
 def test_vectors_equal_an_independent_computation(

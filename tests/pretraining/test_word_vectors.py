@@ -15,7 +15,7 @@ from components.errors import ArtifactError, ConfigError
 from components.interchange.vectors_text import WordVectors, write_vectors
 from components.models.encoder import load_encoder
 from components.pretraining.pretrain import pretrain
-from components.pretraining.word_vectors import first_directions, match, prepare_vectors, start_from_vectors
+from components.pretraining.word_vectors import match, prepare_vectors, start_from_vectors
 from components.tokenization import Tokenizer, load_tokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
@@ -38,11 +38,6 @@ def test_pieces_are_matched_with_words_and_counted() -> None:
     found = match(tokenizer(frequencies=counts), read)
     assert found.rows.tolist() == [-1, 4, -1, -1, -1, 1, 2, -1, -1, 3]
     assert found.numbers() == {"vectors_pieces": 0.6, "vectors_occurrences": 0.7}
-
-
-def test_directions_of_the_largest_second_moments() -> None:
-    vectors = torch.tensor([[3.0, 4.0, 0.0], [-6.0, -8.0, 0.0], [0.0, 0.0, 1.0]])
-    torch.testing.assert_close(first_directions(vectors, 1).flatten(), torch.tensor([5.0, -10.0, 0.0]))
 
 
 @pytest.mark.parametrize("keep_scale", [True, False])
@@ -89,16 +84,6 @@ def test_a_model_starts_from_vectors_and_reports_their_coverage(inputs: Path, tm
         known = start_from_vectors(expected, tmp_path / "ready", keep_scale=family == "word2vec")
     similarity = torch.cosine_similarity(table[known], expected[known])
     assert float(similarity.min()) > 0.999
-
-
-def test_a_killed_run_ends_like_an_uninterrupted_one(inputs: Path, tmp_path: Path) -> None:
-    file = vectors_file(inputs, tmp_path, width=8)
-    long = lm_settings(tokens=4 * 8 * 20, vectors=True)
-    unbroken = pretrain_job(inputs, "bert", tmp_path / "unbroken", training=long).model_copy(update={"vectors": file})
-    killed = pretrain_job(inputs, "bert", tmp_path / "killed", training=long).model_copy(update={"vectors": file})
-    pretrain(unbroken)
-    assert run_with_kills(pretrain, killed, checkpoints=tmp_path / "killed" / "checkpoints", seed=1) >= 1
-    assert same_bits(weights(unbroken.output), weights(killed.output))
 
 
 def test_wrong_vectors_are_refused(inputs: Path, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import components.scoring.intervals as intervals
 from components.scoring.classification import Classification
 from components.scoring.intervals import (
     NONE,
-    Interval,
     TrainingNoise,
     Variance,
     clusters_of,
@@ -91,24 +90,6 @@ def test_quantiles_are_those_of_student() -> None:
     for freedom in (0.5, 2.0, 30.0):
         assert quantile(0.001, freedom) == pytest.approx(stats.t.isf(0.001, freedom))
     assert quantile(1e-7, math.inf) == pytest.approx(stats.norm.isf(1e-7), rel=1e-6)
-
-
-def test_bounds_with_few_seeds_have_at_most_the_nominal_error() -> None:
-    """With Satterthwaite's degrees of freedom, the error would be 1.5 times the nominal one."""
-    generator, repetitions, error = np.random.default_rng(0), 20_000, 0.025
-    sampling = generator.chisquare(40, repetitions) / 40
-    training = 4 * generator.chisquare(2, repetitions) / 2
-    gains = generator.standard_normal(repetitions) * math.sqrt(1 + 4)
-    halves = [
-        half_width([Variance(first, 40), Variance(second, 2)], error)
-        for first, second in zip(sampling, training, strict=True)
-    ]
-    total = sampling + training
-    satterthwaite = quantile(error, total**2 / (sampling**2 / 40 + training**2 / 2)) * np.sqrt(total)
-
-    assert 0.3 * error < (gains > halves).mean() < error
-    assert (gains > satterthwaite).mean() > 1.3 * error
-    assert half_width([Variance(0.04, math.inf)], 0.05) == pytest.approx(0.2 * 1.6449, rel=1e-4)
 
 
 def test_without_test_rows_it_is_the_t_interval() -> None:
@@ -205,8 +186,3 @@ def test_clusters_of_rows_and_of_parts() -> None:
     inside = clusters_within(clusters, np.array([1, 4]), least=2)
     assert inside is not None and inside.tolist() == [0, 1]
     assert clusters_within(clusters, np.array([0, 2]), least=2) is None, "one cluster is a population of its own"
-
-
-def test_is_disjoint() -> None:
-    low, middle, high = Interval(1, 0, 2), Interval(2, 1.5, 2.5), Interval(4, 3, 5)
-    assert high.is_disjoint(low) and low.is_disjoint(high) and not low.is_disjoint(middle)

@@ -12,7 +12,7 @@ import torch
 from components.errors import DataError
 from components.studies import contextuality
 from components.studies.frame import Outputs
-from components.studies.occurrences import evenly, of_letters, sample, search, sentence, sentences_of, states
+from components.studies.occurrences import of_letters, sample, search, sentence, sentences_of, states
 from components.studies.senses import two_senses
 from components.studies.similarity import explainable_variance, intra_sentence_similarity, self_similarity
 from components.tokenization.segmenters import Segmentation
@@ -32,15 +32,6 @@ def test_measures_against_all_pairs() -> None:
     assert intra_sentence_similarity(vectors) == pytest.approx(np.mean([cosine(v, mean) for v in vectors]), abs=1e-6)
     values = np.linalg.eigvalsh(vectors.T @ vectors)
     assert explainable_variance(vectors) == pytest.approx(values[-1] / values.sum(), abs=1e-6)
-
-
-def test_extreme_values_of_the_measures() -> None:
-    same = np.tile(np.array([[1.0, 2.0]], dtype=np.float32), (5, 1))
-    assert self_similarity(same) == pytest.approx(1) and explainable_variance(same) == pytest.approx(1)
-    across = np.eye(3, dtype=np.float32)
-    assert self_similarity(across) == pytest.approx(0, abs=1e-6)
-    assert explainable_variance(across) == pytest.approx(1 / 3)
-    assert intra_sentence_similarity(across) == pytest.approx(1 / np.sqrt(3))
 
 
 @pytest.mark.filterwarnings("error")
@@ -80,11 +71,6 @@ def test_words_of_a_language_without_spaces() -> None:
 def test_words_of_letters_may_have_combining_marks() -> None:
     assert all(map(of_letters, ["bank", "ที่", "บ้าน", "हिन्दी", "cafe\u0301"]))
     assert not any(map(of_letters, ["", "b2", "no.", "\u0301", "it's"]))
-
-
-def test_evenly_spaced_items() -> None:
-    assert evenly(list(range(10)), 4) == [0, 2, 5, 7]
-    assert evenly([1, 2], 4) == [1, 2]
 
 
 def test_a_sample_is_evenly_spread_over_the_corpus(outputs: Outputs, add_corpus: Any) -> None:
@@ -161,17 +147,3 @@ def test_messages_about_too_little_text(outputs: Outputs, add_corpus: Any, add_e
     add_corpus("domain", TEXTS)
     with pytest.raises(DataError, match="'zebra': occurs 0 times in the corpus; at least 10 are needed"):
         contextuality.run(outputs, encoder="bert", word="zebra")
-
-
-def test_words_beyond_the_positions_of_a_model(outputs: Outputs, add_corpus: Any, add_encoder: Any) -> None:
-    add_encoder("gpt")
-    # The eight positions contain END and seven words; the common words come after them.
-    late = [" ".join(f"{first}{chr(97 + n)}" for first in "abcdefgh") + " the old bank." for n in range(20)]
-    add_corpus("domain", late)
-    with pytest.raises(DataError, match="gpt: no word occurs in 5 of the 20 sentences within the model's positions"):
-        contextuality.run(outputs, encoder="gpt")
-    add_corpus("domain", [*late, *(f"The river is very {text}." for text in ("old", "red", "large", "small", "here"))])
-    with pytest.raises(
-        DataError, match="'bank': occurs 20 times in the corpus, 0 of them within the positions of gpt-adapted"
-    ):
-        contextuality.run(outputs, encoder="gpt", word="bank")

@@ -14,7 +14,7 @@ from components.artifacts import writing
 from components.errors import ConfigError, DataError
 from components.models.encoder import build_model, save_encoder
 from components.studies import effective_context
-from components.studies.context_length import context_losses, cost, effective
+from components.studies.context_length import context_losses, effective
 from components.studies.frame import Outputs
 from components.tokenization import load_tokenizer
 from components.tokenization.store import TokenStore
@@ -68,18 +68,6 @@ def test_losses_equal_those_of_one_pass_per_position(
                 logits, _ = model.predict(window[:, :-1])
             expected = -logits[0, -1].log_softmax(-1)[window[0, -1]]
             assert found[index, column] == pytest.approx(float(expected), abs=1e-4)
-
-
-def test_a_carried_state_is_cheaper(outputs: Outputs, add_encoder: Any, add_tokens: Any) -> None:
-    add_tokens("domain-word", TEXTS)
-    store = TokenStore(outputs.out / "tokens" / "domain-word", "heldout")
-    for name in ("ulmfit", "transformer-xl"):
-        add_encoder(name)
-        found = cost(outputs.encoder(name, "adapted").model, store, context=128)
-        assert found["context"] == 128 and found["times"] > 2
-        assert found["times"] == pytest.approx(found["anew_ms"] / found["carried_ms"])
-    add_encoder("gpt")
-    assert set(cost(outputs.encoder("gpt", "adapted").model, store, context=128)) == {"context", "anew_ms"}
 
 
 def test_the_study_compares_models_with_the_same_vocabulary(

@@ -87,16 +87,6 @@ def test_the_study(outputs: Outputs, add_task: Any, add_encoder: Any) -> None:
     assert set(one) == {"first", "last", "mix"}, "word vectors have one layer"
 
 
-def test_the_text_contains_the_number_of_samples(
-    outputs: Outputs, add_task: Any, add_encoder: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    add_task()
-    add_encoder("word2vec")
-    monkeypatch.setattr(layers, "SEEDS", 5)
-    found = layers.run(outputs, encoder="word2vec")
-    assert found.numbers["seeds"] == [0, 1, 2] and "mean over 3 samples" in found.chapter.text[0]
-
-
 def test_a_kind_without_one_label_is_refused(outputs: Outputs, add_task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     add_task()
     monkeypatch.setattr("components.studies.frozen.LABELLED", ("pair",))

@@ -109,19 +109,6 @@ def test_the_lead_names_the_benefits_that_hold(
     assert list(outputs.read) == ["evaluation/aws-type"]
 
 
-def test_benefits_with_one_label_budget_are_those_of_training(
-    outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any]
-) -> None:
-    del evaluation["benefits"]["ulmfit"]["adapted"]["labels"]
-    write_evaluation("aws-type", evaluation)
-    found = benefits.run(outputs)
-    assert found.chapter.lead == [
-        "aws-type: over scratch, ulmfit-adapted has a higher start +0.250, asymptote +0.100 against epochs; "
-        "no higher slope."
-    ]
-    assert {row[1] for row in found.chapter.tables[0].rows} == {"epochs"}
-
-
 def test_labels_that_rivals_need(outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any]) -> None:
     write_evaluation("aws-type", evaluation)
     found = label_efficiency.run(outputs)
@@ -137,26 +124,6 @@ def test_labels_that_rivals_need(outputs: Outputs, write_evaluation: Any, evalua
     curves, ranges = found.chapter.figures
     assert "tfidf-words" in curves.svg and "ulmfit-adapted, 5" in ranges.svg
     assert found.numbers["aws-type"]["worth"] == evaluation["worth"]
-
-
-@pytest.mark.parametrize(
-    ("labels", "needed", "cells"),
-    [
-        (5.0, None, ["21.5", "4.30"]),
-        (10.0, (19.0, 12.0, None), ["19 [12, more than 25,000]", "1.9 [1.2, more than 2,500]"]),
-        (20.0, (None, None, None), ["more than 25,000", "more than 1,250"]),
-        (2500.0, (12345.6, 10000.0, None), ["12,346 [10,000, more than 25,000]", "4.94 [4, more than 10]"]),
-    ],
-)
-def test_labels_from_scratch(
-    outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any], labels: float, needed: Any, cells: list[str]
-) -> None:
-    """With an interval, if the evaluation has one; large numbers have all digits."""
-    evaluation["label_efficiency"]["ulmfit"]["adapted"][0]["labels"] = labels
-    worth = [worth_entry(labels, needed) | {"most": 25000.0}] if needed else []
-    evaluation["worth"] = {"ulmfit": {"adapted": worth}}
-    write_evaluation("aws-type", evaluation)
-    assert label_efficiency.run(outputs).chapter.tables[0].rows[0][-2:] == cells
 
 
 def test_negative_transfer_and_forgetting(outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any]) -> None:

@@ -40,17 +40,6 @@ def test_the_spans_of_the_exchanged_version(monkeypatch: pytest.MonkeyPatch) -> 
     assert sorted(map(one.word, range(9))) == sorted(map(other.word, range(9)))
 
 
-def test_frequent_words_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange, "COMMON", 2)
-    assert swapped("the cat and the cat", "the cat and the dog") == []
-
-
-def test_distances_of_equal_and_zero_vectors() -> None:
-    one = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0], [1.0, 0.0]])
-    other = np.array([[1.0, 1e-9], [-1.0, -1.0], [1.0, 0.0], [0.0, 2.0]])
-    assert distances(one, other).tolist() == pytest.approx([0, 2, 0, 1])
-
-
 def test_the_measures_of_separable_and_of_equal_versions() -> None:
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(40, 6))

@@ -72,13 +72,6 @@ def test_the_scores_of_a_masked_model() -> None:
     assert found["sum"][1] == pytest.approx(expected.item(), abs=1e-5)
 
 
-def test_the_text_after_the_answer_counts_for_a_causal_model() -> None:
-    encoder = encoder_of("ulmfit")
-    with_end = answer_scores(encoder, [("the", "is old")], [("apple",)])[0]["sum"][0]
-    chained = answer_scores(encoder, [("the", "")], [("apple is old",)])[0]["sum"][0]
-    assert with_end == pytest.approx(chained, abs=1e-6)
-
-
 def test_the_mean_is_over_the_characters_that_are_scored() -> None:
     found = answer_scores(encoder_of("ulmfit"), [("the", " is old ")], [("apple", "a stone")])[0]
     assert found["mean"] == pytest.approx([found["sum"][0] / 11, found["sum"][1] / 13])
@@ -185,18 +178,6 @@ def test_the_study_of_labels(run_of: Outputs) -> None:
         assert 0 <= entry["low"] <= entry["mean"] <= entry["high"] <= 1
     assert "4 rows" in found.chapter.lead[0] and "the most frequent label 50.0%" in found.chapter.lead[0]
     assert found.chapter.tables[0].columns == ["encoder", "sum", "mean", "prior"]
-
-
-def test_the_study_of_choices(run_of: Outputs) -> None:
-    numbers = zero_shot.run(run_of, task="aws-service", encoder="ulmfit-adapted").numbers
-    assert numbers["most_frequent"] is None and numbers["guessing"] == 0.5
-    scores = answer_scores(
-        encoder_of("ulmfit"),
-        [(f"dev {number}", "") for number in range(4)],
-        [(("apple", "iron")[number % 2], "stone") for number in range(4)],
-    )
-    right = np.mean([row["sum"].argmax() == 0 for row in scores])
-    assert numbers["accuracy"]["ulmfit-adapted"]["sum"]["mean"] == pytest.approx(right)
 
 
 def test_demonstrations_are_balanced_and_a_function_of_the_seed() -> None:

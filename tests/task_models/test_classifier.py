@@ -67,12 +67,6 @@ def test_an_altered_file_is_refused(name: str, saved) -> None:
         load_classifier(saved[0])
 
 
-def test_a_missing_manifest_is_refused(saved) -> None:
-    (saved[0] / MANIFEST).unlink()
-    with pytest.raises(ArtifactError, match="not a complete output"):
-        load_classifier(saved[0])
-
-
 def _rewrite_settings(directory: Path, **changes: Any) -> None:
     """Change stored settings, with the digest of their file."""
     path = directory / "config.json"

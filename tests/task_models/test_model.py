@@ -6,31 +6,17 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
-from torch import nn
 
 from components.finetuning.probe import fit_head
 from components.models.encoder import load_encoder
 from components.task_models.base import Encoded
 from components.task_models.heads import ClassificationHead
-from components.task_models.model import batches_by_length, run_over, states_by_length
+from components.task_models.model import states_by_length
 from components.task_models.sampler import collate
 
 
 def text(*pieces: int) -> Encoded:
     return Encoded.of_texts([pieces])
-
-
-def test_a_batch_of_a_quarter_of_the_budget_ends_before_padding() -> None:
-    def batches(lengths: list[int], budget: int) -> list[list[int]]:
-        ones = np.ones(len(lengths), dtype=np.int64)
-        return [rows.tolist() for rows in batches_by_length(np.asarray(lengths), ones, budget)]
-
-    # With the row of 11, 3 of 44 pieces would be padding: too many, once 3 x 11 exceed a quarter of the budget.
-    assert batches([10, 10, 10, 11], 132) == [[0, 1, 2, 3]]
-    assert batches([10, 10, 10, 11], 131) == [[0, 1, 2], [3]]
-    # 6 of 182 padded pieces are allowed, 12 of 189 are not.
-    assert batches([*[25] * 6, 26], 300) == [[*range(7)]]
-    assert batches([*[25] * 6, 27], 300) == [[*range(6)], [6]]
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt", "xlnet"])
@@ -52,17 +38,6 @@ def test_sequences_are_encoded_in_groups_of_similar_length(family: str, make_enc
     inside = torch.arange(8) < batch["lengths"][:, None]
     for layer, right in zip(found, expected, strict=True):
         torch.testing.assert_close(layer[inside], right[inside], atol=1e-5, rtol=1e-4)
-
-
-def test_results_are_in_the_order_of_the_rows() -> None:
-    model = nn.Linear(1, 1)
-    found = run_over(
-        lambda batch: [tuple(pair) for pair in torch.stack([batch["tokens"][:, 0], batch["lengths"]], 1).tolist()],
-        model,
-        [text(*[length] * length) for length in (9, 2, 5)],
-    )
-    assert found == [(9, 9), (2, 2), (5, 5)]
-    assert run_over(list, model, []) == []
 
 
 def two_blobs(classes: int = 3, rows: int = 12) -> tuple[torch.Tensor, np.ndarray]:

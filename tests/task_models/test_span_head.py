@@ -113,14 +113,6 @@ def test_an_answer_within_a_unit_is_that_unit() -> None:
     assert loss.item() == pytest.approx(expected.item(), abs=1e-6)
 
 
-def test_forward_scores_units_and_leaves_padding_alone() -> None:
-    head = head_of()
-    features = torch.randn(2, 3, 3)
-    outputs = head(features, torch.tensor([3, 1]))
-    torch.testing.assert_close(outputs[0], head.output(features[0]))
-    assert outputs[1, 1:].abs().sum() == 0
-
-
 def test_the_threshold_maximises_the_sum() -> None:
     margin = np.asarray([3.0, -1.0, 2.0, 0.5])
     given, refused = np.asarray([1.0, 0.0, 0.0, 1.0]), np.asarray([0.0, 1.0, 1.0, 0.0])

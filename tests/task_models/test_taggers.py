@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from contextlib import nullcontext
 
@@ -96,25 +95,6 @@ def test_the_lstm_reads_the_windows_of_a_row_as_one_sequence(fixed: bool) -> Non
         apart = head(parts, windowed["unit_lengths"])
     assert not torch.allclose(apart[1, :3], first[0, 2:5], atol=1e-4)
     assert head.loss(first, batch).item() == pytest.approx(head.loss(second, windowed).item(), abs=1e-6)
-
-
-def test_the_crf_loss_is_the_likelihood_of_whole_rows() -> None:
-    head = made("crf")
-    vectors, _ = random_rows(2, 1)
-    tags = [[0, 1], [2]]
-    features, batch = batch_of(vectors, [0, 1], tags)
-    assert head.crf is not None
-    total = 0.0
-    for row, given in zip(vectors, tags, strict=True):
-        emissions = head.output(row)
-        scores = {}
-        for path in itertools.product(range(3), repeat=len(row)):
-            score = head.crf.start[path[0]] + head.crf.end[path[-1]]
-            score = score + sum(emissions[index, tag] for index, tag in enumerate(path))
-            scores[path] = score + sum(head.crf.transition[a, b] for a, b in itertools.pairwise(path))
-        total += (torch.stack(list(scores.values())).logsumexp(0) - scores[tuple(given)]).item()
-    loss = head.loss(head(features, batch["unit_lengths"]), batch)
-    assert loss.item() == pytest.approx(total / 3, abs=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -71,11 +71,6 @@ def test_offsets_and_batches_agree(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_training_is_deterministic(kind: str) -> None:
-    assert fitted(kind).pieces == fitted(kind).pieces
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_frequencies_count_the_sample(kind: str) -> None:
     tokenizer = fitted(kind)
     counts = np.zeros(tokenizer.vocab_size, dtype=np.int64)
@@ -173,14 +168,6 @@ def test_a_changed_vocabulary_is_an_error(tmp_path: Path) -> None:
     vocabulary["the"], vocabulary["##s"] = vocabulary["##s"], vocabulary["the"]
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     with pytest.raises(ArtifactError, match=r"no longer gives the ids that it gave when it was saved: .* restore it"):
-        load_tokenizer(tmp_path)
-
-
-def test_changed_behaviour_of_the_library_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer = fitted("char")
-    tokenizer.save(tmp_path)
-    monkeypatch.setattr("components.tokenization.base.PROBES", (*PROBES, "the name"))
-    with pytest.raises(ArtifactError, match="no longer gives the ids"):
         load_tokenizer(tmp_path)
 
 

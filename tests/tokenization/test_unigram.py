@@ -141,16 +141,6 @@ def test_thai_vowels_are_composed_and_words_decoded_without_spaces() -> None:
     assert SEGMENTED.decode(SEGMENTED.encode_batch(["list น้ำ names"])[0]) == "list น้ำ names"
 
 
-def test_offsets_are_positions_in_the_original_text() -> None:
-    text = "  The\tﬁne list"
-    tokenizer = learn(vocabulary=45)
-    ids, spans = tokenizer.encode_with_offsets(text)
-    assert ids.tolist() == tokenizer.encode_batch([text])[0].tolist()
-    words = {text[start:end] for start, end in spans}
-    assert "".join(dict.fromkeys(text[start:end] for start, end in spans if end > start)).replace("ﬁ", "") != ""
-    assert spans[-1][1] == len(text) and spans[0][0] == 2 and "\t" not in "".join(words)
-
-
 def test_offsets_after_inserted_spaces() -> None:
     text = "การประมวลผลภาษา น้ำ"
     _, spans = SEGMENTED.encode_with_offsets(text)

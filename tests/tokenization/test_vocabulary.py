@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from components.artifacts import digest_tree, read_manifest
-from components.settings.tokenizer import TokenizerSettings
 from components.tokenization import load_tokenizer
 from components.tokenization.train import TokenizerJob, train_tokenizer
 from components.tokenization.vocabulary import VocabularyJob, fit_vocabulary
@@ -147,9 +146,3 @@ def test_a_record_of_another_tokenizer_is_ignored(tmp_path: Path, write_corpus: 
     again = digest_tree(made.output)
     fit_vocabulary(made)
     assert (decision(made), digest_tree(made.output)) == ("first run", again)
-
-
-def test_the_default_bounds() -> None:
-    bounds = TokenizerSettings().refit
-    assert bounds is not None
-    assert (bounds.pieces_per_word, bounds.unknown_rate, bounds.words) == (1.1, 0.02, 10_000)

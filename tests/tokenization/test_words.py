@@ -71,15 +71,6 @@ def test_byte_pairs_include_the_leading_space() -> None:
     )
 
 
-def test_unigram_words_are_marked() -> None:
-    tokenizer = fitted("unigram")
-    (found,) = encode_words(tokenizer, [["the", "name", "the"]])
-    first, name, last = words(tokenizer, found)
-    assert "".join(first) == "\u2581the" and "".join(name) == "\u2581name"
-    assert first == last
-    assert tokenizer.encode_batch(["the name the"])[0].tolist() == found.ids.tolist()
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_word_has_pieces_and_shares_none(kind: str) -> None:
     tokenizer = fitted(kind, "thai")
@@ -101,12 +92,6 @@ def test_a_word_without_pieces_is_one_unknown_piece(kind: str) -> None:
     assert found.ids[first : last + 1].tolist() == [UNK]
 
 
-def test_a_byte_level_vocabulary_has_control_characters() -> None:
-    tokenizer = fitted("bpe")
-    (found,) = encode_words(tokenizer, [["the", "\x00", "name"]])
-    assert tokenizer.decode(found.ids.tolist()) == " the \x00 name"
-
-
 @pytest.mark.parametrize("kind", ["char", "bpe"])
 def test_thai_words_are_adjacent_as_in_running_text(kind: str) -> None:
     tokenizer = fitted(kind, "thai")
@@ -125,9 +110,3 @@ def test_thai_words_are_encoded_as_in_segmented_text(kind: str) -> None:
     assert len(given) > 3
     (found,) = encode_words(tokenizer, [given])
     assert found.ids.tolist() == tokenizer.encode_batch([text])[0].tolist()
-
-
-def test_without_segmentation_thai_words_are_ordinary_words() -> None:
-    tokenizer = fitted("char", "none")
-    (found,) = encode_words(tokenizer, [["ผม", "กิน"]])
-    assert tokenizer.decode(found.ids.tolist()) == "ผม กิน"

@@ -89,14 +89,6 @@ def test_runs_with_other_keys_are_separate(tmp_path: Path) -> None:
     assert CheckpointStore(str(tmp_path), key="other").latest() is None
 
 
-def test_clear(tmp_path: Path) -> None:
-    store = store_with(tmp_path, 1)
-    store.clear()
-    store.clear()
-    assert store.latest() is None
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize("name", [module.TENSORS, module.NUMBERS])
 @pytest.mark.parametrize("damage", [b"", b"\0" * 64])
 def test_the_checkpoint_before_a_damaged_one_is_used(tmp_path: Path, name: str, damage: bytes) -> None:

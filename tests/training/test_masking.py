@@ -77,27 +77,6 @@ def test_a_word_is_split_only_if_whole_words_do_not_add_up() -> None:
         assert sum(place % 2 for place in (first, *rest)) == 2
 
 
-def test_whole_words_in_random_rows() -> None:
-    rng = np.random.default_rng(0)
-    masking = Masking(40, vocabulary=len(WORDPIECE), pieces=WORDPIECE)
-    words = [[PLAY], [PLAY, ING], [PLAY, GROUND, ING], [A], [THE]]
-    inside = inside_words(WORDPIECE)
-    chosen = np.zeros(40)
-    for _ in range(300):
-        text = [piece for word in rng.integers(5, size=60) for piece in words[word]][:38]
-        row = np.array([[START, *text, END]])
-        positions = masking(row, rng.random((1, masking.samples)))[1][0]
-        predicted = np.zeros(40, dtype=bool)
-        predicted[positions] = True
-        chosen += predicted
-        assert len(set(positions.tolist())) == masking.predicted == 6
-        assert not predicted[[0, 39]].any()
-        follows = np.flatnonzero(inside[row[0]])
-        assert (predicted[follows] == predicted[follows - 1]).all()
-    # Positions are uniform; the last word may be truncated by the end of the row.
-    assert chosen[1:38].min() > 0.5 * chosen[1:38].mean()
-
-
 def test_special_pieces_are_predicted_only_without_others() -> None:
     for pieces in ((), WORDPIECE):
         masking = Masking(8, vocabulary=len(WORDPIECE), pieces=pieces)

@@ -80,23 +80,6 @@ def test_a_row_is_trained_in_the_steps_that_read_it_only() -> None:
     assert torch.equal(found[untouched], start[untouched])
 
 
-def test_a_stored_state_continues() -> None:
-    """The last of three steps is the same with a restored state."""
-    steps = [[7, 3], [5], [2, 7]]
-    torch.manual_seed(0)
-    table = nn.Parameter(torch.randn(ROWS, WIDTH))
-    used = make_optimizer([ParameterGroup([table])], settings=SETTINGS)
-    for number, rows in enumerate(steps):
-        if number == 2:
-            stored = used.state_dict()
-            used = make_optimizer([ParameterGroup([table])], settings=SETTINGS)
-            used.load_state_dict(stored)
-        values = gradient(number, rows)
-        table.grad = torch.sparse_coo_tensor([rows], values, table.shape, check_invariants=False).coalesce()
-        used.step()
-    assert torch.equal(table.detach(), sparse_steps(steps))
-
-
 def fasttext(*, sparse: bool, buckets: int = 300) -> FastText:
     torch.manual_seed(2)
     tiny = {**FAMILIES["fasttext"].tiny, "buckets": buckets, "sparse": sparse}

@@ -181,24 +181,6 @@ def services() -> list[aws.Service]:
     return [aws.read_service(model.parts[-3], model) for model in sorted({*models[::9], *named})]
 
 
-def test_parameter_types_of_real_models(services: list[aws.Service]) -> None:
-    splits = tasks.parameter_types(services)
-    keys = {split: [text_key(row["text"]) for row in rows] for split, rows in splits.items()}
-    assert all(len(set(found)) == len(found) for found in keys.values())
-    assert not set(keys["train"]) & set(keys["dev"])
-    assert not set(keys["train"]) & set(keys["test"])
-    assert not set(keys["dev"]) & set(keys["test"])
-    held = {row["service"] for split in ("dev", "test") for row in splits[split]}
-    assert not held & {row["service"] for row in splits["train"]}
-    for split in ("dev", "test"):
-        counts = Counter(row["label"] for row in splits[split])
-        assert set(counts) == set(tasks.TYPE_LABELS.values())
-        assert len(set(counts.values())) == 1
-    assert len(splits["train"]) > 5_000
-    # Shuffled: the first rows are of many services.
-    assert len({row["service"] for row in splits["train"][:200]}) > 20
-
-
 def test_services_of_real_documents(services: list[aws.Service], monkeypatch: pytest.MonkeyPatch) -> None:
     names = TOLD_APART
     monkeypatch.setattr(services_task, "CLASSES", len(names))

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
-from components.formats.tags import decode
-from components.formats.textkey import text_key
 from components.ingestion.builtin import aws, code, operations
 
 
@@ -112,17 +108,3 @@ def test_names_with_matching_and_other_descriptions(monkeypatch: pytest.MonkeyPa
     assert len(lists) == 2 and {label for _, label in lists} == {"belongs", "other"}
     assert next(first for first, label in lists if label == "other") in {"create toy", "delete toy"}
     assert not {second for _, second, _ in train} & {"The only one.", "Puts a z."}
-
-
-def test_real_models() -> None:
-    models = sorted((aws.locate("botocore") / "botocore" / "data").glob("*/*/service-2.json.gz"))[::25]
-    services = [aws.read_service(model.parts[-3], model) for model in models]
-    found = [sentence for one in services for shape in one.shapes.values() for sentence in code.marked(shape.html)]
-    assert len(found) > 100
-    for words, tags in found:
-        assert {kind for *_, kind in decode(tags, "bio")} <= {"code"}
-        assert len(words) == len(tags) and all(words)
-        assert not re.search("[\ue000\ue001]", " ".join(words))
-    named = list(operations.described(services))
-    assert len(named) > 100
-    assert all(one.name == one.name.lower() and text_key(one.description) for one in named)

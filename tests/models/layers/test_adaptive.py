@@ -67,16 +67,6 @@ def test_against_the_adaptive_softmax_of_torch() -> None:
     torch.testing.assert_close(module.loss_sum(x, targets) / 40, peer(x, targets).loss)
 
 
-@pytest.mark.parametrize("divide", [1, 2])
-def test_gradients_of_a_cluster_without_targets_are_zero(divide: int) -> None:
-    module = wild(divide=divide)
-    module.loss_sum(torch.randn(5, WIDTH), torch.tensor([0, 5, 6, 10, 2])).backward()
-    assert module.tables[2].grad is not None
-    assert not module.tables[2].grad.any()
-    assert module.tables[1].grad is not None
-    assert module.tables[1].grad.any()
-
-
 @pytest.mark.parametrize(("cutoffs", "divide"), KINDS)
 def test_the_bias_is_initialised_with_the_frequencies(cutoffs: tuple[int, ...], divide: int) -> None:
     module = wild(cutoffs, divide)

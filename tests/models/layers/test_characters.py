@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from components.models.layers.characters import (
     BEGIN,
@@ -82,14 +82,3 @@ def test_against_loops() -> None:
     spelt = spell(words)
     for row, found in zip(spelt.tolist(), cnn(spelt), strict=True):
         torch.testing.assert_close(found, torch.tensor(by_hand(cnn, row)), atol=1e-5, rtol=1e-5)
-
-
-def test_a_word_vector_does_not_depend_on_other_words() -> None:
-    cnn = small()
-
-    def alone(word: str) -> Tensor:
-        found: Tensor = cnn(spell([word]))
-        return found
-
-    words = ["a", "longer", "x" * 44, "x" * 48]
-    torch.testing.assert_close(cnn(spell(words)), torch.cat([alone(word) for word in words]))

@@ -90,22 +90,6 @@ def test_rows_of_different_lengths_against_all_paths(seed: int) -> None:
         assert decoded[row].tolist() == [*best, *[PADDING] * (4 - length)]
 
 
-def test_padding_has_no_influence() -> None:
-    layer = random_crf(3)
-    x = torch.randn(2, 5, 3)
-    tags = torch.randint(3, (2, 5))
-    lengths = torch.tensor([2, 5])
-    other, other_tags = x.clone(), tags.clone()
-    other[0, 2:], other_tags[0, 2:] = 1e4, PADDING
-    for first, second in (
-        (layer.log_likelihood(x, tags, lengths), layer.log_likelihood(other, other_tags, lengths)),
-        (layer.decode(x, lengths), layer.decode(other, lengths)),
-    ):
-        assert torch.equal(first, second)
-    alone = layer.log_likelihood(x[:1, :2], tags[:1, :2], lengths[:1])
-    assert alone.item() == pytest.approx(layer.log_likelihood(x, tags, lengths)[0].item(), abs=1e-12)
-
-
 def test_gradients_are_those_of_finite_differences() -> None:
     layer = random_crf(3, legal=BIO)
     x = torch.randn(2, 3, 3, dtype=torch.float64, requires_grad=True)

@@ -129,34 +129,11 @@ def test_what_suits_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not uses_steps(layer.requires_grad_(False), ROWS)  # no gradients
 
 
-def test_bfloat16_gradients_of_steps_are_close(layer: LSTM, by_steps: Mock) -> None:
-    x = torch.randn(STEPS, ROWS, INPUTS)
-    with torch.autocast("cpu", torch.bfloat16):
-        layer(x)[0].float().square().sum().backward()
-    found = [parameter.grad for parameter in layer.parameters()]
-    expected, *_ = by_hand(layer, x, torch.zeros(ROWS, HIDDEN), torch.zeros(ROWS, HIDDEN))
-    wanted = torch.autograd.grad(expected.square().sum(), list(layer.parameters()))
-    for gradient, exact in zip(found, wanted, strict=True):
-        assert gradient is not None and gradient.dtype == torch.float32
-        assert float((gradient - exact).norm() / exact.norm()) < 0.02
-
-
-def test_no_state_is_zero_state(layer: LSTM) -> None:
-    x = torch.randn(STEPS, ROWS, INPUTS)
-    zeros = torch.zeros(ROWS, HIDDEN)
-    torch.testing.assert_close(layer(x)[0], layer(x, (zeros, zeros))[0])
-
-
 def test_two_windows_equal_one(layer: LSTM) -> None:
     x = torch.randn(STEPS, ROWS, INPUTS)
     first, state = layer(x[:2])
     second, _ = layer(x[2:], state)
     torch.testing.assert_close(torch.cat([first, second]), layer(x)[0])
-
-
-def test_no_gradient_leaves_the_window(layer: LSTM) -> None:
-    _, state = layer(torch.randn(STEPS, ROWS, INPUTS, requires_grad=True))
-    assert not any(part.requires_grad for part in state)
 
 
 @pytest.mark.parametrize("stepping", [False, True])
@@ -172,13 +149,3 @@ def test_bfloat16_under_autocast_is_close(layer: LSTM, stepping: bool, request: 
 
 def test_initial_forget_bias(layer: LSTM) -> None:
     assert layer.bias.tolist() == [0] * HIDDEN + [1] * HIDDEN + [0] * 2 * HIDDEN
-
-
-def test_weight_drop_affects_only_the_recurrence() -> None:
-    layer = LSTM(INPUTS, HIDDEN, weight_drop=0.9)
-    x = torch.randn(2, ROWS, INPUTS)
-    still = layer.eval()(x)[0]
-    dropped = layer.train()(x)[0]
-    # The first state is zero, so the hidden-to-hidden weights have no effect on the first step.
-    torch.testing.assert_close(dropped[0], still[0])
-    assert not torch.allclose(dropped[1], still[1])

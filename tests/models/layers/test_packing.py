@@ -85,19 +85,6 @@ def test_no_packing_with_little_padding() -> None:
     assert packing(torch.tensor([200, 56, 150]), 200) is not None
 
 
-def test_texts_of_medium_length_share_rows() -> None:
-    # A batch of SST-2 with 21% padding, in which three texts fill a row.
-    lengths = torch.tensor([35, 35, 36, 36, 36, 39, 40, 40, 40, 41, 44, 44, 49, 50, 52])
-    packed = packing(lengths, 52)
-    assert packed is not None
-    assert packed.sources.numel() <= 617 / 0.95
-    # No number of rows leaves less than 5% empty, so the best one is taken.
-    lengths = torch.tensor([42, 42, 42, 42, 43, 44, 45, 48, 49, 49, 51, 54, 54, 62])
-    packed = packing(lengths, 62)
-    assert packed is not None
-    assert 667 / 0.95 < packed.sources.numel() < 667 / 0.94
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_states_and_gradients_equal_those_of_padded_rows(family: str, tokens: Tensor, monkeypatch) -> None:
     model = model_of(family)

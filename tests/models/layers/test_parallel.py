@@ -108,16 +108,6 @@ def test_an_error_of_either_part_is_raised(model: FLAIR) -> None:
     assert torch.isfinite(step(model, 2, bf16=False)[0])
 
 
-def test_without_gradients_no_seed_is_sampled(model: FLAIR) -> None:
-    torch.set_num_threads(2)
-    torch.manual_seed(1)
-    with torch.no_grad():
-        model.eval().losses(BATCH)
-    after = torch.rand(1)
-    torch.manual_seed(1)
-    assert torch.equal(after, torch.rand(1))
-
-
 def _forked(model: FLAIR) -> None:
     assert torch.isfinite(step(model, 2, bf16=False)[0])
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from components.models.base import LanguageModel
 from components.models.layers import lstm, lstm_kernels
 from components.models.layers.chunks import Texts
-from components.models.layers.ragged import Ragged, by_step, previous_step, ragged
+from components.models.layers.ragged import Ragged, ragged
 from components.task_models.taggers import BiLSTM
 from components.tokenization.special import FIRST_ORDINARY
 from tests.models.conftest import VOCABULARY
@@ -47,29 +47,6 @@ def test_little_padding_is_kept(window: Tensor) -> None:
     lengths[4] = 3
     assert ragged(wide, Texts(lengths)).counts == [20, 19, 19, 18]
     assert ragged(wide, None).counts == [20] * 4
-
-
-def test_windows_longer_than_every_text(window: Tensor) -> None:
-    found = ragged(window, Texts(torch.tensor([1, 2, 1])))
-    assert found.counts == [3, 1]
-    assert found.unpack(found.values).shape == window.shape
-    assert not found.unpack(found.values)[2:].any()
-
-
-def test_previous_step_of_the_same_row(window: Tensor) -> None:
-    found = ragged(window, Texts(LENGTHS))
-    first = torch.full((3, 2), -1)
-    earlier = previous_step(first, found.values, found.counts)
-    assert earlier[:3].tolist() == first.tolist()
-    assert (found.values - earlier)[3:].tolist() == [[1, 0]] * 4
-    assert previous_step(first, found.values[:3], [3]).tolist() == first.tolist()
-
-
-def test_tables_split_by_step(window: Tensor) -> None:
-    found = ragged(window, Texts(LENGTHS))
-    parts = by_step(found.counts, found.values, 10 * found.values)
-    assert [len(part) for part, _ in parts] == [3, 2, 1, 1]
-    assert all((10 * part).tolist() == tenfold.tolist() for part, tenfold in parts)
 
 
 @pytest.fixture

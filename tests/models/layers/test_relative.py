@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from components.models.layers.relative import (
     RelativeAttention,
-    RelativeBlock,
     RelativeConfig,
     Scope,
     distances,
@@ -77,11 +76,6 @@ def inputs(further: int = 0) -> tuple[Tensor, Tensor]:
 
 def in_order() -> Tensor:
     return torch.arange(LENGTH).expand(ROWS, -1)
-
-
-def test_sinusoids() -> None:
-    found = sinusoids(torch.tensor([7, 0, -3]), WIDTH)
-    torch.testing.assert_close(found, torch.stack([encoding_of(distance) for distance in (7, 0, -3)]).float())
 
 
 def test_distances() -> None:
@@ -182,26 +176,6 @@ def test_dropout_preserves_the_mean() -> None:
     noisy = layer.train()(x[:1].expand(20_000, -1, -1), layer.key_value(source[:1].expand(20_000, -1, -1)), scope)
     torch.testing.assert_close(noisy.mean(0, keepdim=True), still, atol=0.02, rtol=0)
     assert float(noisy.detach().std(0).mean()) > 0.01
-
-
-def test_the_order_of_a_block() -> None:
-    config = RelativeConfig(vocabulary=1, width=WIDTH, heads=HEADS, feedforward=12)
-    torch.manual_seed(0)
-    block = RelativeBlock(config, activation="relu", eps=1e-5).eval()
-    x = inputs()[0].float()
-    scope = Scope(LENGTH, sinusoids(distances(LENGTH, LENGTH, ahead=True, clamp=0, device=x.device), WIDTH))
-    first, second = block.attention_norm, block.norm
-
-    def attended(values: Tensor) -> Tensor:
-        output: Tensor = block.attention(values, block.attention.key_value(values), scope)
-        return output
-
-    def fed(values: Tensor) -> Tensor:
-        output: Tensor = block.contract(block.expand(values).clamp_min(0))
-        return output
-
-    between = first(x + attended(x))
-    torch.testing.assert_close(block(x, block.keys(x), scope), second(between + fed(between)))
 
 
 def test_invalid_sizes() -> None:

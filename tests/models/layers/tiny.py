@@ -11,11 +11,6 @@ from components.models.base import LanguageModel
 from components.models.encoder import build_model
 
 
-def families_with(key: str) -> list[str]:
-    """The families whose settings have a key."""
-    return sorted(name for name, family in FAMILIES.items() if key in family.config.model_fields)
-
-
 def tiny_model(family: str, **settings: Any) -> LanguageModel:
     """The family's test model with these settings, in evaluation mode."""
     torch.manual_seed(0)
