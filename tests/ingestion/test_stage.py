@@ -317,9 +317,9 @@ def test_a_pair_is_one_document(tmp_path: Path) -> None:
         {"id": "a-6", "text": sentence(3), "source": "a.jsonl", "target": "one"},
     ]
     assert list(read_rows(shard)) == [(first, "one"), (second, "two"), (first, "other"), (sentence(3), "one")]
-    found = metrics(tmp_path)
-    assert (found["dropped_exact_duplicate"], found["dropped_empty"], found["kept"]) == (1, 2, 4)
-    assert found["characters"] == 2 * len(first) + len(second) + len(sentence(3)) + len("onetwootherone")
+    actual = metrics(tmp_path)
+    assert (actual["dropped_exact_duplicate"], actual["dropped_empty"], actual["kept"]) == (1, 2, 4)
+    assert actual["characters"] == 2 * len(first) + len(second) + len(sentence(3)) + len("onetwootherone")
 
 
 def test_near_duplicate_pairs_and_new_files(tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ NEAR = " ".join(f"word{number}" for number in range(60))
 def job(tmp_path: Path) -> UnlabelledJob:
     """A task with 6 train rows, of which one has a text of test in other letters, and a corpus with copies."""
     for split, words in {"train": "abcdef", "dev": "gh", "test": "ij"}.items():
-        found = [{"text": f"text {word} of {split}", "label": (word in "aceg" and "x") or "y"} for word in words]
-        found += [{"text": text, "label": "x"} for text in {"dev": [NEAR], "test": [LONG]}.get(split, [])]
-        write_jsonl(tmp_path / f"task/{split}.jsonl", found)
+        actual = [{"text": f"text {word} of {split}", "label": (word in "aceg" and "x") or "y"} for word in words]
+        actual += [{"text": text, "label": "x"} for text in {"dev": [NEAR], "test": [LONG]}.get(split, [])]
+        write_jsonl(tmp_path / f"task/{split}.jsonl", actual)
     source = TaskSource(path=str(tmp_path / "task"), budgets=[1], seeds=[0], overlap="report")
     made = examples(ExamplesJob(task="words", source=source, output=tmp_path / "examples"))
     documents = ["one document", "Text A of TRAIN", "TEXT i of: test", "text g of dev", "another document"]

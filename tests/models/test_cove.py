@@ -70,8 +70,8 @@ def test_a_text_is_translated(copier: CoVe, tmp_path: Path) -> None:
     tokenizer.save(tmp_path / "tokenizer")
     with writing(tmp_path / "encoder", kind=KIND) as draft:
         save_encoder(draft.path, family="cove", model=copier, tokenizer=tmp_path / "tokenizer")
-    found = try_model(tmp_path / "encoder", "d e b", length=10, count=3, sampling=Sampling(), seed=0)
-    assert found == (["translation"], [("d e b",)])
+    actual = try_model(tmp_path / "encoder", "d e b", length=10, count=3, sampling=Sampling(), seed=0)
+    assert actual == (["translation"], [("d e b",)])
 
 
 def lstm(x: Tensor, h: Tensor, c: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
@@ -165,9 +165,9 @@ def test_the_summary_contains_the_last_state_of_each_direction(model: CoVe) -> N
 def test_a_greedy_translation_takes_the_most_likely_next_word(model: CoVe) -> None:
     nn.init.normal_(model.output)
     tokens, lengths = torch.tensor([[7, 8, 9, END], [5, END, 0, 0]]), torch.tensor([4, 2])
-    found = model.translate(tokens, lengths, most=6)
+    actual = model.translate(tokens, lengths, most=6)
     for row, length in enumerate(lengths.tolist()):
-        source, words = tokens[row, :length].tolist(), found[row].tolist()
+        source, words = tokens[row, :length].tolist(), actual[row].tolist()
         translation: list[int] = []
         for word in words:
             scores = [log_likelihood(model, source, [*translation, other]) for other in range(VOCABULARY)]

@@ -97,16 +97,6 @@ def test_loss_is_the_sum_of_both_directions_through_one_softmax(model: ELMo) -> 
     assert [tuple(part.shape) for part in result.carry] == [(3, WIDTH), (3, 6)] * 4
 
 
-def test_the_carry_of_each_direction(model: ELMo) -> None:
-    keys = ("tokens", "targets", "backward_tokens", "backward_targets")
-    batch = {key: words(3, 8) for key in keys}
-    whole = model.losses(batch)
-    first = model.losses({key: value[:, :3] for key, value in batch.items()})
-    second = model.losses({key: value[:, 3:] for key, value in batch.items()}, first.carry)
-    for name in ("forward", "backward"):
-        torch.testing.assert_close(first.sums[name][0] + second.sums[name][0], whole.sums[name][0])
-
-
 def test_prediction_uses_the_forward_half_and_its_carry(model: ELMo) -> None:
     tokens = words(2, 6)
     whole, carry = model.predict(tokens)
@@ -143,9 +133,9 @@ def test_threads_do_not_mix_up_unseen_words(
     expected = [model.words(spell([word]))[0] for word in names]
     together, first_ended = threading.Barrier(2), threading.Event()
 
-    def interleaved(found: Iterable[str]) -> Tensor:
+    def interleaved(actual: Iterable[str]) -> Tensor:
         """Both calls look up the unseen words; then the first call ends before the second reads their characters."""
-        words = list(found)
+        words = list(actual)
         together.wait(timeout=10)
         if "zebra" in words:
             assert first_ended.wait(timeout=10)
@@ -158,8 +148,8 @@ def test_threads_do_not_mix_up_unseen_words(
         patch.setattr("components.models.elmo.spell", interleaved)
         calls = [pool.submit(first_state, id_) for id_ in ids]
         calls[0].add_done_callback(lambda _: first_ended.set())
-        found = [call.result() for call in calls]
-    torch.testing.assert_close(found, expected)
+        actual = [call.result() for call in calls]
+    torch.testing.assert_close(actual, expected)
     torch.testing.assert_close([first_state(id_) for id_ in ids], expected)
 
 

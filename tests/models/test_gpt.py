@@ -48,13 +48,6 @@ def test_prediction_with_the_cache_equals_prediction_without(model: GPT) -> None
         torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-4, rtol=1e-4)
 
 
-def test_the_cache_of_a_band_holds_the_band() -> None:
-    model = wild_model("gpt", vocabulary=VOCABULARY, **SMALL, band=3)
-    _, carry = model.predict(torch.randint(0, VOCABULARY, (2, 9)))
-    # Keys and values of dense, banded, dense, banded.
-    assert [tensor.shape[2] for tensor in carry] == [9, 9, 2, 2, 9, 9, 2, 2]
-
-
 @pytest.mark.parametrize("length", [2, 3, 4, 6, 7, 11])
 @pytest.mark.parametrize("dropout", [0.0, 1e-9])
 def test_attention_within_a_band_equals_dense_attention_with_its_mask(length: int, dropout: float) -> None:

@@ -111,8 +111,8 @@ def test_the_memory_carries_no_gradient(text: Tensor) -> None:
     assert not any(memory.requires_grad for memory in first.carry)
     expected = torch.autograd.grad(model.losses(halves[1], first.carry).loss, list(model.parameters()))
     constants = tuple(memory.clone() for memory in first.carry)
-    found = torch.autograd.grad(model.losses(halves[1], constants).loss, list(model.parameters()))
-    assert all(torch.equal(left, right) for left, right in zip(found, expected, strict=True))
+    actual = torch.autograd.grad(model.losses(halves[1], constants).loss, list(model.parameters()))
+    assert all(torch.equal(left, right) for left, right in zip(actual, expected, strict=True))
 
 
 def test_bfloat16_with_clusters(text: Tensor) -> None:
@@ -175,9 +175,9 @@ def test_a_compiled_loss_is_the_same_while_the_memory_grows(family: str) -> None
     compiled = torch.compile(model.losses, backend="aot_eager")
     carry: tuple[Tensor, ...] = ()
     for _ in range(3):
-        found, expected = compiled(batch, carry), model.losses(batch, carry)
-        torch.testing.assert_close(found.loss, expected.loss)
-        both = [torch.autograd.grad(result.loss, list(model.parameters())) for result in (found, expected)]
+        actual, expected = compiled(batch, carry), model.losses(batch, carry)
+        torch.testing.assert_close(actual.loss, expected.loss)
+        both = [torch.autograd.grad(result.loss, list(model.parameters())) for result in (actual, expected)]
         for left, right in zip(*both, strict=True):
             torch.testing.assert_close(left, right)
         carry = expected.carry

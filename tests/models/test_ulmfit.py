@@ -29,16 +29,6 @@ def batch() -> dict[str, torch.Tensor]:
     return {"tokens": stream[:, :-1], "targets": stream[:, 1:]}
 
 
-def test_the_carry_continues_the_window(batch: dict[str, torch.Tensor]) -> None:
-    model = small().eval()
-    whole = model.losses(batch)
-    first = model.losses({key: value[:, :4] for key, value in batch.items()})
-    second = model.losses({key: value[:, 4:] for key, value in batch.items()}, first.carry)
-    torch.testing.assert_close(first.sums["tokens"][0] + second.sums["tokens"][0], whole.sums["tokens"][0])
-    torch.testing.assert_close(second.carry, whole.carry)
-    assert [tuple(part.shape) for part in whole.carry] == [(4, 8), (4, 8), (4, 8), (4, 8), (4, 6), (4, 6)]
-
-
 def test_summary_is_the_last_real_state() -> None:
     hidden = torch.arange(24.0).view(2, 4, 3)
     assert small().summary(hidden, torch.tensor([4, 2])).tolist() == [[9, 10, 11], [15, 16, 17]]

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from components.errors import ConfigError, DataError
 from components.models.encoder import build_model
-from components.models.static import contexts
 from components.models.word2vec import Word2Vec
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import END, SPECIAL_PIECES, UNK
@@ -42,7 +41,7 @@ def batch() -> dict[str, Tensor]:
 
 def targets(given: dict[str, Tensor], architecture: str) -> list[tuple[list[int], int, list[int]]]:
     """For each pair: the words whose mean is the input, the true word, the row's noise words."""
-    found = []
+    actual = []
     rows = (given[key].tolist() for key in ("tokens", "left", "right", "noise"))
     for tokens, left, right, noise in zip(*rows, strict=True):
         for position, word in enumerate(tokens):
@@ -50,10 +49,10 @@ def targets(given: dict[str, Tensor], architecture: str) -> list[tuple[list[int]
                 tokens[position - left[position] : position] + tokens[position + 1 : position + 1 + right[position]]
             )
             if architecture == "skip_gram":
-                found += [([word], context, noise) for context in around]
+                actual += [([word], context, noise) for context in around]
             elif around:
-                found.append((around, word, noise))
-    return found
+                actual.append((around, word, noise))
+    return actual
 
 
 @pytest.mark.parametrize("architecture", ["skip_gram", "cbow"])
@@ -82,19 +81,6 @@ def test_loss_and_gradients_are_those_of_the_paper(architecture: str) -> None:
     assert model.input.grad is not None and model.output.grad is not None
     np.testing.assert_allclose(model.input.grad.numpy() * pairs, d_rows, rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(model.output.grad.numpy() * pairs, d_columns, rtol=1e-5, atol=1e-7)
-
-
-def test_contexts_are_a_band_without_its_middle() -> None:
-    near = contexts(torch.tensor([[0, 1, 0, 2]]), torch.tensor([[1, 2, 0, 0]]))
-    assert near[0].int().tolist() == [[0, 1, 0, 0], [1, 0, 1, 1], [0, 0, 0, 0], [0, 1, 1, 0]]
-
-
-def test_the_initial_loss_is_that_of_zero_scores() -> None:
-    model = build_model("word2vec", vocabulary=VOCABULARY, settings={"width": WIDTH, "negatives": NEGATIVES})
-    total, pairs = model.losses(batch()).sums["tokens"]
-    assert float(total) == pytest.approx(int(pairs) * (1 + NEGATIVES) * math.log(2), rel=1e-6)
-    table = model.piece_embedding()
-    assert table is not None and table.detach().abs().max() <= 0.5 / WIDTH
 
 
 def test_the_vector_of_a_word() -> None:

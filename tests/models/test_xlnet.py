@@ -137,12 +137,12 @@ def test_the_same_hidden_states(settings: dict[str, Any]) -> None:
     expected = peer_of(model).transformer(
         tokens, attention_mask=mask.long(), token_type_ids=kinds, output_hidden_states=True
     )
-    found = model.hidden_states(tokens, lengths)
-    assert len(found) == len(expected.hidden_states) == 4
-    for left, right in zip(found, expected.hidden_states, strict=True):
+    actual = model.hidden_states(tokens, lengths)
+    assert len(actual) == len(expected.hidden_states) == 4
+    for left, right in zip(actual, expected.hidden_states, strict=True):
         torch.testing.assert_close(left[mask], right[mask], atol=1e-5, rtol=1e-5)
-    summary = model.summary(found[-1], lengths)
-    assert torch.equal(summary, torch.stack([found[-1][row, length - 1] for row, length in enumerate(lengths)]))
+    summary = model.summary(actual[-1], lengths)
+    assert torch.equal(summary, torch.stack([actual[-1][row, length - 1] for row, length in enumerate(lengths)]))
 
 
 def test_rows_that_are_read_from_their_end(model: XLNet, batch: Batch) -> None:
@@ -154,8 +154,8 @@ def test_rows_that_are_read_from_their_end(model: XLNet, batch: Batch) -> None:
     carry = tuple(torch.cat([memory[:1], memory[:1]]) for memory in memories())
     logits = peer(**theirs, mems=turned(carry), use_mems=True).logits
     for row, backward in enumerate([0, 1]):
-        one = {name: rows[row : row + 1] for name, rows in twice.items()} | {"backward": torch.tensor([backward])}
-        nats = model.losses(one, tuple(memory[:1] for memory in carry)).loss
+        item = {name: rows[row : row + 1] for name, rows in twice.items()} | {"backward": torch.tensor([backward])}
+        nats = model.losses(item, tuple(memory[:1] for memory in carry)).loss
         expected = torch.nn.functional.cross_entropy(logits[row], twice["targets"][row])
         torch.testing.assert_close(nats, expected, atol=1e-5, rtol=1e-5)
     both = model.losses(twice | {"backward": torch.tensor([0, 1])}, carry).loss
@@ -176,26 +176,6 @@ def test_filling_in(model: XLNet) -> None:
     torch.testing.assert_close(logits[:, [2, 5]], expected, atol=1e-4, rtol=1e-5)
     assert carry[0].shape == (2, 7, 16)
     assert model.predict(tokens, carry)[1][0].shape == (2, 7, 16)
-
-
-@pytest.mark.parametrize("kind", [transformers.XLNetLMHeadModel, transformers.XLNetModel])
-def test_a_folder_written_by_transformers(kind: Any, tmp_path: Any) -> None:
-    from safetensors.torch import load_file
-
-    config, _ = CONVERTERS["xlnet"].to_huggingface(wild_model("xlnet", vocabulary=VOCABULARY, **SMALL))
-    peer = kind(transformers.XLNetConfig(**config)).eval()
-    peer.save_pretrained(tmp_path)
-    written = transformers.AutoConfig.from_pretrained(tmp_path).to_dict()
-    sizes, vocabulary, tensors = CONVERTERS["xlnet"].from_huggingface(
-        written, load_file(tmp_path / "model.safetensors")
-    )
-    model = build_model("xlnet", vocabulary=vocabulary, settings=sizes).eval()
-    model.load_state_dict(tensors)
-    tokens = torch.randint(5, VOCABULARY, (2, 9))
-    expected = peer.base_model(tokens).last_hidden_state
-    torch.testing.assert_close(model.hidden_states(tokens, torch.tensor([9, 9]))[-1], expected, atol=1e-5, rtol=1e-5)
-    if kind is transformers.XLNetModel:
-        assert not tensors["pieces.bias"].any()
 
 
 @pytest.mark.parametrize(
@@ -229,6 +209,6 @@ def test_published_sizes(preset: str, config: Any, published: float) -> None:
     with torch.device("meta"):
         model = build_model("xlnet", vocabulary=32_000, preset=preset)
         peer = transformers.XLNetLMHeadModel(config)
-    found = sum(parameter.numel() for parameter in model.parameters())
-    assert found == sum(parameter.numel() for parameter in peer.parameters())
-    assert found / 1e6 == pytest.approx(published, abs=0.5)
+    actual = sum(parameter.numel() for parameter in model.parameters())
+    assert actual == sum(parameter.numel() for parameter in peer.parameters())
+    assert actual / 1e6 == pytest.approx(published, abs=0.5)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from components.errors import DataError
 from components.models.word2vec import Word2VecConfig
@@ -26,18 +25,18 @@ def sampler(store: MemoryStore, **changes: Any) -> NegativeSampler:
 
 def test_frequent_words_are_kept_with_the_probability_of_the_published_code() -> None:
     counts = np.array([0, 900, 90, 9, 1])
-    found = keep_probabilities(counts, 1e-2)
+    actual = keep_probabilities(counts, 1e-2)
     # word2vec.c: (sqrt(f / t) + 1) * t / f, f the relative frequency.
     expected = [(math.sqrt(count / 10) + 1) * 10 / count for count in (900, 90)]
-    np.testing.assert_allclose(found[1:3], expected)
+    np.testing.assert_allclose(actual[1:3], expected)
     np.testing.assert_allclose(expected, [0.1165, 0.4444], atol=1e-4)
-    assert found[3:].tolist() == [1, 1]
+    assert actual[3:].tolist() == [1, 1]
     assert keep_probabilities(counts, 0).tolist() == [1] * 5
 
 
 def test_noise_is_the_unigram_to_the_power_of_three_quarters() -> None:
-    found = noise_distribution(np.array([0, 1, 16, 81]), 0.75)
-    np.testing.assert_allclose(found, np.array([0, 1, 8, 27]) / 36)
+    actual = noise_distribution(np.array([0, 1, 16, 81]), 0.75)
+    np.testing.assert_allclose(actual, np.array([0, 1, 8, 27]) / 36)
     np.testing.assert_allclose(noise_distribution(np.array([0, 3, 9]), 0), [0, 0.5, 0.5])
 
 
@@ -71,14 +70,6 @@ def test_contexts_stay_in_their_document_and_skip_dropped_words(subsample: float
                 assert reach >= 1 or most_left == most_right == 0
                 whole, cut = whole + (len(mine) == 6), cut + (len(mine) < 6)
     assert whole > cut if subsample == 0 else cut > whole
-
-
-def test_cbow_counts_a_pair_for_every_word_with_a_context() -> None:
-    sample = sampler(numbered_store(documents=40), architecture="cbow", context=2)
-    batch = sample.batch(0)
-    assert round(float(batch["pairs"].sum())) == int((batch["left"] + batch["right"] > 0).sum())
-    gram = sampler(numbered_store(documents=40), context=2).batch(0)
-    assert all(torch.equal(batch[key], gram[key]) for key in ("tokens", "left", "right", "noise"))
 
 
 def test_a_text_without_words() -> None:

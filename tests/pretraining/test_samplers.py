@@ -183,11 +183,11 @@ def test_a_row_without_a_pair_has_no_label(sampler: type[PairSampler], key: str)
             int(store.offsets[number]), int(store.offsets[number + 1] - store.offsets[number])
         ).tolist()
     }
-    found = {NO_PAIR: 0, 0: 0, 1: 0}
+    actual = {NO_PAIR: 0, 0: 0, 1: 0}
     for step in range(20):
         batch = pairs.batch(step)
         for row, segments, label in zip(unmask(batch), batch["segments"], batch[key].tolist(), strict=True):
-            found[label] += 1
+            actual[label] += 1
             cut = int((segments == 0).sum())
             first = [piece for piece in row[1 : cut - 1].tolist() if piece >= FIRST_ORDINARY]
             second = [piece for piece in row[cut:-1].tolist() if piece >= FIRST_ORDINARY]
@@ -200,8 +200,8 @@ def test_a_row_without_a_pair_has_no_label(sampler: type[PairSampler], key: str)
             else:
                 earlier, later = (second, first) if label else (first, second)
                 assert document_of[earlier[-1]] == document_of[later[0]]
-    assert min(found.values()) > 100
-    assert 0.8 < found[0] / found[1] < 1.25
+    assert min(actual.values()) > 100
+    assert 0.8 < actual[0] / actual[1] < 1.25
 
 
 def test_documents_of_one_sentence_train_the_masked_pieces_only() -> None:

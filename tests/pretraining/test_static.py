@@ -54,9 +54,9 @@ def test_vectors_equal_an_independent_computation(
         np.add.at(counts, ids, 1)
     counts = counts[FIRST_ORDINARY:]
     expected = (ordinary - ordinary.mean(0)) @ directions[:6].T * (0.01 / (0.01 + counts / counts.sum()))[:, None]
-    found = written.model.vectors()[FIRST_ORDINARY:].double().numpy()
-    np.testing.assert_allclose(np.abs(found), np.abs(expected), atol=1e-4)
-    np.testing.assert_allclose(found @ found.T, expected @ expected.T, atol=1e-4)
+    actual = written.model.vectors()[FIRST_ORDINARY:].double().numpy()
+    np.testing.assert_allclose(np.abs(actual), np.abs(expected), atol=1e-4)
+    np.testing.assert_allclose(actual @ actual.T, expected @ expected.T, atol=1e-4)
     assert written.model.vectors()[[0, 2, 3, 4]].count_nonzero() == 0
 
 
@@ -103,11 +103,11 @@ def test_a_word_is_encoded_by_all_of_its_pieces(make_encoder: Callable[..., Path
     teacher = load_encoder(make_encoder("bert"))
     digits = teacher.tokenizer.encode_batch(["57"])[0].tolist()
     grown = with_words(teacher.tokenizer, ["57 57 57"], count=1)
-    found = encode_pieces(teacher, grown, name="static")[-1]
+    actual = encode_pieces(teacher, grown, name="static")[-1]
     tokens = torch.tensor([[2, *digits, 3]])
     with torch.no_grad():
         expected = teacher.model.hidden_states(tokens, torch.tensor([4]))[-1][0].mean(0)
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(actual, expected)
 
 
 def test_a_character_model_needs_words(make_encoder: Callable[..., Path], corpus: Path, tmp_path: Path) -> None:

@@ -30,9 +30,9 @@ def test_static_vectors_are_features_of_the_embedding_only() -> None:
     assert both.static is not None
     torch.nn.init.normal_(both.static)
     tokens, lengths = torch.randint(5, 40, (2, 9)), torch.tensor([9, 6])
-    expected, found = plain.hidden_states(tokens, lengths), both.hidden_states(tokens, lengths)
-    assert torch.equal(found[0][..., :32], expected[0]) and torch.equal(found[0][..., 32:], both.static[tokens])
-    assert all(torch.equal(*pair) for pair in zip(found[1:], expected[1:], strict=True))
+    expected, actual = plain.hidden_states(tokens, lengths), both.hidden_states(tokens, lengths)
+    assert torch.equal(actual[0][..., :32], expected[0]) and torch.equal(actual[0][..., 32:], both.static[tokens])
+    assert all(torch.equal(*pair) for pair in zip(actual[1:], expected[1:], strict=True))
     batch = {"tokens": tokens[:, :-1], "targets": tokens[:, 1:]}
     assert torch.equal(both.losses(batch).loss, plain.losses(batch).loss)
     assert [name for name, _ in both.named_parameters()] == [name for name, _ in plain.named_parameters()]

@@ -43,18 +43,18 @@ def test_scores_without_each_cluster(*, clustered: bool, monkeypatch: pytest.Mon
     clusters = generator.permutation(np.arange(120) % 11) if clustered else np.arange(120)
     monkeypatch.setattr(intervals, "CHUNK", 40)  # several chunks
 
-    found = left_out(statistics_of(guesses, labels), clusters if clustered else None, SCORING.scores)
+    actual = left_out(statistics_of(guesses, labels), clusters if clustered else None, SCORING.scores)
     for number in range(clusters.max() + 1):
         kept = clusters != number
         expected = f1_score(labels[kept], guesses[kept], average="macro")
-        assert found["macro_f1"][number] == pytest.approx(expected)
-        assert found["accuracy"][number] == pytest.approx((labels == guesses)[kept].mean())
+        assert actual["macro_f1"][number] == pytest.approx(expected)
+        assert actual["accuracy"][number] == pytest.approx((labels == guesses)[kept].mean())
 
 
 def test_the_jackknife_of_an_accuracy_is_the_variance_of_a_mean() -> None:
     differences = np.random.default_rng(0).choice([-1.0, 0.0, 1.0], 500)
-    found = sampling_variance((differences.sum() - differences) / 499, np.ones(500))
-    assert found == Variance(pytest.approx(differences.var(ddof=1) / 500), 499)
+    actual = sampling_variance((differences.sum() - differences) / 499, np.ones(500))
+    assert actual == Variance(pytest.approx(differences.var(ddof=1) / 500), 499)
 
 
 def test_copies_of_rows_within_their_cluster_do_not_narrow_the_interval() -> None:
@@ -94,10 +94,10 @@ def test_quantiles_are_those_of_student() -> None:
 
 def test_without_test_rows_it_is_the_t_interval() -> None:
     # Mean 0.5, s = 0.1: t(0.975; 2) = 4.3027; half width 4.3027 * 0.1 / sqrt(3).
-    found = interval(np.asarray([0.4, 0.5, 0.6]), confidence=0.95)
-    assert found.mean == pytest.approx(0.5)
-    assert found.high - found.mean == pytest.approx(4.302653 * 0.1 / np.sqrt(3), rel=1e-6)
-    assert found.mean - found.low == pytest.approx(found.high - found.mean)
+    actual = interval(np.asarray([0.4, 0.5, 0.6]), confidence=0.95)
+    assert actual.mean == pytest.approx(0.5)
+    assert actual.high - actual.mean == pytest.approx(4.302653 * 0.1 / np.sqrt(3), rel=1e-6)
+    assert actual.mean - actual.low == pytest.approx(actual.high - actual.mean)
 
 
 def test_a_single_run_has_no_variance_of_training_and_several_share_one() -> None:
@@ -116,8 +116,8 @@ def test_what_the_test_rows_explain_is_not_counted_as_training_again() -> None:
     without, values = (right.sum(1, keepdims=True) - right) / 39, right.mean(1)
     apart = 2 * ((right[0] - right[1]) / 2).var(ddof=1) / 40  # two deviations of half a difference
     sampling = sampling_variance(without.mean(0), np.ones(40))
-    found = interval(values, without, np.ones(40), confidence=0.95, training=Variance(apart + 0.0006, 12))
-    assert found.high - found.mean == pytest.approx(half_width([sampling, Variance(0.0003, 12)], 0.025))
+    actual = interval(values, without, np.ones(40), confidence=0.95, training=Variance(apart + 0.0006, 12))
+    assert actual.high - actual.mean == pytest.approx(half_width([sampling, Variance(0.0003, 12)], 0.025))
     least = interval(values, without, np.ones(40), confidence=0.95, training=Variance(apart / 2, 12))
     assert least.high - least.mean == pytest.approx(half_width([sampling], 0.025))
 
@@ -155,17 +155,17 @@ def test_intervals_cover_the_truth_in_clusters() -> None:
     repetitions = 400
     for _ in range(repetitions):
         shared = generator.normal(size=len(clusters)) + 0.5 * generator.normal(size=20)[clusters]
-        own = 0.4 * generator.normal(size=(6, 3, 20))[..., clusters] + generator.normal(size=(6, 3, len(clusters)))
+        local = 0.4 * generator.normal(size=(6, 3, 20))[..., clusters] + generator.normal(size=(6, 3, len(clusters)))
         level = 0.1 * generator.normal(size=(6, 3, 1)) + 0.1 * generator.normal(size=(1, 3, 1))
-        right = (shared + own + level > 0).astype(float)  # accuracy 0.5
+        right = (shared + local + level > 0).astype(float)  # accuracy 0.5
         noise = training_noise(right.mean(-1))
         without = (right.sum(-1, keepdims=True) - _by_cluster(right, clusters)) / (len(clusters) - sizes)
         for name, values, left, training in (
             ("score", right[0], without[0], noise.run),  # type: ignore[union-attr]
             ("difference", right[0] - right[1], without[0] - without[1], noise.pair),  # type: ignore[union-attr]
         ):
-            found = interval(values.mean(-1), left, sizes.astype(float), confidence=0.95, training=training)
-            hits[name] += found.low <= (0.5 if name == "score" else 0.0) <= found.high
+            actual = interval(values.mean(-1), left, sizes.astype(float), confidence=0.95, training=training)
+            hits[name] += actual.low <= (0.5 if name == "score" else 0.0) <= actual.high
         by_row = (right[0, :1].sum(-1, keepdims=True) - right[0, :1]) / (len(clusters) - 1)
         rows = interval(right[0, :1].mean(-1), by_row, np.ones(len(clusters)), confidence=0.95)
         hits["rows"] += rows.low <= 0.5 <= rows.high

@@ -27,16 +27,16 @@ def fields_of(kind: str, count: int) -> list[tuple[str, ...]]:
     def text(most: int) -> str:
         return " ".join(rng.choice(WORDS, int(rng.integers(1, most))).tolist())
 
-    found: list[tuple[str, ...]] = []
+    actual: list[tuple[str, ...]] = []
     for _ in range(count):
         most = int(rng.choice([3, 12, 60]))
         if kind == "tagging":
-            found.append(tuple(text(most).split()))
+            actual.append(tuple(text(most).split()))
         elif kind == "choice":
-            found.append((text(most), *(text(6) for _ in range(int(rng.integers(2, 5))))))
+            actual.append((text(most), *(text(6) for _ in range(int(rng.integers(2, 5))))))
         else:
-            found.append((text(most), text(8)) if kind in ("pair", "similarity", "questions") else (text(most),))
-    return found
+            actual.append((text(most), text(8)) if kind in ("pair", "similarity", "questions") else (text(most),))
+    return actual
 
 
 def make_classifier(folder, settings: FinetuneSettings, kind: str, precision: str) -> TextClassifier:
@@ -57,8 +57,8 @@ def check(classifier: TextClassifier, rows: list[tuple[str, ...]]) -> None:
     batches = [np.arange(len(rows)), rng.permutation(len(rows)), rng.permutation(len(rows))[:3], rng.permutation(5)]
     for count, batch in enumerate(batches):
         with threads.limited(1 + count % 2):
-            found = classifier.answer([rows[index] for index in batch])
-        for index, answer in zip(batch, found, strict=True):
+            actual = classifier.answer([rows[index] for index in batch])
+        for index, answer in zip(batch, actual, strict=True):
             assert answer.tobytes() == alone[index].tobytes(), f"row {index} in batch {count}"
 
 

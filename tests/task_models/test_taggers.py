@@ -125,8 +125,8 @@ def test_the_lstm_equals_torch_on_single_rows() -> None:
             getattr(theirs, f"bias_hh_l0{suffix}").zero_()
     vectors, _ = random_rows(5, 2, 1)
     features = nn.utils.rnn.pad_sequence(vectors, batch_first=True, padding_value=1e3)
-    found = ours(features, torch.tensor([5, 2, 1]))
-    for row, vector in zip(found, vectors, strict=True):
+    actual = ours(features, torch.tensor([5, 2, 1]))
+    for row, vector in zip(actual, vectors, strict=True):
         expected, _ = theirs(vector[:, None])
         torch.testing.assert_close(row[: len(vector)], expected[:, 0], rtol=0, atol=1e-6)
 

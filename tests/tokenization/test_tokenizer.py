@@ -126,8 +126,8 @@ def test_more_pieces_than_the_corpus_yields(kind: str, message: str, capsys: pyt
     with pytest.raises(DataError, match=message) as caught:
         fit(["one one one"], kind=kind, settings=settings, segmentation=Segmentation("none"))
     given = int(str(caught.value).split("set it to ")[1].split()[0])
-    found = fit(["one one one"], kind=kind, settings=TokenizerSettings(), segmentation=Segmentation("none"))
-    assert found.vocab_size == given
+    actual = fit(["one one one"], kind=kind, settings=TokenizerSettings(), segmentation=Segmentation("none"))
+    assert actual.vocab_size == given
     said = f"tokenizer.{kind}.vocabulary: {given} pieces, which is all that the corpus yields; the default is {size:,}"
     assert said in capsys.readouterr().out
 

@@ -225,7 +225,7 @@ def test_the_non_monotone_trigger_is_that_of_the_paper() -> None:
         # Decreasing at first, then about constant.
         losses = list(3 * np.exp(-np.arange(20) / 3) + rng.normal(0, 0.1, 20))
         expected = algorithm_1(losses, 5)
-        found = [count - 1 for count in range(1, 21) if non_monotone(losses[:count])]
-        assert (found[0] if found else None) == expected
+        actual = [count - 1 for count in range(1, 21) if non_monotone(losses[:count])]
+        assert (actual[0] if actual else None) == expected
         began.append(expected)
     assert None in began and len(set(began)) > 8

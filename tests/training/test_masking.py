@@ -23,9 +23,9 @@ PLAY, ING, GROUND, A, THE, HASHES = range(5, 11)
     ],
 )
 def test_which_pieces_are_inside_a_word(pieces: list[str], inside: list[bool]) -> None:
-    found = inside_words([*SPECIAL_PIECES, *pieces])
-    assert found.dtype == bool
-    assert found[FIRST_ORDINARY:].tolist() == inside
+    actual = inside_words([*SPECIAL_PIECES, *pieces])
+    assert actual.dtype == bool
+    assert actual[FIRST_ORDINARY:].tolist() == inside
 
 
 def noise_of(masking: Masking, order: list[float], fate: float = 0.0, replacement: float = 0.0) -> np.ndarray:
@@ -63,8 +63,8 @@ def test_whole_words_are_selected_in_random_order() -> None:
         # The second word does not fit after the first, the third does.
         ({1: 0.1, 3: 0.3, 4: 0.2}, [1, 2, 3]),
     ):
-        own = [drawn.get(place, value) for place, value in enumerate(order)]
-        assert masking(row, noise_of(masking, own))[1].tolist() == [expected]
+        local = [drawn.get(place, value) for place, value in enumerate(order)]
+        assert masking(row, noise_of(masking, local))[1].tolist() == [expected]
 
 
 def test_a_word_is_split_only_if_whole_words_do_not_add_up() -> None:

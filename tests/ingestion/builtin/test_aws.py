@@ -97,10 +97,10 @@ def test_pairs_are_descriptions_and_names_of_operations() -> None:
         "GetHeld": "<p>Held out!</p>",
         "GetLeft": "<p>Of a document that is left out.</p>",
     }
-    found = [aws.Operation(name, html, None, None) for name, html in names.items()]
-    one, two = (aws.Service(key, {}, "", tuple(found), {}) for key in ("one", "two"))
+    actual = [aws.Operation(name, html, None, None) for name, html in names.items()]
+    item, two = (aws.Service(key, {}, "", tuple(actual), {}) for key in ("one", "two"))
     other = aws.Service("other", {}, "", (aws.Operation("ListTags", "lists TAGS", None, None),), {})
-    rows = operations.translations([one, two, other], without={"held out"}, left_out={"one/GetLeft", "two/GetLeft"})
+    rows = operations.translations([item, two, other], without={"held out"}, left_out={"one/GetLeft", "two/GetLeft"})
     assert list(rows) == [
         {"id": "one/CreateDBInstance2", "source": "Creates a database.", "target": "create db instance2"},
         {"id": "one/ListTagsForResource", "source": "Lists tags.", "target": "list tags for resource"},
@@ -144,11 +144,11 @@ def test_parameter_types(monkeypatch: pytest.MonkeyPatch) -> None:
         service("test-a", [("map", "tags."), ("map", "Pairs"), ("list", "Things")]),
     ]
     splits = tasks.parameter_types(services)
-    found = {split: {(row["label"], row["text"], row["service"]) for row in rows} for split, rows in splits.items()}
+    actual = {split: {(row["label"], row["text"], row["service"]) for row in rows} for split, rows in splits.items()}
     # "Tags" occurs in dev and test and is dropped; "A name" is kept in train only; "both" has two types.
-    assert found["train"] == {("integer", "A number", "train-a"), ("string", "A name", "train-a")}
-    assert found["dev"] in ({("double", "A share", "dev-a")}, {("double", "Another share", "dev-a")})
-    assert found["test"] == {("map", "Pairs", "test-a"), ("list", "Things", "test-a")}
+    assert actual["train"] == {("integer", "A number", "train-a"), ("string", "A name", "train-a")}
+    assert actual["dev"] in ({("double", "A share", "dev-a")}, {("double", "Another share", "dev-a")})
+    assert actual["test"] == {("map", "Pairs", "test-a"), ("list", "Things", "test-a")}
     assert [row["id"] for row in splits["train"] if row["label"] == "integer"] == ["train-a/S/M0"]
 
 
@@ -187,7 +187,7 @@ def test_services_of_real_documents(services: list[aws.Service], monkeypatch: py
     some = [service for service in services if service.key in names]
     documents = [document for service in some for document in aws.service_documents(service)]
     splits, left_out = service_of_documents(some, documents)
-    rows = [row for found in splits.values() for row in found]
+    rows = [row for actual in splits.values() for row in actual]
     assert len({row["id"] for row in rows}) == len(rows)
     assert set(Counter(row["label"] for row in splits["test"]).values()) == {50}
     assert set(Counter(row["label"] for row in splits["dev"]).values()) == {20}
@@ -198,8 +198,8 @@ def test_services_of_real_documents(services: list[aws.Service], monkeypatch: py
     assert not [row["id"] for row in rows if names & set(text_key(row["text"]).split())]
     # No near duplicates in different splits: all pairs are compared, without hashing.
     sketches = {
-        split: Shingles(ngram=3, permutations=256).sketches([row["text"] for row in found])
-        for split, found in splits.items()
+        split: Shingles(ngram=3, permutations=256).sketches([row["text"] for row in actual])
+        for split, actual in splits.items()
     }
     for left, right in (("test", "train"), ("dev", "train"), ("dev", "test")):
         most = max((row == sketches[right]).mean(axis=1).max() for row in sketches[left])

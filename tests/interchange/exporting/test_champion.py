@@ -171,10 +171,10 @@ def test_a_text_pipeline_predicts_as_the_model(family: str, kind: str, settings:
         [{"text": first, "text_pair": second} for first, second in PAIRS] if kind == "pair" else TEXTS[:4]
     )
     rows = PAIRS if kind == "pair" else [(text,) for text in TEXTS[:4]]
-    for one, answer in zip(given, classifier.answer(rows), strict=True):
-        found = run(one)
-        found = found[0] if isinstance(found[0], list) else found
-        shares = {entry["label"]: entry["score"] for entry in found}
+    for item, answer in zip(given, classifier.answer(rows), strict=True):
+        actual = run(item)
+        actual = actual[0] if isinstance(actual[0], list) else actual
+        shares = {entry["label"]: entry["score"] for entry in actual}
         names = ["value"] if kind == "regression" else LABELS
         assert shares == pytest.approx(dict(zip(names, map(float, answer), strict=True)), abs=1e-4)
 
@@ -189,10 +189,10 @@ def test_tags_of_a_pipeline(save: Save) -> None:
     scores: list[np.ndarray] = []
     classifier.batches.observed_answers(encoded, lambda task, vectors, batch: [scores.append(
         task.outputs(vectors, batch)[0].softmax(-1).numpy())] * len(batch["rows"]))  # type: ignore[func-returns-value]  # fmt: skip
-    found = run(" ".join(words))
-    assert [entry["score"] for entry in found] == pytest.approx(scores[0].max(1).tolist()[: len(found)], abs=1e-4)
-    assert [entry["entity"] for entry in found] == [
-        classifier.labels[index] for index in scores[0].argmax(1)[: len(found)]
+    actual = run(" ".join(words))
+    assert [entry["score"] for entry in actual] == pytest.approx(scores[0].max(1).tolist()[: len(actual)], abs=1e-4)
+    assert [entry["entity"] for entry in actual] == [
+        classifier.labels[index] for index in scores[0].argmax(1)[: len(actual)]
     ]
 
 

@@ -80,5 +80,5 @@ def small() -> CharacterCNN:
 def test_against_loops() -> None:
     cnn, words = small(), ["a", "character", "x" * 47, "y" * 60]
     spelt = spell(words)
-    for row, found in zip(spelt.tolist(), cnn(spelt), strict=True):
-        torch.testing.assert_close(found, torch.tensor(by_hand(cnn, row)), atol=1e-5, rtol=1e-5)
+    for row, actual in zip(spelt.tolist(), cnn(spelt), strict=True):
+        torch.testing.assert_close(actual, torch.tensor(by_hand(cnn, row)), atol=1e-5, rtol=1e-5)

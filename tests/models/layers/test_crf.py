@@ -34,13 +34,13 @@ def random_crf(tags: int, *, legal: Legal | None = None, seed: int = 0) -> Linea
 def paths(layer: LinearChainCRF, x_TC: Tensor, *, legal: Legal | None = None) -> dict[tuple[int, ...], float]:
     """Every (legal) sequence with its score."""
     start, transition, end = (part.tolist() for part in (layer.start, layer.transition, layer.end))
-    found = {}
+    actual = {}
     for path in itertools.product(range(layer.tags), repeat=len(x_TC)):
         if legal is not None and not is_legal(legal, path):
             continue
         score = start[path[0]] + end[path[-1]] + sum(float(x_TC[position, tag]) for position, tag in enumerate(path))
-        found[path] = score + sum(transition[before][after] for before, after in itertools.pairwise(path))
-    return found
+        actual[path] = score + sum(transition[before][after] for before, after in itertools.pairwise(path))
+    return actual
 
 
 def is_legal(legal: Legal, path: tuple[int, ...]) -> bool:
@@ -77,13 +77,13 @@ def test_rows_of_different_lengths_against_all_paths(seed: int) -> None:
     layer = random_crf(4, seed=seed)
     x = 3 * torch.randn(3, 4, 4)
     tags = torch.randint(4, (3, 4))
-    found = layer.log_partition(x, LENGTHS)
+    actual = layer.log_partition(x, LENGTHS)
     likelihood = layer.log_likelihood(x, tags, LENGTHS)
     decoded = layer.decode(x, LENGTHS)
     for row, length in enumerate(LENGTHS.tolist()):
         scored = paths(layer, x[row, :length])
         total = torch.tensor(list(scored.values()), dtype=torch.float64).logsumexp(0).item()
-        assert found[row].item() == pytest.approx(total, abs=1e-6)
+        assert actual[row].item() == pytest.approx(total, abs=1e-6)
         gold = tuple(tags[row, :length].tolist())
         assert likelihood[row].item() == pytest.approx(scored[gold] - total, abs=1e-6)
         best = max(scored, key=lambda path: scored[path])

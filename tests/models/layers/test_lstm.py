@@ -97,9 +97,9 @@ def test_gradients_of_steps_for_some_parameters(layer: LSTM, by_steps: Mock) -> 
     x = torch.randn(STEPS, ROWS, INPUTS)
     output, _ = layer(x)
     wanted = [layer.weight_ih, layer.bias]
-    found = torch.autograd.grad(output.square().sum(), wanted)
+    actual = torch.autograd.grad(output.square().sum(), wanted)
     expected, *_ = by_hand(layer, x, torch.zeros(ROWS, HIDDEN), torch.zeros(ROWS, HIDDEN))
-    torch.testing.assert_close(found, torch.autograd.grad(expected.square().sum(), wanted), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(actual, torch.autograd.grad(expected.square().sum(), wanted), atol=1e-5, rtol=1e-4)
     assert by_steps.called
 
 
@@ -127,24 +127,6 @@ def test_what_suits_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     with torch.no_grad():
         assert not uses_steps(layer, ROWS)
     assert not uses_steps(layer.requires_grad_(False), ROWS)  # no gradients
-
-
-def test_two_windows_equal_one(layer: LSTM) -> None:
-    x = torch.randn(STEPS, ROWS, INPUTS)
-    first, state = layer(x[:2])
-    second, _ = layer(x[2:], state)
-    torch.testing.assert_close(torch.cat([first, second]), layer(x)[0])
-
-
-@pytest.mark.parametrize("stepping", [False, True])
-def test_bfloat16_under_autocast_is_close(layer: LSTM, stepping: bool, request: pytest.FixtureRequest) -> None:
-    if stepping:
-        request.getfixturevalue("by_steps")
-    x = torch.randn(STEPS, ROWS, INPUTS)
-    with torch.autocast("cpu", torch.bfloat16):
-        output, (h, c) = layer(x)
-    assert output.dtype == h.dtype == c.dtype == torch.bfloat16
-    torch.testing.assert_close(output.float(), layer(x)[0], atol=0.02, rtol=0.02)
 
 
 def test_initial_forget_bias(layer: LSTM) -> None:

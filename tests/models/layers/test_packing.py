@@ -116,7 +116,7 @@ def test_states_and_gradients_equal_those_of_padded_rows(family: str, tokens: Te
 
 def test_a_band_is_not_packed(tokens: Tensor) -> None:
     model = model_of("gpt", band=3)
-    found = model.hidden_states(tokens, LENGTHS)[-1]
+    actual = model.hidden_states(tokens, LENGTHS)[-1]
     for row, length in enumerate(LENGTHS):
         alone = model.hidden_states(tokens[row : row + 1, :length], LENGTHS[row : row + 1])[-1]
-        torch.testing.assert_close(found[row, :length], alone[0], atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(actual[row, :length], alone[0], atol=1e-5, rtol=1e-4)
