@@ -19,25 +19,36 @@ NONE = Segmentation("none")
 
 
 def swapped(*texts: str) -> list[tuple[str, str]]:
-    return [(item.text, other.text) for item, other in exchanged([sentence(text, NONE) for text in texts])]
+    return [(one.text, other.text) for one, other in exchanged([sentence(text, NONE) for text in texts])]
 
 
 def test_words_after_the_same_frequent_word_are_exchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "FRAMES", 1)
     monkeypatch.setattr(exchange, "COMMON", 1)
-    actual = swapped(
+    found = swapped(
         "Today the mouse chases the elephant, slowly.", "the cat sees the cat", "a dog sees a fox", "the 4 of the 5"
     )
-    assert actual == [("Today the mouse chases the elephant, slowly.", "Today the elephant chases the mouse, slowly.")]
+    assert found == [("Today the mouse chases the elephant, slowly.", "Today the elephant chases the mouse, slowly.")]
 
 
 def test_the_spans_of_the_exchanged_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "FRAMES", 1)
     monkeypatch.setattr(exchange, "COMMON", 1)
-    ((item, other),) = exchanged([sentence("well, the ox and then the elephant left the barn", NONE)])
+    ((one, other),) = exchanged([sentence("well, the ox and then the elephant left the barn", NONE)])
     assert other.text == "well, the elephant and then the ox left the barn"
     assert other.spans == sentence(other.text, NONE).spans
-    assert sorted(map(item.word, range(9))) == sorted(map(other.word, range(9)))
+    assert sorted(map(one.word, range(9))) == sorted(map(other.word, range(9)))
+
+
+def test_frequent_words_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "COMMON", 2)
+    assert swapped("the cat and the cat", "the cat and the dog") == []
+
+
+def test_distances_of_equal_and_zero_vectors() -> None:
+    one = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0], [1.0, 0.0]])
+    other = np.array([[1.0, 1e-9], [-1.0, -1.0], [1.0, 0.0], [0.0, 2.0]])
+    assert distances(one, other).tolist() == pytest.approx([0, 2, 0, 1])
 
 
 def test_the_measures_of_separable_and_of_equal_versions() -> None:
@@ -46,8 +57,8 @@ def test_the_measures_of_separable_and_of_equal_versions() -> None:
     assert measures(vectors, vectors) == {"distance": 0, "relative": 0, "probe": 0.5}
     moved = vectors + np.array([9.0, 0, 0, 0, 0, 0])
     assert probe(vectors, moved) == 1
-    actual = measures(vectors, moved)
-    assert actual["probe"] == 1 and actual["relative"] == pytest.approx(
+    found = measures(vectors, moved)
+    assert found["probe"] == 1 and found["relative"] == pytest.approx(
         distances(vectors, moved).mean() / distances(vectors, np.roll(vectors, 1, axis=0)).mean()
     )
     # A probe cannot learn what differs from sentence to sentence.
@@ -73,18 +84,18 @@ def test_the_study(outputs: Outputs, corpus: None, add_encoder: Any) -> None:
     outputs.params = outputs.params.model_copy(
         update={"run": outputs.params.run.model_copy(update={"families": ["word2vec", "ulmfit"]})}
     )
-    actual = word_order.run(outputs, sentences=40)
-    layers = actual.numbers["layers"]
+    found = word_order.run(outputs, sentences=40)
+    layers = found.numbers["layers"]
     equal = {"distance": 0, "relative": 0, "probe": 0.5, "example": 0}
     assert layers["bag of words"] == [equal]
     assert layers["word2vec-adapted"] == [equal], "static vectors are a bag of words"
     embedding, *above = layers["ulmfit-adapted"]
     assert embedding == equal
     assert len(above) == 2 and all(layer["distance"] > 0 and layer["example"] == 0 for layer in above)
-    assert actual.numbers["sentences"] == 40 and 0 <= actual.numbers["preference"]["ulmfit-adapted"] <= 1
-    assert "word2vec-adapted" not in actual.numbers["preference"]
-    assert len(actual.chapter.tables[0].rows) == 1 + 1 + 3
-    assert actual.chapter.lead[0] == "bag of words: the probe tells the original order with an accuracy of 0.500."
+    assert found.numbers["sentences"] == 40 and 0 <= found.numbers["preference"]["ulmfit-adapted"] <= 1
+    assert "word2vec-adapted" not in found.numbers["preference"]
+    assert len(found.chapter.tables[0].rows) == 1 + 1 + 3
+    assert found.chapter.lead[0] == "bag of words: the probe tells the original order with an accuracy of 0.500."
 
 
 def test_the_preference_counts_the_pairs_and_half_of_the_ties(

@@ -45,24 +45,29 @@ def test_scores_by_hand() -> None:
     assert of_question("The red stone!", ["red stone", "iron"]) == {"f1": 1, "exact_match": 1}
     assert of_question("red", ["red stone"]) == {"f1": pytest.approx(2 / 3), "exact_match": 0}
     items = [Item("a", "", ("1",)), Item("a", "", ("2",)), Item("b", "", ("3",))]
-    actual = scored(items, ["1", "7", "3"], of_number, confidence=0.95)
-    assert (actual["a"]["exact_match"]["mean"], actual["b"]["exact_match"]["mean"]) == (0.5, 1.0)
-    assert 0 <= actual["a"]["exact_match"]["low"] < 0.5 < actual["a"]["exact_match"]["high"] <= 1
+    found = scored(items, ["1", "7", "3"], of_number, confidence=0.95)
+    assert (found["a"]["exact_match"]["mean"], found["b"]["exact_match"]["mean"]) == (0.5, 1.0)
+    assert 0 <= found["a"]["exact_match"]["low"] < 0.5 < found["a"]["exact_match"]["high"] <= 1
 
 
 @pytest.mark.parametrize("operation", arithmetic.OPERATIONS)
 def test_problems_are_right_different_and_a_function_of_the_seed(operation: str) -> None:
     asked, shown = arithmetic.asked_and_shown(operation, rows=20, shots=3, seed=1)
     assert (len(asked), len(shown)) == (20, 3)
-    assert len({entry.question for entry in [*asked, *shown]}) == 23
+    assert len({one.question for one in [*asked, *shown]}) == 23
     assert asked == arithmetic.asked_and_shown(operation, rows=20, shots=3, seed=1)[0]
     assert asked != arithmetic.asked_and_shown(operation, rows=20, shots=3, seed=2)[0]
-    for entry in asked:
-        text = entry.question.removeprefix("What is ").removesuffix("?")
+    for one in asked:
+        text = one.question.removeprefix("What is ").removesuffix("?")
         for word, sign in (("plus", "+"), ("minus", "-"), ("times", "*")):
             text = text.replace(word, sign)
         assert re.fullmatch(r"[\d+*() -]+", text)
-        assert eval(text) == entry.answer
+        assert eval(text) == one.answer
+
+
+def test_few_problems_are_all_asked() -> None:
+    asked, shown = arithmetic.asked_and_shown("1 digit, plus", rows=500, shots=5, seed=0)
+    assert len(shown) == 5 and 90 <= len(asked) <= 95
 
 
 def test_what_is_written_ends_at_the_next_question(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,14 +115,14 @@ def run_of(outputs: Outputs, tmp_path: Path) -> Outputs:
 
 
 def test_the_study_of_numbers(run_of: Outputs) -> None:
-    actual = written.run(run_of, rows=2, shots=1)
-    assert actual.numbers["rows"] == 2 * len(arithmetic.OPERATIONS)
-    assert actual.numbers["scores"]["ulmfit-adapted"].keys() == arithmetic.OPERATIONS.keys()
-    assert actual.chapter.lead[0].startswith("ulmfit-adapted reaches exact match 0.")
-    assert actual.chapter.text == [
+    found = written.run(run_of, rows=2, shots=1)
+    assert found.numbers["rows"] == 2 * len(arithmetic.OPERATIONS)
+    assert found.numbers["scores"]["ulmfit-adapted"].keys() == arithmetic.OPERATIONS.keys()
+    assert found.chapter.lead[0].startswith("ulmfit-adapted reaches exact match 0.")
+    assert found.chapter.text == [
         "bert-adapted is skipped: it is not a forward causal language model, so it writes no text."
     ], "its characters are all in the vocabulary"
-    assert actual.numbers == written.run(run_of, rows=2, shots=1).numbers
+    assert found.numbers == written.run(run_of, rows=2, shots=1).numbers
     with pytest.raises(ConfigError, match="none is a causal language model"):
         written.run(run_of, encoder="bert-adapted")
 
@@ -130,9 +135,9 @@ def test_the_study_of_questions(run_of: Outputs, monkeypatch: pytest.MonkeyPatch
         return TOKENIZER.encode_batch([" at 3"])[0].tolist()
 
     monkeypatch.setattr(generated, "generate", answered)
-    actual = written.run(run_of, what="questions", task="aws-type", shots=1, encoder="ulmfit-adapted")
-    assert actual.numbers["rows"] == 6, "one question has no answer"
-    scores = actual.numbers["scores"]["ulmfit-adapted"]["all"]
+    found = written.run(run_of, what="questions", task="aws-type", shots=1, encoder="ulmfit-adapted")
+    assert found.numbers["rows"] == 6, "one question has no answer"
+    scores = found.numbers["scores"]["ulmfit-adapted"]["all"]
     # The answer is right for one question, and shares one of two words with those of the others.
     assert scores["exact_match"]["mean"] == pytest.approx(1 / 6)
     assert scores["f1"]["mean"] == pytest.approx((1 + 5 * 0.5) / 6)

@@ -61,6 +61,16 @@ def test_ids_equal_the_library(variant: BertWordsTokenizer, texts: list[str]) ->
     assert [ids.tolist() for ids in variant.encode_batch(texts)] == expected
 
 
+@pytest.mark.parametrize("variant", VARIANTS[:2], ids=names)
+def test_characters_of_every_block_equal_the_library(variant: BertWordsTokenizer) -> None:
+    """Each code point of the first blocks and every 67th of the rest, next to letters, white space and punctuation."""
+    points = [*range(0x3100), *range(0x3100, 0x110000, 67)]
+    characters = [chr(point) for point in points if not 0xD800 <= point < 0xE000]
+    texts = [f"a{character}b {character}. .{character}" for character in characters]
+    expected = [encoding.ids for encoding in variant.backend.encode_batch_fast(texts, add_special_tokens=False)]
+    assert [ids.tolist() for ids in variant.encode_batch(texts)] == expected
+
+
 def test_texts_are_separate_across_chunks_and_cleared_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of some bytes and a memory of some bytes change nothing."""
     monkeypatch.setattr(distinct, "CHUNK_BYTES", 16)
