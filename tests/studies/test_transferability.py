@@ -78,6 +78,20 @@ def test_copied_layers_come_from_the_trained_base_and_are_frozen_unless_trained(
         assert torch.equal(before[index], group[0]) == (index < 2 and not learning), index
 
 
+def test_the_random_layers_depend_on_the_seed_and_not_on_the_base(network: Network, trained: Any) -> None:
+    learn(network)
+    learn(changed(network, key="other", seed=1))
+    for source, seed in (("base", 0), ("other", 0), ("base", 2)):
+        learn(changed(network, source=source, copied=2, learning=False, seed=seed))
+    (_, one), (_, other), (_, third) = trained[2:]
+    assert torch.equal(one[3], other[3]) and not torch.equal(one[3], third[3])
+    assert not torch.equal(one[0], other[0]) and torch.equal(one[0], third[0])
+
+
+def test_training_is_deterministic(network: Network) -> None:
+    assert learn(network) == learn(network)
+
+
 def test_a_missing_base_is_reported(network: Network) -> None:
     with pytest.raises(ConfigError, match="the base network gone is missing; run the study again"):
         learn(changed(network, source="gone", copied=1))
@@ -111,7 +125,7 @@ def test_the_study(outputs: Outputs, network: Network, add_task: Any, monkeypatc
         return 0.5 - (0.0 if network.learning else network.copied / 10 * (1 + a)) + network.seed / 50 + a / 100
 
     monkeypatch.setattr(copied_layers, "learn", scored)
-    actual = transferability.run(outputs, encoder="bert", other="aws-service", seeds=2)
+    found = transferability.run(outputs, encoder="bert", other="aws-service", seeds=2)
     # Two bases; four groups: 4 series with 4 values of n; two seeds.
     assert len(asked) == 2 * (2 + 4 * 4)
     bases, copies = asked[:4], asked[4:]
@@ -119,20 +133,20 @@ def test_the_study(outputs: Outputs, network: Network, add_task: Any, monkeypatc
     assert all(copy.examples.name == "aws-type" and not copy.key for copy in copies)
     assert {copy.source for copy in copies} == {base.key for base in bases}
     assert all(CheckpointStore(base.storage, key=base.key).latest() is None for base in bases), "cleared"
-    scores = actual.numbers["scores"]
+    scores = found.numbers["scores"]
     assert all(of["0"] == pytest.approx([0.5, 0.52]) for of in scores.values()), "n = 0 is base B"
     assert scores["BnB"]["2"] == pytest.approx([0.3, 0.32]) and scores["AnB+"]["1"] == pytest.approx([0.51, 0.53])
-    assert actual.chapter.lead == [
+    assert found.chapter.lead == [
         "A aws-service, B aws-type, bert: base B reaches 0.510. Co-adaptation: with 4 of 4 layer groups of base B "
         "frozen, the change is -0.400.",
         "A aws-service, B aws-type, bert: specificity: with all 4 groups of base A frozen, the change against BnB is "
         "-0.390. Transfer: AnB+ with 1 groups changes base B by +0.010.",
     ]
     assert (
-        actual.chapter.tables[0].columns == ["n", "BnB", "BnB+", "AnB", "AnB+"]
-        and len(actual.chapter.tables[0].rows) == 5
+        found.chapter.tables[0].columns == ["n", "BnB", "BnB+", "AnB", "AnB+"]
+        and len(found.chapter.tables[0].rows) == 5
     )
-    assert actual.numbers["labels"] == 100 and not actual.numbers["halves"]
+    assert found.numbers["labels"] == 100 and not found.numbers["halves"]
 
 
 def test_the_study_with_training(
@@ -144,12 +158,12 @@ def test_the_study_with_training(
     monkeypatch.setattr(transferability, "CLASSES", 2)
     cluster = ClusterSettings(launcher="local", storage=str(tmp_path / "store"))
     outputs.params = outputs.params.model_copy(update={"cluster": cluster})
-    actual = transferability.run(outputs, encoder="word2vec", seeds=1, epochs=1, budget=2)
-    assert actual.numbers["groups"] == 1 and actual.numbers["halves"] and actual.numbers["other"] == "aws-type"
-    assert all(0 <= s[0] <= 1 for of in actual.numbers["scores"].values() for s in of.values())
+    found = transferability.run(outputs, encoder="word2vec", seeds=1, epochs=1, budget=2)
+    assert found.numbers["groups"] == 1 and found.numbers["halves"] and found.numbers["other"] == "aws-type"
+    assert all(0 <= s[0] <= 1 for of in found.numbers["scores"].values() for s in of.values())
     # A single seed has no interval.
-    assert not any("[" in cell for row in actual.chapter.tables[0].rows for cell in row)
-    assert not any("[" in sentence for sentence in actual.chapter.lead)
+    assert not any("[" in cell for row in found.chapter.tables[0].rows for cell in row)
+    assert not any("[" in sentence for sentence in found.chapter.lead)
     assert set(outputs.read) == {"examples/aws-type", "encoder/word2vec/adapted"}
 
 

@@ -47,7 +47,7 @@ def encoder_of(family: str, **settings: str) -> Encoder:
 
 def test_the_scores_of_a_causal_model() -> None:
     encoder = encoder_of("ulmfit")
-    actual = answer_scores(encoder, [("the apple is", "")], [("a fruit", "metal")])[0]
+    found = answer_scores(encoder, [("the apple is", "")], [("a fruit", "metal")])[0]
 
     def total(*words: str, last: int) -> float:
         tokens = [END, *(IDS[word] for word in words)]
@@ -57,27 +57,34 @@ def test_the_scores_of_a_causal_model() -> None:
 
     sums = [total("the", "apple", "is", "a", "fruit", last=2), total("the", "apple", "is", "metal", last=1)]
     alone = [total("a", "fruit", last=2), total("metal", last=1)]
-    assert actual["sum"] == pytest.approx(sums, abs=1e-6)
-    assert actual["mean"] == pytest.approx([sums[0] / 7, sums[1] / 5], abs=1e-6)
-    assert actual["prior"] == pytest.approx([sums[0] - alone[0], sums[1] - alone[1]], abs=1e-6)
+    assert found["sum"] == pytest.approx(sums, abs=1e-6)
+    assert found["mean"] == pytest.approx([sums[0] / 7, sums[1] / 5], abs=1e-6)
+    assert found["prior"] == pytest.approx([sums[0] - alone[0], sums[1] - alone[1]], abs=1e-6)
 
 
 def test_the_scores_of_a_masked_model() -> None:
     encoder = encoder_of("bert")
-    actual = answer_scores(encoder, [("the apple is", "stone")], [("fruit", "a metal")])[0]
+    found = answer_scores(encoder, [("the apple is", "stone")], [("fruit", "a metal")])[0]
     tokens = [START, IDS["the"], IDS["apple"], IDS["is"], MASK, MASK, IDS["stone"], END]
     with torch.no_grad():
         log_probs = encoder.model.predict(torch.tensor([tokens]))[0][0].double().log_softmax(-1)
     expected = log_probs[4, IDS["a"]] + log_probs[5, IDS["metal"]]
-    assert actual["sum"][1] == pytest.approx(expected.item(), abs=1e-5)
+    assert found["sum"][1] == pytest.approx(expected.item(), abs=1e-5)
+
+
+def test_the_text_after_the_answer_counts_for_a_causal_model() -> None:
+    encoder = encoder_of("ulmfit")
+    with_end = answer_scores(encoder, [("the", "is old")], [("apple",)])[0]["sum"][0]
+    chained = answer_scores(encoder, [("the", "")], [("apple is old",)])[0]["sum"][0]
+    assert with_end == pytest.approx(chained, abs=1e-6)
 
 
 def test_the_mean_is_over_the_characters_that_are_scored() -> None:
-    actual = answer_scores(encoder_of("ulmfit"), [("the", " is old ")], [("apple", "a stone")])[0]
-    assert actual["mean"] == pytest.approx([actual["sum"][0] / 11, actual["sum"][1] / 13])
+    found = answer_scores(encoder_of("ulmfit"), [("the", " is old ")], [("apple", "a stone")])[0]
+    assert found["mean"] == pytest.approx([found["sum"][0] / 11, found["sum"][1] / 13])
     # A masked model scores the answer only.
-    actual = answer_scores(encoder_of("bert"), [("the", " is old ")], [("apple", "a stone")])[0]
-    assert actual["mean"] == pytest.approx([actual["sum"][0] / 5, actual["sum"][1] / 7])
+    found = answer_scores(encoder_of("bert"), [("the", " is old ")], [("apple", "a stone")])[0]
+    assert found["mean"] == pytest.approx([found["sum"][0] / 5, found["sum"][1] / 7])
 
 
 def test_punctuation_after_the_answer_is_separated_as_in_the_prompt() -> None:
@@ -164,8 +171,8 @@ def save(outputs: Outputs, block: str, encoder: Encoder, folder: Path) -> None:
 
 
 def test_the_study_of_labels(run_of: Outputs) -> None:
-    actual = zero_shot.run(run_of, task="aws-type", encoder="ulmfit-adapted", prompt="{text} is a", split="test")
-    numbers = actual.numbers
+    found = zero_shot.run(run_of, task="aws-type", encoder="ulmfit-adapted", prompt="{text} is a", split="test")
+    numbers = found.numbers
     assert (numbers["rows"], numbers["split"], numbers["answers"]) == (4, "test", ["fruit", "metal"])
     assert (numbers["guessing"], numbers["most_frequent"]) == (0.5, 0.5)
     encoder = encoder_of("ulmfit")
@@ -176,17 +183,29 @@ def test_the_study_of_labels(run_of: Outputs) -> None:
         entry = numbers["accuracy"]["ulmfit-adapted"][name]
         assert entry["mean"] == pytest.approx(right)
         assert 0 <= entry["low"] <= entry["mean"] <= entry["high"] <= 1
-    assert "4 rows" in actual.chapter.lead[0] and "the most frequent label 50.0%" in actual.chapter.lead[0]
-    assert actual.chapter.tables[0].columns == ["encoder", "sum", "mean", "prior"]
+    assert "4 rows" in found.chapter.lead[0] and "the most frequent label 50.0%" in found.chapter.lead[0]
+    assert found.chapter.tables[0].columns == ["encoder", "sum", "mean", "prior"]
+
+
+def test_the_study_of_choices(run_of: Outputs) -> None:
+    numbers = zero_shot.run(run_of, task="aws-service", encoder="ulmfit-adapted").numbers
+    assert numbers["most_frequent"] is None and numbers["guessing"] == 0.5
+    scores = answer_scores(
+        encoder_of("ulmfit"),
+        [(f"dev {number}", "") for number in range(4)],
+        [(("apple", "iron")[number % 2], "stone") for number in range(4)],
+    )
+    right = np.mean([row["sum"].argmax() == 0 for row in scores])
+    assert numbers["accuracy"]["ulmfit-adapted"]["sum"]["mean"] == pytest.approx(right)
 
 
 def test_demonstrations_are_balanced_and_a_function_of_the_seed() -> None:
     strata = np.asarray([0, 0, 0, 0, 0, 1, 1, 1, 2])
-    actual = balanced(strata, 9, 6, seed=3)
-    assert sorted(strata[actual[:3]]) == [0, 1, 2]
-    assert sorted(np.bincount(strata[actual])) == [1, 2, 3] and np.bincount(strata[actual])[2] == 1
-    assert len(set(actual)) == 6 and actual == balanced(strata, 9, 6, seed=3)
-    assert actual[:4] == balanced(strata, 9, 4, seed=3), "more demonstrations extend fewer ones"
+    found = balanced(strata, 9, 6, seed=3)
+    assert sorted(strata[found[:3]]) == [0, 1, 2]
+    assert sorted(np.bincount(strata[found])) == [1, 2, 3] and np.bincount(strata[found])[2] == 1
+    assert len(set(found)) == 6 and found == balanced(strata, 9, 6, seed=3)
+    assert found[:4] == balanced(strata, 9, 4, seed=3), "more demonstrations extend fewer ones"
     assert len({tuple(balanced(strata, 9, 6, seed=seed)) for seed in range(5)}) > 1
     assert sorted(balanced(None, 3, 3, seed=0)) == [0, 1, 2]
     with pytest.raises(ConfigError, match="--shots: 4 demonstrations, but train has 3 rows; lower it"):
@@ -196,14 +215,14 @@ def test_demonstrations_are_balanced_and_a_function_of_the_seed() -> None:
 def test_the_first_demonstrations_are_left_out_if_they_do_not_fit() -> None:
     # BERT has 12 positions, 2 of them for special pieces; the row has 2 pieces and 1 is reserved.
     shown = [["the old apple is fruit", "iron is metal", "red stone"], []]
-    actual = fitting(encoder_of("bert"), shown, ["the apple", "iron"], reserved=[1, 1])
-    assert actual == (["iron is metal\n\nred stone\n\nthe apple", "iron"], 1.0)
-    actual = fitting(encoder_of("ulmfit"), shown[:1], ["the apple"], reserved=[1])
-    assert actual == (["the old apple is fruit\n\niron is metal\n\nred stone\n\nthe apple"], 3.0)
+    found = fitting(encoder_of("bert"), shown, ["the apple", "iron"], reserved=[1, 1])
+    assert found == (["iron is metal\n\nred stone\n\nthe apple", "iron"], 1.0)
+    found = fitting(encoder_of("ulmfit"), shown[:1], ["the apple"], reserved=[1])
+    assert found == (["the old apple is fruit\n\niron is metal\n\nred stone\n\nthe apple"], 3.0)
 
 
 def test_the_study_with_demonstrations(run_of: Outputs) -> None:
-    actual = zero_shot.run(run_of, task="aws-type", encoder="ulmfit-adapted", prompt="{text} is a", shots=2, seed=1)
+    found = zero_shot.run(run_of, task="aws-type", encoder="ulmfit-adapted", prompt="{text} is a", shots=2, seed=1)
     texts = [
         f"the train {('apple', 'iron')[number % 2]} {number} is a {('fruit', 'metal')[number % 2]}"
         for number in range(6)
@@ -214,8 +233,8 @@ def test_the_study_with_demonstrations(run_of: Outputs) -> None:
     scores = answer_scores(encoder_of("ulmfit"), rows, [("fruit", "metal")] * 4)
     for name in SCORES:
         right = np.mean([row[name].argmax() == number % 2 for number, row in enumerate(scores)])
-        assert actual.numbers["accuracy"]["ulmfit-adapted"][name]["mean"] == pytest.approx(right)
-    assert actual.chapter.lead[0].startswith("With 2 demonstrations (as many labels of train), ulmfit-adapted answers")
+        assert found.numbers["accuracy"]["ulmfit-adapted"][name]["mean"] == pytest.approx(right)
+    assert found.chapter.lead[0].startswith("With 2 demonstrations (as many labels of train), ulmfit-adapted answers")
     of_choices = zero_shot.run(run_of, task="aws-service", encoder="ulmfit-adapted", shots=1, prompt="{text} [MASK].")
     assert of_choices.numbers["shots"] == 1
     with pytest.raises(ConfigError, match="7 demonstrations, but train has 6 rows"):
@@ -224,31 +243,29 @@ def test_the_study_with_demonstrations(run_of: Outputs) -> None:
 
 def test_nothing_is_selected_on_test(run_of: Outputs, monkeypatch: pytest.MonkeyPatch) -> None:
     def scores(_: Encoder, prompts: list[tuple[str, str]], candidates: list[list[str]]) -> list[dict[str, np.ndarray]]:
-        actual = []
+        found = []
         for number, (before, _after) in enumerate(prompts):
             right = np.eye(2)[number % 2]
             # On dev the sum is right and the mean wrong, on test vice versa.
             good, bad = ("sum", "mean") if "dev" in before else ("mean", "sum")
-            actual.append({good: right, bad: -right, "prior": -right})
-        return actual
+            found.append({good: right, bad: -right, "prior": -right})
+        return found
 
     monkeypatch.setattr(answers, "answer_scores", scores)
-    actual = zero_shot.run(run_of, task="aws-type", encoder="ulmfit-adapted", split="test")
-    assert actual.numbers["best_on_dev"] == ["ulmfit-adapted", "sum"]
-    assert actual.numbers["accuracy"]["ulmfit-adapted"]["mean"]["mean"] == 1
-    assert (
-        "answers 0.0% of aws-type correctly on test (4 rows, score sum, both chosen on dev)" in actual.chapter.lead[0]
-    )
+    found = zero_shot.run(run_of, task="aws-type", encoder="ulmfit-adapted", split="test")
+    assert found.numbers["best_on_dev"] == ["ulmfit-adapted", "sum"]
+    assert found.numbers["accuracy"]["ulmfit-adapted"]["mean"]["mean"] == 1
+    assert "answers 0.0% of aws-type correctly on test (4 rows, score sum, both chosen on dev)" in found.chapter.lead[0]
 
 
 def test_encoders_that_cannot_answer_are_skipped_unless_named(run_of: Outputs, tmp_path: Path) -> None:
     run = run_of.params.run.model_copy(update={"families": ["ulmfit", "transformer-xl"]})
     outputs = Outputs(run_of.params.model_copy(update={"run": run}))
     save(outputs, "transformer-xl", encoder_of("ulmfit", direction="backward"), tmp_path)
-    actual = zero_shot.run(outputs, task="aws-type", answers="fruit=banana")
-    assert list(actual.numbers["accuracy"]) == ["ulmfit-adapted"]
-    assert "transformer-xl-adapted is skipped: ulmfit: a backward model" in " ".join(actual.chapter.text)
-    assert "ulmfit-adapted: 1 of 2 answers have unknown words ('banana')" in " ".join(actual.chapter.text)
+    found = zero_shot.run(outputs, task="aws-type", answers="fruit=banana")
+    assert list(found.numbers["accuracy"]) == ["ulmfit-adapted"]
+    assert "transformer-xl-adapted is skipped: ulmfit: a backward model" in " ".join(found.chapter.text)
+    assert "ulmfit-adapted: 1 of 2 answers have unknown words ('banana')" in " ".join(found.chapter.text)
     with pytest.raises(ConfigError, match="a backward model cannot predict the answer"):
         zero_shot.run(outputs, task="aws-type", encoder="transformer-xl-adapted")
     run = run.model_copy(update={"families": ["transformer-xl"]})

@@ -6,17 +6,31 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
+from torch import nn
 
 from components.finetuning.probe import fit_head
 from components.models.encoder import load_encoder
 from components.task_models.base import Encoded
 from components.task_models.heads import ClassificationHead
-from components.task_models.model import states_by_length
+from components.task_models.model import batches_by_length, run_over, states_by_length
 from components.task_models.sampler import collate
 
 
 def text(*pieces: int) -> Encoded:
     return Encoded.of_texts([pieces])
+
+
+def test_a_batch_of_a_quarter_of_the_budget_ends_before_padding() -> None:
+    def batches(lengths: list[int], budget: int) -> list[list[int]]:
+        ones = np.ones(len(lengths), dtype=np.int64)
+        return [rows.tolist() for rows in batches_by_length(np.asarray(lengths), ones, budget)]
+
+    # With the row of 11, 3 of 44 pieces would be padding: too many, once 3 x 11 exceed a quarter of the budget.
+    assert batches([10, 10, 10, 11], 132) == [[0, 1, 2, 3]]
+    assert batches([10, 10, 10, 11], 131) == [[0, 1, 2], [3]]
+    # 6 of 182 padded pieces are allowed, 12 of 189 are not.
+    assert batches([*[25] * 6, 26], 300) == [[*range(7)]]
+    assert batches([*[25] * 6, 27], 300) == [[*range(6)], [6]]
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt", "xlnet"])
@@ -33,11 +47,22 @@ def test_sequences_are_encoded_in_groups_of_similar_length(family: str, make_enc
         return read(tokens, *others)
 
     monkeypatch.setattr(encoder, "hidden_states", watched)
-    actual = states_by_length(encoder, batch)
+    found = states_by_length(encoder, batch)
     assert shapes == [(3, 4), (1, 8)]
     inside = torch.arange(8) < batch["lengths"][:, None]
-    for layer, right in zip(actual, expected, strict=True):
+    for layer, right in zip(found, expected, strict=True):
         torch.testing.assert_close(layer[inside], right[inside], atol=1e-5, rtol=1e-4)
+
+
+def test_results_are_in_the_order_of_the_rows() -> None:
+    model = nn.Linear(1, 1)
+    found = run_over(
+        lambda batch: [tuple(pair) for pair in torch.stack([batch["tokens"][:, 0], batch["lengths"]], 1).tolist()],
+        model,
+        [text(*[length] * length) for length in (9, 2, 5)],
+    )
+    assert found == [(9, 9), (2, 2), (5, 5)]
+    assert run_over(list, model, []) == []
 
 
 def two_blobs(classes: int = 3, rows: int = 12) -> tuple[torch.Tensor, np.ndarray]:
@@ -55,26 +80,26 @@ def test_the_linear_head_is_the_logistic_regression_with_the_best_dev_score(clas
         features=x,
         labels=labels,
         dev=x,
-        score=lambda actual: float(np.log(actual[np.arange(len(labels)), labels]).mean()),
+        score=lambda found: float(np.log(found[np.arange(len(labels)), labels]).mean()),
         penalties=[1.0, 1000.0],
         steps=500,
     )
     assert probe.penalty == 1.0 and set(probe.scores) == {1.0, 1000.0}
     scaled = ((x - x.mean(0)) / x.std(0, correction=0)).double().numpy()
     expected = LogisticRegression(C=1.0, max_iter=500).fit(scaled, labels).predict_proba(scaled)
-    actual = head.eval()(x).softmax(1).detach().numpy()
-    np.testing.assert_allclose(actual, expected, atol=1e-4)
+    found = head.eval()(x).softmax(1).detach().numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 @pytest.mark.parametrize(("seen", "classes"), [(2, 2), (3, 3), (2, 3)])
 def test_the_penalty_of_a_fitted_head_is_that_of_its_loss_and_of_scikit_learn(seen: int, classes: int) -> None:
     x, labels = two_blobs(seen, rows=30)
     head = ClassificationHead(4, classes, norm="none", dropout=0.0)
-    fit_head(head, features=x, labels=labels, dev=None, score=lambda actual: 0.0, penalties=[3.0], steps=500)
+    fit_head(head, features=x, labels=labels, dev=None, score=lambda found: 0.0, penalties=[3.0], steps=500)
     expected = LogisticRegression(C=1 / 3, tol=1e-8, max_iter=500).fit(x.numpy(), labels)
     weights = head.output.weight.detach().numpy()
-    actual = weights[1:2] - weights[:1] if seen == 2 else weights
-    np.testing.assert_allclose(actual, expected.coef_, atol=1e-3)
+    found = weights[1:2] - weights[:1] if seen == 2 else weights
+    np.testing.assert_allclose(found, expected.coef_, atol=1e-3)
     if seen < classes:  # a class without rows has a small probability, and a gradient
         assert head.penalty == pytest.approx(2 * 3 / 30)
         return
