@@ -116,24 +116,6 @@ def test_a_round_trip_preserves_all_tensors(case: Case) -> None:
         assert torch.equal(back[name], tensor), name
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_from_a_folder_that_transformers_wrote(name: str, tmp_path: Any) -> None:
-    """Files in their own names, with the buffers and copies that come along, of a model with random weights."""
-    from safetensors.torch import load_file
-
-    family, settings, kind = CASES[name]
-    config, _ = CONVERTERS[family].to_huggingface(wild_model(family, vocabulary=VOCABULARY, **SMALL, **settings))
-    peer = kind(transformers.AutoConfig.for_model(**config)).eval()
-    peer.save_pretrained(tmp_path)
-    written = transformers.AutoConfig.from_pretrained(tmp_path).to_dict()
-    sizes, vocabulary, tensors = CONVERTERS[family].from_huggingface(written, load_file(tmp_path / "model.safetensors"))
-    model = build_model(family, vocabulary=vocabulary, settings=sizes).eval()
-    model.load_state_dict(tensors)
-    tokens = torch.randint(5, VOCABULARY, (2, 9))
-    expected = peer.base_model(tokens).last_hidden_state
-    torch.testing.assert_close(model.hidden_states(tokens, torch.tensor([9, 9]))[-1], expected, atol=1e-5, rtol=1e-5)
-
-
 @pytest.mark.parametrize("name", ["bert", "roberta", "albert", "gpt", "gpt2"])
 def test_a_bare_encoder(name: str) -> None:
     """What `AutoModel` saves: no prefix, no heads; these start as in a new model, the same each time."""

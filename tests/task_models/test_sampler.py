@@ -68,14 +68,6 @@ def test_workers_share_the_global_batch(world: int) -> None:
     assert sorted(torch.cat(parts).tolist()) == sorted(LABELS[whole].tolist())
 
 
-def test_little_padding_in_a_bucket_of_a_thousand_rows() -> None:
-    lengths = np.random.default_rng(0).integers(20, 200, 1000)
-    encoded = [Encoded.of_texts([np.ones(length, dtype=np.int64)]) for length in lengths]
-    subject = ExampleSampler(encoded, [np.zeros(1)] * 1000, batch_size=16, seed=0)
-    padded_size = sum(int(lengths[subject.rows(step)].max()) * len(subject.rows(step)) for step in range(63))
-    assert lengths.sum() > 0.95 * padded_size
-
-
 def test_tokens_before_counts_tokens_without_padding() -> None:
     subject = sampler()
     read = 0

@@ -83,14 +83,6 @@ def test_pieces_with_the_least_loss_of_likelihood_are_removed() -> None:
     assert scores.tolist() == [SCORES[PIECES.index(piece)] for piece in pieces]
 
 
-def test_frequent_words_become_pieces_and_characters_are_kept() -> None:
-    learned = dict(learn_unigram({"▁low": 50, "▁lower": 2, "▁new": 30, "▁newer": 20, "▁x": 1}, size=12))
-    assert {"▁low", "▁new", *"▁lowernx"} <= learned.keys()
-    assert len(learned) == 12
-    assert list(learned.values()) == sorted(learned.values(), reverse=True)
-    assert learned["▁low"] > learned["x"]
-
-
 def test_the_characters_of_a_piece_are_of_one_kind() -> None:
     learned = [piece for piece, _ in learn_unigram({"▁ab1.": 100, "▁1.1": 50}, size=100)]
     assert all(

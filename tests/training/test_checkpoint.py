@@ -27,20 +27,6 @@ def store_with(folder: Path, *steps: int) -> CheckpointStore:
     return store
 
 
-def test_a_checkpoint_is_read_as_it_was_written(tmp_path: Path) -> None:
-    actual = store_with(tmp_path, 3).latest()
-    assert actual is not None
-    assert (actual.step, actual.numbers) == (3, {"step": 3})
-    assert torch.equal(actual.tensors["weight"], STATE["weight"] + 3)
-    assert actual.tensors["half"].dtype == torch.bfloat16
-
-
-def test_the_newest_two_are_kept(tmp_path: Path) -> None:
-    store = store_with(tmp_path, 1, 5, 20)
-    assert store.steps() == [5, 20]
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["step-000000005", "step-000000020"]
-
-
 def _worker(rank: int, folder: Path, results: multiprocessing.Queue[tuple[int, object]]) -> None:
     torch.set_num_threads(1)
     module.READ_SECONDS = 0.01
@@ -90,24 +76,18 @@ def test_runs_with_other_keys_are_separate(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [module.TENSORS, module.NUMBERS])
-@pytest.mark.parametrize("damage", [b"", b"\0" * 64])
-def test_the_checkpoint_before_a_damaged_one_is_used(tmp_path: Path, name: str, damage: bytes) -> None:
+@pytest.mark.parametrize("damage", ["empty", "zeros", "flipped bit"])
+def test_the_checkpoint_before_a_damaged_one_is_used(tmp_path: Path, name: str, damage: str) -> None:
     store = store_with(tmp_path, 1, 2)
-    (tmp_path / "run" / "step-000000002" / name).write_bytes(damage)
+    file = tmp_path / "run" / "step-000000002" / name
+    whole = file.read_bytes()
+    changed = {"empty": b"", "zeros": b"\0" * 64, "flipped bit": whole[:-1] + bytes([whole[-1] ^ 1])}
+    file.write_bytes(changed[damage])
     actual = store.latest()
     assert actual is not None
     assert actual.step == 1
     # The next write of that step replaces it.
     assert store_with(tmp_path, 2).latest().step == 2  # type: ignore[union-attr]
-
-
-def test_a_flipped_bit_is_detected(tmp_path: Path) -> None:
-    store = store_with(tmp_path, 1, 2)
-    file = tmp_path / "run" / "step-000000002" / module.TENSORS
-    data = bytearray(file.read_bytes())
-    data[-1] ^= 1
-    file.write_bytes(data)
-    assert store.latest().step == 1  # type: ignore[union-attr]
 
 
 def test_all_checkpoints_are_damaged(tmp_path: Path) -> None:
