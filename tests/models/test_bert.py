@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from components.models.bert import BERT
 from components.models.encoder import build_model
-from components.models.layers.attention import SelfAttention
 from components.models.layers.masked import pair_loss
 
 VOCABULARY = 40
@@ -42,16 +41,6 @@ def test_objectives_are_averaged_separately(model: BERT, batch: dict[str, Tensor
     next_loss, rows = result.sums["next_sentence"]
     assert (int(masked), int(rows), result.carry) == (6, 3, ())
     torch.testing.assert_close(result.loss.detach(), masked_loss / 6 + next_loss / 3)
-
-
-def test_mean_of_attention_with_dropout_is_attention_without() -> None:
-    attention = SelfAttention(8, 2, dropout=0.3)
-    x = torch.randn(1, 5, 8)
-    mask = torch.tensor([True, True, True, False, True]).view(1, 1, 1, 5)
-    still = attention.eval()(x, mask)
-    noisy = attention.train()(x.expand(20_000, -1, -1), mask)
-    torch.testing.assert_close(noisy.mean(0, keepdim=True), still, atol=0.01, rtol=0)
-    assert float(noisy.detach().std(0).mean()) > 0.01
 
 
 def test_a_row_without_a_pair_adds_nothing_to_the_loss() -> None:

@@ -103,31 +103,5 @@ def test_gradients_of_steps_for_some_parameters(layer: LSTM, by_steps: Mock) -> 
     assert by_steps.called
 
 
-def test_what_suits_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    called = Mock(wraps=lstm_kernels.by_steps)
-    monkeypatch.setattr(lstm_kernels, "by_steps", called)
-
-    def uses_steps(layer: LSTM, rows: int, *, bf16: bool = True, of_texts: bool = False) -> bool:
-        called.reset_mock()
-        texts = Texts(torch.full((rows,), 2)) if of_texts else None
-        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-            layer(torch.randn(2, rows, INPUTS), texts=texts)
-        return called.called
-
-    layer = LSTM(INPUTS, HIDDEN)
-    assert not uses_steps(layer, ROWS)  # small
-    monkeypatch.setattr(lstm_kernels, "STEPS_BYTES", 4 * (INPUTS + HIDDEN) * 4 * HIDDEN)
-    assert not uses_steps(layer, ROWS)  # narrow
-    monkeypatch.setattr(lstm_kernels, "STEPS_INPUTS", INPUTS + HIDDEN)
-    for amx, of_texts, most in [(False, False, 16), (False, True, 64), (True, False, 16), (True, True, 16)]:
-        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda amx=amx: amx)
-        assert uses_steps(layer, most, of_texts=of_texts)
-        assert not uses_steps(layer, most + 1, of_texts=of_texts)
-    assert not uses_steps(layer, ROWS, bf16=False)
-    with torch.no_grad():
-        assert not uses_steps(layer, ROWS)
-    assert not uses_steps(layer.requires_grad_(False), ROWS)  # no gradients
-
-
 def test_initial_forget_bias(layer: LSTM) -> None:
     assert layer.bias.tolist() == [0] * HIDDEN + [1] * HIDDEN + [0] * 2 * HIDDEN
