@@ -126,8 +126,5 @@ def test_a_backward_model_is_a_forward_model_of_the_reversed_text() -> None:
 
 
 def test_a_backward_model_does_not_predict() -> None:
-    with pytest.raises(
-        ConfigError,
-        match="direction: a backward model predicts the piece before a text; use the forw",
-    ):
+    with pytest.raises(ConfigError, match="direction: a backward model predicts the piece before a text; use the forw"):
         small(direction="backward").predict(torch.tensor([[7]]))

@@ -134,7 +134,5 @@ def test_small_windows(window: int) -> None:
 
 
 def test_a_window_that_is_too_small() -> None:
-    with pytest.raises(
-        DataError, match=r"training.window 5 leaves no room for text and two segments; choose at least 6"
-    ):
+    with pytest.raises(DataError, match=r"training.window 5 leaves no room for text and two segments; choose at least"):
         sampler(window=5)

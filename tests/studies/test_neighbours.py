@@ -62,9 +62,7 @@ def test_neighbours_and_a_map(outputs: Outputs, add_encoder: Any) -> None:
 def test_words_that_are_not_a_single_piece(outputs: Outputs, add_encoder: Any) -> None:
     add_encoder("bert")
     add_encoder("word2vec")
-    with pytest.raises(
-        DataError, match=r"'aple' is not a single piece of the vocabulary but \[UNK\]; did you mean 'apple'"
-    ):
+    with pytest.raises(DataError, match=r"'aple' is not a single piece of the vocabulary but \[UNK\]; did you mean"):
         neighbours.run(outputs, encoder="bert", words="aple")
     with pytest.raises(DataError, match="'aple' is not in the vocabulary; did you mean 'apple'"):
         neighbours.run(outputs, encoder="word2vec", words="aple")
