@@ -154,3 +154,11 @@ def test_a_corpus_of_an_earlier_version_is_rewritten(tmp_path: Path, monkeypatch
     run(tmp_path)
     monkeypatch.undo()
     assert read_manifest(run(tmp_path)).facts["rewritten"] == "written by another version"
+
+
+def test_all_documents_with_one_id_are_listed(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "raw").mkdir(exist_ok=True)
+        (tmp_path / "raw" / f"{name}.csv").write_text(f"key,text\n7,{sentence(ord(name))}\n")
+    fates = what_became_of(run(tmp_path, id="key"), "7")
+    assert [str(fate.origin) for fate in fates] == ["7 (a.csv:2)", "7 (b.csv:2)"]

@@ -77,6 +77,16 @@ def test_a_character_model_has_no_table_of_words(outputs: Outputs, tmp_path: Any
         neighbours.run(outputs, encoder="ulmfit")
 
 
+def test_families_that_are_all_character_models(outputs: Outputs, add_encoder: Any) -> None:
+    for name in ("ulmfit", "bert"):
+        add_encoder(name)
+    blocks = {name: block.model_copy(update={"tokenizer": "char"}) for name, block in outputs.params.pretrain.items()}
+    run = outputs.params.run.model_copy(update={"families": ["ulmfit", "bert"]})
+    params = outputs.params.model_copy(update={"pretrain": blocks, "run": run})
+    with pytest.raises(ConfigError, match=r"run\.families: all are character models"):
+        neighbours.run(Outputs(params))
+
+
 def test_surface_forms_of_pieces() -> None:
     pieces = [*SPECIAL_PIECES, "a", "b", "\u0120", "\u0120a", "\u0120ab"]
     merges = [("\u0120", "a"), ("\u0120a", "b")]
