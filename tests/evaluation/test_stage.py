@@ -46,15 +46,15 @@ def task(tmp_path: Path) -> Path:
 def answers(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
     """Probabilities of 0.9 for the right class in `share` of the rows, for the next class in the others."""
     right = np.random.default_rng([seed, int(share * 100)]).permutation(len(labels)) < round(share * len(labels))
-    found = np.full((len(labels), 3), 0.05, dtype=np.float32)
-    found[np.arange(len(labels)), np.where(right, labels, (labels + 1) % 3)] = 0.9
-    return found
+    actual = np.full((len(labels), 3), 0.05, dtype=np.float32)
+    actual[np.arange(len(labels)), np.where(right, labels, (labels + 1) % 3)] = 0.9
+    return actual
 
 
 def results(task: Path, system: str) -> list[Results]:
     family, start = FAMILY.get(system, ("baseline", "none"))
     test, dev = (np.asarray(read_split(task, split).targets, dtype=int)[:, 0] for split in ("test", "dev"))
-    found = []
+    actual = []
     for index, budget in enumerate((2, 8)):
         for seed in (0, 1, 2):
             share = ACCURACY[system][index] + seed / 300
@@ -81,8 +81,8 @@ def results(task: Path, system: str) -> list[Results]:
                 "seconds": 2.0,
             }
             predictions = {"dev": answers(dev, share, seed), "test": answers(test, share, seed)}
-            found.append(Results(system, family, start, record, predictions))
-    return found
+            actual.append(Results(system, family, start, record, predictions))
+    return actual
 
 
 def write_system(task: Path, folder: Path, systems: list[str]) -> None:
@@ -111,24 +111,24 @@ def content(job: EvaluateJob) -> dict:
 
 
 def cell(content: dict, system: str, budget: int) -> dict:
-    (found,) = [entry for entry in content["systems"] if entry["system"] == system]
-    return next(entry for entry in found["budgets"] if entry["budget"] == budget)
+    (actual,) = [entry for entry in content["systems"] if entry["system"] == system]
+    return next(entry for entry in actual["budgets"] if entry["budget"] == budget)
 
 
 def test_metrics_are_those_of_the_predictions(content: dict) -> None:
-    found = cell(content, "ulmfit-adapted", 8)
+    actual = cell(content, "ulmfit-adapted", 8)
     assert (content["task"], content["budgets"], content["seeds"]) == ("letters", [2, 8], [0, 1, 2])
-    assert found["scores"]["accuracy"]["seeds"] == pytest.approx([0.9, 271 / 300, 272 / 300])
-    accuracy = found["scores"]["accuracy"]
+    assert actual["scores"]["accuracy"]["seeds"] == pytest.approx([0.9, 271 / 300, 272 / 300])
+    accuracy = actual["scores"]["accuracy"]
     assert accuracy["mean"] == pytest.approx(271 / 300) and accuracy["low"] < accuracy["mean"] < accuracy["high"] <= 1
     # Every prediction has confidence 0.9, so the calibration error is the difference to the accuracy.
-    assert found["scores"]["ece"]["seeds"] == pytest.approx([0.0, 1 / 300, 2 / 300], abs=1e-6)
-    assert found["scores"]["ece"]["low"] >= 0
-    assert found["labels"] == 8
-    assert np.asarray(found["confusion"]).sum() == 3 * 300
-    assert np.trace(found["confusion"]) == 270 + 271 + 272
-    assert found["calibration"][0]["rows"] == 300 and found["calibration"][0]["confidence"] == pytest.approx(0.9)
-    assert found["training"] == {
+    assert actual["scores"]["ece"]["seeds"] == pytest.approx([0.0, 1 / 300, 2 / 300], abs=1e-6)
+    assert actual["scores"]["ece"]["low"] >= 0
+    assert actual["labels"] == 8
+    assert np.asarray(actual["confusion"]).sum() == 3 * 300
+    assert np.trace(actual["confusion"]) == 270 + 271 + 272
+    assert actual["calibration"][0]["rows"] == 300 and actual["calibration"][0]["confidence"] == pytest.approx(0.9)
+    assert actual["training"] == {
         "seconds": 2.0,
         "tokens_per_second": 50.0,
         "best_epoch": 1.0,
@@ -139,13 +139,13 @@ def test_metrics_are_those_of_the_predictions(content: dict) -> None:
 
 
 def test_the_means_of_slices_and_classes_agree_with_the_metric(content: dict) -> None:
-    found = cell(content, "ulmfit-scratch", 2)
-    assert {name: entry["rows"] for name, entry in found["slices"].items()} == {"front": 150, "back": 150}
-    slices = np.mean([entry["accuracy"] for entry in found["slices"].values()])
-    assert slices == pytest.approx(found["scores"]["accuracy"]["mean"])
-    assert [entry["rows"] for entry in found["per_class"].values()] == [100, 100, 100]
-    classes = np.mean([entry["recall"] for entry in found["per_class"].values()])
-    assert classes == pytest.approx(found["scores"]["accuracy"]["mean"])
+    actual = cell(content, "ulmfit-scratch", 2)
+    assert {name: entry["rows"] for name, entry in actual["slices"].items()} == {"front": 150, "back": 150}
+    slices = np.mean([entry["accuracy"] for entry in actual["slices"].values()])
+    assert slices == pytest.approx(actual["scores"]["accuracy"]["mean"])
+    assert [entry["rows"] for entry in actual["per_class"].values()] == [100, 100, 100]
+    classes = np.mean([entry["recall"] for entry in actual["per_class"].values()])
+    assert classes == pytest.approx(actual["scores"]["accuracy"]["mean"])
 
 
 def test_a_class_without_rows_in_test_is_named_and_has_no_score(task: Path, job: EvaluateJob) -> None:
@@ -155,27 +155,27 @@ def test_a_class_without_rows_in_test_is_named_and_has_no_score(task: Path, job:
     write_system(task, job.finetuned / "baselines", ["most-frequent"])
     write_system(task, job.finetuned / "ulmfit-adapted", ["ulmfit-adapted"])
     content = json.loads((evaluate(job.model_copy(update={"starts": ["adapted"]})) / "evaluation.json").read_text())
-    found = cell(content, "ulmfit-adapted", 8)
-    assert found["per_class"]["c"] == {"precision": None, "recall": None, "f1": None, "rows": 0.0}
-    assert sum(row[2] for row in found["confusion"]) > 0, "it is predicted"
-    mean = np.mean([found["per_class"][name]["f1"] for name in "ab"])
-    assert found["scores"]["macro_f1"]["mean"] == pytest.approx(mean, abs=1e-4)
+    actual = cell(content, "ulmfit-adapted", 8)
+    assert actual["per_class"]["c"] == {"precision": None, "recall": None, "f1": None, "rows": 0.0}
+    assert sum(row[2] for row in actual["confusion"]) > 0, "it is predicted"
+    mean = np.mean([actual["per_class"][name]["f1"] for name in "ab"])
+    assert actual["scores"]["macro_f1"]["mean"] == pytest.approx(mean, abs=1e-4)
     texts = {statement["kind"]: statement["text"] for statement in content["statements"]}
     assert texts["missing"] == "Without rows in test, and not in macro F1: c (1 of 3 classes)."
 
 
 def test_statements_about_transfer_and_baselines(content: dict) -> None:
     assert content["best"] == {"2": "tfidf-words", "8": "ulmfit-adapted"}
-    found = {(entry["kind"], entry["budget"]): entry for entry in content["statements"]}
-    assert set(found) == {("transfer", 2), ("transfer", 8), ("baseline", 2), ("baseline", 8)}
-    assert found["transfer", 8]["holds"] and found["transfer", 8]["apart"]
-    assert found["transfer", 8]["text"].startswith(
+    actual = {(entry["kind"], entry["budget"]): entry for entry in content["statements"]}
+    assert set(actual) == {("transfer", 2), ("transfer", 8), ("baseline", 2), ("baseline", 8)}
+    assert actual["transfer", 8]["holds"] and actual["transfer", 8]["apart"]
+    assert actual["transfer", 8]["text"].startswith(
         "At 8 labels a class, ulmfit-adapted beats ulmfit-scratch: macro F1 0.9"
     )
-    assert found["transfer", 8]["text"].endswith("the intervals do not overlap.")
-    assert found["baseline", 8]["holds"]
-    assert not found["baseline", 2]["holds"]
-    assert "tfidf-words" in found["baseline", 2]["text"].split(" beats ")[0]
+    assert actual["transfer", 8]["text"].endswith("the intervals do not overlap.")
+    assert actual["baseline", 8]["holds"]
+    assert not actual["baseline", 2]["holds"]
+    assert "tfidf-words" in actual["baseline", 2]["text"].split(" beats ")[0]
 
 
 def test_benefits_and_label_efficiency(content: dict) -> None:
@@ -219,10 +219,10 @@ def test_a_missing_system_is_named(job: EvaluateJob) -> None:
 
 
 def test_missing_predictions_are_refused(job: EvaluateJob, task: Path) -> None:
-    found = results(task, "ulmfit-adapted")
-    for result in found:
+    actual = results(task, "ulmfit-adapted")
+    for result in actual:
         result.answers["test"] = result.answers["test"][:299]
-    write_runs(job.finetuned / "ulmfit-adapted", found, examples=task)
+    write_runs(job.finetuned / "ulmfit-adapted", actual, examples=task)
     with pytest.raises(ArtifactError, match="ulmfit-adapted, budget 2, seed 0 has 299 predictions for 300 test rows"):
         evaluate(job)
 
@@ -234,14 +234,14 @@ def test_a_frozen_encoder_is_compared_with_the_fine_tuned_one_only(
     monkeypatch.setitem(FAMILY, "ulmfit-adapted-frozen", ("ulmfit", "adapted-frozen"))
     shutil.rmtree(job.finetuned / "ulmfit-adapted")
     write_system(task, job.finetuned / "ulmfit-adapted", ["ulmfit-adapted", "ulmfit-adapted-frozen"])
-    found = json.loads((evaluate(job) / "evaluation.json").read_text())
-    tuning = [entry for entry in found["statements"] if "frozen" in entry["text"]]
+    actual = json.loads((evaluate(job) / "evaluation.json").read_text())
+    tuning = [entry for entry in actual["statements"] if "frozen" in entry["text"]]
     assert [(entry["kind"], entry["budget"], entry["holds"]) for entry in tuning] == [
         ("tuning", 2, True),
         ("tuning", 8, True),
     ]
     assert tuning[1]["text"].startswith("At 8 labels a class, ulmfit-adapted beats ulmfit-adapted-frozen")
-    assert set(found["benefits"]["ulmfit"]) == set(found["label_efficiency"]["ulmfit"]) == {"adapted"}
+    assert set(actual["benefits"]["ulmfit"]) == set(actual["label_efficiency"]["ulmfit"]) == {"adapted"}
 
 
 def test_further_starts_are_compared_with_the_start_that_they_continue(
@@ -258,8 +258,8 @@ def test_further_starts_are_compared_with_the_start_that_they_continue(
     pairs = {frozenset((entry["better"], entry["worse"])) for entry in content["comparisons"]}
     family = {pair for pair in pairs if all(name.startswith("ulmfit") for name in pair)}
     assert family == {
-        frozenset((f"ulmfit-{one}", f"ulmfit-{other}"))
-        for one, other in [
+        frozenset((f"ulmfit-{item}", f"ulmfit-{other}"))
+        for item, other in [
             ("scratch", "adapted"),
             ("scratch", "task-adapted"),
             ("adapted", "task-adapted"),
@@ -272,14 +272,9 @@ def test_further_starts_are_compared_with_the_start_that_they_continue(
     assert set(content["benefits"]["ulmfit"]) == {"adapted", "task-adapted", "adapted-with-both"}
 
 
-def test_the_primary_metric_and_the_unit_of_budgets(content: dict) -> None:
-    assert (content["kind"], content["main"], content["unit"]) == ("classification", "macro_f1", "labels a class")
-    assert content["scores"] == ["macro_f1", "accuracy", "micro_f1", "mcc", "ece"]
-
-
 def test_compared_systems_are_selected_on_dev(task: Path, job: EvaluateJob) -> None:
-    found = results(task, "tfidf-words")
-    for result in found:
+    actual = results(task, "tfidf-words")
+    for result in actual:
         # The best on dev, below chance on test.
         result.system = "tfidf-chars"
         result.answers["test"] = answers(np.asarray(read_split(task, "test").targets, dtype=int)[:, 0], 0.2, 0)
@@ -287,9 +282,9 @@ def test_compared_systems_are_selected_on_dev(task: Path, job: EvaluateJob) -> N
             point["macro_f1"] = 0.99
     both = [result for system in ("tfidf-words", "most-frequent") for result in results(task, system)]
     shutil.rmtree(job.finetuned / "baselines")
-    write_runs(job.finetuned / "baselines", [*both, *found], examples=task)
+    write_runs(job.finetuned / "baselines", [*both, *actual], examples=task)
     content = json.loads((evaluate(job) / "evaluation.json").read_text())
-    compared = [(found["better"], found["worse"]) for found in content["comparisons"] if "tfidf" in found["worse"]]
+    compared = [(actual["better"], actual["worse"]) for actual in content["comparisons"] if "tfidf" in actual["worse"]]
     assert compared == [("ulmfit-adapted", "tfidf-chars")] * 2
     against = content["label_efficiency"]["ulmfit"]["adapted"][0]["against"]
     assert set(against) == {"ulmfit-scratch", "tfidf-chars"}

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -140,25 +139,3 @@ def test_99_percent_of_the_pairs_at_the_threshold_are_found(tmp_path: Path, thre
         later, earlier, *_ = keys.find_duplicates(threshold=threshold)
     assert (later % 2 == 1).all() and (earlier == later - 1).all()
     assert len(later) >= 0.99 * count
-
-
-@pytest.mark.parametrize("rows", [2, 3, 4])
-def test_key_ranges_divide_the_keys_of_every_band_width(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
-) -> None:
-    sketches = pairs_of_similarity(1.0, count=200, values=12, seed=2)
-    monkeypatch.setattr(dedup, "_RANGE_KEYS", 40)
-    largest = 0
-    ranges = KeyFiles._range
-
-    def measured(*arguments: Any) -> Any:
-        nonlocal largest
-        documents, keys = ranges(*arguments)
-        largest = max(largest, len(documents))
-        return documents, keys
-
-    monkeypatch.setattr(KeyFiles, "_range", measured)
-    with KeyFiles(tmp_path / "keys", permutations=12, rows=rows) as keys:
-        keys.add(exact_keys([str(number) for number in range(400)]), sketches)
-        assert len(keys.find_duplicates(threshold=0.8).later) == 200
-    assert largest < 100

@@ -14,7 +14,7 @@ from components.artifacts import read_manifest
 from components.errors import DataError
 from components.formats.corpus import read_documents, shards
 from components.ingestion import stage
-from components.ingestion.documents import DROPPED, DROPPED_SCHEMA, Origin, what_became_of
+from components.ingestion.documents import DROPPED, Origin, what_became_of
 from components.ingestion.stage import IngestJob, ingest
 from components.settings.data import CorpusSource
 from components.settings.ingest import IngestSettings
@@ -53,13 +53,6 @@ def test_every_dropped_document_has_a_row_with_its_reason_and_twin(tmp_path: Pat
     assert near[:-1] == ("b.jsonl:1", "b.jsonl", 1, "near_duplicate", "a.jsonl:3", "a.jsonl", 3)
     assert 0.8 <= near[-1] < 1
     assert DROPPED in read_manifest(output, verify=True).files
-
-
-def test_a_corpus_without_drops_has_an_empty_table(tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "raw" / "a.jsonl", [sentence(1), sentence(2)])
-    output = run(tmp_path)
-    assert dropped(output) == []
-    assert pq.read_schema(output / DROPPED).equals(DROPPED_SCHEMA)
 
 
 @pytest.mark.parametrize("batch_rows", [8_192, 1])
@@ -138,14 +131,6 @@ def test_a_line_inside_a_text_document_counts_as_its_first(tmp_path: Path) -> No
     assert "exact duplicate of a.txt:6" in str(fates[-1])
 
 
-def test_all_documents_with_one_id_are_listed(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / "raw").mkdir(exist_ok=True)
-        (tmp_path / "raw" / f"{name}.csv").write_text(f"key,text\n7,{sentence(ord(name))}\n")
-    fates = what_became_of(run(tmp_path, id="key"), "7")
-    assert [str(fate.origin) for fate in fates] == ["7 (a.csv:2)", "7 (b.csv:2)"]
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -169,3 +154,11 @@ def test_a_corpus_of_an_earlier_version_is_rewritten(tmp_path: Path, monkeypatch
     run(tmp_path)
     monkeypatch.undo()
     assert read_manifest(run(tmp_path)).facts["rewritten"] == "written by another version"
+
+
+def test_all_documents_with_one_id_are_listed(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "raw").mkdir(exist_ok=True)
+        (tmp_path / "raw" / f"{name}.csv").write_text(f"key,text\n7,{sentence(ord(name))}\n")
+    fates = what_became_of(run(tmp_path, id="key"), "7")
+    assert [str(fate.origin) for fate in fates] == ["7 (a.csv:2)", "7 (b.csv:2)"]

@@ -16,7 +16,7 @@ from components.formats.corpus import holds_pairs, read_documents, read_rows, sh
 from components.ingestion import dedup, stage
 from components.ingestion.stage import IngestJob, ingest
 from components.settings.data import CorpusSource, ParallelSource
-from components.settings.ingest import IngestSettings, NearDuplicates
+from components.settings.ingest import IngestSettings
 
 
 def sentence(seed: int, count: int = 30) -> str:
@@ -65,14 +65,6 @@ def test_documents_keep_their_order_and_drops_are_counted(tmp_path: Path) -> Non
         "dropped_exact_duplicate": 2,
         "dropped_near_duplicate": 2,
     }
-
-
-def test_near_duplicates_are_kept_without_the_setting(tmp_path: Path) -> None:
-    text = sentence(1, count=100)
-    write_jsonl(tmp_path / "raw" / "a.jsonl", [text, text + " more", text])
-    ingest(job(tmp_path, near_duplicates=None, heldout=0))
-    assert list(read_documents(tmp_path / "corpus")) == [text, text + " more"]
-    assert metrics(tmp_path)["dropped_exact_duplicate"] == 1
 
 
 def test_shards_have_id_text_and_source(tmp_path: Path) -> None:
@@ -182,14 +174,6 @@ def test_a_requested_rebuild_equals_a_first_run(tmp_path: Path) -> None:
     assert read_manifest(fresh).digest == read_manifest(output).digest
 
 
-def test_an_unchanged_source_leaves_the_corpus_unchanged(tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "raw" / "a.jsonl", [sentence(1), sentence(2)])
-    output = ingest(job(tmp_path))
-    written = (output / MANIFEST).stat().st_mtime_ns
-    ingest(job(tmp_path))
-    assert (output / MANIFEST).stat().st_mtime_ns == written
-
-
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -252,9 +236,7 @@ def test_a_corpus_needs_two_documents(tmp_path: Path, texts: list[str], message:
 def test_a_text_file_of_one_line_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "a.txt").write_text("just this line\n")
-    with pytest.raises(
-        DataError, match=r"1 documents read, 1 kept, .* in txt a block of text followed by two empty lines"
-    ):
+    with pytest.raises(DataError, match=r"1 documents read, 1 kept, .* in txt a block of text followed by two empty"):
         ingest(job(tmp_path))
 
 
@@ -309,15 +291,6 @@ def test_a_damaged_shard_is_named(tmp_path: Path) -> None:
         shards(tmp_path / "raw")
 
 
-def test_thresholds_other_than_the_default(tmp_path: Path) -> None:
-    text = sentence(1, count=200)
-    other = " ".join([*text.split()[:170], *sentence(2).split()])
-    write_jsonl(tmp_path / "raw" / "a.jsonl", [text, other, sentence(3)])
-    for threshold, count in ((0.5, 2), (0.95, 3)):
-        ingest(job(tmp_path, heldout=0, near_duplicates=NearDuplicates(threshold=threshold, permutations=128)))
-        assert metrics(tmp_path)["kept"] == count
-
-
 def write_pairs(path: Path, pairs: list[tuple[str | None, str | None]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = ({"from": source, "to": target, "key": f"{path.stem}-{n}"} for n, (source, target) in enumerate(pairs))
@@ -343,9 +316,9 @@ def test_a_pair_is_one_document(tmp_path: Path) -> None:
         {"id": "a-6", "text": sentence(3), "source": "a.jsonl", "target": "one"},
     ]
     assert list(read_rows(shard)) == [(first, "one"), (second, "two"), (first, "other"), (sentence(3), "one")]
-    found = metrics(tmp_path)
-    assert (found["dropped_exact_duplicate"], found["dropped_empty"], found["kept"]) == (1, 2, 4)
-    assert found["characters"] == 2 * len(first) + len(second) + len(sentence(3)) + len("onetwootherone")
+    actual = metrics(tmp_path)
+    assert (actual["dropped_exact_duplicate"], actual["dropped_empty"], actual["kept"]) == (1, 2, 4)
+    assert actual["characters"] == 2 * len(first) + len(second) + len(sentence(3)) + len("onetwootherone")
 
 
 def test_near_duplicate_pairs_and_new_files(tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ NEAR = " ".join(f"word{number}" for number in range(60))
 def job(tmp_path: Path) -> UnlabelledJob:
     """A task with 6 train rows, of which one has a text of test in other letters, and a corpus with copies."""
     for split, words in {"train": "abcdef", "dev": "gh", "test": "ij"}.items():
-        found = [{"text": f"text {word} of {split}", "label": (word in "aceg" and "x") or "y"} for word in words]
-        found += [{"text": text, "label": "x"} for text in {"dev": [NEAR], "test": [LONG]}.get(split, [])]
-        write_jsonl(tmp_path / f"task/{split}.jsonl", found)
+        actual = [{"text": f"text {word} of {split}", "label": (word in "aceg" and "x") or "y"} for word in words]
+        actual += [{"text": text, "label": "x"} for text in {"dev": [NEAR], "test": [LONG]}.get(split, [])]
+        write_jsonl(tmp_path / f"task/{split}.jsonl", actual)
     source = TaskSource(path=str(tmp_path / "task"), budgets=[1], seeds=[0], overlap="report")
     made = examples(ExamplesJob(task="words", source=source, output=tmp_path / "examples"))
     documents = ["one document", "Text A of TRAIN", "TEXT i of: test", "text g of dev", "another document"]
@@ -87,12 +87,6 @@ def test_the_domain_texts_have_no_copies_of_dev_and_test(job: UnlabelledJob, tmp
 def test_fewer_texts_are_the_first_ones(job: UnlabelledJob) -> None:
     every = collected(job, "every", source="both")
     assert collected(job, "some", source="both", rows=3) == every[:3]
-
-
-def test_the_manifest_names_what_was_read(job: UnlabelledJob) -> None:
-    for source, expected in (("task", ["task"]), ("domain", ["domain"]), ("both", ["task", "domain"])):
-        collected(job, source, source=source)
-        assert read_manifest(job.output / source).facts["sources"] == expected
 
 
 def test_without_settings_nothing_is_read_and_the_content_is_constant(job: UnlabelledJob, tmp_path: Path) -> None:

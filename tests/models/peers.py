@@ -27,14 +27,6 @@ def peer_of(model: LanguageModel) -> Any:
     return _with(*CONVERTERS[type(model).__name__.lower()].to_huggingface(model))
 
 
-def part_of(model: LanguageModel, part: str) -> Any:
-    """The same for a further network of the model (`Converter.parts`)."""
-    config, tensors = CONVERTERS[type(model).__name__.lower()].to_huggingface(model)
-    return _with(
-        config[part], {name.removeprefix(f"{part}/"): tensors[name] for name in tensors if name.startswith(part)}
-    )
-
-
 def _with(config: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
     tensors = {name: tensor for name, tensor in tensors.items() if "/" not in name}
     kind = getattr(transformers, config["architectures"][0])

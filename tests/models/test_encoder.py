@@ -28,10 +28,6 @@ def encoder(tmp_path: Path, tokenizer_directory: Callable[..., Path]) -> Path:
     return directory
 
 
-def test_random_weights_are_marked(encoder: Path) -> None:
-    assert not load_encoder(encoder).trained
-
-
 def test_loading_does_not_change_the_random_state(encoder: Path) -> None:
     torch.manual_seed(3)
     expected = torch.rand(3)
@@ -52,23 +48,30 @@ def test_tensors_that_do_not_fit_are_named(encoder: Path) -> None:
     assert "model.safetensors: does not fit the model" in message
 
 
-def test_truncated_weights(encoder: Path) -> None:
+def cut_weights(encoder: Path) -> None:
     file = encoder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(ArtifactError, match=r"model\.safetensors: not readable as safetensors .*run the stage again"):
-        load_encoder(encoder, part=True)
 
 
-def test_missing_weights(encoder: Path) -> None:
-    (encoder / "model.safetensors").unlink()
-    with pytest.raises(ArtifactError, match=r"model\.safetensors: does not exist"):
-        load_encoder(encoder, part=True)
-
-
-def test_another_tokenizer(encoder: Path, tokenizer_directory: Callable[..., Path]) -> None:
+def other_tokenizer(encoder: Path) -> None:
     shutil.rmtree(encoder / "tokenizer")
-    shutil.copytree(tokenizer_directory("word"), encoder / "tokenizer")
-    with pytest.raises(ArtifactError, match="not the tokenizer that this model was trained with"):
+    shutil.copytree(encoder.parent / "word-0", encoder / "tokenizer")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (cut_weights, r"model\.safetensors: not readable as safetensors .*run the stage again"),
+        (lambda encoder: (encoder / "model.safetensors").unlink(), r"model\.safetensors: does not exist"),
+        (other_tokenizer, "not the tokenizer that this model was trained with"),
+    ],
+)
+def test_damaged_directories(
+    encoder: Path, damage: Callable[[Path], object], message: str, tokenizer_directory: Callable[..., Path]
+) -> None:
+    tokenizer_directory("word")
+    damage(encoder)
+    with pytest.raises(ArtifactError, match=message):
         load_encoder(encoder, part=True)
 
 
@@ -111,14 +114,11 @@ def test_all_invalid_settings_are_reported_at_once() -> None:
     assert "model.dropout: Input should be less than 1 (found 2)" in message
 
 
-def test_width_and_heads() -> None:
-    with pytest.raises(ConfigError, match="width 250 is not a multiple of heads 4"):
-        build_model("bert", vocabulary=10, settings={"width": 250, "heads": 4})
-
-
-def test_unknown_names() -> None:
+def test_unknown_names_and_sizes() -> None:
     with pytest.raises(ConfigError, match="unknown family 'brt'; did you mean 'bert'"):
         family("brt")
+    with pytest.raises(ConfigError, match="width 250 is not a multiple of heads 4"):
+        build_model("bert", vocabulary=10, settings={"width": 250, "heads": 4})
     with pytest.raises(ConfigError, match="bert: unknown preset '4x255'; did you mean '4x256'"):
         build_model("bert", vocabulary=10, preset="4x255")
 

@@ -106,21 +106,6 @@ def test_the_vector_of_an_unseen_word_is_the_mean_of_its_ngrams(model: FastText)
     torch.testing.assert_close(model.vector("wherever"), by_hand(model, "wherever").detach())
 
 
-def test_unseen_words_are_similar_to_words_with_common_ngrams() -> None:
-    # Wide random rows are nearly orthogonal, so similarity comes from common n-grams only.
-    torch.manual_seed(0)
-    settings = {"width": 400, "buckets": 100_000}
-    model = build_model("fasttext", vocabulary=FIRST_ORDINARY + len(WORDS), settings=settings)
-    assert isinstance(model, FastText)
-    model.bind(tokenizer(WORDS))
-    ours = set(ngram_buckets("wheres", model.config))
-    for word in WORDS:
-        theirs = set(ngram_buckets(word, model.config))
-        expected = len(ours & theirs) / (len(ours) * (len(theirs) + 1)) ** 0.5
-        found = torch.nn.functional.cosine_similarity(model.vector("wheres"), model.vector(word), dim=0)
-        assert float(found) == pytest.approx(expected, abs=0.15), word
-
-
 def test_unseen_words_of_a_text_are_spelt_by_the_tokenizer(model: FastText) -> None:
     pieces = [*SPECIAL_PIECES, *WORDS]
     opened = OpenWordTokenizer(pieces, segmentation=Segmentation("none"), lowercase=True, strip_accents=False)
@@ -143,14 +128,6 @@ def test_a_word_too_short_for_an_ngram_is_unknown() -> None:
     assert isinstance(model, FastText)
     model.bind(tokenizer(["word"]))
     assert torch.equal(model.vector("xy"), model.word[UNK])
-
-
-def test_gradients_reach_every_ngram(model: FastText) -> None:
-    model.hidden_states(torch.tensor([[5]]), torch.tensor([1]))[0].sum().backward()
-    buckets = ngram_buckets("where", model.config)
-    expected = torch.bincount(torch.tensor(buckets), minlength=BUCKETS)[:, None] / (len(buckets) + 1)
-    assert model.gram.grad is not None
-    torch.testing.assert_close(model.gram.grad, expected.float().expand(-1, 4))
 
 
 def test_on_a_gpu_words_are_composed_position_by_position(model: FastText) -> None:

@@ -38,36 +38,6 @@ def test_the_loss_of_a_cell_is_that_of_the_paper() -> None:
     assert (int(count), float(result.loss.detach())) == (4, pytest.approx(expected / 4, rel=1e-5))
 
 
-def test_the_minimum_is_the_closed_form() -> None:
-    """With equal weights, the biases fit the row and column means, and the products fit the largest singular values of
-    the centred log X (Eckart and Young 1936); the minimum is the sum of the other squares."""
-    width = 2
-    model = make(width=width).double()
-    log_counts = torch.randn(VOCABULARY, VOCABULARY, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    log_counts = log_counts + log_counts.t()
-    centre = torch.eye(VOCABULARY, dtype=torch.float64) - 1 / VOCABULARY
-    values = torch.linalg.svdvals(centre @ log_counts @ centre)
-    expected = float(values[width:].square().sum())
-    rows, columns = torch.cartesian_prod(torch.arange(VOCABULARY), torch.arange(VOCABULARY)).t()
-    batch = {"tokens": rows[None], "contexts": columns[None], "counts": log_counts.exp().flatten()[None]}
-    for table in (model.word, model.context):
-        torch.nn.init.normal_(table, std=0.5)
-    optimizer = torch.optim.LBFGS(
-        model.parameters(), max_iter=500, line_search_fn="strong_wolfe", tolerance_change=1e-12
-    )
-
-    def closure() -> float:
-        optimizer.zero_grad()
-        loss = model.losses(batch).sums["tokens"][1] * model.losses(batch).loss
-        loss.backward()
-        return float(loss.detach())
-
-    optimizer.step(closure)
-    assert expected > 1
-    # The products are computed in float32.
-    assert float(model.losses(batch).sums["tokens"][0]) == pytest.approx(expected, rel=1e-4)
-
-
 def test_the_held_out_loss_does_not_depend_on_the_size_of_the_text() -> None:
     model = make(width=3)
     tokens, contexts = torch.randint(5, VOCABULARY, (2, 2, 8))

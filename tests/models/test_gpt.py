@@ -48,31 +48,6 @@ def test_prediction_with_the_cache_equals_prediction_without(model: GPT) -> None
         torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-4, rtol=1e-4)
 
 
-def test_the_loss_is_the_cross_entropy_of_the_predictions(model: GPT) -> None:
-    tokens = torch.randint(0, VOCABULARY, (2, 12))
-    logits, _ = model.predict(tokens[:, :-1])
-    expected = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
-    found = model.losses({"tokens": tokens[:, :-1], "targets": tokens[:, 1:]}).loss
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
-
-
-def test_attention_is_causal(model: GPT) -> None:
-    tokens = torch.randint(0, VOCABULARY, (1, 10))
-    changed = tokens.clone()
-    changed[0, 6:] = (changed[0, 6:] + 1) % VOCABULARY
-    lengths = torch.tensor([10])
-    for before, after in zip(model.hidden_states(tokens, lengths), model.hidden_states(changed, lengths), strict=True):
-        torch.testing.assert_close(before[:, :6], after[:, :6])
-        assert not torch.allclose(before[:, 6:], after[:, 6:])
-
-
-def test_the_cache_of_a_band_holds_the_band() -> None:
-    model = wild_model("gpt", vocabulary=VOCABULARY, **SMALL, band=3)
-    _, carry = model.predict(torch.randint(0, VOCABULARY, (2, 9)))
-    # Keys and values of dense, banded, dense, banded.
-    assert [tensor.shape[2] for tensor in carry] == [9, 9, 2, 2, 9, 9, 2, 2]
-
-
 @pytest.mark.parametrize("length", [2, 3, 4, 6, 7, 11])
 @pytest.mark.parametrize("dropout", [0.0, 1e-9])
 def test_attention_within_a_band_equals_dense_attention_with_its_mask(length: int, dropout: float) -> None:
@@ -154,15 +129,6 @@ def test_tasks_have_start_delimiter_and_extract_tokens_of_their_own() -> None:
     expected = torch.stack([rows[0], model.token[7], model.token[8], rows[2]]) + model.position[:4]
     torch.testing.assert_close(hidden[0][0], expected)
     torch.testing.assert_close(model.summary(hidden[-1], lengths)[0], hidden[-1][0, 3])
-
-
-def test_the_tokens_of_tasks_learn_with_the_top_layer() -> None:
-    model = with_task_tokens()
-    groups = model.layer_groups()
-    assert any(parameter is model.task for parameter in groups[-1])
-    model.hidden_states(torch.tensor([[30, 7, 31, 9, 32]]), torch.tensor([5]))[-1].square().sum().backward()
-    assert model.task is not None and model.task.grad is not None
-    assert (model.task.grad.norm(dim=1) > 0).all()
 
 
 def test_the_auxiliary_loss_predicts_the_delimiter_and_the_extract_token() -> None:

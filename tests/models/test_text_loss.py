@@ -67,14 +67,6 @@ def test_a_backward_model_predicts_the_piece_before(texts: tuple[Tensor, Tensor]
     torch.testing.assert_close(text_loss(backward, batch), text_loss(forward, turned))
 
 
-@pytest.mark.parametrize("name", CAUSAL)
-def test_gradients_reach_the_encoder(model: LanguageModel, name: str, texts: tuple[Tensor, Tensor]) -> None:
-    total, count = text_loss(model.eval(), labelled(texts))
-    (total / count).backward()
-    gradients = [parameter.grad for group in model.layer_groups() for parameter in group]
-    assert all(gradient is not None and gradient.isfinite().all() for gradient in gradients)
-
-
 @pytest.mark.parametrize("name", sorted(FAMILIES.keys() - set(CAUSAL)))
 def test_families_without_the_objective(model: LanguageModel, name: str, texts: tuple[Tensor, Tensor]) -> None:
     with pytest.raises(ConfigError, match="lm_weight"):

@@ -10,17 +10,11 @@ import torch
 from torch import Tensor
 
 from components.errors import ConfigError, DataError
-from components.inference.neighbours import nearest_words
 from components.models.encoder import build_model
-from components.models.static import contexts
-from components.models.word2vec import Word2Vec, Word2VecConfig
-from components.pretraining.negatives import NegativeSampler
+from components.models.word2vec import Word2Vec
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import END, SPECIAL_PIECES, UNK
 from components.tokenization.word import WordTokenizer
-from components.training.groups import decayed
-from components.training.loop import TrainingState, train
-from tests.training.helpers import MemoryStore, lm_settings
 
 VOCABULARY, WIDTH, NEGATIVES = 12, 5, 3
 
@@ -47,7 +41,7 @@ def batch() -> dict[str, Tensor]:
 
 def targets(given: dict[str, Tensor], architecture: str) -> list[tuple[list[int], int, list[int]]]:
     """For each pair: the words whose mean is the input, the true word, the row's noise words."""
-    found = []
+    actual = []
     rows = (given[key].tolist() for key in ("tokens", "left", "right", "noise"))
     for tokens, left, right, noise in zip(*rows, strict=True):
         for position, word in enumerate(tokens):
@@ -55,10 +49,10 @@ def targets(given: dict[str, Tensor], architecture: str) -> list[tuple[list[int]
                 tokens[position - left[position] : position] + tokens[position + 1 : position + 1 + right[position]]
             )
             if architecture == "skip_gram":
-                found += [([word], context, noise) for context in around]
+                actual += [([word], context, noise) for context in around]
             elif around:
-                found.append((around, word, noise))
-    return found
+                actual.append((around, word, noise))
+    return actual
 
 
 @pytest.mark.parametrize("architecture", ["skip_gram", "cbow"])
@@ -87,59 +81,6 @@ def test_loss_and_gradients_are_those_of_the_paper(architecture: str) -> None:
     assert model.input.grad is not None and model.output.grad is not None
     np.testing.assert_allclose(model.input.grad.numpy() * pairs, d_rows, rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(model.output.grad.numpy() * pairs, d_columns, rtol=1e-5, atol=1e-7)
-
-
-def test_contexts_are_a_band_without_its_middle() -> None:
-    near = contexts(torch.tensor([[0, 1, 0, 2]]), torch.tensor([[1, 2, 0, 0]]))
-    assert near[0].int().tolist() == [[0, 1, 0, 0], [1, 0, 1, 1], [0, 0, 0, 0], [0, 1, 1, 0]]
-
-
-def test_the_initial_loss_is_that_of_zero_scores() -> None:
-    model = build_model("word2vec", vocabulary=VOCABULARY, settings={"width": WIDTH, "negatives": NEGATIVES})
-    total, pairs = model.losses(batch()).sums["tokens"]
-    assert float(total) == pytest.approx(int(pairs) * (1 + NEGATIVES) * math.log(2), rel=1e-6)
-    table = model.piece_embedding()
-    assert table is not None and table.detach().abs().max() <= 0.5 / WIDTH
-
-
-class Roles:
-    """Sentences "a verb b" of two groups; words of the same role occur at the same position, never together."""
-
-    words = {
-        "animal": range(5, 9),
-        "eats": range(9, 11),
-        "food": range(11, 15),
-        "rolls": range(15, 17),
-        "car": range(17, 21),
-    }
-    sentences = (("animal", "eats", "food"), ("car", "rolls", "food"), ("animal", "eats", "animal"))
-    vocabulary = 21
-
-    @classmethod
-    def store(cls, documents: int = 1500) -> MemoryStore:
-        rng = np.random.default_rng(0)
-        kinds = rng.integers(len(cls.sentences), size=documents)
-        return MemoryStore([[[int(rng.choice(cls.words[role])) for role in cls.sentences[kind]]] for kind in kinds])
-
-
-@pytest.mark.parametrize("architecture", ["skip_gram", "cbow"])
-def test_words_of_the_same_role_become_similar(architecture: str) -> None:
-    config = Word2VecConfig(vocabulary=Roles.vocabulary, architecture=architecture, width=16, context=2, subsample=0)
-    settings = lm_settings(rate=0.03, batch_size=32, window=32, schedule="linear", weight_decay=0)
-    sampler = NegativeSampler(
-        Roles.store(), batch_size=32, window=32, seed=0, vocabulary=config.vocabulary, config=config
-    )
-    model = Word2Vec(config)
-    state = TrainingState.fresh(model, decayed(model.parameters()), settings=settings)
-    losses = [float(report.loss or 0) for report in train(state, sampler, settings=settings, total_steps=120, seed=0)]
-    assert losses[-1] < 0.75 * losses[0]
-    pieces = [*SPECIAL_PIECES, *map(str, range(5, Roles.vocabulary))]
-    for role, members in Roles.words.items():
-        for word in members:
-            found = nearest_words(
-                model.vectors(), pieces, model.vectors()[word], count=len(members) - 1, without=[str(word)]
-            )
-            assert {int(piece) for piece, _ in found} <= set(members), (role, word, found)
 
 
 def test_the_vector_of_a_word() -> None:

@@ -122,7 +122,5 @@ def test_a_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
     monkeypatch.setattr(cooccurrence.tempfile, "TemporaryFile", full)
     monkeypatch.setattr(cooccurrence.tempfile, "gettempdir", lambda: str(tmp_path))
-    with pytest.raises(
-        DataError, match=r"counts cannot be written \(No space left on device\); free space there or set"
-    ):
+    with pytest.raises(DataError, match=r"counts cannot be written \(No space left on device\); free space there or"):
         count_pairs(whole_text(random_store(), reach=3), vocabulary=VOCABULARY, weights=WEIGHTS, max_pairs=3)

@@ -43,50 +43,41 @@ from tests.training.helpers import lm_settings, pretrain_job, run_with_kills, sa
 LONG = lm_settings(tokens=4 * 8 * 20)
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_killed_runs_end_bit_identical(inputs: Path, tmp_path: Path, family: str) -> None:
-    unbroken = pretrain(pretrain_job(inputs, family, tmp_path / "unbroken", training=LONG))
-    job = pretrain_job(inputs, family, tmp_path / "killed", training=LONG)
+#: Every family, and models with clusters of the softmax, sparse gradients and static vectors.
+KILLED: list[tuple[str, dict[str, Any]]] = [
+    *((family, {}) for family in sorted(FAMILIES)),
+    ("transformer-xl", {"cutoffs": [20, 45], "divide": 2}),
+    ("fasttext", {"buckets": 5000, "sparse": True}),
+    ("ulmfit", {"static": 5}),
+]
+
+
+@pytest.mark.parametrize(("family", "sizes"), KILLED, ids=[" ".join((name, *sizes)) for name, sizes in KILLED])
+def test_killed_runs_end_bit_identical(inputs: Path, tmp_path: Path, family: str, sizes: dict[str, Any]) -> None:
+    changes = {"model": {**FAMILIES[family].tiny, **sizes}, "training": LONG}
+    unbroken = pretrain(pretrain_job(inputs, family, tmp_path / "unbroken", **changes))
+    job = pretrain_job(inputs, family, tmp_path / "killed", **changes)
     killed = run_with_kills(pretrain, job, checkpoints=tmp_path / "killed" / "checkpoints", seed=len(family))
     assert killed >= 1
     assert same_bits(weights(unbroken), weights(job.output))
     # The metrics are equal, too, except for times.
     timed = {"seconds", "tokens_per_second"}
-    told = [json.loads((output / "metrics.json").read_text()) for output in (unbroken, job.output)]
-    assert {key: told[0][key] for key in told[0].keys() - timed} == {
-        key: told[1][key] for key in told[1].keys() - timed
-    }
+    first, second = (json.loads((output / "metrics.json").read_text()) for output in (unbroken, job.output))
+    assert {key: first[key] for key in first.keys() - timed} == {key: second[key] for key in second.keys() - timed}
     assert not any((tmp_path / "killed" / "checkpoints").iterdir())
-
-
-def test_clusters_of_the_softmax_resume_as_well(inputs: Path, tmp_path: Path) -> None:
-    model = {**FAMILIES["transformer-xl"].tiny, "cutoffs": [20, 45], "divide": 2}
-    changes = {"model": model, "training": LONG}
-    unbroken = pretrain(pretrain_job(inputs, "transformer-xl", tmp_path / "unbroken", **changes))
-    job = pretrain_job(inputs, "transformer-xl", tmp_path / "killed", **changes)
-    assert run_with_kills(pretrain, job, checkpoints=tmp_path / "killed" / "checkpoints", seed=2) >= 1
-    assert same_bits(weights(unbroken), weights(job.output))
 
 
 def test_a_preset_sets_the_training_keys_that_the_settings_do_not() -> None:
     given = LanguageModelTraining(tokens=10, rate=0.1, batch_size=1, clip=0.5)
     gpt3 = published_training(given, family="gpt", preset="gpt3")
     assert (gpt3.betas, gpt3.eps, gpt3.weight_decay, gpt3.clip) == ((0.9, 0.95), 1e-8, 0.1, 0.5)
-    own = LanguageModelTraining(tokens=10, rate=0.1, batch_size=1, betas=(0.8, 0.9))
-    assert published_training(own, family="gpt", preset="gpt2").betas == (0.8, 0.9)
+    chosen = LanguageModelTraining(tokens=10, rate=0.1, batch_size=1, betas=(0.8, 0.9))
+    assert published_training(chosen, family="gpt", preset="gpt2").betas == (0.8, 0.9)
     assert published_training(given, family="gpt", preset=None) == given
     for family in FAMILIES.values():
         assert family.training.keys() <= family.presets.keys()
         for preset in family.training:
             LanguageModelTraining.model_validate({**given.model_dump(), **family.training[preset]})
-
-
-def test_a_killed_run_with_sparse_gradients_ends_bit_identical(inputs: Path, tmp_path: Path) -> None:
-    model = {**FAMILIES["fasttext"].tiny, "buckets": 5000, "sparse": True}
-    unbroken = pretrain(pretrain_job(inputs, "fasttext", tmp_path / "unbroken", model=model, training=LONG))
-    job = pretrain_job(inputs, "fasttext", tmp_path / "killed", model=model, training=LONG)
-    assert run_with_kills(pretrain, job, checkpoints=tmp_path / "killed" / "checkpoints", seed=3) >= 1
-    assert same_bits(weights(unbroken), weights(job.output))
 
 
 def test_the_encoder_and_its_metrics(inputs: Path, tmp_path: Path) -> None:
@@ -153,41 +144,6 @@ def test_word_vectors_have_no_perplexity(inputs: Path, tmp_path: Path, family: s
     assert float(rows[-1]["heldout"]) < float(rows[0]["heldout"])
 
 
-def test_results_depend_on_the_seed_only(inputs: Path, tmp_path: Path) -> None:
-    one, two = (pretrain(pretrain_job(inputs, "bert", tmp_path / name)) for name in ("one", "two"))
-    other = pretrain(pretrain_job(inputs, "bert", tmp_path / "other", seed=1))
-    assert same_bits(weights(one), weights(two))
-    assert not same_bits(weights(one), weights(other))
-
-
-@pytest.mark.parametrize("average", ["ema", "asgd"])
-def test_the_averaged_weights_are_written(inputs: Path, tmp_path: Path, average: str) -> None:
-    plain = pretrain(pretrain_job(inputs, "ulmfit", tmp_path / "plain"))
-    averaged = pretrain(pretrain_job(inputs, "ulmfit", tmp_path / average, training=lm_settings(average=average)))
-    assert not same_bits(weights(plain), weights(averaged))
-    metrics = json.loads((averaged / "metrics.json").read_text())
-    # Averaging changes the saved weights, not the training.
-    assert metrics["training_loss"] == json.loads((plain / "metrics.json").read_text())["training_loss"]
-
-
-def test_nt_asgd_averages_from_the_trigger_on(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"tokens": 4 * 8 * 20, "rate": 1.0, "clip": 0.25}
-    plain = pretrain(
-        pretrain_job(inputs, "ulmfit", tmp_path / "sgd", training=lm_settings(**settings, optimizer="sgd"))
-    )
-    averaging = lm_settings(**settings, optimizer="asgd")
-    monkeypatch.setattr(language_model, "non_monotone", lambda losses: False)
-    never = pretrain(pretrain_job(inputs, "ulmfit", tmp_path / "never", training=averaging))
-    assert same_bits(weights(never), weights(plain)), "until it is set off it is SGD"
-    checks: list[int] = []
-    monkeypatch.setattr(language_model, "non_monotone", lambda losses: checks.append(len(losses)) or len(losses) == 8)
-    averaged = pretrain(pretrain_job(inputs, "ulmfit", tmp_path / "averaged", training=averaging))
-    assert checks == list(range(1, 9)), "asked after every check until it begins"
-    assert not same_bits(weights(averaged), weights(plain))
-    told = [json.loads((output / "metrics.json").read_text()) for output in (plain, averaged)]
-    assert told[0]["training_loss"] == told[1]["training_loss"]
-
-
 def test_another_tokenizer_config_or_corpus_restarts_training(
     inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,48 +171,48 @@ def test_another_tokenizer_config_or_corpus_restarts_training(
         assert same_bits(weights(pretrain(again)), weights(unbroken))
 
 
-def test_the_interval_of_checkpoints_does_not_change_the_key(inputs: Path, tmp_path: Path) -> None:
-    keys = set()
-    for seconds in (1e-9, 60):
-        run = launch.LanguageModelRun(
-            name="pretrain ulmfit",
-            family="ulmfit",
-            tokens=inputs / "tokens" / "general-wordpiece",
-            tokenizer=inputs / "tokenizer" / "general-wordpiece",
-            training=lm_settings(checkpoint_seconds=seconds),
+def test_the_interval_of_checkpoints_does_not_change_the_key(inputs: Path) -> None:
+    folders = {name: inputs / name / "general-wordpiece" for name in ("tokens", "tokenizer")}
+    run = LanguageModelRun(name="run", family="ulmfit", training=lm_settings(checkpoint_seconds=1e-9), **folders)
+    other = run.model_copy(update={"training": lm_settings(checkpoint_seconds=60)})
+    assert launch._key(run) == launch._key(other)
+
+
+#: Family, changes of the job, and the error.
+INVALID: list[tuple[str, dict[str, Any], type[Exception], str]] = [
+    *(
+        (
+            family,
+            {"training": lm_settings(window=25)},
+            ConfigError,
+            "training.window 25 is longer than the model's 24 positions; lower it, or pretrain a model with more",
         )
-        keys.add(launch._key(run))
-    assert len(keys) == 1
+        for family in ("bert", "roberta", "albert", "gpt")
+    ),
+    ("ulmfit", {"tokenizer": "domain-wordpiece"}, ArtifactError, "encoded with another tokenizer than .*domain"),
+    (
+        "ulmfit",
+        {"cluster": ClusterSettings(launcher="local", workers=2, storage="nowhere")},
+        ConfigError,
+        "cluster.workers: the local launcher runs 1 worker, not 2; set cluster.launc",
+    ),
+    (
+        "bert",
+        {"training": lm_settings(rate=1e38, optimizer="sgd", clip=0, schedule="constant", warmup=0)},
+        TrainingError,
+        r"became (nan|inf) at step \d+ .*; lower training.rate",
+    ),
+]
 
 
-def test_tokens_of_another_tokenizer(inputs: Path, tmp_path: Path) -> None:
-    job = pretrain_job(inputs, "ulmfit", tmp_path, tokenizer=inputs / "tokenizer" / "domain-wordpiece")
-    with pytest.raises(ArtifactError, match=r"general-wordpiece: encoded with another tokenizer than .*domain"):
-        pretrain(job)
-    assert not job.output.exists()
-
-
-@pytest.mark.parametrize("family", ["bert", "roberta", "albert", "gpt"])
-def test_a_window_longer_than_the_positions(inputs: Path, tmp_path: Path, family: str) -> None:
-    job = pretrain_job(inputs, family, tmp_path, training=lm_settings(window=25))
-    message = r"training.window 25 is longer than the model's 24 positions; lower it, or pretrain a model with more"
-    with pytest.raises(ConfigError, match=message):
-        pretrain(job)
-    assert not job.output.exists()
-
-
-def test_more_workers_than_the_local_launcher_has(inputs: Path, tmp_path: Path) -> None:
-    cluster = ClusterSettings(launcher="local", workers=2, storage=str(tmp_path))
-    with pytest.raises(
-        ConfigError, match=r"cluster.workers: the local launcher runs 1 worker, not 2; set cluster.launc"
-    ):
-        pretrain(pretrain_job(inputs, "ulmfit", tmp_path, cluster=cluster))
-
-
-def test_a_rate_that_makes_the_loss_overflow(inputs: Path, tmp_path: Path) -> None:
-    settings = lm_settings(rate=1e38, optimizer="sgd", clip=0, schedule="constant", warmup=0)
-    job = pretrain_job(inputs, "bert", tmp_path, training=settings)
-    with pytest.raises(TrainingError, match=r"became (nan|inf) at step \d+ .*; lower training.rate"):
+@pytest.mark.parametrize(("family", "changes", "error", "message"), INVALID)
+def test_runs_that_stop_with_an_error(
+    inputs: Path, tmp_path: Path, family: str, changes: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    if "tokenizer" in changes:
+        changes = {"tokenizer": inputs / "tokenizer" / changes["tokenizer"]}
+    job = pretrain_job(inputs, family, tmp_path, **changes)
+    with pytest.raises(error, match=message):
         pretrain(job)
     assert not job.output.exists()
 
@@ -336,7 +292,7 @@ def test_a_budget_of_seconds_becomes_steps_once(inputs: Path, tmp_path: Path, mo
         name="run", family="ulmfit", model=job.model, tokens=job.tokens, tokenizer=job.tokenizer,
         training=job.training, storage=str(tmp_path / "checkpoints"), key="run",
     )  # fmt: skip
-    told: list[float] = []
+    published: list[float] = []
     monkeypatch.setattr(language_model, "_steps_in_time", lambda *_: 5)
     real = language_model.train
 
@@ -352,11 +308,11 @@ def test_a_budget_of_seconds_becomes_steps_once(inputs: Path, tmp_path: Path, mo
     # The speed after resuming has no effect, because the number of steps is that of the first attempt.
     monkeypatch.setattr(language_model, "_steps_in_time", lambda *_: 99)
     monkeypatch.setattr(language_model, "train", real)
-    work(run, Worker(publish=lambda numbers: told.append(numbers["tokens"])))
+    work(run, Worker(publish=lambda numbers: published.append(numbers["tokens"])))
     stored = CheckpointStore(run.storage, key=run.key).latest()
     assert stored is not None and stored.step == 5
     assert stored.numbers["progressed"]["steps"] == 5
-    assert len(told) < 5
+    assert len(published) < 5
 
 
 @pytest.mark.parametrize("family", ["bert", "fasttext"])
@@ -380,18 +336,15 @@ def test_passes_bound_the_budget(inputs: Path, tmp_path: Path, budget: dict[str,
     assert json.loads((pretrain(job) / "metrics.json").read_text())["steps"] == 1
 
 
-@pytest.mark.parametrize("losses", [[3.0, 2.5, 2.0], [3.0, 2.0, 2.05], []])
-def test_a_held_out_loss_that_does_not_rise_is_not_reported(losses: list[float]) -> None:
-    curve = [{"step": step, "tokens": 100 * step, "heldout": loss} for step, loss in enumerate(losses, 1)]
-    assert launch.overfitted(TrainingHistory(curve=curve)) == ""
-
-
 def test_overfitting_is_reported(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     curve = [{"step": step, "tokens": 1000 * step, "heldout": loss} for step, loss in enumerate((3.0, 2.0, 2.5), 1)]
     assert launch.overfitted(TrainingHistory(curve=[*curve, {"step": 4, "tokens": 4000}])) == (
         "the held-out loss rose from 2.00 after 2,000 tokens to 2.50 after 3,000; make fewer passes over the text "
         "(training.passes) or lower training.rate"
     )
+    for losses in ([3.0, 2.5, 2.0], [3.0, 2.0, 2.05], []):
+        curve = [{"step": step, "tokens": 100 * step, "heldout": loss} for step, loss in enumerate(losses, 1)]
+        assert launch.overfitted(TrainingHistory(curve=curve)) == "", "the held-out loss does not rise"
     # A rate at which training diverges.
     settings = lm_settings(tokens=4 * 8 * 60, rate=3.0, clip=100.0, schedule="constant")
     pretrain(pretrain_job(inputs, "word2vec", tmp_path, training=settings))
@@ -432,9 +385,9 @@ def test_a_published_model_replaces_pretraining(inputs: Path, tmp_path: Path, pu
     with (job.output / "curve.csv").open() as file:
         assert list(csv.reader(file)) == [["step", "tokens", "seconds", "loss", "heldout", "rate", "gradient_norm"]]
     # The report reads the same files as of a trained encoder.
-    told = json.loads((job.output / "metrics.json").read_text())
-    assert told["parameters"] > 1000
-    assert (told["tokens"], told["seconds"], told["tokens_per_second"], told["precision"]) == (0, 0.0, 0.0, "float32")
+    metrics = json.loads((job.output / "metrics.json").read_text())
+    assert metrics["parameters"] > 1000
+    assert [metrics[key] for key in ("tokens", "seconds", "tokens_per_second", "precision")] == [0, 0, 0, "float32"]
     # From scratch: the same sizes with the domain's vocabulary.
     random = ScratchJob(
         family="bert", source=published, digest=digest, tokenizer=job.tokenizer, output=tmp_path / "scratch"

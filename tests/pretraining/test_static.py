@@ -12,9 +12,9 @@ import torch
 from components.artifacts import read_manifest
 from components.errors import ConfigError
 from components.models.encoder import load_encoder
-from components.pretraining.static import StaticJob, encode_pieces, piece_weights, reduce, static, with_words
+from components.pretraining.static import StaticJob, encode_pieces, static, with_words
 from components.settings.derive import StaticSettings
-from components.tokenization.special import FIRST_ORDINARY, UNK
+from components.tokenization.special import FIRST_ORDINARY
 from tests.tokenization.conftest import WriteCorpus
 
 TEXTS = ["the apple is red", "the pear is a small pear", "gold and zinc and iron", "the apple is here"] * 3
@@ -36,23 +36,6 @@ def job(teacher: Path, corpus: Path, output: Path, **settings: object) -> Static
     )
 
 
-def test_weights_of_smooth_inverse_frequency() -> None:
-    counts = np.asarray([9, 9, 9, 9, 9, 3, 1, 0, 4])
-    assert piece_weights(counts, smoothing=0.125).tolist() == [
-        1, 1, 1, 1, 1, 0.125 / (0.125 + 3 / 8), 0.125 / (0.125 + 1 / 8), 1, 0.125 / (0.125 + 4 / 8),
-    ]  # fmt: skip
-
-
-def test_principal_components_of_a_line() -> None:
-    """Points on the line (3, 4) t with t = -1, 0, 1: the first component has the coordinates -5, 0, 5."""
-    vectors = torch.zeros(FIRST_ORDINARY + 3, 2)
-    vectors[UNK] = torch.tensor([6.0, 8.0])
-    vectors[FIRST_ORDINARY:] = torch.tensor([[-3.0, -4.0], [0.0, 0.0], [3.0, 4.0]])
-    found = reduce(vectors, width=1)
-    torch.testing.assert_close(found.flatten(), torch.tensor([0.0, 10.0, 0, 0, 0, -5, 0, 5]))
-    assert reduce(vectors, width=9).shape == (8, 2)
-
-
 def test_vectors_equal_an_independent_computation(
     make_encoder: Callable[..., Path], corpus: Path, tmp_path: Path
 ) -> None:
@@ -71,9 +54,9 @@ def test_vectors_equal_an_independent_computation(
         np.add.at(counts, ids, 1)
     counts = counts[FIRST_ORDINARY:]
     expected = (ordinary - ordinary.mean(0)) @ directions[:6].T * (0.01 / (0.01 + counts / counts.sum()))[:, None]
-    found = written.model.vectors()[FIRST_ORDINARY:].double().numpy()
-    np.testing.assert_allclose(np.abs(found), np.abs(expected), atol=1e-4)
-    np.testing.assert_allclose(found @ found.T, expected @ expected.T, atol=1e-4)
+    actual = written.model.vectors()[FIRST_ORDINARY:].double().numpy()
+    np.testing.assert_allclose(np.abs(actual), np.abs(expected), atol=1e-4)
+    np.testing.assert_allclose(actual @ actual.T, expected @ expected.T, atol=1e-4)
     assert written.model.vectors()[[0, 2, 3, 4]].count_nonzero() == 0
 
 
@@ -120,11 +103,11 @@ def test_a_word_is_encoded_by_all_of_its_pieces(make_encoder: Callable[..., Path
     teacher = load_encoder(make_encoder("bert"))
     digits = teacher.tokenizer.encode_batch(["57"])[0].tolist()
     grown = with_words(teacher.tokenizer, ["57 57 57"], count=1)
-    found = encode_pieces(teacher, grown, name="static")[-1]
+    actual = encode_pieces(teacher, grown, name="static")[-1]
     tokens = torch.tensor([[2, *digits, 3]])
     with torch.no_grad():
         expected = teacher.model.hidden_states(tokens, torch.tensor([4]))[-1][0].mean(0)
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(actual, expected)
 
 
 def test_a_character_model_needs_words(make_encoder: Callable[..., Path], corpus: Path, tmp_path: Path) -> None:

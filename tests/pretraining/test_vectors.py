@@ -63,51 +63,29 @@ class LongText(Text):
 
 
 def test_vectors_are_the_same_with_any_number_of_threads() -> None:
-    known = np.arange(LongText.vocabulary) % 2 == 0
+    present = np.arange(LongText.vocabulary) % 2 == 0
     starts = []
     for count in (1, 2):
         table = nn.Parameter(torch.randn(LongText.vocabulary, 128, generator=torch.Generator().manual_seed(0)))
         with threads.limited(count):
             vectors = cooccurrence_vectors(LongText(), vocabulary=LongText.vocabulary, width=128)
-            initialise_embeddings(table, vectors, known=known)
+            initialise_embeddings(table, vectors, known=present)
             assert torch.get_num_threads() == count
         starts.append((vectors, table))
     assert torch.equal(starts[0][0], starts[1][0])
     assert torch.equal(starts[0][1], starts[1][1])
 
 
-def test_absent_pieces_are_alike_and_surplus_dimensions_are_zero() -> None:
-    vectors = cooccurrence_vectors(Text(), vocabulary=VOCABULARY, width=20)
-    torch.testing.assert_close(vectors.mean(0), torch.zeros(20), atol=1e-6, rtol=0)
-    assert torch.equal(vectors[13], vectors[0])
-    assert torch.equal(vectors[:, VOCABULARY:], torch.zeros(VOCABULARY, 6))
-
-
-def test_an_untrained_table_keeps_its_scale() -> None:
-    table, vectors = nn.Parameter(torch.randn(9, 4) * 0.02), torch.randn(9, 4)
-    deviation = table.detach().std()
-    initialise_embeddings(table, vectors)
-    torch.testing.assert_close(table.detach().std(), deviation)
-    torch.testing.assert_close(table.detach() / table.detach().std(), vectors / vectors.std())
-
-
 def test_new_rows_are_mapped_to_the_space_of_the_known_ones() -> None:
     torch.manual_seed(0)
     vectors = torch.randn(2000, 4)
     learned = vectors @ torch.randn(4, 4)
-    known = np.arange(2000) < 1990
-    table = nn.Parameter(torch.where(torch.from_numpy(known)[:, None], learned, torch.zeros(())))
-    initialise_embeddings(table, vectors, known=known)
+    present = np.arange(2000) < 1990
+    table = nn.Parameter(torch.where(torch.from_numpy(present)[:, None], learned, torch.zeros(())))
+    initialise_embeddings(table, vectors, known=present)
     assert torch.equal(table[:1990], learned[:1990])
     assert torch.nn.functional.cosine_similarity(table[1990:], learned[1990:]).min() > 0.999
     torch.testing.assert_close(table[1990:].detach().std(), learned[:1990].std(), rtol=1e-2, atol=0)
-
-
-def test_without_new_rows_nothing_changes() -> None:
-    table = nn.Parameter(torch.randn(9, 4))
-    before = table.detach().clone()
-    initialise_embeddings(table, torch.randn(9, 4), known=np.ones(9, dtype=bool))
-    assert torch.equal(table, before)
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))

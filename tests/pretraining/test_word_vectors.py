@@ -15,7 +15,7 @@ from components.errors import ArtifactError, ConfigError
 from components.interchange.vectors_text import WordVectors, write_vectors
 from components.models.encoder import load_encoder
 from components.pretraining.pretrain import pretrain
-from components.pretraining.word_vectors import first_directions, match, prepare_vectors, start_from_vectors
+from components.pretraining.word_vectors import match, prepare_vectors, start_from_vectors
 from components.tokenization import Tokenizer, load_tokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
@@ -35,14 +35,9 @@ def test_pieces_are_matched_with_words_and_counted() -> None:
     """ "##ing" is not the word "ing", but "##s" is in the file as a piece; "Cat" is there in lower case only."""
     counts = np.asarray([0, 9, 0, 5, 0, 4, 3, 2, 1, 0])
     read = WordVectors(["ing", "cat", "dog", "##s", "<unk>"], np.eye(5, dtype=np.float32))
-    found = match(tokenizer(frequencies=counts), read)
-    assert found.rows.tolist() == [-1, 4, -1, -1, -1, 1, 2, -1, -1, 3]
-    assert found.numbers() == {"vectors_pieces": 0.6, "vectors_occurrences": 0.7}
-
-
-def test_directions_of_the_largest_second_moments() -> None:
-    vectors = torch.tensor([[3.0, 4.0, 0.0], [-6.0, -8.0, 0.0], [0.0, 0.0, 1.0]])
-    torch.testing.assert_close(first_directions(vectors, 1).flatten(), torch.tensor([5.0, -10.0, 0.0]))
+    actual = match(tokenizer(frequencies=counts), read)
+    assert actual.rows.tolist() == [-1, 4, -1, -1, -1, 1, 2, -1, -1, 3]
+    assert actual.numbers() == {"vectors_pieces": 0.6, "vectors_occurrences": 0.7}
 
 
 @pytest.mark.parametrize("keep_scale", [True, False])
@@ -52,11 +47,11 @@ def test_vectors_are_copied_to_the_rows_of_their_pieces(tmp_path: Path, keep_sca
     prepare_vectors(tmp_path / "v.vec", tokenizer(), digest=None, output=tmp_path / "ready")
     table = nn.Parameter(torch.randn(10, 3))
     before = table.detach().clone()
-    known = start_from_vectors(table, tmp_path / "ready", keep_scale=keep_scale)
-    assert known.nonzero()[0].tolist() == [6, 8]
+    present = start_from_vectors(table, tmp_path / "ready", keep_scale=keep_scale)
+    assert present.nonzero()[0].tolist() == [6, 8]
     factor = 1.0 if keep_scale else float(before.std() / torch.tensor([1.0, -1, 3, 1]).std())
     torch.testing.assert_close(table[[6, 8], :2], factor * torch.tensor([[1.0, -1.0], [3.0, 1.0]]))
-    assert torch.equal(table[:, 2], before[:, 2]) and torch.equal(table[~torch.from_numpy(known)], before[~known])
+    assert torch.equal(table[:, 2], before[:, 2]) and torch.equal(table[~torch.from_numpy(present)], before[~present])
 
 
 def vocabulary(inputs: Path, family: str) -> Tokenizer:
@@ -86,19 +81,9 @@ def test_a_model_starts_from_vectors_and_reports_their_coverage(inputs: Path, tm
     with torch.no_grad():
         expected = nn.Parameter(table.clone())
         prepare_vectors(file, vocabulary(inputs, family), digest=None, output=tmp_path / "ready")
-        known = start_from_vectors(expected, tmp_path / "ready", keep_scale=family == "word2vec")
-    similarity = torch.cosine_similarity(table[known], expected[known])
+        present = start_from_vectors(expected, tmp_path / "ready", keep_scale=family == "word2vec")
+    similarity = torch.cosine_similarity(table[present], expected[present])
     assert float(similarity.min()) > 0.999
-
-
-def test_a_killed_run_ends_like_an_uninterrupted_one(inputs: Path, tmp_path: Path) -> None:
-    file = vectors_file(inputs, tmp_path, width=8)
-    long = lm_settings(tokens=4 * 8 * 20, vectors=True)
-    unbroken = pretrain_job(inputs, "bert", tmp_path / "unbroken", training=long).model_copy(update={"vectors": file})
-    killed = pretrain_job(inputs, "bert", tmp_path / "killed", training=long).model_copy(update={"vectors": file})
-    pretrain(unbroken)
-    assert run_with_kills(pretrain, killed, checkpoints=tmp_path / "killed" / "checkpoints", seed=1) >= 1
-    assert same_bits(weights(unbroken.output), weights(killed.output))
 
 
 def test_wrong_vectors_are_refused(inputs: Path, tmp_path: Path) -> None:
@@ -134,9 +119,9 @@ def test_cove_on_fixed_word_vectors(inputs: Path, tmp_path: Path) -> None:
     table = encoder.model.piece_embedding()
     assert table is not None
     expected = nn.Parameter(table.detach().clone())
-    known = start_from_vectors(expected, tmp_path / "ready", keep_scale=True)
-    ratio = table.detach()[known] / expected.detach()[known]
+    present = start_from_vectors(expected, tmp_path / "ready", keep_scale=True)
+    ratio = table.detach()[present] / expected.detach()[present]
     torch.testing.assert_close(ratio, ratio.mean().expand_as(ratio), rtol=1e-3, atol=1e-3)
-    tokens = torch.tensor([[*np.flatnonzero(known)[:3].tolist()]])
+    tokens = torch.tensor([[*np.flatnonzero(present)[:3].tolist()]])
     (_, *_, top) = encoder.model.hidden_states(tokens, torch.tensor([3]))
     torch.testing.assert_close(top[..., :6], table[tokens])

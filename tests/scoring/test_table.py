@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from components.scoring import title
 from components.tasks.kinds import KINDS, scoring_for
 
 LABELS = ["B-X", "I-X", "O"]
@@ -38,14 +37,14 @@ def test_scores_lie_in_their_ranges_and_a_constant_can_be_scored(kind: str) -> N
     matrix = scoring.statistics(fields, targets, answers)
     assert matrix.shape == (40, scoring.width)
     for sums in (matrix.sum(0), matrix.sum(0) - matrix.toarray()):
-        found = scoring.scores(sums)
-        assert tuple(found) == scoring.names and scoring.names[0] == scoring.main
-        for name, values in found.items():
+        actual = scoring.scores(sums)
+        assert tuple(actual) == scoring.names and scoring.names[0] == scoring.main
+        for name, values in actual.items():
             low, high = scoring.ranges[name]
             assert np.isfinite(values).all() and np.all(values >= low) and np.all(values <= high)
             assert np.shape(values) == np.shape(sums)[:-1]
     best = scoring.score(fields, targets, scoring.constant(targets))
-    assert best.keys() == found.keys()
+    assert best.keys() == actual.keys()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -61,7 +60,3 @@ def test_correct_answers_have_the_maximum_score(kind: str) -> None:
     else:
         answers = [target.astype(np.float32) for target in targets]
     assert scoring.score(fields, targets, answers)[scoring.main] == pytest.approx(1)
-
-
-def test_titles() -> None:
-    assert (title("macro_f1"), title("subset_accuracy")) == ("macro F1", "subset accuracy")

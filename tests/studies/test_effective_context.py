@@ -14,13 +14,13 @@ from components.artifacts import writing
 from components.errors import ConfigError, DataError
 from components.models.encoder import build_model, save_encoder
 from components.studies import effective_context
-from components.studies.context_length import context_losses, cost, effective
+from components.studies.context_length import context_losses, effective
 from components.studies.frame import Outputs
 from components.tokenization import load_tokenizer
 from components.tokenization.store import TokenStore
 
 TEXTS = [
-    f"the {one} {other} is here and there very old" for one in ("red", "large") for other in ("bank", "river")
+    f"the {item} {other} is here and there very old" for item in ("red", "large") for other in ("bank", "river")
 ] * 40
 
 
@@ -57,8 +57,8 @@ def test_losses_equal_those_of_one_pass_per_position(
     model = outputs.encoder(name, "adapted").model
     store = TokenStore(outputs.out / "tokens" / "domain-word", "heldout")
     ends = np.array([40, 44, 48, 101])
-    found = context_losses(model, store, ends, longest=12, step=4)
-    assert found.shape == (3, 4)
+    actual = context_losses(model, store, ends, longest=12, step=4)
+    assert actual.shape == (3, 4)
     for index, context in enumerate((4, 8, 12)):
         # gpt has 8 positions.
         used = min(context, model.max_tokens or context)
@@ -67,19 +67,7 @@ def test_losses_equal_those_of_one_pass_per_position(
             with torch.no_grad():
                 logits, _ = model.predict(window[:, :-1])
             expected = -logits[0, -1].log_softmax(-1)[window[0, -1]]
-            assert found[index, column] == pytest.approx(float(expected), abs=1e-4)
-
-
-def test_a_carried_state_is_cheaper(outputs: Outputs, add_encoder: Any, add_tokens: Any) -> None:
-    add_tokens("domain-word", TEXTS)
-    store = TokenStore(outputs.out / "tokens" / "domain-word", "heldout")
-    for name in ("ulmfit", "transformer-xl"):
-        add_encoder(name)
-        found = cost(outputs.encoder(name, "adapted").model, store, context=128)
-        assert found["context"] == 128 and found["times"] > 2
-        assert found["times"] == pytest.approx(found["anew_ms"] / found["carried_ms"])
-    add_encoder("gpt")
-    assert set(cost(outputs.encoder("gpt", "adapted").model, store, context=128)) == {"context", "anew_ms"}
+            assert actual[index, column] == pytest.approx(float(expected), abs=1e-4)
 
 
 def test_the_study_compares_models_with_the_same_vocabulary(
@@ -90,13 +78,13 @@ def test_the_study_compares_models_with_the_same_vocabulary(
         add_encoder(name)
     run = outputs.params.run.model_copy(update={"families": ["ulmfit", "transformer-xl", "gpt", "bert"]})
     monkeypatch.setattr(outputs, "params", outputs.params.model_copy(update={"run": run}))
-    found = effective_context.run(outputs, longest=16, step=4, positions=32)
-    (group,) = found.numbers["groups"]
+    actual = effective_context.run(outputs, longest=16, step=4, positions=32)
+    (group,) = actual.numbers["groups"]
     assert set(group["recl"]) == {"ulmfit-adapted", "transformer-xl-adapted", "gpt-adapted"}
     assert group["contexts"] == [4, 8, 12, 16] and group["positions"] == 32
     assert group["loss"]["gpt-adapted"][1] == group["loss"]["gpt-adapted"][3], "gpt has 8 positions"
-    assert "none" in found.chapter.tables[1].rows[2]
-    assert len(found.chapter.figures) == 2
+    assert "none" in actual.chapter.tables[1].rows[2]
+    assert len(actual.chapter.figures) == 2
 
 
 def test_a_backward_model_is_excluded_by_its_own_settings(

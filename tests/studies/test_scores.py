@@ -51,8 +51,8 @@ def worth_entry(labels: float, needed: tuple[float | None, float | None, float |
 
 
 def part(kind: str, name: str, gain: float, *, hurts: bool) -> dict[str, Any]:
-    found = {"score": interval(0.6 + gain), "difference": interval(gain), "hurts": hurts}
-    return {"part": kind, "name": name, "rows": 40, "scratch": interval(0.6), "starts": {"adapted": found}}
+    actual = {"score": interval(0.6 + gain), "difference": interval(gain), "hurts": hurts}
+    return {"part": kind, "name": name, "rows": 40, "scratch": interval(0.6), "starts": {"adapted": actual}}
 
 
 @pytest.fixture
@@ -92,19 +92,19 @@ def test_the_lead_names_the_benefits_that_hold(
     outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any]
 ) -> None:
     write_evaluation("aws-type", evaluation)
-    found = benefits.run(outputs)
-    assert found.chapter.lead == [
+    actual = benefits.run(outputs)
+    assert actual.chapter.lead == [
         "aws-type: over scratch, ulmfit-adapted has a higher start +0.250, asymptote +0.100 against labels; "
         "no higher slope."
     ]
-    assert found.numbers == {"aws-type": evaluation["benefits"]}
-    (table,) = found.chapter.tables
+    assert actual.numbers == {"aws-type": evaluation["benefits"]}
+    (table,) = actual.chapter.tables
     assert table.rows[4] == [
         "ulmfit-adapted", "labels", "slope", "0.600 [0.580, 0.620]", "0.610 [0.590, 0.630]", "-0.010 [-0.030, 0.010]",
         "not clear",
     ]  # fmt: skip
     assert len(table.rows) == 6 and table.rows[0][1] == "epochs" and table.rows[0][-1] == ""
-    svg = found.chapter.figures[0].svg
+    svg = actual.chapter.figures[0].svg
     assert "ulmfit-adapted" in svg and "tfidf-words" not in svg and "macro F1" in svg
     assert list(outputs.read) == ["evaluation/aws-type"]
 
@@ -114,49 +114,29 @@ def test_benefits_with_one_label_budget_are_those_of_training(
 ) -> None:
     del evaluation["benefits"]["ulmfit"]["adapted"]["labels"]
     write_evaluation("aws-type", evaluation)
-    found = benefits.run(outputs)
-    assert found.chapter.lead == [
+    actual = benefits.run(outputs)
+    assert actual.chapter.lead == [
         "aws-type: over scratch, ulmfit-adapted has a higher start +0.250, asymptote +0.100 against epochs; "
         "no higher slope."
     ]
-    assert {row[1] for row in found.chapter.tables[0].rows} == {"epochs"}
+    assert {row[1] for row in actual.chapter.tables[0].rows} == {"epochs"}
 
 
 def test_labels_that_rivals_need(outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any]) -> None:
     write_evaluation("aws-type", evaluation)
-    found = label_efficiency.run(outputs)
-    assert found.chapter.lead == [
+    actual = label_efficiency.run(outputs)
+    assert actual.chapter.lead == [
         "aws-type: With 5 labels a class, transfer was worth 2 times the labels.",
         "aws-type: with 5 labels a class ulmfit-adapted reaches 0.550; from scratch that takes 21.5, 4.30 times as "
         "many.",
     ]
-    assert found.chapter.tables[0].rows == [
+    assert actual.chapter.tables[0].rows == [
         ["ulmfit-adapted", "5", "0.550", "ulmfit-scratch", "10 [7.5, 15]", "2 [1.5, 3]"],
         ["ulmfit-adapted", "5", "0.550", "tfidf-words", "more than available", "more than 4"],
     ]
-    curves, ranges = found.chapter.figures
+    curves, ranges = actual.chapter.figures
     assert "tfidf-words" in curves.svg and "ulmfit-adapted, 5" in ranges.svg
-    assert found.numbers["aws-type"]["worth"] == evaluation["worth"]
-
-
-@pytest.mark.parametrize(
-    ("labels", "needed", "cells"),
-    [
-        (5.0, None, ["21.5", "4.30"]),
-        (10.0, (19.0, 12.0, None), ["19 [12, more than 25,000]", "1.9 [1.2, more than 2,500]"]),
-        (20.0, (None, None, None), ["more than 25,000", "more than 1,250"]),
-        (2500.0, (12345.6, 10000.0, None), ["12,346 [10,000, more than 25,000]", "4.94 [4, more than 10]"]),
-    ],
-)
-def test_labels_from_scratch(
-    outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any], labels: float, needed: Any, cells: list[str]
-) -> None:
-    """With an interval, if the evaluation has one; large numbers have all digits."""
-    evaluation["label_efficiency"]["ulmfit"]["adapted"][0]["labels"] = labels
-    worth = [worth_entry(labels, needed) | {"most": 25000.0}] if needed else []
-    evaluation["worth"] = {"ulmfit": {"adapted": worth}}
-    write_evaluation("aws-type", evaluation)
-    assert label_efficiency.run(outputs).chapter.tables[0].rows[0][-2:] == cells
+    assert actual.numbers["aws-type"]["worth"] == evaluation["worth"]
 
 
 def test_negative_transfer_and_forgetting(outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any]) -> None:
@@ -164,16 +144,16 @@ def test_negative_transfer_and_forgetting(outputs: Outputs, write_evaluation: An
     with writing(outputs.out / "encoder" / "ulmfit" / "adapted", kind="encoder") as draft:
         metrics = {"general_before_perplexity_per_word": 50.0, "general_after_perplexity_per_word": 200.0}
         (draft.path / "metrics.json").write_text(json.dumps(metrics))
-    found = negative_transfer.run(outputs)
-    assert found.chapter.lead == ["aws-type, 20 labels a class: ulmfit adapted hurts on class map."]
-    parts, forgetting = found.chapter.tables
+    actual = negative_transfer.run(outputs)
+    assert actual.chapter.lead == ["aws-type, 20 labels a class: ulmfit adapted hurts on class map."]
+    parts, forgetting = actual.chapter.tables
     assert parts.columns == ["part", "rows", "scratch", "adapted", "difference", ""]
     assert parts.rows[1] == [
         "class map", "40", "0.600 [0.580, 0.620]", "0.500 [0.480, 0.520]", "-0.100 [-0.120, -0.080]", "hurts",
     ]  # fmt: skip
     assert forgetting.rows == [["ulmfit", "perplexity per word", "50.00", "200.00", "4.00"]]
-    assert found.numbers["forgetting"]["ulmfit"]["times"] == 4
-    assert "class map" in found.chapter.figures[0].svg
+    assert actual.numbers["forgetting"]["ulmfit"]["times"] == 4
+    assert "class map" in actual.chapter.figures[0].svg
     assert list(outputs.read) == ["evaluation/aws-type", "encoder/ulmfit/adapted"]
 
     evaluation["transfer"]["ulmfit"][1]["parts"][1]["starts"]["adapted"]["hurts"] = False

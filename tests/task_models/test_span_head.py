@@ -52,7 +52,7 @@ def test_best_spans_equals_enumeration(longest: int) -> None:
     offsets = [WORDS, WORDS[:2], [(2, 9)]]
     batch = batch_of(offsets, [0, 1, 2])
     outputs = torch.randn(3, 5, 2)
-    found = best_spans(outputs, batch["offsets"], batch["unit_lengths"], longest=longest)
+    actual = best_spans(outputs, batch["offsets"], batch["unit_lengths"], longest=longest)
     for row, units in enumerate(offsets):
         every = {
             (units[i][0], units[j][1]): float(outputs[row, i + 1, 0] + outputs[row, j + 1, 1])
@@ -62,15 +62,15 @@ def test_best_spans_equals_enumeration(longest: int) -> None:
             if i == j or units[j][1] - units[i][0] <= longest
         }
         best = max(every, key=lambda span: every[span])
-        assert found[row, :2].tolist() == list(best)
-        assert found[row, 2].item() == pytest.approx(every[best], abs=1e-6)
+        assert actual[row, :2].tolist() == list(best)
+        assert actual[row, 2].item() == pytest.approx(every[best], abs=1e-6)
 
 
 def test_a_sequence_without_context_has_no_span() -> None:
     batch = batch_of([[], WORDS[:1]], [0, 1])
     outputs = scores([(9.0, 9.0)], [(0.0, 0.0), (1.0, 2.0)])
-    found = best_spans(outputs, batch["offsets"], batch["unit_lengths"], longest=9)
-    assert found.tolist() == [[0, 0, NEVER], [0, 3, 3.0]]
+    actual = best_spans(outputs, batch["offsets"], batch["unit_lengths"], longest=9)
+    assert actual.tolist() == [[0, 0, NEVER], [0, 3, 3.0]]
     answers = head_of().answers(outputs, batch)
     assert answers[0].tolist() == [0, 0, NEVER, 18.0]
     assert answers[1].tolist() == [0, 3, 3.0, 0.0]
@@ -113,14 +113,6 @@ def test_an_answer_within_a_unit_is_that_unit() -> None:
     assert loss.item() == pytest.approx(expected.item(), abs=1e-6)
 
 
-def test_forward_scores_units_and_leaves_padding_alone() -> None:
-    head = head_of()
-    features = torch.randn(2, 3, 3)
-    outputs = head(features, torch.tensor([3, 1]))
-    torch.testing.assert_close(outputs[0], head.output(features[0]))
-    assert outputs[1, 1:].abs().sum() == 0
-
-
 def test_the_threshold_maximises_the_sum() -> None:
     margin = np.asarray([3.0, -1.0, 2.0, 0.5])
     given, refused = np.asarray([1.0, 0.0, 0.0, 1.0]), np.asarray([0.0, 1.0, 1.0, 0.0])
@@ -150,15 +142,15 @@ def test_calibration_sets_the_threshold_and_keeps_it_with_the_weights() -> None:
     outputs[:, 0, 0] = 4.0
     assert [answer[1] > 0 for answer in head.answers(outputs, batch)] == [False, False, True]
 
-    def score(found: list[np.ndarray]) -> np.ndarray:
+    def score(actual: list[np.ndarray]) -> np.ndarray:
         # Only the first question has no answer.
-        return np.asarray([(answer[1] > 0) == (row > 0) for row, answer in enumerate(found)], dtype=np.float64)
+        return np.asarray([(answer[1] > 0) == (row > 0) for row, answer in enumerate(actual)], dtype=np.float64)
 
-    found = head.calibrate(lambda: head.answers(outputs, batch), score)
+    actual = head.calibrate(lambda: head.answers(outputs, batch), score)
     assert head.threshold.item() == -1.5
-    assert score(found).tolist() == [1, 1, 1]
+    assert score(actual).tolist() == [1, 1, 1]
     again = head_of()
     again.load_state_dict(head.state_dict())
-    for first, second in zip(found, again.answers(outputs, batch), strict=True):
+    for first, second in zip(actual, again.answers(outputs, batch), strict=True):
         assert first.tolist() == second.tolist()
-    assert found[1].tolist() == [0, 3, 3.0, 2.5]
+    assert actual[1].tolist() == [0, 3, 3.0, 2.5]

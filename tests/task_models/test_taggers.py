@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from contextlib import nullcontext
 
@@ -98,25 +97,6 @@ def test_the_lstm_reads_the_windows_of_a_row_as_one_sequence(fixed: bool) -> Non
     assert head.loss(first, batch).item() == pytest.approx(head.loss(second, windowed).item(), abs=1e-6)
 
 
-def test_the_crf_loss_is_the_likelihood_of_whole_rows() -> None:
-    head = made("crf")
-    vectors, _ = random_rows(2, 1)
-    tags = [[0, 1], [2]]
-    features, batch = batch_of(vectors, [0, 1], tags)
-    assert head.crf is not None
-    total = 0.0
-    for row, given in zip(vectors, tags, strict=True):
-        emissions = head.output(row)
-        scores = {}
-        for path in itertools.product(range(3), repeat=len(row)):
-            score = head.crf.start[path[0]] + head.crf.end[path[-1]]
-            score = score + sum(emissions[index, tag] for index, tag in enumerate(path))
-            scores[path] = score + sum(head.crf.transition[a, b] for a, b in itertools.pairwise(path))
-        total += (torch.stack(list(scores.values())).logsumexp(0) - scores[tuple(given)]).item()
-    loss = head.loss(head(features, batch["unit_lengths"]), batch)
-    assert loss.item() == pytest.approx(total / 3, abs=1e-5)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_answers_are_legal_for_any_scores(kind: str) -> None:
     head = made(kind, seed=3)
@@ -145,8 +125,8 @@ def test_the_lstm_equals_torch_on_single_rows() -> None:
             getattr(theirs, f"bias_hh_l0{suffix}").zero_()
     vectors, _ = random_rows(5, 2, 1)
     features = nn.utils.rnn.pad_sequence(vectors, batch_first=True, padding_value=1e3)
-    found = ours(features, torch.tensor([5, 2, 1]))
-    for row, vector in zip(found, vectors, strict=True):
+    actual = ours(features, torch.tensor([5, 2, 1]))
+    for row, vector in zip(actual, vectors, strict=True):
         expected, _ = theirs(vector[:, None])
         torch.testing.assert_close(row[: len(vector)], expected[:, 0], rtol=0, atol=1e-6)
 

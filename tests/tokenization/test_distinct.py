@@ -89,23 +89,3 @@ def test_texts_are_separate_across_chunks_and_cleared_caches(monkeypatch: pytest
     assert [ids[start:end].tolist() for start, end in zip(offsets[:-1], offsets[1:], strict=True)] == expected
     assert offsets.dtype == np.int64 and ids.dtype == np.int32
     assert seen.count("a") > 1, "the memory was never emptied"
-
-
-def test_each_distinct_word_is_encoded_once() -> None:
-    calls: list[str] = []
-
-    def encode(words: list[str]) -> list[list[int]]:
-        calls.extend(words)
-        return [[7] for _ in words]
-
-    encoder = DistinctWordEncoder(encode, lowercase=True)
-    encoder.encode(["The cat, the\tCAT\n", "the dog"])
-    encoder.encode(["the dog the bird"])
-    assert sorted(calls) == [",", "bird", "cat", "dog", "the"]
-
-
-def test_no_texts() -> None:
-    ids, offsets = VARIANTS[0].encode_ragged([])
-    assert ids.tolist() == []
-    assert offsets.tolist() == [0]
-    assert VARIANTS[0].encode_batch([]) == []

@@ -13,8 +13,6 @@ from components.tokenization import Tokenizer, load_tokenizer, open_word
 from components.tokenization.open_word import OpenWordTokenizer, train_open_word
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import UNK
-from components.tokenization.store import TokenStore
-from components.tokenization.tokenize import TokenizeJob, tokenize
 from components.tokenization.word import train_word
 
 MakeTokenizer = Callable[..., Tokenizer]
@@ -41,27 +39,10 @@ def test_an_assigned_id_does_not_change(tokenizer: Tokenizer) -> None:
     assert [ids.tolist() for ids in tokenizer.encode_batch(["queue role", "bucket"])] == [[10, 9], [8]]
 
 
-def test_decode_spells_unseen_words(tokenizer: Tokenizer) -> None:
-    (ids,) = tokenizer.encode_batch(["the bucket, the role."])
-    assert tokenizer.decode(ids) == "the bucket, the role."
-
-
 def test_stored_and_counted_ids_are_of_the_closed_vocabulary(tokenizer: Tokenizer) -> None:
     tokenizer.encode_batch(["the bucket"])
     ids, offsets = tokenizer.encode_ragged(["the bucket", "name"])
     assert (ids.tolist(), offsets.tolist()) == ([5, UNK, 6], [0, 2, 3])
-
-
-def test_token_shards_have_no_ids_of_unseen_words(
-    tokenizer: Tokenizer, write_corpus: Callable[..., Path], tmp_path: Path
-) -> None:
-    tokenizer.save(tmp_path / "tokenizer")
-    corpus = write_corpus(tmp_path / "corpus", train=[["the bucket, the role", "name of many other words"]])
-    tokenize(TokenizeJob(corpus=corpus, tokenizer=tmp_path / "tokenizer", output=tmp_path / "tokens"))
-    store = TokenStore(tmp_path / "tokens", "train")
-    assert store.dtype == np.uint16
-    assert store.document(0).tolist() == [5, UNK, 7, 5, UNK, 3]
-    assert int(store.span(0, store.tokens).max()) < tokenizer.vocab_size
 
 
 def test_the_fingerprint_does_not_depend_on_unseen_words(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -104,11 +85,6 @@ def test_the_number_of_unseen_words_is_bounded(tokenizer: Tokenizer, monkeypatch
 
 def test_a_very_long_word_is_unknown(tokenizer: Tokenizer) -> None:
     assert tokenizer.encode_batch(["x" * 256 + " " + "x" * 257])[0].tolist() == [8, UNK]
-
-
-def test_an_unassigned_id_is_an_error(tokenizer: Tokenizer) -> None:
-    with pytest.raises(IndexError):
-        tokenizer.spelling(8)
 
 
 def test_the_vocabulary_equals_that_of_the_word_tokenizer() -> None:

@@ -218,9 +218,7 @@ def test_a_damaged_corpus_shard(tmp_path: Path, tokenizer: Path, write_corpus: W
     corpus = write_corpus(tmp_path / "corpus", train=[FIRST])
     shard = next(corpus.glob("train-*"))
     shard.write_bytes(b"\0" * shard.stat().st_size)
-    with pytest.raises(
-        ArtifactError, match=r"train-.*parquet: not a readable corpus shard .* run the stage ingest again"
-    ):
+    with pytest.raises(ArtifactError, match=r"train-.*parquet: not a readable corpus shard .* run the stage ingest"):
         run(tmp_path, tokenizer)
     assert not (tmp_path / "tokens").exists()
 

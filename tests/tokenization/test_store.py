@@ -103,26 +103,12 @@ def test_a_span_crosses_documents_and_shards_and_wraps_around(store: TokenStore)
             assert span.dtype == np.int64
 
 
-def test_documents_are_views_of_the_memory_map(store: TokenStore) -> None:
-    document = store.document(1)
-    assert not document.flags.owndata
-    assert not document.flags.writeable
-    assert document.dtype == np.uint16
-    with pytest.raises(IndexError, match="document 4 of 4"):
-        store.document(4)
-
-
 def test_two_bytes_up_to_65536_pieces_else_four(tmp_path: Path) -> None:
     highest = documents([[65535]])
     small = TokenStore(write_store(tmp_path / "small", {"train-a.arrow": [highest]}, vocab_size=65536))
     large = TokenStore(write_store(tmp_path / "large", {"train-a.arrow": [documents([[65536]])]}, vocab_size=65537))
     assert (small.dtype, small.document(0).tolist()) == (np.uint16, [65535, 3])
     assert (large.dtype, large.document(0).tolist()) == (np.uint32, [65536, 3])
-
-
-def test_counts_of_a_shard(tmp_path: Path) -> None:
-    counts = write_shard(tmp_path / "a", [documents([[1, 9]]), documents([[1]], [[8]])], vocab_size=10)
-    assert counts == Counts(documents=3, tokens=7, words=3, chars=6, unknown=2)
 
 
 def test_an_empty_split_has_no_span(tmp_path: Path) -> None:

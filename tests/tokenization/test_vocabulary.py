@@ -66,8 +66,8 @@ def test_a_vocabulary_that_fits_new_text_stays(
     write_corpus(tmp_path / "corpus", train=[OLD, SAME])
     fit_vocabulary(made)
     assert digest_tree(made.output) == before
-    found = numbers(made)
-    assert (found["learned"], found["new_words"], found["new_pieces_per_word"]) == (0, 10, 1.0)
+    actual = numbers(made)
+    assert (actual["learned"], actual["new_words"], actual["new_pieces_per_word"]) == (0, 10, 1.0)
     assert decision(made) == (
         "1.000 pieces per word and 0.00% unknown on 10 new words; 1.000 and 0.00% where it was learned"
     )

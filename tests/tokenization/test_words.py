@@ -34,61 +34,52 @@ def fitted(kind: str, segmenter: str = "none") -> Tokenizer:
     return fit(texts, kind=kind, settings=SMALL, segmentation=segmentation)
 
 
-def pieces(tokenizer: Tokenizer, found: WordPieces) -> list[str]:
-    return [tokenizer.spelling(int(id_)) for id_ in found.ids]
+def pieces(tokenizer: Tokenizer, actual: WordPieces) -> list[str]:
+    return [tokenizer.spelling(int(id_)) for id_ in actual.ids]
 
 
-def words(tokenizer: Tokenizer, found: WordPieces) -> list[list[str]]:
-    spelled = pieces(tokenizer, found)
-    return [spelled[first : last + 1] for first, last in found.spans.tolist()]
+def words(tokenizer: Tokenizer, actual: WordPieces) -> list[list[str]]:
+    spelled = pieces(tokenizer, actual)
+    return [spelled[first : last + 1] for first, last in actual.spans.tolist()]
 
 
 def test_wordpiece_encodes_each_word_separately(make: MakeTokenizer) -> None:
     tokenizer = make("wordpiece", ["new", "##er", "york", "-", "."])
-    (found,) = encode_words(tokenizer, [["Newer", "New-York", "x", "."]])
-    assert words(tokenizer, found) == [["new", "##er"], ["new", "-", "york"], ["[UNK]"], ["."]]
-    assert found.spans.tolist() == [[0, 1], [2, 4], [5, 5], [6, 6]]
+    (actual,) = encode_words(tokenizer, [["Newer", "New-York", "x", "."]])
+    assert words(tokenizer, actual) == [["new", "##er"], ["new", "-", "york"], ["[UNK]"], ["."]]
+    assert actual.spans.tolist() == [[0, 1], [2, 4], [5, 5], [6, 6]]
 
 
 def test_a_space_between_words_is_a_piece_of_characters(make: MakeTokenizer) -> None:
     tokenizer = make("char", ["a", "b", " "])
-    found, empty = encode_words(tokenizer, [["ab", "b", "a c"], []])
-    assert found.ids.tolist() == [5, 6, 7, 6, 7, 5, 7, UNK]
-    assert found.spans.tolist() == [[0, 1], [3, 3], [5, 7]]
+    actual, empty = encode_words(tokenizer, [["ab", "b", "a c"], []])
+    assert actual.ids.tolist() == [5, 6, 7, 6, 7, 5, 7, UNK]
+    assert actual.spans.tolist() == [[0, 1], [3, 3], [5, 7]]
     assert empty.ids.tolist() == [] and empty.spans.shape == (0, 2)
 
 
 def test_byte_pairs_include_the_leading_space() -> None:
     tokenizer = fitted("bpe")
-    (found,) = encode_words(tokenizer, [["the", "name", ",", "the"]])
-    assert ["".join(word) for word in words(tokenizer, found)] == ["Ġthe", "Ġname", "Ġ,", "Ġthe"]
-    assert tokenizer.decode(found.ids.tolist()) == " the name , the"
+    (actual,) = encode_words(tokenizer, [["the", "name", ",", "the"]])
+    assert ["".join(word) for word in words(tokenizer, actual)] == ["Ġthe", "Ġname", "Ġ,", "Ġthe"]
+    assert tokenizer.decode(actual.ids.tolist()) == " the name , the"
     # In running text the same word has the same pieces.
     running = tokenizer.encode_batch(["a name"])[0].tolist()
     assert (
-        running[-len(found.ids[slice(*found.spans[1])]) - 1 :]
-        == found.ids[found.spans[1, 0] : found.spans[1, 1] + 1].tolist()
+        running[-len(actual.ids[slice(*actual.spans[1])]) - 1 :]
+        == actual.ids[actual.spans[1, 0] : actual.spans[1, 1] + 1].tolist()
     )
-
-
-def test_unigram_words_are_marked() -> None:
-    tokenizer = fitted("unigram")
-    (found,) = encode_words(tokenizer, [["the", "name", "the"]])
-    first, name, last = words(tokenizer, found)
-    assert "".join(first) == "\u2581the" and "".join(name) == "\u2581name"
-    assert first == last
-    assert tokenizer.encode_batch(["the name the"])[0].tolist() == found.ids.tolist()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_word_has_pieces_and_shares_none(kind: str) -> None:
     tokenizer = fitted(kind, "thai")
     given = ["The", "\x00", "API's", "name", "\u200b", "don't", *THAI, "👩‍👩‍👧", "1 000"]
-    (found,) = encode_words(tokenizer, [given])
-    assert len(found.spans) == len(given)
+    (actual,) = encode_words(tokenizer, [given])
+    assert len(actual.spans) == len(given)
     before = -1
-    for first, last in found.spans.tolist():
-        assert before < first <= last < len(found.ids)
+    for first, last in actual.spans.tolist():
+        assert before < first <= last < len(actual.ids)
         before = last
 
 
@@ -96,25 +87,19 @@ def test_every_word_has_pieces_and_shares_none(kind: str) -> None:
 def test_a_word_without_pieces_is_one_unknown_piece(kind: str) -> None:
     tokenizer = fitted(kind)
     assert not len(tokenizer.encode_batch(["\x00"])[0])
-    (found,) = encode_words(tokenizer, [["the", "\x00", "name"]])
-    first, last = found.spans[1].tolist()
-    assert found.ids[first : last + 1].tolist() == [UNK]
-
-
-def test_a_byte_level_vocabulary_has_control_characters() -> None:
-    tokenizer = fitted("bpe")
-    (found,) = encode_words(tokenizer, [["the", "\x00", "name"]])
-    assert tokenizer.decode(found.ids.tolist()) == " the \x00 name"
+    (actual,) = encode_words(tokenizer, [["the", "\x00", "name"]])
+    first, last = actual.spans[1].tolist()
+    assert actual.ids[first : last + 1].tolist() == [UNK]
 
 
 @pytest.mark.parametrize("kind", ["char", "bpe"])
 def test_thai_words_are_adjacent_as_in_running_text(kind: str) -> None:
     tokenizer = fitted(kind, "thai")
-    (found,) = encode_words(tokenizer, [THAI])
+    (actual,) = encode_words(tokenizer, [THAI])
     lead = " " if kind == "bpe" else ""
-    assert tokenizer.decode(found.ids.tolist()) == f"{lead}ผมกินข้าว API ที่บ้าน"
+    assert tokenizer.decode(actual.ids.tolist()) == f"{lead}ผมกินข้าว API ที่บ้าน"
     running = tokenizer.encode_batch([f"{lead}ผมกินข้าว API ที่บ้าน"])[0]
-    assert found.ids.tolist() == running.tolist()
+    assert actual.ids.tolist() == running.tolist()
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "word", "unigram", "open_word"])
@@ -123,11 +108,5 @@ def test_thai_words_are_encoded_as_in_segmented_text(kind: str) -> None:
     text = "".join(THAI)
     given = tokenizer.segmentation.spaced(text).split(" ")
     assert len(given) > 3
-    (found,) = encode_words(tokenizer, [given])
-    assert found.ids.tolist() == tokenizer.encode_batch([text])[0].tolist()
-
-
-def test_without_segmentation_thai_words_are_ordinary_words() -> None:
-    tokenizer = fitted("char", "none")
-    (found,) = encode_words(tokenizer, [["ผม", "กิน"]])
-    assert tokenizer.decode(found.ids.tolist()) == "ผม กิน"
+    (actual,) = encode_words(tokenizer, [given])
+    assert actual.ids.tolist() == tokenizer.encode_batch([text])[0].tolist()

@@ -61,11 +61,6 @@ def test_budgets_in_seconds_are_decided_by_the_budget() -> None:
     assert not decided("bert", steps=None, tokens=None, seconds=LEAST_SECONDS - 1)
 
 
-def test_task_models_are_not_compiled() -> None:
-    _, sampler = model_and_sampler("bert")
-    assert not is_compiled(tiny_model(), sampler, settings=lm_settings(), steps=LEAST_STEPS, device=CUDA)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["bert", "gpt", "xlnet"])
 def test_a_run_is_compiled_for_few_graphs(family: str) -> None:

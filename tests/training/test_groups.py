@@ -59,8 +59,3 @@ def test_chain_thaw_trains_the_head_then_each_group_from_the_bottom_then_all() -
     assert order == [[3], [0], [1], [2], [3, 2, 1, 0]]
     without = discriminative([low, top], unfreezing="chain_thaw", unfreeze_every=5)
     assert [group.spans for group in without] == [((5, 10), (10, None)), ((0, 5), (10, None))]
-
-
-def test_a_group_is_trained_within_its_span() -> None:
-    group = ParameterGroup([], spans=((2, 4), (6, None)))
-    assert [group.learns(step) for step in range(8)] == [False, False, True, True, False, False, True, True]

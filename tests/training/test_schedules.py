@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from components.training.schedules import SCHEDULES, slanted_triangular
@@ -13,17 +11,16 @@ def rates(name: str, total: int, *, warmup: float, final: float = 0.0) -> list[f
     return [SCHEDULES[name](step, total, warmup=warmup, final=final) for step in range(total)]
 
 
-def test_constant() -> None:
-    assert rates("constant", 5, warmup=0.4) == [0.5, 1, 1, 1, 1]
-
-
-def test_linear() -> None:
-    assert rates("linear", 6, warmup=1 / 3, final=0.25) == pytest.approx([0.5, 1, 1, 0.75, 0.5, 0.25])
-
-
-def test_cosine() -> None:
-    expected = [1, 0.1 + 0.9 * (1 + math.cos(math.pi / 4)) / 2, 0.55, 0.1 + 0.9 * (1 - math.cos(math.pi / 4)) / 2, 0.1]
-    assert rates("cosine", 5, warmup=0, final=0.1) == pytest.approx(expected)
+@pytest.mark.parametrize(
+    ("name", "total", "warmup", "final", "expected"),
+    [
+        ("constant", 5, 0.4, 0, [0.5, 1, 1, 1, 1]),
+        ("linear", 6, 1 / 3, 0.25, [0.5, 1, 1, 0.75, 0.5, 0.25]),
+        ("cosine", 5, 0, 0.1, [1, 0.55 + 0.45 * 0.5**0.5, 0.55, 0.55 - 0.45 * 0.5**0.5, 0.1]),
+    ],
+)
+def test_exact_rates(name: str, total: int, warmup: float, final: float, expected: list[float]) -> None:
+    assert rates(name, total, warmup=warmup, final=final) == pytest.approx(expected)
 
 
 def test_slanted_triangular_follows_the_formula() -> None:

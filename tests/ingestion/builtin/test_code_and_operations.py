@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
-from components.formats.tags import decode
-from components.formats.textkey import text_key
 from components.ingestion.builtin import aws, code, operations
 
 
@@ -40,8 +36,8 @@ def test_sentences_with_broken_elements_are_skipped(html: str) -> None:
 
 def test_sentences_are_not_split_within_names() -> None:
     text = "It is version 1.2 of it. <code>Foo</code> is new here. e.g. this goes on with it"
-    found = [" ".join(words) for words, _ in code.marked(text)]
-    assert found == ["It is version 1.2 of it .", "Foo is new here . e.g . this goes on with it"]
+    actual = [" ".join(words) for words, _ in code.marked(text)]
+    assert actual == ["It is version 1.2 of it .", "Foo is new here . e.g . this goes on with it"]
     assert code.sentences("One. Two (three). four") == ["One.", "Two (three). four"]
 
 
@@ -68,11 +64,11 @@ def test_dev_and_test_are_those_of_aws_type_without_other_occurrences(
     }
     corpus = ["Some text.\nMore of it. Set it to VALUE5 there! (See below.)"]
     splits = code.code_spans(services, types, corpus)
-    found = {split: {row["id"] for row in rows} for split, rows in splits.items()}
+    actual = {split: {row["id"] for row in rows} for split, rows in splits.items()}
     # value5 occurs in the corpus; test has two plain sentences and therefore two of three with code.
-    assert found["test"] >= {"test/S/M0#0", "test/S/M1#0"} and len(found["test"]) == 4
-    assert found["test"] <= {f"test/S/M{number}#0" for number in (0, 1, 2, 4, 5)}
-    assert found["dev"] == {"dev/S/M0#0", "dev/S/M1#0"}
+    assert actual["test"] >= {"test/S/M0#0", "test/S/M1#0"} and len(actual["test"]) == 4
+    assert actual["test"] <= {f"test/S/M{number}#0" for number in (0, 1, 2, 4, 5)}
+    assert actual["dev"] == {"dev/S/M0#0", "dev/S/M1#0"}
     texts = [" ".join(row["words"]).lower() for rows in splits.values() for row in rows]
     assert len(set(texts)) == len(texts)
     assert len(splits["train"]) == 8 and all(row["service"] == "train" for row in splits["train"])
@@ -102,7 +98,7 @@ def test_names_with_matching_and_other_descriptions(monkeypatch: pytest.MonkeyPa
         "test": [{"id": "big/GetY", "label": "big"}, {"id": "big/PutZ", "label": "big"}],
     }
     splits = operations.names_and_descriptions(services, documents, ["Puts a Z!\nother"])
-    rows = {split: {(row["first"], row["second"], row["label"]) for row in found} for split, found in splits.items()}
+    rows = {split: {(row["first"], row["second"], row["label"]) for row in actual} for split, actual in splits.items()}
     assert rows["dev"] == {("get x", "Gets the x.", "belongs"), ("get y", "Gets the x.", "other")}
     assert rows["test"] == {("get y", "Gets the y.", "belongs"), ("get x", "Gets the y.", "other")}
     train = sorted(rows["train"])
@@ -112,17 +108,3 @@ def test_names_with_matching_and_other_descriptions(monkeypatch: pytest.MonkeyPa
     assert len(lists) == 2 and {label for _, label in lists} == {"belongs", "other"}
     assert next(first for first, label in lists if label == "other") in {"create toy", "delete toy"}
     assert not {second for _, second, _ in train} & {"The only one.", "Puts a z."}
-
-
-def test_real_models() -> None:
-    models = sorted((aws.locate("botocore") / "botocore" / "data").glob("*/*/service-2.json.gz"))[::25]
-    services = [aws.read_service(model.parts[-3], model) for model in models]
-    found = [sentence for one in services for shape in one.shapes.values() for sentence in code.marked(shape.html)]
-    assert len(found) > 100
-    for words, tags in found:
-        assert {kind for *_, kind in decode(tags, "bio")} <= {"code"}
-        assert len(words) == len(tags) and all(words)
-        assert not re.search("[\ue000\ue001]", " ".join(words))
-    named = list(operations.described(services))
-    assert len(named) > 100
-    assert all(one.name == one.name.lower() and text_key(one.description) for one in named)

@@ -119,8 +119,3 @@ def test_files_of_a_distribution_are_sorted() -> None:
 def test_every_package_of_the_list_is_locked() -> None:
     lock = (Path(__file__).parents[3] / "requirements.lock").read_text().lower().replace("_", "-")
     assert [name for name in docstrings.PACKAGES if f"\n{name.lower().replace('_', '-')}==" not in f"\n{lock}"] == []
-
-
-def test_underlines_and_rules_are_removed() -> None:
-    source = b'"""Title\n=====\n\nText -- no ruler.\n\n==== ====\na    b\n==== ====\n  -----\n>>> 1..2\n"""'
-    assert docstrings.extract(source) == [["Title\n\nText -- no ruler.\n\na    b\n>>> 1..2"]]

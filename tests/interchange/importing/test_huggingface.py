@@ -97,9 +97,7 @@ def test_a_folder_of_the_bare_encoder(save_folder: SaveFolder) -> None:
     assert "initialised as in a new model: " in log[-1] and "cls.predictions.bias" in log[-1]
     fresh = read_manifest(folder.parent / "encoder").facts["fresh"]
     assert "cls.predictions.transform.dense.weight" in fresh
-    with pytest.raises(
-        ConfigError, match="imported without its output layer .* adapt it first, which trains that layer"
-    ):
+    with pytest.raises(ConfigError, match="imported without its output layer .* adapt it first, which trains that"):
         try_model(folder.parent / "encoder", "a [MASK]", length=1, count=1, sampling=Sampling(), seed=0)
 
 
@@ -129,9 +127,7 @@ def test_the_digest_covers_all_files_that_are_read(save_folder: SaveFolder) -> N
     assert source_digest(folder) == digest
     assert read_published(folder, digest=digest).digest == digest
     (folder / "config.json").write_text((folder / "config.json").read_text().replace("gelu", "gelu_new"))
-    with pytest.raises(
-        ArtifactError, match=f"its digest is [0-9a-f]{{64}}, expected {digest}; it is not the model that was specified"
-    ):
+    with pytest.raises(ArtifactError, match=f"its digest is [0-9a-f]{{64}}, expected {digest}; it is not the model"):
         read_published(folder, digest=digest)
 
 

@@ -17,21 +17,6 @@ def test_rate_and_scale_of_a_mask(rate: float) -> None:
     assert float(mask.mean()) == pytest.approx(1, abs=0.015)
 
 
-def test_neighbours_in_a_mask_are_independent() -> None:
-    mask = (keep_mask((200_000,), 0.5, torch.ones(1)) > 0).float()
-    for distance in (1, 2, 3, 4, 8):
-        together = float((mask[:-distance] * mask[distance:]).mean())
-        assert together == pytest.approx(0.25, abs=0.006)
-
-
-def test_masks_come_from_the_global_generator() -> None:
-    torch.manual_seed(1)
-    first = keep_mask((50,), 0.5, torch.ones(1))
-    assert not torch.equal(first, keep_mask((50,), 0.5, torch.ones(1)))
-    torch.manual_seed(1)
-    assert torch.equal(first, keep_mask((50,), 0.5, torch.ones(1)))
-
-
 def test_a_mask_has_the_type_of_its_tensor() -> None:
     assert keep_mask((3,), 0.5, torch.ones(1, dtype=torch.bfloat16)).dtype == torch.bfloat16
 

@@ -97,88 +97,11 @@ def test_gradients_of_steps_for_some_parameters(layer: LSTM, by_steps: Mock) -> 
     x = torch.randn(STEPS, ROWS, INPUTS)
     output, _ = layer(x)
     wanted = [layer.weight_ih, layer.bias]
-    found = torch.autograd.grad(output.square().sum(), wanted)
+    actual = torch.autograd.grad(output.square().sum(), wanted)
     expected, *_ = by_hand(layer, x, torch.zeros(ROWS, HIDDEN), torch.zeros(ROWS, HIDDEN))
-    torch.testing.assert_close(found, torch.autograd.grad(expected.square().sum(), wanted), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(actual, torch.autograd.grad(expected.square().sum(), wanted), atol=1e-5, rtol=1e-4)
     assert by_steps.called
-
-
-def test_what_suits_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    called = Mock(wraps=lstm_kernels.by_steps)
-    monkeypatch.setattr(lstm_kernels, "by_steps", called)
-
-    def uses_steps(layer: LSTM, rows: int, *, bf16: bool = True, of_texts: bool = False) -> bool:
-        called.reset_mock()
-        texts = Texts(torch.full((rows,), 2)) if of_texts else None
-        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-            layer(torch.randn(2, rows, INPUTS), texts=texts)
-        return called.called
-
-    layer = LSTM(INPUTS, HIDDEN)
-    assert not uses_steps(layer, ROWS)  # small
-    monkeypatch.setattr(lstm_kernels, "STEPS_BYTES", 4 * (INPUTS + HIDDEN) * 4 * HIDDEN)
-    assert not uses_steps(layer, ROWS)  # narrow
-    monkeypatch.setattr(lstm_kernels, "STEPS_INPUTS", INPUTS + HIDDEN)
-    for amx, of_texts, most in [(False, False, 16), (False, True, 64), (True, False, 16), (True, True, 16)]:
-        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda amx=amx: amx)
-        assert uses_steps(layer, most, of_texts=of_texts)
-        assert not uses_steps(layer, most + 1, of_texts=of_texts)
-    assert not uses_steps(layer, ROWS, bf16=False)
-    with torch.no_grad():
-        assert not uses_steps(layer, ROWS)
-    assert not uses_steps(layer.requires_grad_(False), ROWS)  # no gradients
-
-
-def test_bfloat16_gradients_of_steps_are_close(layer: LSTM, by_steps: Mock) -> None:
-    x = torch.randn(STEPS, ROWS, INPUTS)
-    with torch.autocast("cpu", torch.bfloat16):
-        layer(x)[0].float().square().sum().backward()
-    found = [parameter.grad for parameter in layer.parameters()]
-    expected, *_ = by_hand(layer, x, torch.zeros(ROWS, HIDDEN), torch.zeros(ROWS, HIDDEN))
-    wanted = torch.autograd.grad(expected.square().sum(), list(layer.parameters()))
-    for gradient, exact in zip(found, wanted, strict=True):
-        assert gradient is not None and gradient.dtype == torch.float32
-        assert float((gradient - exact).norm() / exact.norm()) < 0.02
-
-
-def test_no_state_is_zero_state(layer: LSTM) -> None:
-    x = torch.randn(STEPS, ROWS, INPUTS)
-    zeros = torch.zeros(ROWS, HIDDEN)
-    torch.testing.assert_close(layer(x)[0], layer(x, (zeros, zeros))[0])
-
-
-def test_two_windows_equal_one(layer: LSTM) -> None:
-    x = torch.randn(STEPS, ROWS, INPUTS)
-    first, state = layer(x[:2])
-    second, _ = layer(x[2:], state)
-    torch.testing.assert_close(torch.cat([first, second]), layer(x)[0])
-
-
-def test_no_gradient_leaves_the_window(layer: LSTM) -> None:
-    _, state = layer(torch.randn(STEPS, ROWS, INPUTS, requires_grad=True))
-    assert not any(part.requires_grad for part in state)
-
-
-@pytest.mark.parametrize("stepping", [False, True])
-def test_bfloat16_under_autocast_is_close(layer: LSTM, stepping: bool, request: pytest.FixtureRequest) -> None:
-    if stepping:
-        request.getfixturevalue("by_steps")
-    x = torch.randn(STEPS, ROWS, INPUTS)
-    with torch.autocast("cpu", torch.bfloat16):
-        output, (h, c) = layer(x)
-    assert output.dtype == h.dtype == c.dtype == torch.bfloat16
-    torch.testing.assert_close(output.float(), layer(x)[0], atol=0.02, rtol=0.02)
 
 
 def test_initial_forget_bias(layer: LSTM) -> None:
     assert layer.bias.tolist() == [0] * HIDDEN + [1] * HIDDEN + [0] * 2 * HIDDEN
-
-
-def test_weight_drop_affects_only_the_recurrence() -> None:
-    layer = LSTM(INPUTS, HIDDEN, weight_drop=0.9)
-    x = torch.randn(2, ROWS, INPUTS)
-    still = layer.eval()(x)[0]
-    dropped = layer.train()(x)[0]
-    # The first state is zero, so the hidden-to-hidden weights have no effect on the first step.
-    torch.testing.assert_close(dropped[0], still[0])
-    assert not torch.allclose(dropped[1], still[1])

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from components.models.layers.relative import (
     RelativeAttention,
-    RelativeBlock,
     RelativeConfig,
     Scope,
     distances,
@@ -79,11 +78,6 @@ def in_order() -> Tensor:
     return torch.arange(LENGTH).expand(ROWS, -1)
 
 
-def test_sinusoids() -> None:
-    found = sinusoids(torch.tensor([7, 0, -3]), WIDTH)
-    torch.testing.assert_close(found, torch.stack([encoding_of(distance) for distance in (7, 0, -3)]).float())
-
-
 def test_distances() -> None:
     device = torch.device("cpu")
     assert distances(2, 5, ahead=False, clamp=0, device=device).tolist() == [4, 3, 2, 1, 0, -1]
@@ -99,11 +93,11 @@ def test_causal_attention_over_a_memory(clamp: int, length: int) -> None:
     seen = torch.arange(KEYS) <= MEMORY + torch.arange(LENGTH)[:, None]
     x, seen, positions = x[:, -length:], seen[-length:], in_order()[:, -length:]
     scope = Scope(length, sinusoids(distances(length, KEYS, ahead=False, clamp=clamp, device=x.device), WIDTH), ~seen)
-    found = layer(x, layer.key_value(source), scope)
+    actual = layer(x, layer.key_value(source), scope)
     expected = by_loops(layer, x, source, positions, seen.expand(ROWS, -1, -1), clamp=clamp)
-    assert found.shape == (ROWS, length, WIDTH)
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
-    mine = torch.autograd.grad(found.square().sum(), list(layer.parameters()))
+    assert actual.shape == (ROWS, length, WIDTH)
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
+    mine = torch.autograd.grad(actual.square().sum(), list(layer.parameters()))
     theirs = torch.autograd.grad(expected.square().sum(), list(layer.parameters()))
     for left, right in zip(mine, theirs, strict=True):
         torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-5)
@@ -137,9 +131,9 @@ def test_further_queries_segments_and_direction(backward: tuple[int, int] | None
     )  # fmt: skip
     if only_further:
         x, scope, expected = x[:, LENGTH:], scope.further(), expected[:, LENGTH:]
-    found = layer(x, layer.key_value(source), scope)
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
-    mine = torch.autograd.grad(found.square().sum(), list(layer.parameters()))
+    actual = layer(x, layer.key_value(source), scope)
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
+    mine = torch.autograd.grad(actual.square().sum(), list(layer.parameters()))
     theirs = torch.autograd.grad(expected.square().sum(), list(layer.parameters()))
     for left, right in zip(mine, theirs, strict=True):
         torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-5)
@@ -151,8 +145,8 @@ def test_a_query_with_all_keys_masked_is_finite() -> None:
     hidden = torch.ones(LENGTH, KEYS, dtype=torch.bool)
     scope = Scope(LENGTH, sinusoids(distances(LENGTH, KEYS, ahead=True, clamp=0, device=x.device), WIDTH), hidden)
     expected = layer.output(layer.key_value(source).chunk(2, -1)[1].mean(1))
-    found = layer(x, layer.key_value(source), scope)
-    torch.testing.assert_close(found, expected[:, None].expand_as(found), atol=1e-5, rtol=1e-5)
+    actual = layer(x, layer.key_value(source), scope)
+    torch.testing.assert_close(actual, expected[:, None].expand_as(actual), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -162,11 +156,11 @@ def test_the_kernel_of_a_gpu_computes_the_same(masked: bool) -> None:
     q, k, v = (torch.randn(HEADS, ROWS, length, 14).double().requires_grad_() for length in (LENGTH, KEYS, KEYS))
     scores = torch.randn(HEADS, ROWS, LENGTH, KEYS).double().requires_grad_()
     hidden = torch.rand(ROWS, LENGTH, KEYS) < 0.4 if masked else None
-    found, expected = layer._by_kernel(q, k, v, scores, hidden), layer._in_place(q, k, v, scores.clone(), hidden)
-    torch.testing.assert_close(found, expected)
+    actual, expected = layer._by_kernel(q, k, v, scores, hidden), layer._in_place(q, k, v, scores.clone(), hidden)
+    torch.testing.assert_close(actual, expected)
     leaves = [q, k, v, scores]
     for left, right in zip(
-        torch.autograd.grad(found.square().sum(), leaves), torch.autograd.grad(expected.square().sum(), leaves),
+        torch.autograd.grad(actual.square().sum(), leaves), torch.autograd.grad(expected.square().sum(), leaves),
         strict=True,
     ):  # fmt: skip
         torch.testing.assert_close(left, right)
@@ -182,26 +176,6 @@ def test_dropout_preserves_the_mean() -> None:
     noisy = layer.train()(x[:1].expand(20_000, -1, -1), layer.key_value(source[:1].expand(20_000, -1, -1)), scope)
     torch.testing.assert_close(noisy.mean(0, keepdim=True), still, atol=0.02, rtol=0)
     assert float(noisy.detach().std(0).mean()) > 0.01
-
-
-def test_the_order_of_a_block() -> None:
-    config = RelativeConfig(vocabulary=1, width=WIDTH, heads=HEADS, feedforward=12)
-    torch.manual_seed(0)
-    block = RelativeBlock(config, activation="relu", eps=1e-5).eval()
-    x = inputs()[0].float()
-    scope = Scope(LENGTH, sinusoids(distances(LENGTH, LENGTH, ahead=True, clamp=0, device=x.device), WIDTH))
-    first, second = block.attention_norm, block.norm
-
-    def attended(values: Tensor) -> Tensor:
-        output: Tensor = block.attention(values, block.attention.key_value(values), scope)
-        return output
-
-    def fed(values: Tensor) -> Tensor:
-        output: Tensor = block.contract(block.expand(values).clamp_min(0))
-        return output
-
-    between = first(x + attended(x))
-    torch.testing.assert_close(block(x, block.keys(x), scope), second(between + fed(between)))
 
 
 def test_invalid_sizes() -> None:
