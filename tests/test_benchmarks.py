@@ -29,14 +29,6 @@ def test_benchmarks_that_share_code_start_from_the_command_line(name: str, tmp_p
     assert done.returncode == 0, done.stderr
 
 
-def test_shares_of_a_training_step_are_those_of_the_operators_own_time() -> None:
-    shares = importlib.import_module("benchmarks.training_profile").shares
-    found = shares({"aten::mm": 50.0, "aten::addmm": 10.0, "aten::gelu": 25.0, "aten::copy_": 5.0, "Function": 10.0})
-    assert {part: share for part, share in found.items() if share} == pytest.approx(
-        {"products": 0.6, "pointwise": 0.25, "copies": 0.05, "rest": 0.1}
-    )
-
-
 def test_the_plan_for_a_terabyte_multiplies_what_was_measured() -> None:
     plan = importlib.import_module("benchmarks.scale_plan").plan
     seconds = {"ingest_seconds": 36.0, "tokenize_seconds": 72.0, "epoch_seconds": 3.6}
@@ -69,10 +61,6 @@ def test_a_step_of_the_gpu_benchmark_runs(step: str, gpu: Any) -> None:
     assert "error" not in line, line["traceback"]
     assert line["step"] == step and line["card"] == "cpu" and line["result"]["ok"], line
     assert json.loads(json.dumps(line)) == line
-
-
-def test_the_gpu_benchmark_has_a_limit_for_every_step(gpu: Any) -> None:
-    assert sum(gpu.LIMITS.values()) <= 600
 
 
 def test_the_gpu_benchmark_needs_a_gpu(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:

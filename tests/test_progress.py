@@ -51,16 +51,6 @@ def test_the_speed_is_that_of_the_last_seconds(wait: Callable[[float], None]) ->
     assert rate.per_second == pytest.approx(10, rel=0.1)
 
 
-def test_no_speed_before_a_second_has_passed(wait: Callable[[float], None]) -> None:
-    rate = Rate()
-    rate.add(0)
-    wait(0.5)
-    rate.add(500)
-    assert rate.per_second is None
-    wait(0.5)
-    assert rate.per_second == 500
-
-
 def test_rare_updates_have_a_speed_that_decreases_while_nothing_is_done(wait: Callable[[float], None]) -> None:
     log = io.StringIO()
     with Progress("finetune", total=4, unit="run", stream=log) as bar:
@@ -84,13 +74,31 @@ def test_a_resumed_step_counts_done_units_as_progress_not_as_speed(wait: Callabl
     assert lines[-1] == "adapt   70%  70/100 tok  2 tok/s  00:15 left"
 
 
-def test_small_amounts_of_bytes_are_shown_in_kilobytes(wait: Callable[[float], None]) -> None:
+@pytest.mark.parametrize(
+    ("label", "total", "unit", "steps", "numbers", "expected"),
+    [
+        ("ingest", 0.0005, "MB", [(0, 0.0002), (2, 0.0002)], {}, "ingest   80%  0.40/0.50 kB  10 s/kB  00:01 left"),
+        ("ingest", 10.0, "MB", [(1, 2.6)] * 4, {}, "ingest  100%  10/10 MB  2.47 MB/s  00:00 left"),
+        ("label", None, "row", [(1, 5)] * 3, {}, "label  15 row  5 row/s"),
+        ("a", 60, "s", [(10, 10)] * 2, {"tok/s": "2,000"}, "a   33%  20/60 s  00:40 left, tok/s=2,000"),
+    ],
+)
+def test_the_last_line(
+    label: str,
+    total: float | None,
+    unit: str,
+    steps: list[tuple[float, float]],
+    numbers: dict[str, str],
+    expected: str,
+    wait: Callable[[float], None],
+) -> None:
+    """Small amounts in kilobytes, more than the total, no total, and seconds, which have no speed."""
     log = io.StringIO()
-    with Progress("ingest", total=0.0005, unit="MB", stream=log) as bar:
-        bar.advance(0.0002)
-        wait(2)
-        bar.advance(0.0002)
-    assert log.getvalue().splitlines()[-1] == "ingest   80%  0.40/0.50 kB  10 s/kB  00:01 left"
+    with Progress(label, total=total, unit=unit, stream=log) as bar:
+        for seconds, amount in steps:
+            wait(seconds)
+            bar.advance(amount, **numbers)
+    assert log.getvalue().splitlines()[-1] == expected
 
 
 @pytest.mark.parametrize(
@@ -108,33 +116,6 @@ def test_units_suit_the_total(total: float, unit: str, expected: str, wait: Call
     with Progress("step", total=total, unit=unit, stream=log):
         pass
     assert log.getvalue().splitlines()[0] == f"step  {100 if not total else 0:3.0f}%  {expected}"
-
-
-def test_more_than_the_total_is_the_total(wait: Callable[[float], None]) -> None:
-    log = io.StringIO()
-    with Progress("ingest", total=10.0, unit="MB", stream=log) as bar:
-        for _ in range(4):
-            wait(1)
-            bar.advance(2.6)
-    assert log.getvalue().splitlines()[-1] == "ingest  100%  10/10 MB  2.47 MB/s  00:00 left"
-
-
-def test_without_a_total_there_is_no_share_and_no_time_left(wait: Callable[[float], None]) -> None:
-    log = io.StringIO()
-    with Progress("label", total=None, unit="row", stream=log) as bar:
-        for _ in range(3):
-            wait(1)
-            bar.advance(5)
-    assert log.getvalue().splitlines()[-1] == "label  15 row  5 row/s"
-
-
-def test_seconds_have_no_speed(wait: Callable[[float], None]) -> None:
-    log = io.StringIO()
-    with Progress("pretrain", total=60, unit="s", stream=log) as bar:
-        for _ in range(2):
-            wait(10)
-            bar.advance(10, **{"tok/s": "2,000"})
-    assert log.getvalue().splitlines()[-1] == "pretrain   33%  20/60 s  00:40 left, tok/s=2,000"
 
 
 def test_a_notebook_updates_the_line_in_place(wait: Callable[[float], None]) -> None:

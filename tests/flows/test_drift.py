@@ -49,11 +49,11 @@ def log(root: Path) -> None:
     writer.close()
 
 
-def record(root: Path, *, found: bool) -> None:
+def record(root: Path, *, drifted: bool) -> None:
     numbers = {
-        "drift": found,
+        "drift": drifted,
         "what": "headstart-aws-type/3",
-        "sentence": "headstart-aws-type/3: drift" if found else "no drift",
+        "sentence": "headstart-aws-type/3: drift" if drifted else "no drift",
         "time": "today",
     }
     findings.write(root / "artifacts", f"drift-{TASK}", Findings(Chapter("Drift"), numbers), options={}, inputs={})
@@ -67,27 +67,31 @@ def test_traffic_is_checked_if_there_is_new_one(params: Path, monkeypatch: pytes
     log(root)
     drift.check(params, root=root)
     assert calls == [("drift", "--task", TASK, "--params", "params.yaml")]
-    record(root, found=False)
+    record(root, drifted=False)
     (segment,) = (root / ".headstart/traffic").rglob("*.rows")
     os.utime(segment, (1000, 1000))
     drift.check(params, root=root)
     assert len(calls) == 1
 
 
-def test_a_failed_check_stops_no_run(
-    params: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fail(*arguments: Any, **options: Any) -> None:
-        raise StageError("no registry", final=False)
+def fail(*arguments: Any, **options: Any) -> None:
+    raise StageError("no registry", final=False)
 
+
+def test_a_failed_check_stops_only_a_run_that_waits_for_drift(
+    params: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(drift, "run_headstart", fail)
     log(params.parent)
     drift.check(params, root=params.parent)
     assert "the check failed; the run goes on" in capsys.readouterr().out
+    waiting = request.getfixturevalue("waiting")
+    with pytest.raises(StageError, match="no registry"):
+        drift.check(waiting, root=waiting.parent)
 
 
 @pytest.mark.parametrize(
-    ("setting", "scheduled", "found", "waits"),
+    ("setting", "scheduled", "result", "waits"),
     [
         ("on_drift", True, False, True),
         ("on_drift", True, None, True),
@@ -97,12 +101,12 @@ def test_a_failed_check_stops_no_run(
     ],
 )
 def test_a_scheduled_run_may_wait_for_drift(
-    params: Path, setting: str, scheduled: bool, found: bool | None, waits: bool, monkeypatch: pytest.MonkeyPatch
+    params: Path, setting: str, scheduled: bool, result: bool | None, waits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = params.read_text().replace("  least_effect: 0.1", f"  scheduled: {setting}\n  least_effect: 0.1")
     params.write_text(text)
-    if found is not None:
-        record(params.parent, found=found)
+    if result is not None:
+        record(params.parent, drifted=result)
     log(params.parent)
     monkeypatch.setattr(flow_run, "is_scheduled", lambda: scheduled)
     assert drift.waits(params, root=params.parent) is waits
@@ -126,16 +130,6 @@ def test_a_run_that_waits_for_drift_fails_without_a_log(waiting: Path) -> None:
     assert drift.waits(waiting, root=waiting.parent)
 
 
-def test_a_run_that_waits_for_drift_fails_with_its_check(waiting: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*arguments: Any, **options: Any) -> None:
-        raise StageError("no registry", final=False)
-
-    monkeypatch.setattr(drift, "run_headstart", fail)
-    log(waiting.parent)
-    with pytest.raises(StageError, match="no registry"):
-        drift.check(waiting, root=waiting.parent)
-
-
 def test_the_server_and_the_flow_share_a_folder(waiting: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in compose and Kubernetes: the server runs elsewhere, with its own copy of the settings."""
     monkeypatch.setenv("HEADSTART_TRAFFIC", str(tmp_path / "volume"))
@@ -155,13 +149,13 @@ def test_the_server_and_the_flow_share_a_folder(waiting: Path, tmp_path: Path, m
 
 def test_the_summary_has_the_last_result(tmp_path: Path) -> None:
     assert summary.drift(tmp_path / "artifacts") == []
-    record(tmp_path, found=True)
+    record(tmp_path, drifted=True)
     assert summary.drift(tmp_path / "artifacts") == ["drift: headstart-aws-type/3: drift (checked today)"]
 
 
 def test_a_scheduled_run_rebuilds_once_for_a_version_with_drift(params: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = params.parent
-    record(root, found=True)
+    record(root, drifted=True)
     monkeypatch.setattr(flow_run, "is_scheduled", lambda: True)
     assert drift.rebuild_reason(params, root=root) == ""
     params.write_text(params.read_text().replace("  least_effect: 0.1", "  scheduled: on_drift\n  least_effect: 0.1"))

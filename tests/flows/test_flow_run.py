@@ -24,9 +24,9 @@ print([flow_run.identifier(), flow_run.name(), flow_run.is_scheduled()], "prefec
 
 
 def printed(script: str, **variables: str) -> str:
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_API_", "PREFECT__"))}
+    base = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_API_", "PREFECT__"))}
     command = [sys.executable, "-c", script]
-    done = subprocess.run(command, cwd=ROOT, env=own | variables, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=ROOT, env=base | variables, capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 
@@ -62,16 +62,3 @@ def test_the_retraining_of_a_scheduled_synchronisation_is_scheduled(
         sync.sync.fn(str(tmp_path / "params.yaml"))
     assert seen == ["['', '', False] False", "['', '', True] False"]
     assert "HEADSTART_SCHEDULED" not in os.environ
-
-
-def test_a_flow_run_is_that_of_prefects_context(prefect_server: None) -> None:
-    from prefect import flow
-
-    @flow(name="one", flow_run_name="its name")
-    def one() -> tuple[str, str, bool]:
-        return flow_run.identifier(), flow_run.name(), flow_run.is_scheduled()
-
-    identifier, name, scheduled = one()
-    assert len(identifier) == 36
-    assert (name, scheduled) == ("its name", False)
-    assert (flow_run.identifier(), flow_run.name(), flow_run.is_scheduled()) == ("", "", False)

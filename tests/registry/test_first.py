@@ -35,32 +35,24 @@ def decision(verdict: str, against: str, gain: float | None = 0.04) -> dict[str,
     return found | {"reasons": [f"{verdict} against {against}"]}
 
 
+#: Words against chance, and the challenger against the frozen encoder.
+CHANCE, RIVALS = (WORDS, None), (TUNED, FROZEN)
+
+
 @pytest.mark.parametrize(
     ("challenger", "verdicts", "barred", "chosen", "compared"),
     [
         # (candidate, opponent) -> verdict; what is not named is inconclusive. The opponent "" is the best baseline.
-        (TUNED, {(WORDS, None): "promote"}, (), WORDS, [(WORDS, None)]),
+        (TUNED, {(WORDS, None): "promote"}, (), WORDS, [CHANCE]),
         # Words are not shown to be better than chance, the frozen encoder is.
-        (
-            TUNED,
-            {(FROZEN, None): "promote"},
-            (),
-            FROZEN,
-            [(WORDS, None), (TUNED, FROZEN), (FROZEN, ""), (FROZEN, None)],
-        ),
+        (TUNED, {(FROZEN, None): "promote"}, (), FROZEN, [CHANCE, RIVALS, (FROZEN, ""), (FROZEN, None)]),
         # The challenger is better than the frozen encoder, but not than the best baseline.
-        (
-            TUNED,
-            {(TUNED, FROZEN): "promote", (TUNED, None): "promote"},
-            (),
-            TUNED,
-            [(WORDS, None), (TUNED, FROZEN), (TUNED, None)],
-        ),
+        (TUNED, {RIVALS: "promote", (TUNED, None): "promote"}, (), TUNED, [CHANCE, RIVALS, (TUNED, None)]),
         # The challenger is shown to be worse than the baseline: it is not the first champion, words are.
-        (TUNED, {(TUNED, ""): "reject", (WORDS, None): "promote"}, (), WORDS, [(WORDS, None)]),
-        (TUNED, {(TUNED, ""): "reject", (TUNED, None): "promote"}, (FROZEN,), None, [(WORDS, None)]),
+        (TUNED, {(TUNED, ""): "reject", CHANCE: "promote"}, (), WORDS, [CHANCE]),
+        (TUNED, {(TUNED, ""): "reject", (TUNED, None): "promote"}, (FROZEN,), None, [CHANCE]),
         # Barred candidates are not compared.
-        (TUNED, {(WORDS, None): "promote", (TUNED, None): "promote"}, (WORDS, FROZEN), TUNED, [(TUNED, None)]),
+        (TUNED, {CHANCE: "promote", (TUNED, None): "promote"}, (WORDS, FROZEN), TUNED, [(TUNED, None)]),
         # A words model as challenger was compared with chance already; the others are compared with the baseline.
         (
             WORDS,
@@ -70,7 +62,7 @@ def decision(verdict: str, against: str, gain: float | None = 0.04) -> dict[str,
             [(FROZEN, ""), (TUNED, ""), (TUNED, None)],
         ),
         # Nothing is better than chance.
-        (TUNED, {}, (), None, [(WORDS, None), (TUNED, FROZEN), (FROZEN, ""), (FROZEN, None), (TUNED, None)]),
+        (TUNED, {}, (), None, [CHANCE, RIVALS, (FROZEN, ""), (FROZEN, None), (TUNED, None)]),
     ],
 )
 def test_the_cheapest_candidate_that_is_better_than_chance(
