@@ -48,17 +48,6 @@ def test_labels_before_texts_in_latin_1_with_a_share_of_train_as_dev(tmp_path: P
     assert data.test.ids == ["T.test:1"]
 
 
-def test_half_of_a_surrogate_pair_is_replaced(tmp_path: Path) -> None:
-    lines = [r'{"text": "cut \ud83d", "label": "a"}', r'{"text": "other", "label": "\ud83d"}']
-    for split in ("train", "dev", "test"):
-        (tmp_path / f"{split}.jsonl").write_text("\n".join(line.replace("other", split) for line in lines))
-    names = {split: f"{split}.jsonl" for split in ("train", "dev", "test")}
-    data = read("classification", tmp_path, **names, overlap="report")
-    assert data.labels == ["a", "\ufffd"]
-    assert data.train.fields == [("cut \ufffd",), ("train",)]
-    assert digest(data.train, data.labels)
-
-
 def test_several_members_of_one_json_document_are_concatenated(tmp_path: Path) -> None:
     document = {
         "train": [["book a table", "eat"], ["book a flight", "travel"]],
