@@ -55,7 +55,7 @@ def test_a_line_is_whole(tmp_path: Path, text: str, expected: list[str]) -> None
         (b"one\ntwo\nth\0ree\n", ", line 3: contains a NUL byte"),
         (
             "déjà vu, très élevé à côté\n".encode("latin-1") * 10,
-            r", line 3: \d+ of \d+ non-ASCII bytes are not UTF-8, so the file is in another encoding",
+            r", up to line 3: \d+ of \d+ non-ASCII bytes are not UTF-8, so the file is in another encoding",
         ),
     ],
 )
