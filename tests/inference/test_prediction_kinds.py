@@ -95,9 +95,9 @@ def test_files_of_every_kind_of_task(
 
     assert predict_file(source, output=output, classifier=model) == Predicted(len(rows), len(rows) - 1)
     assert model.rows == asked
-    found = read(output)
-    assert found[0] == rows[0] | answer
-    assert all(found[-1][name] is None for name in answer) or len(rows) == 1
+    result = read(output)
+    assert result[0] == rows[0] | answer
+    assert all(result[-1][name] is None for name in answer) or len(rows) == 1
 
 
 def test_lists_are_json_in_csv_and_columns_can_be_named(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_predictions_are_matched_by_label_name(pipeline: Pipeline) -> None:
     # a -> x, b -> y (absent from this test split), c -> z
     assert rows.scoring.scores(statistics["m"].sum(0))["accuracy"] == pytest.approx(2 / 3)
     classes = rows.scoring.classes(statistics["m"].sum(0))
-    assert {name: found["recall"] for name, found in classes.items()} == {"new": 0, "z": 1, "x": 1, "y": None}
+    assert {name: result["recall"] for name, result in classes.items()} == {"new": 0, "z": 1, "x": 1, "y": None}
 
 
 def test_an_altered_champion_gives_an_inconclusive_verdict(pipeline: Pipeline) -> None:

@@ -184,8 +184,8 @@ def test_a_score_that_is_not_finite_promotes_nothing(bad: float) -> None:
     broken = [np.asarray([bad]), *answers[1:]]
     rows = TestRows("t1", scoring, scoring.statistics(fields, targets, scoring.constant(targets)))
 
-    def model(name: str, found: list[np.ndarray]) -> Scored:
-        return Scored(name, name, "t1", scoring.statistics(fields, targets, found))
+    def model(name: str, result: list[np.ndarray]) -> Scored:
+        return Scored(name, name, "t1", scoring.statistics(fields, targets, result))
 
     decision = decide(model("m/2", broken), model("m/1", answers), PromotionRule(), rows=rows)
     assert (decision.verdict, decision.gain) == ("reject", None)
