@@ -169,8 +169,9 @@ def test_warnings_of_the_evaluation_are_part_of_the_decision(pipeline: Pipeline)
     def system(name: str, mean: float) -> dict[str, object]:
         scores = {"macro_f1": estimate(mean)}
         family = "baseline" if name == "tfidf-words" else "ulmfit"
-        artifact = {"selection": mean, "scores": scores}
-        return {"system": name, "family": family, "budgets": [{"budget": 20, "scores": scores}], "artifact": artifact}
+        artifact = {"budget": 20, "seeds": [0], "labels": 120, "selection": mean, "scores": scores}
+        start, cells = name.partition("-")[2], [{"budget": 20, "seeds": [], "scores": scores}]
+        return {"system": name, "family": family, "start": start, "budgets": cells, "artifact": artifact}
 
     def part(kind: str, name: str, *, hurts: bool) -> dict[str, object]:
         start = {"score": estimate(0.538), "difference": estimate(-0.462, 0.06), "hurts": hurts}
@@ -183,7 +184,7 @@ def test_warnings_of_the_evaluation_are_part_of_the_decision(pipeline: Pipeline)
         "titles": {"macro_f1": "macro F1"},
         "confidence": 0.95,
         "rows": {"test": 130},
-        "systems": [system("tfidf-words", 0.6), system("ulmfit-adapted", 0.58) | {"start": "adapted"}],
+        "systems": [system("tfidf-words", 0.6), system("ulmfit-adapted", 0.58)],
         "transfer": {"ulmfit": [smaller, {"budget": 20, "parts": parts}]},
     }
     evaluation = pipeline.out / "evaluation" / "letters" / "evaluation.json"
