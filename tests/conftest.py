@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -26,3 +28,26 @@ def s3_server() -> Iterator[str]:
     host, port = moto.get_host_and_port()
     yield f"http://{host}:{port}"
     moto.stop()
+
+
+@pytest.fixture
+def s3(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A client of the S3 test server, to which the environment refers."""
+    import boto3
+
+    names = ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "DEFAULT_REGION", "ENDPOINT_URL", "EC2_METADATA_DISABLED")
+    for name, value in zip(names, ("test", "test", "us-east-1", s3_server, "true"), strict=True):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    return boto3.client("s3")
+
+
+@pytest.fixture
+def port() -> int:
+    """A port that no program uses."""
+    return free_port()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

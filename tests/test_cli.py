@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 from components import cli
 from components.commands import common
-from components.commands.flows import FLOWS, PROGRAMS
 from components.errors import ConfigError, DataError
 
 ROOT = Path(__file__).parents[1]
@@ -47,12 +46,6 @@ def test_a_defect_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SystemExit) as caught:
         cli.main()
     assert caught.value.code == 2
-
-
-@pytest.mark.parametrize("verb", FLOWS)
-def test_every_handed_over_verb_has_its_program(verb: str) -> None:
-    source = (ROOT / "flows" / f"{PROGRAMS.get(verb, verb)}.py").read_text()
-    assert '__name__ == "__main__"' in source
 
 
 def test_the_help_shows_at_most_thirty_commands_in_panels_by_purpose() -> None:

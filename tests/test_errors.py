@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -32,15 +32,8 @@ from flows.execution import failure
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture
-def closed_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def test_a_registry_that_does_not_answer_is_a_transient_error(closed_port: int) -> None:
-    for uri in (f"http://127.0.0.1:{closed_port}", f"postgresql://u:p@127.0.0.1:{closed_port}/mlflow"):
+def test_a_registry_that_does_not_answer_is_a_transient_error(port: int) -> None:
+    for uri in (f"http://127.0.0.1:{port}", f"postgresql://u:p@127.0.0.1:{port}/mlflow"):
         with pytest.raises(TransientError):
             connect(RegistrySettings(tracking=uri))
 
@@ -52,15 +45,9 @@ def test_a_registry_that_cannot_be_used_is_not(tmp_path: Path) -> None:
     assert not isinstance(caught.value, TransientError) and caught.value.exit_code == 2
 
 
-def test_an_object_store_that_does_not_answer(closed_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{closed_port}",
-        "AWS_ACCESS_KEY_ID": "a",
-        "AWS_SECRET_ACCESS_KEY": "b",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_MAX_ATTEMPTS": "1",
-    }.items():
-        monkeypatch.setenv(name, value)
+def test_an_object_store_that_does_not_answer(s3: Any, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     with pytest.raises(StorageUnavailableError):
         ensure_bucket("headstart")
     with pytest.raises(CheckpointUnavailableError, match="checkpoints cannot be listed"):
@@ -88,16 +75,10 @@ class _Expired(BaseHTTPRequestHandler):
         pass
 
 
-def test_an_object_store_that_rejects_the_credentials_needs_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_store_that_rejects_the_credentials_needs_the_user(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), _Expired) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        for name, value in {
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}",
-            "AWS_ACCESS_KEY_ID": "a",
-            "AWS_SECRET_ACCESS_KEY": "b",
-            "AWS_DEFAULT_REGION": "us-east-1",
-        }.items():
-            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
         store = CheckpointStore("s3://headstart/checkpoints", key="a")
         for call in (lambda: store.save(1, {}, {}), store.latest, store.clear):
             with pytest.raises(TrainingError, match="rejects the request: renew the credentials") as caught:
@@ -127,7 +108,7 @@ def test_a_transient_error_of_a_checkpoint_stays_one_in_training() -> None:
         CheckpointStore.latest_for_all(Away(), World())  # type: ignore[arg-type]
 
 
-def test_the_exit_code_of_a_command_tells_which_it_is(closed_port: int, tmp_path: Path) -> None:
+def test_the_exit_code_of_a_command_tells_which_it_is(tmp_path: Path) -> None:
     script = (
         "import sys; from components import cli; from components.errors import ConfigError, RegistryUnavailableError\n"
         "error = {'user': ConfigError, 'transient': RegistryUnavailableError}[sys.argv[1]]\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,9 @@ import numpy as np
 import pytest
 import yaml
 
-from benchmarks import few_labels
 from benchmarks.comparison import peers, sets, summary
 from benchmarks.comparison.cells import Cells, Key, score
-from benchmarks.comparison.headstart import GENERAL, HEADSTART, settings_of, take_general_model
+from benchmarks.comparison.headstart import HEADSTART, settings_of
 from components.settings.loading import load_params
 from components.settings.tasks import TaskSource
 from components.tasks.budgets import sample_rows
@@ -73,31 +71,6 @@ def test_generated_settings_are_valid(name: str, tmp_path: Path) -> None:
         assert (params.data.tasks[name].dev is None) == (sets.SETS[name].source["dev"] is None), "the file is empty"
 
 
-def test_the_general_model_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[str] = []
-
-    class Stage:
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def items(self, params: object) -> dict[str, dict[str, Path]]:
-            return {item: {"output": Path("artifacts", self.name, item)} for item in (GENERAL[self.name], "domain")}
-
-        def run(self, arguments: dict[str, Path]) -> None:
-            made.append(self.name)
-            arguments["output"].mkdir(parents=True)
-            (arguments["output"] / "manifest.json").write_text(str(len(made)))
-
-    monkeypatch.setattr("components.pipeline.stages.STAGES", {name: Stage(name) for name in GENERAL})
-    for name in ("first", "second"):
-        (tmp_path / name).mkdir()
-        monkeypatch.chdir(tmp_path / name)
-        take_general_model(None, Path("../wiki"))  # type: ignore[arg-type]
-        found = {stage: Path("artifacts", stage, item, "manifest.json").read_text() for stage, item in GENERAL.items()}
-        assert found == {"ingest": "1", "tokenizer": "2", "tokenize": "3", "pretrain": "4"}
-    assert made == list(GENERAL)
-
-
 def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "cells.jsonl"
     cells = Cells(path)
@@ -112,21 +85,10 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     assert not again.has(Key("sst2", 16, 0, "tfidf"), "one")
 
 
-def test_draws_are_the_outer_loop() -> None:
-    chosen = Namespace(draws=2, systems=["tfidf", "setfit"], sets=["clinc150", "trec"], budgets=[8, 64])
-    found = [(key.draw, key.system, key.set, key.budget) for key in few_labels.wanted(chosen)]
-    first = [
-        (system, name, budget)
-        for system in ("tfidf", "setfit")
-        for name, budget in (("clinc150", 8), ("trec", 8), ("trec", 64))
-    ]
-    assert found == [(draw, *rest) for draw in (0, 1) for rest in first]
-
-
 def test_scores_are_those_of_the_evaluation() -> None:
     # Class 0: F1 2/3; class 1: F1 0; class 2 does not occur in test.
-    found = score([0, 0, 2], np.array([0, 1, 0]), ["a", "b", "c"])
-    assert found == {"macro_f1": pytest.approx(0.25), "accuracy": pytest.approx(1 / 3)}
+    result = score([0, 0, 2], np.array([0, 1, 0]), ["a", "b", "c"])
+    assert result == {"macro_f1": pytest.approx(0.25), "accuracy": pytest.approx(1 / 3)}
 
 
 def _cell(predicted: list[int], *, seconds: float = 1.0, **others: Any) -> dict[str, Any]:
@@ -152,22 +114,6 @@ def test_differences_are_paired_and_draws_common(tmp_path: Path) -> None:
     assert low < 0.25 < high
     alone = summary.scored(table["sst2", 8]["setfit"], [0], (np.array(truth), ["a", "b"]), "accuracy")
     assert alone.estimate() == (1.0,)
-
-
-def test_seconds_are_those_of_the_whole_process(tmp_path: Path) -> None:
-    cells = Cells(tmp_path / "cells.jsonl")
-    cells.add(KEY, _cell([0], seconds=2.0, import_seconds=3.0))
-    cells.add(Key("sst2", 16, 0, "tfidf"), _cell([0], seconds=4.0))  # without: as the other cells of the system
-    table = summary.table_of(cells)
-    seconds, megabytes = (summary.cost_rows(table, what) for what in ("seconds", "megabytes"))
-    assert seconds == {"SST-2, 8 a class": {"tfidf": 5.5}, "SST-2, 16 a class": {"tfidf": 7.5}}
-    assert megabytes == {"SST-2, 8 a class": {"tfidf": 10.0}, "SST-2, 16 a class": {"tfidf": 10.0}}
-
-
-def test_folds_of_a_small_class() -> None:
-    assert peers.folds([0] * 9 + [1] * 7) == 5
-    assert peers.folds([0] * 9 + [1] * 3) == 3
-    assert peers.folds([0] * 9 + [1]) == 0
 
 
 def test_a_peer_answers_in_a_process_of_its_own(data: Path, tmp_path: Path) -> None:

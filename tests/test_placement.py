@@ -19,7 +19,6 @@ from components import cluster, ray_cluster
 from components.errors import ClusterUnavailableError, ConfigError
 from components.inference.parts import LoadableModel, PartOptions, predict_parts
 from components.placement import Node, RunPlan, plan_runs, plan_workers
-from components.processors import cores
 from components.settings.cluster import ClusterSettings
 from components.tasks.data import Fields
 from tests.ray_nodes import connected_nodes
@@ -102,12 +101,6 @@ def test_the_plan_of_runs(nodes: list[Node], runs: int, memory: int | None, expe
     assert plan_runs(nodes, runs=runs, gpu_bytes=memory) == expected
 
 
-@pytest.mark.parametrize("per_gpu", [1, 2, 3, 4])
-def test_the_shares_of_a_gpu_fit_on_it(per_gpu: int) -> None:
-    assert 1 - 1e-3 <= RunPlan(1, per_gpu).gpus * per_gpu <= 1
-    assert RunPlan(1).gpus == 0
-
-
 def test_the_nodes_of_a_ray_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[tuple[bool, dict[str, float]]] = [
         (True, {"CPU": 16.0, "GPU": 4.0, "accelerator_type:H100": 1.0}),
@@ -116,8 +109,8 @@ def test_the_nodes_of_a_ray_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
         (True, {"CPU": 0.0}),
         (False, {"CPU": 4.0}),
     ]
-    found = [{"Alive": alive, "Resources": resources} for alive, resources in held]
-    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(nodes=lambda: found))
+    result = [{"Alive": alive, "Resources": resources} for alive, resources in held]
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(nodes=lambda: result))
     assert ray_cluster.nodes() == [Node(16, 4, 80 * GB), Node(8, 1, 16 * GB), Node(4)]
 
 
@@ -185,8 +178,8 @@ def test_prediction_in_parts_has_a_gpu_in_each_process(
     source.write_text("text\n" + "some text\n" * 60)
     options = PartOptions(ClusterSettings(launcher="local"), workers=workers, part_bytes=30)
     predict_parts(source, output, model=LoadableModel(Seeing(), "classification", "v1", gpu=gpu), options=options)
-    found = {round(float(line.rpartition(",")[2]), 3) for line in output.read_text().splitlines()[1:]}
-    assert found and found <= seen
+    result = {round(float(line.rpartition(",")[2]), 3) for line in output.read_text().splitlines()[1:]}
+    assert result and result <= seen
 
 
 @pytest.mark.slow
@@ -199,7 +192,7 @@ def test_a_run_on_ray_waits_for_its_gpus(
     with connected_nodes([{"num_cpus": 2}, {"num_cpus": 2, "num_gpus": 1}], monkeypatch=monkeypatch):
         import ray
 
-        two, one = (ClusterSettings(launcher="ray", address="auto", gpus=count) for count in (2, 1))
+        two, entry = (ClusterSettings(launcher="ray", address="auto", gpus=count) for count in (2, 1))
         message = r"cluster.gpus: 2 GPUs are not free after .* minutes, and the cluster has 1; start GPU nodes, or"
         with pytest.raises(ClusterUnavailableError, match=message):
             list(cluster.map_parallel(nothing, [None], settings=two, gpu_bytes=GB))
@@ -208,7 +201,7 @@ def test_a_run_on_ray_waits_for_its_gpus(
         assert "waiting for 2 GPUs (cluster.gpus)" in capsys.readouterr().out
         monkeypatch.setattr(ray_cluster, "GPU_WAIT_S", 60.0)
         busy = ray.remote(num_cpus=0, num_gpus=1)(lambda: time.sleep(4)).remote()
-        (run,) = dict(cluster.map_parallel(look, [(tmp_path, 0, 1)], settings=one, gpu_bytes=GB)).values()
+        (run,) = dict(cluster.map_parallel(look, [(tmp_path, 0, 1)], settings=entry, gpu_bytes=GB)).values()
         assert run.gpus == "0"
         ray.get(busy)
 
@@ -238,10 +231,3 @@ def test_runs_on_ray_use_all_gpus_and_no_node_without(
         assert sum(other.gpus == run.gpus and other.began <= run.began < other.ended for other in seen) <= 2
     plain = dict(cluster.map_parallel(look, [(tmp_path, 0, 0)], settings=away))
     assert {run.gpus for run in plain.values()} == {""}
-
-
-def test_a_machine_without_gpus_has_a_process_per_core() -> None:
-    if torch.cuda.is_available():
-        pytest.skip("this machine has a GPU")
-    assert cluster._visible_gpus() == []
-    assert cluster._this_machine([]) == Node(cores())

@@ -82,16 +82,3 @@ def test_cores_are_the_affinity_limited_to_the_quota(
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)), raising=False)
     monkeypatch.setattr(processors, "cpu_quota", lambda: quota)
     assert cores() == expected
-
-
-def test_every_count_of_processors_respects_the_quota() -> None:
-    """`components.processors` is the only module that queries the system for the number of processors."""
-    root = Path(processors.__file__).parents[1]
-    asking = {
-        str(file.relative_to(root))
-        for folder in ("components", "flows", "benchmarks")
-        for file in (root / folder).rglob("*.py")
-        if any(name in file.read_text() for name in ("sched_getaffinity", "cpu_count"))
-    }
-    # Two benchmarks bind themselves to one processor.
-    assert asking == {"components/processors.py", "benchmarks/ingestion.py", "benchmarks/comparison/headstart.py"}

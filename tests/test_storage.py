@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
-import boto3
 import pytest
 from botocore.exceptions import ClientError
 
@@ -15,37 +13,17 @@ from components.errors import StorageError
 from components.storage import ensure_bucket
 
 
-@pytest.fixture
-def store(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    _set_environment(monkeypatch, s3_server)
-    yield
-    # Other tests have buckets on this server.
-    boto3.client("s3").delete_bucket(Bucket="models")
-
-
-def _set_environment(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
-    for name, value in {
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_ACCESS_KEY_ID": "key",
-        "AWS_SECRET_ACCESS_KEY": "secret",
-        "AWS_DEFAULT_REGION": "eu-central-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }.items():
-        monkeypatch.setenv(name, value)
-
-
-@pytest.mark.usefixtures("store")
-def test_a_bucket_is_created_once() -> None:
+def test_a_bucket_is_created_once(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
     assert ensure_bucket("models") is True
     assert ensure_bucket("models") is False
+    # Other tests have buckets on this server.
+    s3.delete_bucket(Bucket="models")
 
 
-def test_no_store_at_the_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        endpoint = f"http://127.0.0.1:{free.getsockname()[1]}"
-    _set_environment(monkeypatch, endpoint)
-
+def test_no_store_at_the_endpoint(s3: Any, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint = f"http://127.0.0.1:{port}"
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     with pytest.raises(StorageError, match=rf"^s3://models: no store at {endpoint}; start it, or correct AWS_"):
         ensure_bucket("models")
 

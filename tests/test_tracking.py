@@ -24,13 +24,6 @@ def _no_server_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
 
 
-@pytest.fixture
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextmanager
 def server_with(status: int) -> Iterator[int]:
     """The port of a web server that answers every request with a status."""
@@ -76,11 +69,11 @@ def no_http() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-def test_no_server_at_the_address(free_port: int) -> None:
-    settings = RegistrySettings(tracking=f"http://127.0.0.1:{free_port}")
+def test_no_server_at_the_address(port: int) -> None:
+    settings = RegistrySettings(tracking=f"http://127.0.0.1:{port}")
 
     message = (
-        rf"^registry.tracking is http://127.0.0.1:{free_port}: no MLflow server at this address "
+        rf"^registry.tracking is http://127.0.0.1:{port}: no MLflow server at this address "
         r"\(.*Connection refused\); start it with `mlflow server`, or unset the address to use a local database file$"
     )
     with pytest.raises(RegistryError, match=message):
@@ -88,13 +81,13 @@ def test_no_server_at_the_address(free_port: int) -> None:
 
 
 def test_the_environment_variable_takes_precedence_and_is_named(
-    free_port: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    port: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     settings = RegistrySettings(tracking=f"sqlite:///{tmp_path}/mlflow.db")
     assert settings.address == settings.tracking
 
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{free_port}")
-    with pytest.raises(RegistryError, match=rf"^MLFLOW_TRACKING_URI is http://127.0.0.1:{free_port}: no MLflow server"):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
+    with pytest.raises(RegistryError, match=rf"^MLFLOW_TRACKING_URI is http://127.0.0.1:{port}: no MLflow server"):
         connect(settings)
     assert not (tmp_path / "mlflow.db").exists()
 
@@ -161,21 +154,21 @@ def test_what_is_at_the_address_is_no_registry(
     assert text.read_text() == "something else entirely"
 
 
-def test_no_database_at_the_address(free_port: int) -> None:
-    uri = f"postgresql://headstart:secret@127.0.0.1:{free_port}/mlflow"
+def test_no_database_at_the_address(port: int) -> None:
+    uri = f"postgresql://headstart:secret@127.0.0.1:{port}/mlflow"
     with pytest.raises(RegistryError, match=r"^registry.tracking is postgresql://headstart:\*\*\*@127") as caught:
         connect(RegistrySettings(tracking=uri))
     assert "no database server at this address" in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
-def test_a_password_in_the_address_is_neither_sent_to_the_probe_nor_shown(other_server: int, free_port: int) -> None:
+def test_a_password_in_the_address_is_neither_sent_to_the_probe_nor_shown(other_server: int, port: int) -> None:
     with pytest.raises(
         RegistryError, match=rf"http://me:\*\*\*@127.0.0.1:{other_server}: the server at this address is not MLflow"
     ):
         connect(RegistrySettings(tracking=f"http://me:secret@127.0.0.1:{other_server}"))
-    with pytest.raises(RegistryError, match=rf"http://me:\*\*\*@127.0.0.1:{free_port}/mlflow: no MLflow server"):
-        connect(RegistrySettings(tracking=f"http://me:secret@127.0.0.1:{free_port}/mlflow"))
+    with pytest.raises(RegistryError, match=rf"http://me:\*\*\*@127.0.0.1:{port}/mlflow: no MLflow server"):
+        connect(RegistrySettings(tracking=f"http://me:secret@127.0.0.1:{port}/mlflow"))
 
 
 def test_unpickling_is_disabled() -> None:

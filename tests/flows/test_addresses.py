@@ -7,8 +7,8 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
-import boto3
 import pytest
 import yaml
 
@@ -30,9 +30,9 @@ class Web:
 
         class Handler(BaseHTTPRequestHandler):
             def _answer(self) -> bytes:
-                found = outer.files.get(self.path)
-                self.send_response(200 if found is not None else 404)
-                content = found or b""
+                result = outer.files.get(self.path)
+                self.send_response(200 if result is not None else 404)
+                content = result or b""
                 self.send_header("Content-Length", str(len(content)))
                 self.send_header("ETag", f'"{hashlib.md5(content).hexdigest()}"')
                 self.end_headers()
@@ -79,7 +79,7 @@ def write(root: Path, **data: object) -> Path:
 def test_addresses_stand_for_local_copies() -> None:
     assert local_path("s3://bucket/some reviews/") == local_path("s3://bucket/some reviews")
     assert local_path("s3://bucket/a") != local_path("s3://other/a")
-    found, imports = localised(
+    result, imports = localised(
         {
             "data": {
                 "domain": "https://host/texts.jsonl.gz",
@@ -93,10 +93,10 @@ def test_addresses_stand_for_local_copies() -> None:
         }
     )
     a, b = local_path("https://host/a"), local_path("s3://bucket/b")
-    assert found["data"]["tasks"]["a"]["path"] == a and found["data"]["tasks"]["b"]["path"] == b
-    assert found["data"]["general"] == {"path": "data/general"}
-    assert found["data"]["domain"] == local_path("https://host/texts.jsonl.gz")
-    assert found["data"]["domain"].endswith("/texts.jsonl.gz")
+    assert result["data"]["tasks"]["a"]["path"] == a and result["data"]["tasks"]["b"]["path"] == b
+    assert result["data"]["general"] == {"path": "data/general"}
+    assert result["data"]["domain"] == local_path("https://host/texts.jsonl.gz")
+    assert result["data"]["domain"].endswith("/texts.jsonl.gz")
     assert imports == [
         *(Import(f"https://host/a/{name}", f"{a}/{name}") for name in ("test.csv", "x.csv", "y.json")),
         Import("https://host/texts.jsonl.gz", local_path("https://host/texts.jsonl.gz")),
@@ -132,14 +132,10 @@ def test_files_of_a_web_server_are_imported_and_updated(
     web.stop = lambda: None  # type: ignore[method-assign]
 
 
-def test_a_folder_in_s3_is_imported(repository: Path, s3_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("ACCESS_KEY_ID", "test"), ("SECRET_ACCESS_KEY", "test"), ("DEFAULT_REGION", "us-east-1")):
-        monkeypatch.setenv(f"AWS_{name}", value)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server)
-    client = boto3.client("s3")
-    client.create_bucket(Bucket="labels")
+def test_a_folder_in_s3_is_imported(repository: Path, s3: Any) -> None:
+    s3.create_bucket(Bucket="labels")
     for name in ("train.csv", "test.csv"):
-        client.put_object(Bucket="labels", Key=f"reviews/{name}", Body=b"text,label\na,x\nb,y\n")
+        s3.put_object(Bucket="labels", Key=f"reviews/{name}", Body=b"text,label\na,x\nb,y\n")
     params = write(repository, tasks={"reviews": TASK | {"path": "s3://labels/reviews"}})
     (record,) = bring(params, root=repository)
     source = load_params(params).data.tasks["reviews"]

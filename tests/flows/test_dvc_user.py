@@ -4,47 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import boto3
 import pytest
 
 from .conftest import change, dvc, git, ran
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[str]:
-    """Address of an S3 test server with the bucket `headstart`."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        address = f"http://127.0.0.1:{port}"
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
-        client = boto3.client(
-            "s3",
-            endpoint_url=address,
-            region_name="us-east-1",
-            aws_access_key_id="test",
-            aws_secret_access_key="test",
-        )
-        client.create_bucket(Bucket="headstart")
-        yield address
-    finally:
-        server.terminate()
-        server.wait()
 
 
 @pytest.fixture
@@ -103,21 +68,9 @@ def check_remote(done: Path, tmp_path: Path) -> None:
     assert ran(clone) == []
 
 
-def test_push_and_pull_with_a_folder(done: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    remote = tmp_path_factory.mktemp("remote")
-    dvc(done, "remote", "add", "-d", "store", str(remote))
-    check_remote(done, tmp_path_factory.mktemp("other"))
-
-
-def test_push_and_pull_with_s3(
-    done: Path, s3: str, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    for name, value in {
-        "AWS_ENDPOINT_URL": s3,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    dvc(done, "remote", "add", "-d", "store", "s3://headstart/dvc")
+@pytest.mark.parametrize("kind", ["folder", "s3"])
+def test_push_and_pull(done: Path, s3: Any, kind: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    s3.create_bucket(Bucket="headstart")
+    remote = str(tmp_path_factory.mktemp("remote")) if kind == "folder" else "s3://headstart/dvc"
+    dvc(done, "remote", "add", "-d", "store", remote)
     check_remote(done, tmp_path_factory.mktemp("other"))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -12,12 +10,9 @@ import pytest
 
 from components.errors import ConfigError
 from flows import gc
-from flows.repository import environment, locked
+from flows.repository import locked
 
-
-def dvc(project: Path, *arguments: str) -> None:
-    command = [sys.executable, "-m", "dvc", *arguments]
-    subprocess.run(command, cwd=project, env=environment(project), check=True, capture_output=True)
+from .conftest import dvc
 
 
 def cached(project: Path) -> set[str]:

@@ -119,22 +119,27 @@ def test_a_folder_that_is_no_checkout_depends_on_the_installed_code(clone: Path,
     ]
 
 
-def test_dvc_yaml_and_the_table_have_the_same_stages(resolved: tuple[Path, dict[str, Any]], clone: Path) -> None:
+def test_the_stages_are_those_of_the_table_and_depend_on_their_identity(
+    resolved: tuple[Path, dict[str, Any]], clone: Path
+) -> None:
     file, stages = resolved
     params = load_params(clone / file)
-    expected = {f"{name}@{item}" if item else name for name, stage in STAGES.items() for item in stage.items(params)}
-    assert set(stages) == expected
-
-
-def test_each_command_names_its_stage_item_and_settings(resolved: tuple[Path, dict[str, Any]]) -> None:
-    file, stages = resolved
+    records = {
+        f"{name}@{item}" if item else name: f"{params.run.out}/identity/{file_name(name, item)}"
+        for name, stage in STAGES.items()
+        for item in stage.items(params)
+    }
+    assert set(stages) == set(records)
+    assert [Path(path).name for path in stages["identity"]["deps"]] == ["components", "requirements.lock"]
+    assert stages["identity"]["params"] == [{str(file): None}]
     for name, stage in stages.items():
         group, _, item = name.partition("@")
         assert stage["cmd"] == f"headstart stage {group}" + (f" --item {item}" if item else "") + f" --params {file}"
-        keys = [key for entry in stage.get("params", []) for key in entry]
-        assert keys == [str(file)] * len(keys)
         assert stage["wdir"] == ("." if len(file.parts) == 1 else "../..")
         assert set(stage["meta"]) == {"minutes", "retries"}
+        if name != "identity":
+            assert records[name] in stage["deps"] and "params" not in stage
+            assert not [path for path in stage["deps"] if Path(path).name == "components"]
 
 
 def test_the_paths_of_a_job_are_dependencies_and_outputs(resolved: tuple[Path, dict[str, Any]], clone: Path) -> None:
@@ -143,7 +148,7 @@ def test_the_paths_of_a_job_are_dependencies_and_outputs(resolved: tuple[Path, d
     for group, table in STAGES.items():
         for item, arguments in table.items(params).items():
             stage = stages[f"{group}@{item}" if item else group]
-            known = [Path(path) for path in stage["deps"]]
+            listed = [Path(path) for path in stage["deps"]]
             outputs = [Path(next(iter(out)) if isinstance(out, dict) else out) for out in stage["outs"]]
             if "output" in arguments:
                 assert outputs == [arguments[key] for key in ("output", "record") if key in arguments]
@@ -152,24 +157,7 @@ def test_the_paths_of_a_job_are_dependencies_and_outputs(resolved: tuple[Path, d
             reads += [Path(arguments["source"].path)] if hasattr(arguments.get("source"), "path") else []
             reads = reads if table.reads is None else table.reads(params)
             for path in reads:
-                assert any(path == one or one in path.parents for one in known), (group, item, path)
-
-
-def test_every_stage_depends_on_its_identity_and_on_no_code(resolved: tuple[Path, dict[str, Any]], clone: Path) -> None:
-    file, stages = resolved
-    params = load_params(clone / file)
-    assert [Path(path).name for path in stages["identity"]["deps"]] == ["components", "requirements.lock"]
-    assert stages["identity"]["params"] == [{str(file): None}]
-    known = {
-        f"{group}@{item}" if item else group: f"{params.run.out}/identity/{file_name(group, item)}"
-        for group, stage in STAGES.items()
-        for item in stage.items(params)
-    }
-    for name, stage in stages.items():
-        if name in known and name != "identity":
-            assert known[name] in stage["deps"]
-            assert not [path for path in stage["deps"] if Path(path).name == "components"]
-            assert "params" not in stage
+                assert any(path == each or each in path.parents for each in listed), (group, item, path)
 
 
 def test_the_stages_that_act_on_the_registry_are_never_cached(resolved: tuple[Path, dict[str, Any]]) -> None:

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from flows import processes
-from flows.processes import CommandTimeoutError, end, end_session, members, orphans, run
+from flows.processes import CommandTimeoutError, orphans, run
 
 from .conftest import is_running
 
@@ -31,14 +31,15 @@ def start(script: str, *, directory: Path, limit_s: float = 60) -> tuple[int, li
     return code, lines
 
 
-def test_lines_of_both_streams_and_the_exit_code(tmp_path: Path) -> None:
-    script = "import sys; print('one'); sys.stdout.flush(); print('two', file=sys.stderr); sys.exit(3)"
-    assert start(script, directory=tmp_path) == (3, ["one", "two"])
-
-
-def test_invalid_utf8_is_replaced(tmp_path: Path) -> None:
-    script = r"import sys; sys.stdout.buffer.write(b'a\xff\nlast\n')"
-    assert start(script, directory=tmp_path) == (0, ["a\ufffd", "last"])
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("import sys; print('a', flush=True); print('b', file=sys.stderr); sys.exit(3)", (3, ["a", "b"])),
+        (r"import sys; sys.stdout.buffer.write(b'a\xff\nlast\n')", (0, ["a\ufffd", "last"])),
+    ],
+)
+def test_lines_of_both_streams_and_the_exit_code(tmp_path: Path, script: str, expected: tuple[int, list[str]]) -> None:
+    assert start(script, directory=tmp_path) == expected
 
 
 @pytest.fixture
@@ -126,24 +127,6 @@ def test_an_exception_of_the_callback_ends_the_command(tmp_path: Path) -> None:
     assert not is_running(seen[0])
 
 
-def test_the_mark_identifies_the_processes_of_a_killed_run(tmp_path: Path) -> None:
-    run = subprocess.Popen(["true"])
-    run.wait()
-    left = subprocess.Popen(["sleep", "600"], env={processes.MARK: f"{run.pid} {tmp_path}"})
-    elsewhere = subprocess.Popen(["sleep", "600"], env={processes.MARK: f"{run.pid} {tmp_path}/other"})
-    running = subprocess.Popen(["sleep", "600"], env=processes.mark(tmp_path))
-    try:
-        assert [process.pid for process in orphans(tmp_path)] == [left.pid]
-        end(orphans(tmp_path))
-        assert left.wait() == -signal.SIGTERM
-        assert is_running(elsewhere.pid)
-        assert is_running(running.pid)
-    finally:
-        for process in (left, elsewhere, running):
-            process.kill()
-            process.wait()
-
-
 def test_a_killed_run_is_recognised_while_it_is_a_zombie_and_after_its_pid_is_reused(tmp_path: Path) -> None:
     zombie = subprocess.Popen(["true"])
     while psutil.Process(zombie.pid).status() != psutil.STATUS_ZOMBIE:
@@ -166,16 +149,3 @@ def test_a_killed_run_is_recognised_while_it_is_a_zombie_and_after_its_pid_is_re
             process.kill()
             process.wait()
         zombie.wait()
-
-
-def test_members_are_the_live_processes_of_a_session() -> None:
-    leader = subprocess.Popen(["sh", "-c", "sleep 600 & sleep 600"], start_new_session=True)
-    try:
-        deadline = time.monotonic() + 20
-        while len(members(leader.pid)) < 3 and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert len(members(leader.pid)) == 3
-    finally:
-        end_session(leader.pid)
-    leader.wait()
-    assert members(leader.pid) == []

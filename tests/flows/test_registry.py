@@ -33,24 +33,16 @@ def test_a_database_and_its_journals(params: Path) -> None:
         assert registry.is_unchanged(params, root=root), name
 
 
-def test_the_record_holds_for_one_registry_only(params: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = params.parent
-    for name in ("one.db", "other.db"):
-        (root / name).write_text("a model")
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{name}")
-        assert not registry.is_unchanged(params, root=root), name
-        registry.record(params, root=root)
-        assert registry.is_unchanged(params, root=root), name
-
-
-def test_each_settings_file_has_a_record_of_its_own(params: Path) -> None:
+def test_a_record_holds_for_one_registry_and_one_settings_file(params: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root, row = params.parent, params.with_name("row.yaml")
     row.write_text(params.read_text())
-    (root / "registry.db").write_text("a model")
-    registry.record(params, root=root)
-    assert not registry.is_unchanged(row, root=root)
-    registry.record(row, root=root)
-    assert registry.is_unchanged(params, root=root), "the earlier record is kept"
+    for name in ("a.db", "other.db"):
+        (root / name).write_text("a model")
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{name}")
+        for settings in (params, row):
+            assert not registry.is_unchanged(settings, root=root), name
+            registry.record(settings, root=root)
+        assert registry.is_unchanged(params, root=root), "the earlier record is kept"
 
 
 def test_a_remote_registry_is_never_unchanged(params: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from components.errors import ConfigError
-from flows.repository import active_run, environment, find_root, locked, pipeline_of, release_dvc_locks
+from flows.repository import active_run, find_root, locked, pipeline_of, release_dvc_locks
 
 HOLD = """
 import sys, time
@@ -34,14 +34,11 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_root_is_found_from_any_folder_below(root: Path) -> None:
+def test_the_root_is_the_nearest_repository(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     (root / "a" / "b").mkdir(parents=True)
     assert find_root(root / "a" / "b") == root
-
-
-def test_a_folder_outside_of_any_repository(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not in a DVC repository; run the command in"):
-        find_root(tmp_path)
+        find_root(tmp_path_factory.mktemp("outside"))
 
 
 def test_settings_files_outside_of_the_repository_or_with_another_name(
@@ -49,17 +46,10 @@ def test_settings_files_outside_of_the_repository_or_with_another_name(
 ) -> None:
     with pytest.raises(ConfigError, match=r"missing/params.yaml: does not exist; name the settings file"):
         pipeline_of(root / "missing" / "params.yaml", root=root)
-    (root / "other.yaml").write_text("run: {}\n")
-    with pytest.raises(ConfigError, match="must be called params.yaml and be in"):
-        pipeline_of(root / "other.yaml", root=root)
-    elsewhere = tmp_path_factory.mktemp("elsewhere") / "params.yaml"
-    elsewhere.write_text("run: {}\n")
-    with pytest.raises(ConfigError, match="must be called params.yaml and be in"):
-        pipeline_of(elsewhere, root=root)
-
-
-def test_the_programs_of_this_interpreter_come_first_in_the_path(root: Path) -> None:
-    assert environment(root)["PATH"].split(":")[0] == str(Path(sys.executable).parent)
+    for file in (root / "other.yaml", tmp_path_factory.mktemp("elsewhere") / "params.yaml"):
+        file.write_text("run: {}\n")
+        with pytest.raises(ConfigError, match="must be called params.yaml and be in"):
+            pipeline_of(file, root=root)
 
 
 def test_a_second_run_waits_and_names_the_holder(root: Path) -> None:
@@ -91,13 +81,6 @@ def test_a_second_run_waits_and_names_the_holder(root: Path) -> None:
     assert len(printed) == 1
     assert printed[0].startswith(f"waiting: retrain a (process {first.pid}, since 20")
     assert active_run(root) is None
-
-
-def test_an_error_releases_the_lock(root: Path) -> None:
-    with pytest.raises(RuntimeError), locked(root, what="a", say=print):
-        raise RuntimeError
-    with locked(root, what="b", say=pytest.fail):
-        pass
 
 
 def dvc_locks(root: Path, **locks: object) -> Path:

@@ -45,12 +45,12 @@ def run(
     monkeypatch.setattr(retrain, "run_headstart", lambda *arguments, **keywords: checked.append(arguments))
     monkeypatch.setattr(dvc_tasks, "RETRY_DELAYS_S", (0,))
 
-    def one(params: str = "params.yaml") -> dict[str, str]:
+    def once(params: str = "params.yaml") -> dict[str, str]:
         done = retrain.retrain(str(project / params))
         return {name: outcome for outcome, names in done.items() for name in names}
 
-    one.checked = checked  # type: ignore[attr-defined]
-    return one
+    once.checked = checked  # type: ignore[attr-defined]
+    return once
 
 
 def test_changed_stages_and_their_dependents_run(project: Path, run: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,33 +116,25 @@ def test_the_registry_stages_are_skipped_while_the_registry_is_unchanged(
     assert run()["register"] == "Completed"
 
 
-def test_a_run_in_which_everything_is_up_to_date_starts_no_prefect_server(
-    project: Path, run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_prefect_server_is_started_for_a_run_that_has_something_to_do(
+    project: Path, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///registry.db")
     (project / "registry.db").write_text("a model")
     run()
-    ran(project)
-    flows: list[str] = []
-    monkeypatch.setattr(retrain_command, "tie_server", lambda: flows.append("server"))
-    monkeypatch.setattr(retrain, "retrain", lambda *arguments: flows.append("flow"))
-    with monkeypatch.context() as own:
-        own.delenv("PREFECT_API_URL", raising=False)
-        capsys.readouterr()
+    started: list[str] = []
+    monkeypatch.setattr(retrain_command, "tie_server", lambda: started.append("server"))
+    monkeypatch.setattr(retrain, "retrain", lambda *arguments: started.append("flow"))
+    # A server that is configured has the history of all runs.
+    more = project / "data/domain/aws/b.txt"
+    for address, changed, starts in (("", False, False), ("", True, True), ("http://127.0.0.1:1/api", False, True)):
+        monkeypatch.delenv("PREFECT_API_URL", raising=False)
+        if address:
+            monkeypatch.setenv("PREFECT_API_URL", address)
+        more.write_text("more") if changed else more.unlink(missing_ok=True)
+        started.clear()
         retrain_command.command(params=project / "params.yaml")
-        assert flows == []
-        assert ran(project) == []
-        assert capsys.readouterr().out.count("| up to date\n") == len(STAGES)
-
-        (project / "data/domain/aws/b.txt").write_text("more")
-        retrain_command.command(params=project / "params.yaml")
-        assert flows == ["server", "flow"]
-    # A server of one's own has the history of all runs.
-    (project / "data/domain/aws/b.txt").unlink()
-    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
-    flows.clear()
-    retrain_command.command(params=project / "params.yaml")
-    assert flows == ["server", "flow"]
+        assert started == (["server", "flow"] if starts else [])
 
 
 NOTHING_TO_DO = """
@@ -168,13 +160,13 @@ def test_a_run_that_has_nothing_to_do_does_not_import_prefect_and_leaves_the_sam
 
     def files() -> dict[str, str]:
         """The files of a run that has nothing to do, without times; they are removed."""
-        found = {}
+        result = {}
         for name in ("registry.json", "metrics/params.prom", "lock"):
             path = project / ".headstart" / name
-            found[name] = times.sub("TIME", path.read_text())
+            result[name] = times.sub("TIME", path.read_text())
             if name != "registry.json":
                 path.unlink()
-        return found
+        return result
 
     files()
     ran(project)
@@ -210,23 +202,6 @@ def evaluated(project: Path) -> None:
         path.write_text(json.dumps(content))
 
 
-def test_the_plan_of_a_run_that_has_something_to_do_is_computed_once(
-    project: Path, run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    computed: list[Path] = []
-
-    def read_plan(pipeline: Path, *, root: Path) -> Plan:
-        computed.append(pipeline)
-        return execution.read_plan(pipeline, root=root)
-
-    monkeypatch.setattr(run_module, "read_plan", read_plan)
-    monkeypatch.setattr(retrain_command, "tie_server", lambda: None)
-    monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    retrain_command.command(params=project / "params.yaml")
-    assert ran(project) == ["ingest general", "ingest domain", "pretrain model", "evaluate scores", "register registry"]
-    assert computed == [project / "dvc.yaml"]
-
-
 def test_a_plan_that_fails_is_left_to_the_flow(project: Path) -> None:
     failed: Future[Plan] = Future()
     failed.set_exception(StageError("dvc status: out of memory", final=False))
@@ -238,8 +213,8 @@ def artifact(key: str) -> str:
 
     async def read() -> str:
         async with get_client() as client:
-            found = await client.read_artifacts(artifact_filter=ArtifactFilter(key=ArtifactFilterKey(any_=[key])))
-            return str(found[-1].data)
+            result = await client.read_artifacts(artifact_filter=ArtifactFilter(key=ArtifactFilterKey(any_=[key])))
+            return str(result[-1].data)
 
     return asyncio.run(read())
 
@@ -276,11 +251,9 @@ def test_a_crash_is_retried(project: Path, run: Any) -> None:
 
 def test_a_requested_rebuild_runs_a_stage_that_is_up_to_date(project: Path) -> None:
     dvc(project, "repro", "-q", "pretrain")
-    ran(project)
     stage = Stage(name="pretrain", address="dvc.yaml:pretrain")
     assert dvc_tasks.run_stage.fn(stage, project).name == "Skipped"
     assert dvc_tasks.run_stage.fn(replace(stage, force=True), project).name == "Completed"
-    assert ran(project) == ["pretrain model"]
 
 
 def test_the_time_limit_of_a_stage(project: Path, run: Any) -> None:
@@ -362,40 +335,36 @@ def test_the_message_of_a_failure(code: int, lines: list[str], message: str, fin
     assert (str(error), error.final) == (message, final)
 
 
-def test_the_message_file_of_a_command_takes_precedence_over_its_output() -> None:
-    error = failure("a", 255, ["worker: error: other", REPRO + "2"], message="f: line 2: empty\n  fill it")
-    assert (str(error), error.final) == ("a: f: line 2: empty\n  fill it", True)
-
-
-def test_a_flow_process_loads_prefect_only() -> None:
-    script = "import sys, flows.retrain, flows.promote, flows.schedule; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    loaded = {name.partition(".")[0] for name in done.stdout.split()}
-    assert "prefect" in loaded
-    assert not loaded & {"torch", "ray", "mlflow", "dvc", "pyarrow", "transformers"}
-
-
-def test_the_stages_that_run_every_time_load_little() -> None:
-    script = "import sys, components.registry.stage, components.registry.promote; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    loaded = set(done.stdout.split())
-    assert "mlflow" in loaded
-    assert not loaded & {"torch", "ray", "sklearn", "scipy.stats", "scipy.optimize", "transformers"}
-
-
-def test_no_stage_and_no_family_imports_the_compiler() -> None:
-    """Importing torch._dynamo takes a second, and most stages do not train."""
-    script = (
-        "import sys; from importlib import import_module; from components.pipeline.stages import STAGES\n"
-        "from components.models import FAMILIES\n"
-        "for stage in STAGES.values(): import_module(stage.module)\n"
-        "families = list(FAMILIES.values())\n"
-        "print(*sys.modules)"
-    )
+@pytest.mark.parametrize(
+    ("imports", "needed", "refused"),
+    [
+        (
+            "import flows.retrain, flows.promote, flows.schedule",
+            "prefect",
+            {"torch", "ray", "mlflow", "dvc", "pyarrow", "transformers"},
+        ),
+        # The stages that run every time.
+        (
+            "import components.registry.stage, components.registry.promote",
+            "mlflow",
+            {"torch", "ray", "sklearn", "scipy.stats", "scipy.optimize", "transformers"},
+        ),
+        # Importing torch._dynamo takes a second, and most stages do not train.
+        (
+            "from importlib import import_module; from components.pipeline.stages import STAGES\n"
+            "from components.models import FAMILIES\n"
+            "for stage in STAGES.values(): import_module(stage.module)\n"
+            "families = list(FAMILIES.values())",
+            "components.models.cove",
+            {"torch._dynamo", "ray", "transformers"},
+        ),
+    ],
+)
+def test_processes_load_what_they_need(imports: str, needed: str, refused: set[str]) -> None:
+    script = f"{imports}\nimport sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    assert "components.models.cove" in loaded
-    assert not loaded & {"torch._dynamo", "ray", "transformers"}
+    assert needed in loaded and not loaded & refused
 
 
 @pytest.mark.parametrize("killed", ["dvc", "flow", "both"])
@@ -423,7 +392,7 @@ def test_a_stage_runs_again_at_once_after_sigkill_during_dvc_repro(project: Path
         (project / "trouble").unlink()
         if killed == "dvc":
             # The flow, which is alive, ends the processes of the stage.
-            processes.end(one for one in processes.members(flow.pid) if one.pid != flow.pid)
+            processes.end(each for each in processes.members(flow.pid) if each.pid != flow.pid)
         with locked(project, what="test", say=print):
             assert not is_running(stage)
             lines = execution.run_command(repro, source="pretrain", root=project, limit_s=60)
@@ -492,12 +461,12 @@ def wait_for_child(project: Path, run: subprocess.Popen[str], *, other: int = 0)
 
 def processes_of(project: Path) -> list[psutil.Process]:
     """Every live process of a run on the project."""
-    found = []
+    result = []
     for process in psutil.process_iter():
         try:
             marked = process.environ().get(processes.MARK, "").endswith(f" {project}")
             if marked and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+                result.append(process)
         except psutil.Error:
             continue
-    return found
+    return result

@@ -25,13 +25,6 @@ from .conftest import is_running, ran
 
 
 @pytest.fixture
-def port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@pytest.fixture
 def served(project: Path, port: int, prefect_home: Path) -> Iterator[subprocess.Popen[bytes]]:
     """`headstart schedule --every 5` on the project, with its own Prefect server."""
     environment = {**os.environ, "PREFECT_HOME": str(prefect_home)}
@@ -67,8 +60,8 @@ def test_scheduled_runs(project: Path, served: subprocess.Popen[bytes], port: in
     assert sum("flows.serving" in each.cmdline() for each in psutil.Process(served.pid).children()) == 1
     address = f"http://127.0.0.1:{port}/api/deployments/name/retrain/scheduled"
     secret = (project / ".headstart/prefect-server/auth").read_text().strip()
-    found = httpx.get(address, auth=tuple(secret.split(":"))).json()  # type: ignore[arg-type]
-    assert [each["schedule"]["interval"] for each in found["schedules"]] == [5] and found["paused"] is False
+    result = httpx.get(address, auth=tuple(secret.split(":"))).json()  # type: ignore[arg-type]
+    assert [each["schedule"]["interval"] for each in result["schedules"]] == [5] and result["paused"] is False
 
     # Scheduling goes on after the end of the server.
     (server_process,) = (each for each in psutil.Process(served.pid).children() if "prefect" in each.cmdline())
@@ -92,13 +85,10 @@ def test_scheduled_runs(project: Path, served: subprocess.Popen[bytes], port: in
     assert "the schedule is paused" in (project / ".headstart.log").read_text()
 
 
-def test_cron_expressions_are_validated() -> None:
+def test_cron_expressions_and_time_zones_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert checked("30 3 * * 1-5") == "30 3 * * 1-5"
     with pytest.raises(ConfigError, match="--cron 'at three': must be minute hour day month weekday"):
         checked("at three")
-
-
-def test_time_zones(monkeypatch: pytest.MonkeyPatch) -> None:
     assert checked_timezone("Asia/Bangkok") == "Asia/Bangkok"
     monkeypatch.setattr("tzlocal.get_localzone_name", lambda: "Europe/Berlin")
     assert checked_timezone("") == "Europe/Berlin"
@@ -118,8 +108,8 @@ def test_the_schedule_has_the_time_zone_and_the_flow_that_was_asked_for(
         schedule(bangkok, params=project / "params.yaml")
     monkeypatch.setattr("flows.notify.install", lambda *_, **__: [])
     schedule(bangkok, synchronise=True, params=project / "params.yaml")
-    (found,) = served
-    assert (found.times, found.name, found.flow().name) == (bangkok, "scheduled", "sync")
+    (result,) = served
+    assert (result.times, result.name, result.flow().name) == (bangkok, "scheduled", "sync")
 
 
 def test_a_missing_settings_file(tmp_path: Path) -> None:
@@ -156,8 +146,8 @@ def take(root: Path, *, name: str = "nightly", replace: bool = False) -> None:
 def test_a_second_owner_is_refused_and_told_who_the_first_is(
     tmp_path: Path, holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = rf"retrain a: process {holder.pid} on {socket.gethostname()} since 20.*"
-    with pytest.raises(ConfigError, match=rf"^--name nightly: already run by another process \({told}\); stop it"):
+    message = rf"retrain a: process {holder.pid} on {socket.gethostname()} since 20.*"
+    with pytest.raises(ConfigError, match=rf"^--name nightly: already run by another process \({message}\); stop it"):
         take(tmp_path)
     take(tmp_path, name="weekly")
     with monkeypatch.context() as patched:

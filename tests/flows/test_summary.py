@@ -127,10 +127,14 @@ WHOLE = (
 )
 
 
-def test_a_log_has_every_line() -> None:
+@pytest.mark.parametrize(
+    ("style", "expected"),
+    [("text", WHOLE), ("quiet", "a | warning: an empty file\nt: promote; champion: version 2\n")],
+)
+def test_a_log_has_every_line_and_quiet_has_warnings_and_decisions(style: Any, expected: str) -> None:
     log = io.StringIO()
-    play(Terminal(log))
-    assert log.getvalue() == WHOLE
+    play(Terminal(log, style=style))
+    assert log.getvalue() == expected
 
 
 def test_a_terminal_shows_one_line_a_stage(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,12 +157,6 @@ def test_every_line_stays_with_verbose_but_progress_is_overwritten() -> None:
     terminal.say("done")
     cut = f"a | {BAR}"[: shutil.get_terminal_size().columns - 1]
     assert screen.getvalue() == f"a | starts\n{cut}\r\x1b[K{cut}\ndone\n"
-
-
-def test_quiet_prints_warnings_and_decisions() -> None:
-    log = io.StringIO()
-    play(Terminal(log, style="quiet"))
-    assert log.getvalue() == "a | warning: an empty file\nt: promote; champion: version 2\n"
 
 
 def test_json_prints_an_object_a_line() -> None:

@@ -119,13 +119,13 @@ def test_an_earlier_decision_is_not_reported_as_a_new_one(
     shutil.copyfile(ROOT / "params.yaml", tmp_path / "params.yaml")
     file = tmp_path / "artifacts/registry/decision.json"
     file.parent.mkdir(parents=True)
-    found = {"verdict": "promote", "reasons": ["better"], "alias_after": "3", "story": "version 3 is served"}
+    result = {"verdict": "promote", "reasons": ["better"], "alias_after": "3", "story": "version 3 is served"}
 
     def retrain(*_: object, **__: object) -> None:
         if decides:
-            write_atomic(file, json.dumps({"decisions": {"aws-type": found}}))
+            write_atomic(file, json.dumps({"decisions": {"aws-type": result}}))
 
-    file.write_text(json.dumps({"decisions": {"aws-type": found}}))
+    file.write_text(json.dumps({"decisions": {"aws-type": result}}))
     os.utime(file, (1e9, 1e9))
     monkeypatch.setattr(sync, "pull", lambda root: [])
     monkeypatch.setattr(sync, "run_command", retrain)
@@ -136,18 +136,6 @@ def test_an_earlier_decision_is_not_reported_as_a_new_one(
         f"sync | aws-type: {line}",
         f"sync | commit: aws-type: {line}",
     ]
-
-
-def test_commits_that_others_push_during_a_run_are_taken_before_the_push(clones: tuple[Path, Path]) -> None:
-    project, clone = clones
-    (project / "dvc.lock").write_text("schema: '2.0'\nstages: {}\n")
-    (clone / "notes.txt").write_text("meanwhile\n")
-    git(clone, "add", "notes.txt")
-    git(clone, "commit", "-q", "-m", "notes")
-    git(clone, "push", "-q")
-    assert sync.publish(project, decisions=["task: promote"], push=True)[-1] == "push: to origin/main"
-    git(clone, "pull", "-q")
-    assert git(clone, "log", "-2", "--format=%s").splitlines() == ["Retrain: task: promote", "notes"]
 
 
 def test_without_permission_commits_stay_here_and_give_way_to_the_records_of_others(
@@ -181,7 +169,7 @@ def versions(*digests: str) -> str:
 
 def read_versions(root: Path) -> list[str]:
     path = root / "data-checks.json"
-    return [one["digest"] for one in json.loads(path.read_text())["t train"]] if path.exists() else []
+    return [each["digest"] for each in json.loads(path.read_text())["t train"]] if path.exists() else []
 
 
 def test_clones_that_publish_and_the_commits_of_colleagues_converge(
@@ -374,23 +362,3 @@ def test_a_run_pulls_retrains_and_commits(shared: tuple[Path, Path], prefect_hom
     assert git(clone, "log", "-1", "--format=%s").startswith("Retrain: ")
     dvc(clone, "pull", "-q")
     assert "more domain text" in (clone / "artifacts/scores").read_text()
-
-
-def test_data_accepted_here_stay_accepted_when_commits_are_pulled(clones: tuple[Path, Path]) -> None:
-    project, colleague = clones
-
-    record = project / "data-checks.json"
-    record.write_text(versions("1"))
-    git(project, "add", "data-checks.json")
-    git(project, "commit", "-q", "-m", "accepted")
-    git(project, "push", "-q")
-    git(colleague, "pull", "-q")
-    (colleague / "data-checks.json").write_text(versions("1", "2"))
-    git(colleague, "commit", "-q", "-a", "-m", "accepted elsewhere")
-    git(colleague, "push", "-q")
-    # Accepted here and not yet committed; not a change that stops the synchronisation.
-    record.write_text(versions("1", "3"))
-    sync.pull(project)
-    assert read_versions(project) == ["1", "2", "3"]
-    sync.publish(project, decisions=["kept"], push=False)
-    assert "data-checks.json" in git(project, "show", "--stat", "HEAD")

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,14 +15,10 @@ import httpx
 import pytest
 
 from flows import processes
+from flows.server import in_use
+from tests.conftest import free_port
 
 from .conftest import is_running
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.mark.timeout(600)
@@ -55,17 +50,17 @@ def test_all_pages_show_an_ordinary_retraining(project: Path, prefect_home: Path
         shown = log.read_text()
         assert f"MLflow:  http://127.0.0.1:{mlflow_port}/#/experiments\n" in shown
         assert f"Prefect: http://127.0.0.1:{prefect_port}/runs\n" in shown
-        own = httpx.get(f"http://127.0.0.1:{port}/", timeout=60).text
-        assert f'href="http://127.0.0.1:{mlflow_port}/#/experiments">MLflow<' in own
-        assert f'href="http://127.0.0.1:{prefect_port}/runs">Prefect<' in own
+        pages = httpx.get(f"http://127.0.0.1:{port}/", timeout=60).text
+        assert f'href="http://127.0.0.1:{mlflow_port}/#/experiments">MLflow<' in pages
+        assert f'href="http://127.0.0.1:{prefect_port}/runs">Prefect<' in pages
         prefect = f"http://127.0.0.1:{prefect_port}"
         file = project / ".headstart/prefect-server/auth"
         assert f"asks for the text in {file}\n" in shown and file.stat().st_mode & 0o777 == 0o600
         secret = file.read_text()
         assert len(secret) > 40 and not any(secret in path.read_text() for path in project.glob("**/*.log"))
-        assert not any(secret in " ".join(one.cmdline()) for one in processes.descendants(served.pid))
-        found = read_prefect(prefect, secret)
-        assert any(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d retrain", run["name"]) for run in found)
+        assert not any(secret in " ".join(each.cmdline()) for each in processes.descendants(served.pid))
+        result = read_prefect(prefect, secret)
+        assert any(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d retrain", run["name"]) for run in result)
         settings = httpx.get(f"http://127.0.0.1:{prefect_port}/ui-settings", timeout=60).json()
         assert settings["api_url"] == f"http://127.0.0.1:{prefect_port}/api"
         refuses_others(prefect, secret)
@@ -76,7 +71,7 @@ def test_all_pages_show_an_ordinary_retraining(project: Path, prefect_home: Path
         served.send_signal(signal.SIGTERM)
     assert served.wait(timeout=60) == 143
     assert not any(is_running(process.pid) for process in started)
-    assert all(httpx_refused(port) for port in (port, mlflow_port, prefect_port))
+    assert not any(in_use(port) for port in (port, mlflow_port, prefect_port))
 
 
 def read_prefect(address: str, secret: str) -> list[dict[str, str]]:
@@ -116,8 +111,3 @@ def refuses_others_of_mlflow(address: str) -> None:
         f"{address}/api/2.0/mlflow/experiments/create", json={"name": "x"}, headers=foreign, timeout=60
     )
     assert created.status_code == 403
-
-
-def httpx_refused(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0

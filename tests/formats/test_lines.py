@@ -30,17 +30,41 @@ def test_lines_are_numbered_and_have_no_line_break(tmp_path: Path, suffix: str) 
     assert reading == Reading(text_bytes=size, consumed=path.stat().st_size, bad_bytes=0, bad_lines=0)
 
 
-def test_lines_longer_than_a_block_are_whole(tmp_path: Path) -> None:
-    long = "x" * 3_000_000
-    path = tmp_path / "a.txt"
-    path.write_text(f"short\n{long}\nend\n")
-    assert read(path) == [(1, "short"), (2, long), (3, "end")]
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # Longer than a block; separators of other systems.
+        (f"short\n{'x' * 3_000_000}\nend\n", ["short", "x" * 3_000_000, "end"]),
+        ("a\u2028b\x0cc\n", ["a\u2028b\x0cc"]),
+    ],
+    ids=["long", "separators"],
+)
+def test_a_line_is_whole(tmp_path: Path, text: str, expected: list[str]) -> None:
+    (tmp_path / "a.txt").write_bytes(text.encode())
+    assert read(tmp_path / "a.txt") == list(enumerate(expected, 1))
 
 
-def test_other_line_separators_stay_in_the_line(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    path.write_bytes("a\u2028b\x0cc\n".encode())
-    assert read(path) == [(1, "a\u2028b\x0cc")]
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, ": does not exist"),
+        (b"", ": is empty"),
+        ("some text\n".encode("utf-16"), ": is UTF-16, expected UTF-8; convert it"),
+        ("some text\n".encode("utf-32"), ": is UTF-32, expected UTF-8; convert it"),
+        ("\ufeffsome text\n".encode("utf-16-be"), ": is UTF-16, expected UTF-8; convert it"),
+        (b"one\ntwo\nth\0ree\n", ", line 3: contains a NUL byte"),
+        (
+            "déjà vu, très élevé à côté\n".encode("latin-1") * 10,
+            r", up to line 3: \d+ of \d+ non-ASCII bytes are not UTF-8, so the file is in another encoding",
+        ),
+    ],
+)
+def test_files_that_are_no_text_are_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
+    for name, data in (("a.txt", content), ("a.txt.gz", content if content is None else gzip.compress(content))):
+        if data is not None:
+            (tmp_path / name).write_bytes(data)
+        with pytest.raises(DataError, match=rf"{name}{message}"):
+            read(tmp_path / name)
 
 
 def test_bad_bytes_are_replaced_and_counted(tmp_path: Path) -> None:
@@ -49,16 +73,6 @@ def test_bad_bytes_are_replaced_and_counted(tmp_path: Path) -> None:
     reading = Reading()
     assert [text for _, text in lines(path, reading)] == ["fine", "caf\ufffd and \ufffd\ufffd", "fine too é"]
     assert (reading.bad_bytes, reading.bad_lines) == (3, 1)
-
-
-def test_missing_and_empty_files(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"none\.txt: does not exist"):
-        read(tmp_path / "none.txt")
-    (tmp_path / "empty.txt").touch()
-    (tmp_path / "empty.txt.gz").write_bytes(gzip.compress(b""))
-    for name in ("empty.txt", "empty.txt.gz"):
-        with pytest.raises(DataError, match=rf"{name}: is empty"):
-            read(tmp_path / name)
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
@@ -72,30 +86,6 @@ def test_truncated_files_name_the_last_good_line(tmp_path: Path, suffix: str) ->
         read(path)
     path.write_bytes(b"this is not compressed at all")
     with pytest.raises(DataError, match="after line 0: damaged or truncated"):
-        read(path)
-
-
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-16-be"])
-def test_a_byte_order_mark_of_another_encoding_is_an_error(tmp_path: Path, encoding: str) -> None:
-    path = tmp_path / "a.txt"
-    path.write_bytes(("\ufeff" if encoding.endswith("be") else "").encode(encoding) + "some text\n".encode(encoding))
-    with pytest.raises(DataError, match=rf"a\.txt: is {encoding[:6].upper()}, expected UTF-8; convert it"):
-        read(path)
-
-
-def test_a_nul_byte_is_an_error_with_its_line(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"one\ntwo\nth\0ree\n")
-    with pytest.raises(DataError, match=r"a\.txt, line 3: contains a NUL byte"):
-        read(path)
-
-
-def test_a_file_in_another_encoding_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    path.write_bytes("déjà vu, très élevé à côté\n".encode("latin-1") * 10)
-    with pytest.raises(
-        DataError, match=r"line 3: \d+ of \d+ non-ASCII bytes are not UTF-8, so the file is in another encoding"
-    ):
         read(path)
 
 

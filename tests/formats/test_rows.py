@@ -20,25 +20,28 @@ def read(path: Path) -> tuple[list[str], list[tuple[str, dict[str, Any]]]]:
         return table.names, [(where.removeprefix(f"{path}, "), row) for where, row in table.rows]
 
 
-def test_fields_of_csv_keep_their_line_breaks(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_bytes(b'\xef\xbb\xbfid,text\r\n1,"a\r\nb"\r\n\r\n2,c\r\n')
-    assert read(path) == (
-        ["id", "text"],
-        [("line 3", {"id": "1", "text": "a\r\nb"}), ("line 5", {"id": "2", "text": "c"})],
-    )
-
-
-def test_quotes_are_ordinary_characters_in_tsv(tmp_path: Path) -> None:
-    path = tmp_path / "a.tsv"
-    path.write_text('id\ttext\n1\t"a\n')
-    assert read(path) == (["id", "text"], [("line 2", {"id": "1", "text": '"a'})])
-
-
-def test_rows_of_jsonl_may_have_different_columns(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"id": 1, "list": [1]}\n\n{"text": "x"}\n')
-    assert read(path) == (["id", "list"], [("line 1", {"id": 1, "list": [1]}), ("line 3", {"text": "x"})])
+@pytest.mark.parametrize(
+    ("name", "content", "columns", "rows"),
+    [
+        # Fields of csv keep their line breaks, quotes are ordinary characters in tsv, rows of jsonl may differ.
+        (
+            "a.csv",
+            b'\xef\xbb\xbfid,text\r\n1,"a\r\nb"\r\n\r\n2,c\r\n',
+            ["id", "text"],
+            [("line 3", {"id": "1", "text": "a\r\nb"}), ("line 5", {"id": "2", "text": "c"})],
+        ),
+        ("a.tsv", b'id\ttext\n1\t"a\n', ["id", "text"], [("line 2", {"id": "1", "text": '"a'})]),
+        (
+            "a.jsonl",
+            b'{"id": 1, "list": [1]}\n\n{"text": "x"}\n',
+            ["id", "list"],
+            [("line 1", {"id": 1, "list": [1]}), ("line 3", {"text": "x"})],
+        ),
+    ],
+)
+def test_rows_of_text_files(tmp_path: Path, name: str, content: bytes, columns: list[str], rows: list[Any]) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert read(tmp_path / name) == (columns, rows)
 
 
 def test_parquet_keeps_types(tmp_path: Path) -> None:

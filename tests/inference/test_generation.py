@@ -61,35 +61,34 @@ class Counting(LanguageModel):
 Counting.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]
 
 
+EQUAL, ONLY = torch.zeros(4), torch.tensor([-math.inf, 0.0, -math.inf])
+
+
 @pytest.mark.parametrize(
-    ("sampling", "expected"),
+    ("logits", "sampling", "expected"),
     [
-        (Sampling(), [0.5, 0.1, 0.25, 0.15]),
-        (Sampling(temperature=0), [1, 0, 0, 0]),
-        (Sampling(temperature=0.5), [0.25 / 0.345, 0.01 / 0.345, 0.0625 / 0.345, 0.0225 / 0.345]),
-        (Sampling(top_k=2), [2 / 3, 0, 1 / 3, 0]),
-        (Sampling(top_k=9), [0.5, 0.1, 0.25, 0.15]),
-        (Sampling(top_p=0.5), [1, 0, 0, 0]),
-        (Sampling(top_p=0.51), [2 / 3, 0, 1 / 3, 0]),
-        (Sampling(top_p=1e-9), [1, 0, 0, 0]),
+        (LOGITS, Sampling(), [0.5, 0.1, 0.25, 0.15]),
+        (LOGITS, Sampling(temperature=0), [1, 0, 0, 0]),
+        (LOGITS, Sampling(temperature=0.5), [0.25 / 0.345, 0.01 / 0.345, 0.0625 / 0.345, 0.0225 / 0.345]),
+        (LOGITS, Sampling(top_k=2), [2 / 3, 0, 1 / 3, 0]),
+        (LOGITS, Sampling(top_k=9), [0.5, 0.1, 0.25, 0.15]),
+        (LOGITS, Sampling(top_p=0.5), [1, 0, 0, 0]),
+        (LOGITS, Sampling(top_p=0.51), [2 / 3, 0, 1 / 3, 0]),
+        (LOGITS, Sampling(top_p=1e-9), [1, 0, 0, 0]),
         # After top-k, the first of the two pieces has probability 2/3.
-        (Sampling(top_k=2, top_p=0.6), [1, 0, 0, 0]),
+        (LOGITS, Sampling(top_k=2, top_p=0.6), [1, 0, 0, 0]),
+        # Equal logits are ordered by id.
+        (EQUAL, Sampling(top_k=1), [1, 0, 0, 0]),
+        (EQUAL, Sampling(temperature=0), [1, 0, 0, 0]),
+        (EQUAL, Sampling(top_p=0.5), [0.5, 0.5, 0, 0]),
+        *(
+            (ONLY, sampling, [0, 1, 0])
+            for sampling in (Sampling(top_k=3), Sampling(top_p=0.9), Sampling(temperature=0))
+        ),
     ],
 )
-def test_probabilities(sampling: Sampling, expected: list[float]) -> None:
-    assert probabilities(LOGITS, sampling).tolist() == pytest.approx(expected, abs=1e-7)
-
-
-def test_equal_logits_are_ordered_by_id() -> None:
-    assert probabilities(torch.zeros(4), Sampling(top_k=1)).tolist() == [1, 0, 0, 0]
-    assert probabilities(torch.zeros(4), Sampling(temperature=0)).tolist() == [1, 0, 0, 0]
-    assert probabilities(torch.zeros(4), Sampling(top_p=0.5)).tolist() == [0.5, 0.5, 0, 0]
-
-
-def test_logits_of_minus_infinity_have_probability_zero() -> None:
-    logits = torch.tensor([-math.inf, 0.0, -math.inf])
-    for sampling in (Sampling(), Sampling(top_k=3), Sampling(top_p=0.9), Sampling(temperature=0)):
-        assert probabilities(logits, sampling).tolist() == [0, 1, 0]
+def test_probabilities(logits: Tensor, sampling: Sampling, expected: list[float]) -> None:
+    assert probabilities(logits, sampling).tolist() == pytest.approx(expected, abs=1e-7)
 
 
 @pytest.mark.parametrize(

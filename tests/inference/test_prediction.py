@@ -57,14 +57,6 @@ def test_answers_contain_the_probabilities() -> None:
     assert predict_rows(ByLength(), []) == []
 
 
-def test_progress_is_reported_per_batch(tmp_path: Path) -> None:
-    done: list[int] = []
-    source = write(tmp_path / "in.jsonl")
-    predict_file(source, output=tmp_path / "out.jsonl", classifier=ByLength(), batch_size=2, progress=done.append)
-
-    assert done == [2, 2, 1]
-
-
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 def test_a_batch_ends_after_a_number_of_characters(
     tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch

@@ -95,9 +95,9 @@ def test_files_of_every_kind_of_task(
 
     assert predict_file(source, output=output, classifier=model) == Predicted(len(rows), len(rows) - 1)
     assert model.rows == asked
-    found = read(output)
-    assert found[0] == rows[0] | answer
-    assert all(found[-1][name] is None for name in answer) or len(rows) == 1
+    result = read(output)
+    assert result[0] == rows[0] | answer
+    assert all(result[-1][name] is None for name in answer) or len(rows) == 1
 
 
 def test_lists_are_json_in_csv_and_columns_can_be_named(tmp_path: Path) -> None:
@@ -113,35 +113,19 @@ def test_lists_are_json_in_csv_and_columns_can_be_named(tmp_path: Path) -> None:
     assert chooser.rows == [("so", "x", "y")]
 
 
+CHOICE, TAGGING, PAIR = Constant("choice", 1, 0), Constant("tagging", 1, labels=TAGS), Constant("pair", 1, 0)
+QUESTIONS = Constant("questions", 0, 0, 0, 0)
+
+
 @pytest.mark.parametrize(
     ("model", "content", "message"),
     [
-        (
-            Constant("choice", 1, 0),
-            '{"text": "a", "choices": "x"}',
-            r"in.jsonl, line 1: 'choices' is not a list in JSON",
-        ),
-        (
-            Constant("choice", 1, 0),
-            '{"text": "a", "choices": [1, 2]}',
-            r"in.jsonl, line 1: 'choices' is list, expected a list of",
-        ),
-        (
-            Constant("tagging", 1, labels=TAGS),
-            '{"words": 7}',
-            r"in.jsonl, line 1: 'words' is int, expected a list of texts$",
-        ),
-        (Constant("pair", 1, 0), '{"first": "a"}', r"in.jsonl, line 1: has no column 'second'; found: first$"),
-        (
-            Constant("questions", 0, 0, 0, 0),
-            '{"question": "a", "context": [1]}',
-            r"in.jsonl, line 1: 'context' is list, expected",
-        ),
-        (
-            Constant("questions", 0, 0, 0, 0),
-            '{"question": "a", "context": "b", "end": 1}',
-            r"has a column 'end'; rename it$",
-        ),
+        (CHOICE, '{"text": "a", "choices": "x"}', r"in.jsonl, line 1: 'choices' is not a list in JSON"),
+        (CHOICE, '{"text": "a", "choices": [1, 2]}', r"in.jsonl, line 1: 'choices' is list, expected a list of"),
+        (TAGGING, '{"words": 7}', r"in.jsonl, line 1: 'words' is int, expected a list of texts$"),
+        (PAIR, '{"first": "a"}', r"in.jsonl, line 1: has no column 'second'; found: first$"),
+        (QUESTIONS, '{"question": "a", "context": [1]}', r"in.jsonl, line 1: 'context' is list, expected"),
+        (QUESTIONS, '{"question": "a", "context": "b", "end": 1}', r"has a column 'end'; rename it$"),
     ],
 )
 def test_bad_inputs_of_other_kinds(tmp_path: Path, model: Constant, content: str, message: str) -> None:

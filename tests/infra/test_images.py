@@ -49,35 +49,12 @@ def test_kuberay_image_completes_the_extra_of_the_locked_ray(locked: dict[str, s
     assert wanted - added - set(locked) == set()
 
 
-def test_copied_files_exist() -> None:
-    for file in IMAGES.glob("*.Dockerfile"):
-        sources = re.findall(r"^COPY (?!--from)(\S+) \S+$", file.read_text(), re.MULTILINE)
-        assert sources or file.name == "redis.Dockerfile"
-        assert [source for source in sources if not (ROOT / source).exists()] == [], file.name
-
-
 def test_images_do_not_run_as_root() -> None:
     for file in IMAGES.glob("*.Dockerfile"):
         stages = re.split(r"^FROM ", file.read_text(), flags=re.MULTILINE)[1:]
         users = [re.findall(r"^USER (\S+)$", stage, re.MULTILINE)[-1] for stage in stages]
         assert users
         assert "root" not in users, file.name
-
-
-@pytest.mark.parametrize("name", ["local-stack", "join-ray", "prepare-workspace"])
-def test_scripts_are_executable_shell_scripts(name: str) -> None:
-    script = ROOT / "infra" / name
-    assert os.access(script, os.X_OK)
-    assert script.read_text().startswith("#!/bin/sh\n")
-    assert subprocess.run(["sh", "-n", script], capture_output=True, text=True).stderr == ""
-
-
-def test_join_ray_names_the_missing_variable() -> None:
-    ran = subprocess.run(
-        [ROOT / "infra" / "join-ray", "true"], env={"PATH": os.environ["PATH"]}, capture_output=True, text=True
-    )
-    assert ran.returncode != 0
-    assert "RAY_ADDRESS: the address of the cluster, host:port" in ran.stderr
 
 
 def test_join_ray_adds_a_node_without_cpus_and_runs_the_command(tmp_path: Path) -> None:

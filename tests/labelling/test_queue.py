@@ -37,11 +37,11 @@ def test_typical_texts_come_from_the_largest_clusters_first() -> None:
         [centres[[which]] + rng.normal(0, 0.05, (size, 3)) for which, size in enumerate((30, 20, 8))]
     )
     features = features.astype(np.float32)
-    found = list(typical(features, labelled=features[:0], count=3, copies=alone(58)))
-    assert [size for _, size in found] == [30, 20, 8]
+    result = list(typical(features, labelled=features[:0], count=3, copies=alone(58)))
+    assert [size for _, size in result] == [30, 20, 8]
     # The most typical text is near the centre of its cluster.
     apart = np.linalg.norm(features[:30] - features[:30].mean(0), axis=1)
-    assert apart[found[0][0]] < np.median(apart)
+    assert apart[result[0][0]] < np.median(apart)
     # A cluster with a labelled text comes last.
     later = list(typical(features, labelled=centres[:1], count=2, copies=alone(58)))
     assert [size for _, size in later] == [20, 8]
@@ -50,9 +50,9 @@ def test_typical_texts_come_from_the_largest_clusters_first() -> None:
 def test_uncertain_texts_are_different_and_balanced() -> None:
     features = np.asarray([[1, 0], [1, 0], [0, 1], [0.7, 0.7]], dtype=np.float32)
     probabilities = np.asarray([[0.55, 0.45], [0.55, 0.45], [0.6, 0.4], [0.01, 0.99]], dtype=np.float32)
-    found = list(uncertain(features, probabilities, counts=None, count=2, copies=alone(4)))
+    result = list(uncertain(features, probabilities, counts=None, count=2, copies=alone(4)))
     # The longest gradient first; its twin has distance 0 and cannot be second.
-    assert found[0] == 0 and found[1] in (2, 3)
+    assert result[0] == 0 and result[1] in (2, 3)
     # Label 1 has no texts, and only the last candidate is given it.
     balanced = list(uncertain(features, probabilities, counts=np.asarray([3, 0]), count=2, copies=alone(4)))
     assert balanced[0] == 3
@@ -78,19 +78,19 @@ def test_distances_of_gradients_are_those_of_the_outer_products() -> None:
 
 def test_a_cold_start_and_later_rounds(project: Project) -> None:
     cold = queue(project(count=0), count=6)
-    assert [one.proposed for one in cold.suggestions] == [None] * 6
+    assert [each.proposed for each in cold.suggestions] == [None] * 6
     assert cold.model == "words" and "typical" in cold.suggestions[0].why
     params = project()
     warm = queue(params, count=9)
     assert warm.model == "regression on words" and warm.labels == ["animal", "fruit", "metal"]
-    assert len({one.key for one in warm.suggestions}) == 9
-    given = Counter(one.proposed for one in warm.suggestions)
+    assert len({each.key for each in warm.suggestions}) == 9
+    given = Counter(each.proposed for each in warm.suggestions)
     assert set(given.values()) == {3}
-    assert [one.key for one in queue(params, count=9).suggestions] == [one.key for one in warm.suggestions]
-    for one in warm.suggestions:
-        assert one.confidence == max(one.probabilities.values())
+    assert [each.key for each in queue(params, count=9).suggestions] == [each.key for each in warm.suggestions]
+    for each in warm.suggestions:
+        assert each.confidence == max(each.probabilities.values())
     skipped = {warm.suggestions[0].key}
-    assert skipped.isdisjoint(one.key for one in queue(params, count=9, without=skipped).suggestions)
+    assert skipped.isdisjoint(each.key for each in queue(params, count=9, without=skipped).suggestions)
 
 
 def test_labelled_held_out_and_near_copies_are_left_out(project: Project) -> None:
@@ -101,9 +101,9 @@ def test_labelled_held_out_and_near_copies_are_left_out(project: Project) -> Non
     file = Path("more/texts.txt")
     file.parent.mkdir()
     file.write_text("\n".join([texts[0].upper(), texts[1], long, near, near, "", "an iron bar"]) + "\n")
-    found = queue(params, file=file, count=10)
-    assert (found.candidates, found.left_out) == (3, 2)
-    assert len(found.suggestions) == 2
+    result = queue(params, file=file, count=10)
+    assert (result.candidates, result.left_out) == (3, 2)
+    assert len(result.suggestions) == 2
     write_jsonl(file.parent / "only.jsonl", [{"text": texts[0]}])
     with pytest.raises(DataError, match="only.jsonl: holds no text that could be labelled"):
         queue(params, file=file.parent / "only.jsonl")
@@ -116,9 +116,9 @@ def test_rows_of_train_without_a_label_come_first(project: Project) -> None:
     params = project()
     path = Path("task/train.jsonl")
     path.write_text(path.read_text() + '{"text": "an open row", "label": null}\n')
-    found = queue(params)
-    assert [one.fields for one in found.suggestions] == [("an open row",)]
-    assert found.source == "rows of train without a label"
+    result = queue(params)
+    assert [each.fields for each in result.suggestions] == [("an open row",)]
+    assert result.source == "rows of train without a label"
 
 
 def test_kinds(project: Project) -> None:
@@ -133,13 +133,13 @@ def test_kinds(project: Project) -> None:
     with pytest.raises(ConfigError, match="name a file: headstart suggest FILE"):
         queue(pair)
     write_jsonl(Path("pairs.jsonl"), [{"first": r["text"], "second": "gold"} for r in rows(4, offset=30)])
-    found = queue(pair, file=Path("pairs.jsonl"), count=4)
-    assert len(found.suggestions[0].fields) == 2 and found.suggestions[0].proposed is not None
+    result = queue(pair, file=Path("pairs.jsonl"), count=4)
+    assert len(result.suggestions[0].fields) == 2 and result.suggestions[0].proposed is not None
     several = project(count=0, kind="multilabel")
     Path("task/test.jsonl").unlink()
     write_jsonl(Path("task/train.jsonl"), [{"text": r["text"], "label": [r["label"], r["part"]]} for r in rows(4)])  # type: ignore[dict-item]
-    one = queue(several, count=3).suggestions[0]
-    assert one.proposed is not None and set(one.probabilities) == {"animal", "even", "fruit", "metal", "odd"}
+    each = queue(several, count=3).suggestions[0]
+    assert each.proposed is not None and set(each.probabilities) == {"animal", "even", "fruit", "metal", "odd"}
 
 
 def test_the_command_writes_a_file_for_people(project: Project) -> None:
@@ -148,9 +148,9 @@ def test_the_command_writes_a_file_for_people(project: Project) -> None:
     assert done.exit_code == 0, done.output
     assert "chosen by uncertainty and diversity (regression on words)" in done.output
     with Path("things-to-label.csv").open(encoding="utf-8-sig", newline="") as file:
-        found = list(csv.DictReader(file))
-    assert list(found[0]) == ["text", "label", "proposed", "confidence", "why"]
-    assert len(found) == 4 and all(row["label"] == "" and row["proposed"] for row in found)
+        result = list(csv.DictReader(file))
+    assert list(result[0]) == ["text", "label", "proposed", "confidence", "why"]
+    assert len(result) == 4 and all(row["label"] == "" and row["proposed"] for row in result)
     with pytest.raises(ArtifactError, match="exists; choose another path, or replace it with --overwrite"):
         CliRunner().invoke(cli.app, ["suggest"], catch_exceptions=False)
     again = CliRunner().invoke(cli.app, ["suggest", "--count", "4", "--overwrite"], catch_exceptions=False)
@@ -162,17 +162,6 @@ def test_the_command_writes_a_file_for_people(project: Project) -> None:
     assert Path("things-to-label.csv").read_text() == text
 
 
-def test_the_command_takes_a_file_of_texts(project: Project) -> None:
-    project()
-    texts = {"an owl of the file", "gold of the file"}
-    Path("new.txt").write_text("\n".join(texts))
-    done = CliRunner().invoke(cli.app, ["suggest", "new.txt", "--output", "chosen.csv"], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    assert "only 2 of 50 texts: there are no others" in done.output
-    with Path("chosen.csv").open(encoding="utf-8-sig", newline="") as file:
-        assert {row["text"] for row in csv.DictReader(file)} == texts
-
-
 def test_the_champion_gives_features_and_proposals(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     params = project(count=6)
     data = find_kind("classification").read("things", params.data.tasks["things"])
@@ -180,11 +169,11 @@ def test_the_champion_gives_features_and_proposals(project: Project, monkeypatch
     features, matrix = fit_text(word_vectorizers((1, 1)), data.train.fields)
     classifier = WordsClassifier("classification", data.labels, [WordsModel(features, models.fitted(matrix, training))])
     monkeypatch.setattr(models, "champion_of", lambda *_: classifier)
-    found = queue(params, count=5)
-    assert found.model == "champion"
-    for one in found.suggestions:
-        (answer,) = classifier.answer([one.fields])
-        assert one.probabilities == pytest.approx(dict(zip(data.labels, answer.tolist(), strict=True)))
+    result = queue(params, count=5)
+    assert result.model == "champion"
+    for each in result.suggestions:
+        (answer,) = classifier.answer([each.fields])
+        assert each.probabilities == pytest.approx(dict(zip(data.labels, answer.tolist(), strict=True)))
     # A label that the champion does not know: a model of all labels.
     with Path("task/train.jsonl").open("a") as file:
         file.write('{"text": "an oak", "label": "tree"}\n')
@@ -203,5 +192,5 @@ def test_the_encoder_of_the_run_gives_features(project: Project, make_encoder: C
         pairs = [{"first": row["text"], "second": "gold", "label": row["label"]} for row in rows(8)]
         write_jsonl(Path("task/train.jsonl"), pairs[:9])
         write_jsonl(file, pairs[9:])
-    found = queue(params, count=3, file=file)
-    assert found.model == f"regression on {family}-adapted" and len(found.suggestions) == 3
+    result = queue(params, count=3, file=file)
+    assert result.model == f"regression on {family}-adapted" and len(result.suggestions) == 3

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 import yaml
 
@@ -22,19 +21,11 @@ GONE = rows(1)[0]["text"]
 
 
 @pytest.fixture
-def store(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+def store(s3: Any) -> Any:
     """A client of a store with the bucket `team`, which keeps old versions."""
-    for name, value in {
-        "AWS_ENDPOINT_URL": s3_server,
-        "AWS_ACCESS_KEY_ID": "key",
-        "AWS_SECRET_ACCESS_KEY": "a-secret-key",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    client = boto3.client("s3")
-    client.create_bucket(Bucket="team")
-    client.put_bucket_versioning(Bucket="team", VersioningConfiguration={"Status": "Enabled"})
-    return client
+    s3.create_bucket(Bucket="team")
+    s3.put_bucket_versioning(Bucket="team", VersioningConfiguration={"Status": "Enabled"})
+    return s3
 
 
 def set_storage(params: Params, **changes: Any) -> Params:

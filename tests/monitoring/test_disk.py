@@ -12,28 +12,24 @@ from typer.testing import CliRunner
 
 from components import cli
 from components.errors import ConfigError, DiskSpaceError, TransientError, disk_full
-from components.monitoring.disk import Need, check_space, needs, raw_size
+from components.monitoring.disk import Need, check_space, needs
 from components.pipeline.stages import STAGES, TRAINING
 
 SIZES = {"ingest@domain": 100, "adapt@ulmfit": 50, "adapt@bert": 400, "evaluate@t": 3}
 
 
 def estimate(*stages: str, cache: Path | None = None, checkpoints: Path | None = Path("ck")) -> dict[str, int]:
-    found = needs(stages, SIZES, data=1000, out=Path("out"), cache=cache, checkpoints=checkpoints)
-    return {need.what.partition(" (")[0]: need.size for need in found}
+    result = needs(stages, SIZES, data=1000, out=Path("out"), cache=cache, checkpoints=checkpoints)
+    return {need.what.partition(" (")[0]: need.size for need in result}
 
 
-def test_the_last_outputs_are_the_estimate() -> None:
-    assert estimate("ingest@domain", "adapt@ulmfit") == {
-        "outputs": 150,
-        "checkpoints": 450,
-        "temporary files": 50,
-    }
-    assert estimate("ingest@domain", cache=Path("cache"), checkpoints=None) == {
-        "outputs": 100,
-        "DVC cache": 100,
-        "temporary files": 0,
-    }
+def test_the_last_outputs_of_a_stage_or_of_another_item_or_the_data_are_the_estimate() -> None:
+    both = estimate("ingest@domain", "adapt@ulmfit")
+    assert both == {"outputs": 150, "checkpoints": 450, "temporary files": 50}
+    cached = estimate("ingest@domain", cache=Path("cache"), checkpoints=None)
+    assert cached == {"outputs": 100, "DVC cache": 100, "temporary files": 0}
+    expected = {"adapt@gpt": 400, "tokenize@domain": 1500, "report": 0}
+    assert {stage: estimate(stage)["outputs"] for stage in expected} == expected
 
 
 def test_stages_that_train_are_those_whose_jobs_have_a_cluster() -> None:
@@ -43,14 +39,8 @@ def test_stages_that_train_are_those_whose_jobs_have_a_cluster() -> None:
 
 @pytest.mark.parametrize("group", sorted(TRAINING))
 def test_every_stage_that_trains_needs_space_for_checkpoints(group: str) -> None:
-    found = needs([f"{group}@x"], {f"{group}@x": 7}, data=0, out=Path("out"), cache=None, checkpoints=Path("ck"))
-    assert {need.what: need.size for need in found}["checkpoints (cluster.storage)"] == 9 * 7
-
-
-def test_a_stage_that_never_ran_is_estimated_by_another_item_or_by_the_data() -> None:
-    assert estimate("adapt@gpt")["outputs"] == 400
-    assert estimate("tokenize@domain")["outputs"] == 1500
-    assert estimate("report")["outputs"] == 0
+    result = needs([f"{group}@x"], {f"{group}@x": 7}, data=0, out=Path("out"), cache=None, checkpoints=Path("ck"))
+    assert {need.what: need.size for need in result}["checkpoints (cluster.storage)"] == 9 * 7
 
 
 def test_too_little_space_is_refused_with_numbers_and_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,12 +56,6 @@ def test_too_little_space_is_refused_with_numbers_and_remedy(tmp_path: Path, mon
     )
 
 
-def test_raw_data_counts_once(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "a.txt").write_text("12345")
-    assert raw_size([tmp_path / "data", tmp_path / "data", tmp_path / "missing"]) == 5
-
-
 def test_a_full_disk_is_final_and_found_below_other_errors() -> None:
     full = OSError(errno.ENOSPC, "No space left on device", "/out/weights")
     try:
@@ -80,9 +64,9 @@ def test_a_full_disk_is_final_and_found_below_other_errors() -> None:
         except OSError as error:
             raise RuntimeError("the writer failed") from error
     except RuntimeError as error:
-        found = disk_full(error)
-    assert found is not None and not isinstance(found, TransientError) and found.exit_code == 2
-    assert str(found).startswith("/out/weights: No space left on device; `headstart gc` lists")
+        result = disk_full(error)
+    assert result is not None and not isinstance(result, TransientError) and result.exit_code == 2
+    assert str(result).startswith("/out/weights: No space left on device; `headstart gc` lists")
     assert disk_full(OSError(errno.EACCES, "no access")) is None
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -69,16 +67,3 @@ def test_without_a_served_model_fit_says_what_to_do_and_not_how_to_predict() -> 
         "or serve a version against the rule: headstart promote --task reviews --version NUMBER --reason WHY",
     ]
     assert fit.to_be_served("reviews", {}, {})[:2] == ["label more test rows", "label more rows to learn from"]
-
-
-def test_the_commands_of_a_served_model_are_not_shown_without_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    decision = {"served": None, "story": "no model is served: worse than chance", "alias_before": None}
-    folder = tmp_path / "artifacts" / "registry"
-    folder.mkdir(parents=True)
-    (folder / "decision.json").write_text(json.dumps({"decisions": {"reviews": decision}}))
-    monkeypatch.setattr(fit, "load_params", lambda _: SimpleNamespace(run=SimpleNamespace(out="artifacts")))
-    lines = served(tmp_path / "params.yaml")
-    assert lines[1] == "reviews: no model is served: worse than chance"
-    assert not any(command in line for line in lines for command in ("headstart predict", "headstart serve"))

@@ -10,7 +10,7 @@ import pytest
 
 from components.errors import DataError
 from components.onboarding import columns
-from components.onboarding.columns import guess, is_measured, others
+from components.onboarding.columns import guess, others
 from components.onboarding.files import Rows, read_rows
 from components.onboarding.inspection import inspect
 from components.onboarding.language import language_of
@@ -18,8 +18,15 @@ from components.onboarding.splits import split_files
 from components.settings.tasks import TaskSource
 
 
-def rows(*found: dict[str, Any]) -> Rows:
-    return Rows("jsonl", list(found[0]), list(found), {})
+def rows(*result: dict[str, Any]) -> Rows:
+    return Rows("jsonl", list(result[0]), list(result), {})
+
+
+def table(columns: str, *values: tuple[Any, ...]) -> Rows:
+    return rows(*(dict(zip(columns.split(), row, strict=True)) for row in values))
+
+
+CLASSES = {"kind": "classification", "text": "text", "label": "label"}
 
 
 @pytest.mark.parametrize(
@@ -38,14 +45,14 @@ def rows(*found: dict[str, Any]) -> Rows:
 )
 def test_formats(tmp_path: Path, name: str, text: str, form: str, columns: list[str], keys: dict[str, Any]) -> None:
     (tmp_path / name).write_text(text)
-    found = read_rows(tmp_path / name)
-    assert (found.format, found.columns, found.keys) == (form, columns, keys)
+    result = read_rows(tmp_path / name)
+    assert (result.format, result.columns, result.keys) == (form, columns, keys)
 
 
 def test_other_encodings(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes("text,label\nสวัสดี,x\n".encode("cp874"))
-    found = read_rows(tmp_path / "a.csv")
-    assert (found.keys, found.rows[0]["text"]) == ({"encoding": "cp874"}, "สวัสดี")
+    result = read_rows(tmp_path / "a.csv")
+    assert (result.keys, result.rows[0]["text"]) == ({"encoding": "cp874"}, "สวัสดี")
 
 
 def test_files_that_hold_no_rows_are_refused(tmp_path: Path) -> None:
@@ -70,93 +77,62 @@ def test_splits_of_a_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"),
+    ("result", "expected"),
     [
-        (
-            rows({"text": "good film", "label": "1"}, {"text": "bad", "label": "0"}),
-            {"kind": "classification", "text": "text", "label": "label"},
-        ),
+        (rows({"text": "good film", "label": "1"}, {"text": "bad", "label": "0"}), CLASSES),
         (
             rows(*({"id": str(n), "body": f"a long text {n}", "mood": "xy"[n % 2]} for n in range(6))),
-            {"kind": "classification", "text": "body", "label": "mood"},
+            CLASSES | {"text": "body", "label": "mood"},
         ),
         (
-            rows(
-                {"premise": "a", "hypothesis": "b", "label": "yes"}, {"premise": "c", "hypothesis": "d", "label": "no"}
-            ),
+            table("premise hypothesis label", ("a", "b", "yes"), ("c", "d", "no")),
             {"kind": "pair", "first": "premise", "second": "hypothesis", "label": "label"},
         ),
         (
-            rows(
-                {"sentence1": "a", "sentence2": "b", "label": 4.5}, {"sentence1": "c", "sentence2": "d", "label": 1.0}
-            ),
+            table("sentence1 sentence2 label", ("a", "b", 4.5), ("c", "d", 1.0)),
             {"kind": "similarity", "first": "sentence1", "second": "sentence2", "score": "label"},
         ),
-        (
-            rows({"text": "a b", "score": 0.25}, {"text": "c d", "score": 3.5}),
-            {"kind": "regression", "text": "text", "score": "score"},
-        ),
-        (
-            rows({"text": "a", "label": ["x", "y"]}, {"text": "b", "label": []}),
-            {"kind": "multilabel", "text": "text", "label": "label"},
-        ),
+        (table("text score", ("a b", 0.25), ("c d", 3.5)), {"kind": "regression", "text": "text", "score": "score"}),
+        (table("text label", ("a", ["x", "y"]), ("b", [])), CLASSES | {"kind": "multilabel"}),
         (
             rows(*({"text": f"t {n}", "label": ["x;y", "x", "y", "y;x"][n % 4]} for n in range(8))),
-            {"kind": "multilabel", "text": "text", "label": "label", "label_separator": ";"},
+            CLASSES | {"kind": "multilabel", "label_separator": ";"},
         ),
         (
-            rows({"text": "a b c", "toxic": "1", "rude": "0"}, {"text": "d e f", "toxic": "0", "rude": "1"}),
+            table("text toxic rude", ("a b c", "1", "0"), ("d e f", "0", "1")),
             {"kind": "multilabel", "text": "text", "labels": ["toxic", "rude"]},
         ),
         (
-            rows({"tokens": ["Jim", "ran"], "ner_tags": ["B-PER", "O"]}),
+            table("tokens ner_tags", (["Jim", "ran"], ["B-PER", "O"])),
             {"kind": "tagging", "words": "tokens", "tags": "ner_tags", "scheme": "bio"},
         ),
         (
-            rows({"words": ["a", "b"], "tags": ["DET", "NOUN"]}),
+            table("words tags", (["a", "b"], ["DET", "NOUN"])),
             {"kind": "tagging", "words": "words", "tags": "tags", "scheme": "none"},
         ),
         (
-            rows({"question": "q", "context": "c", "answers": {}}),
+            table("question context answers", ("q", "c", {})),
             {"kind": "questions", "question": "question", "context": "context", "answers": "answers"},
         ),
         (
-            rows({"question": "q", "choices": ["a", "b"], "answer": "B"}),
+            table("question choices answer", ("q", ["a", "b"], "B")),
             {"kind": "choice", "text": "question", "choices": "choices", "label": "answer", "answer": "letter"},
         ),
     ],
 )
-def test_kinds_and_columns(found: Rows, expected: dict[str, Any]) -> None:
-    assert guess(found) == expected
+def test_kinds_and_columns(result: Rows, expected: dict[str, Any]) -> None:
+    assert guess(result) == expected
 
 
 def test_columns_can_be_named_and_others_are_mentioned() -> None:
-    found = rows(*({"text": f"t {n}", "note": f"n {n}", "action": "ab"[n % 2], "place": "cd"[n % 2]} for n in range(8)))
-    keys = guess(found)
-    assert (keys["label"], others(found, keys)) == ("action", ["place"])
-    assert guess(found, text="note", label="place") == {"kind": "classification", "text": "note", "label": "place"}
+    table = rows(*({"text": f"t {n}", "note": f"n {n}", "action": "ab"[n % 2], "place": "cd"[n % 2]} for n in range(8)))
+    keys = guess(table)
+    assert (keys["label"], others(table, keys)) == ("action", ["place"])
+    assert guess(table, text="note", label="place") == {"kind": "classification", "text": "note", "label": "place"}
     with pytest.raises(DataError, match="no column 'x'; the columns are 'text', 'note', 'action', 'place'"):
-        guess(found, label="x")
+        guess(table, label="x")
     with pytest.raises(DataError, match="no column looks like a label"):
         guess(rows({"text": "a"}, {"text": "b"}))
-
-
-@pytest.mark.parametrize(
-    ("values", "measured"),
-    [
-        ([1, 2.5], True),
-        (["0.5", "", None, "3"], True),
-        ([3 * n for n in range(30)], True),
-        (list(range(30)), False),
-        ([str(n) for n in range(1, 31)], False),
-        ([3 * n for n in range(20)], False),
-        ([True, False], False),
-        (["1", "two"], False),
-        ([None, ""], False),
-    ],
-)
-def test_measurements(values: list[Any], measured: bool) -> None:
-    assert is_measured(values) is measured
 
 
 def test_facts(tmp_path: Path) -> None:
@@ -194,11 +170,11 @@ def test_folders_of_parallel_files_are_splits(tmp_path: Path) -> None:
             (tmp_path / split / name).write_text(f"{line}\n" * count)
     files = split_files(tmp_path)
     assert {split: file.name for split, file in files.items()} == {"train": "train", "dev": "valid", "test": "test"}
-    found = read_rows(files["train"])
-    assert (found.format, found.columns, len(found.rows)) == ("parallel", ["label", "seq.in", "seq.out"], 3)
-    assert guess(found) == {"kind": "classification", "text": "seq.in", "label": "label"}
+    result = read_rows(files["train"])
+    assert (result.format, result.columns, len(result.rows)) == ("parallel", ["label", "seq.in", "seq.out"], 3)
+    assert guess(result) == {"kind": "classification", "text": "seq.in", "label": "label"}
     tagged = {"kind": "tagging", "words": "seq.in", "tags": "seq.out", "scheme": "bio"}
-    assert guess(found, kind="tagging") == guess(found, kind="tagging", text="seq.in", label="seq.out") == tagged
+    assert guess(result, kind="tagging") == guess(result, kind="tagging", text="seq.in", label="seq.out") == tagged
     with pytest.raises(DataError, match="no column holds tags .*; name the tags with --label"):
         guess(rows({"text": "a b", "label": "x"}), kind="tagging")
     (tmp_path / "train/label").write_text("PlayMusic\n")
@@ -221,8 +197,8 @@ def test_members_of_a_json_document_are_splits(tmp_path: Path) -> None:
         "dev": "data_full.json#val",
         "test": "data_full.json#test",
     }
-    found = read_rows(files["train"])
-    assert (found.format, found.columns, len(found.rows)) == ("json", ["0", "1"], 2)
+    result = read_rows(files["train"])
+    assert (result.format, result.columns, len(result.rows)) == ("json", ["0", "1"], 2)
     path.write_text(json.dumps({"banking": ["balance"], "rows": [["a", "b"]]}))
     assert split_files(path) == {"train": path}
     with pytest.raises(DataError, match=r"or lists of rows by split .*; found the members banking, rows; write it so"):
@@ -242,5 +218,5 @@ def test_members_of_a_json_document_are_splits(tmp_path: Path) -> None:
 )
 def test_a_group_column_has_many_values_with_several_rows(column: str, values: int, chosen: bool) -> None:
     table = [{"text": f"text {row} of many", "label": "ab"[row % 2], column: f"v{row % values}"} for row in range(200)]
-    found = columns.group_column(Rows("csv", ["text", "label", column], table, {}), {"text": "text", "label": "label"})
-    assert found == ((column, values, 200) if chosen else None)
+    result = columns.group_column(Rows("csv", ["text", "label", column], table, {}), {"text": "text", "label": "label"})
+    assert result == ((column, values, 200) if chosen else None)

@@ -35,9 +35,9 @@ SERVED = ("classification", "multilabel", "regression", "pair")
 def write(folder: Path, kind: str, count: int = 24) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{kind}.jsonl"
-    found = [ROWS[kind](row) for row in rows(count)]
-    random.Random(0).shuffle(found)
-    file.write_text("".join(json.dumps(row) + "\n" for row in found))
+    result = [ROWS[kind](row) for row in rows(count)]
+    random.Random(0).shuffle(result)
+    file.write_text("".join(json.dumps(row) + "\n" for row in result))
     return file
 
 
@@ -56,8 +56,8 @@ def test_every_kind_with_a_words_model_passes_the_check(kind: str, root: Path, t
     check_params(params)
     source = params.data.tasks[kind]
     assert source.kind == kind and source.path == f"data/tasks/{kind}" and params.run.families == []
-    found = find_kind(kind).read(kind, source)
-    assert len(found.train) + len(found.test) == 72 and len(found.test)
+    result = find_kind(kind).read(kind, source)
+    assert len(result.train) + len(result.test) == 72 and len(result.test)
     assert any(line.startswith("wrote params.yaml") for line in lines)
     text = (root / "params.yaml").read_text()
     assert len(text.splitlines()) <= 25
@@ -132,8 +132,8 @@ def test_labels_that_people_gave_stay_when_the_file_is_copied_anew(
     write(tmp_path / "files", "classification", count=30)
     renew(file, root=root)
     assert (root / "data/tasks/classification/classification.jsonl").read_bytes() == file.read_bytes()
-    found = find_kind("classification").read("classification", params.data.tasks["classification"])
-    assert (text,) in [*found.train.fields, *found.test.fields]
+    result = find_kind("classification").read("classification", params.data.tasks["classification"])
+    assert (text,) in [*result.train.fields, *result.test.fields]
 
 
 def test_text_without_labels_is_read_by_a_language_model(root: Path, tmp_path: Path) -> None:
@@ -174,8 +174,8 @@ def test_long_texts_are_read_in_windows_and_the_share_that_is_cut_is_named(tmp_p
     facts = replace(inspect("mood", TaskSource.model_validate(task)), long=3000)
     text = Proposal("mood", task, facts, start=MINI).text()
     assert re.search(r"max_length: 768 +# pieces of a text; 2.0% are longer\n    chunk: 256 ", text)
-    own = Proposal("mood", task, facts, own_tokens=100_000, speed=1000.0).text()
-    assert re.search(r"max_length: 1024 +# pieces of a text, estimated from characters\n    chunk: 256 ", own)
+    base = Proposal("mood", task, facts, own_tokens=100_000, speed=1000.0).text()
+    assert re.search(r"max_length: 1024 +# pieces of a text, estimated from characters\n    chunk: 256 ", base)
 
 
 def test_only_heads_of_an_encoder_with_a_large_table_are_trained(tmp_path: Path) -> None:
@@ -188,19 +188,6 @@ def test_only_heads_of_an_encoder_with_a_large_table_are_trained(tmp_path: Path)
     assert "auto: {minutes: 5} " in trained.text()
     assert "auto: {minutes: 5, ways: [features]} " in frozen.text()
     assert frozen.expected_minutes < trained.expected_minutes
-
-
-def test_the_expected_time_has_the_steps_of_the_default_contrastive_training(tmp_path: Path) -> None:
-    file = write(tmp_path, "classification")
-    task = {"path": str(tmp_path), "train": file.name, "dev": None, "test": None}
-
-    def learning(rows: int) -> float:
-        facts = replace(inspect("mood", TaskSource.model_validate(task)), rows={"train": rows, "test": 0})
-        return Proposal("mood", task, facts, start=MINI, minutes=1000)._learning
-
-    # 16 texts of a step are learned three times as slowly as they are encoded; four trainings: three folds and the end.
-    assert learning(16) == pytest.approx(32 * 3 * 16 * 4 / 100 / 60)
-    assert learning(500) == learning(2000) == pytest.approx(12_500 / 120 * 3 * 16 * 4 / 100 / 60)
 
 
 def test_labels_that_are_no_words_are_named_for_an_encoder(tmp_path: Path) -> None:
@@ -220,19 +207,19 @@ def test_labels_that_are_no_words_are_named_for_an_encoder(tmp_path: Path) -> No
 
 def test_the_source_of_every_setting(root: Path, tmp_path: Path) -> None:
     init(Options(write(tmp_path / "files", "classification")), root=root)
-    found: dict[str, Any] = sources(root / "params.yaml")
+    result: dict[str, Any] = sources(root / "params.yaml")
     lines = (root / "params.yaml").read_text().splitlines()
     number = next(number for number, line in enumerate(lines, 1) if line.strip().startswith("train:"))
-    assert found["data.tasks.classification.train"] == ("classification.jsonl", f"{root / 'params.yaml'}:{number}")
-    assert found["data.tasks.classification.budgets"] == (["all"], "computed: all labels are used")
-    assert found["promote.confidence"] == (0.95, "default")
-    assert found["run.tasks"] == (["classification"], "computed: all of data.tasks")
+    assert result["data.tasks.classification.train"] == ("classification.jsonl", f"{root / 'params.yaml'}:{number}")
+    assert result["data.tasks.classification.budgets"] == (["all"], "computed: all labels are used")
+    assert result["promote.confidence"] == (0.95, "default")
+    assert result["run.tasks"] == (["classification"], "computed: all of data.tasks")
 
 
 def test_a_group_column_is_proposed_and_written(root: Path, tmp_path: Path) -> None:
     file = tmp_path / "tickets.jsonl"
-    found = [ROWS["classification"](row) | {"customer": f"c{number % 18}"} for number, row in enumerate(rows(24))]
-    file.write_text("".join(json.dumps(row) + "\n" for row in found))
+    result = [ROWS["classification"](row) | {"customer": f"c{number % 18}"} for number, row in enumerate(rows(24))]
+    file.write_text("".join(json.dumps(row) + "\n" for row in result))
     lines = init(Options(file), root=root)
     assert any(line.startswith("column 'customer' is the group: 18 values, 4.0 rows each") for line in lines)
     assert "      group: customer " in (root / "params.yaml").read_text()

@@ -34,24 +34,24 @@ ROOT = Path(__file__).parents[2]
 def test_frame_in_frame_out(frame: pd.DataFrame, later: pd.DataFrame, capfd: pytest.CaptureFixture[str]) -> None:
     model = fit(frame, verbose=False)
     assert capfd.readouterr() == ("", "")
-    found = model.predict(later)
-    assert list(found.columns) == [
+    result = model.predict(later)
+    assert list(result.columns) == [
         "label",
         "confidence",
         *(f"probability_{name}" for name in ("animal", "fruit", "metal")),
     ]
-    assert list(found.index) == list(later.index)
-    assert (found["label"] == later["label"]).mean() >= 0.9
-    shares = found.filter(like="probability_").to_numpy()
+    assert list(result.index) == list(later.index)
+    assert (result["label"] == later["label"]).mean() >= 0.9
+    shares = result.filter(like="probability_").to_numpy()
     assert np.array_equal(shares, model.predict_proba(later))
     assert np.allclose(shares.sum(1), 1)
-    assert np.array_equal(found["confidence"], shares.max(1))
+    assert np.array_equal(result["confidence"], shares.max(1))
     report = model.report
     assert report is not None
     assert (report.labels, report.folds, report.metric) == (30, 5, "macro_f1")
-    assert report.best.score == max(one.score for one in report.tried if one.score is not None)
+    assert report.best.score == max(each.score for each in report.tried if each.score is not None)
     assert report.best.low <= report.best.score <= report.best.high
-    assert {one.system for one in report.tried} == {
+    assert {each.system for each in report.tried} == {
         "tfidf-words",
         "tfidf-words-pairs",
         "latent-words",
@@ -130,7 +130,7 @@ def test_start_with_an_encoder(
 ) -> None:
     model = fit(frame, start=make_encoder("bert"), minutes=1, folds=2, folder=tmp_path / "work", verbose=False)
     assert model.report is not None
-    tried = {(one.system, one.way) for one in model.report.tried}
+    tried = {(each.system, each.way) for each in model.report.tried}
     assert ("encoder-bert-true-pretrained", "features") in tried
     assert ("encoder-bert-true-pretrained", "contrastive") in tried
     # The run's folder holds the same model.
@@ -169,20 +169,20 @@ def test_kinds_with_words(kind: str) -> None:
     model = fit(data, verbose=False)
     assert model.kind == kind
     inputs = data[[name for name in ("text", "first", "second") if name in data]]
-    found = model.predict(inputs)
-    assert len(found) == len(data)
+    result = model.predict(inputs)
+    assert len(result) == len(data)
     if kind == "multilabel":
-        assert list(found.columns[:1]) == ["labels"]
+        assert list(result.columns[:1]) == ["labels"]
         assert (
-            np.mean([set(one) == set(other) for one, other in zip(found["labels"], data["label"], strict=True)]) > 0.5
+            np.mean([set(ours) == set(true) for ours, true in zip(result["labels"], data["label"], strict=True)]) > 0.5
         )
     elif kind == "regression":
-        assert list(found.columns) == ["value"]
+        assert list(result.columns) == ["value"]
         with pytest.raises(InputError, match="has no probabilities"):
             model.predict_proba(inputs)
     elif kind == "pair":
         listed = list(zip(data["first"], data["second"], strict=True))
-        pd.testing.assert_frame_equal(model.predict(listed), found, check_exact=True)
+        pd.testing.assert_frame_equal(model.predict(listed), result, check_exact=True)
 
 
 @pytest.mark.parametrize("kind", ["tagging", "similarity"])
@@ -192,11 +192,11 @@ def test_kinds_that_need_a_start(kind: str, make_encoder: Callable[..., Path], i
         fit(data, verbose=False)
     model = fit(data, start=make_encoder("bert"), minutes=1, folds=2, verbose=False)
     assert model.kind == kind
-    found = model.predict(data)
-    assert list(found.columns) == (["tags", "spans"] if kind == "tagging" else ["value"])
+    result = model.predict(data)
+    assert list(result.columns) == (["tags", "spans"] if kind == "tagging" else ["value"])
     if kind == "tagging":
-        assert [len(tags) for tags in found["tags"]] == [len(words) for words in data["words"]]
-        pd.testing.assert_frame_equal(model.predict(data["words"].tolist()), found, check_exact=True)
+        assert [len(tags) for tags in result["tags"]] == [len(words) for words in data["words"]]
+        pd.testing.assert_frame_equal(model.predict(data["words"].tolist()), result, check_exact=True)
 
 
 def test_labels_keep_their_types(frame: pd.DataFrame, tmp_path: Path) -> None:
@@ -217,17 +217,17 @@ def test_rows_without_a_label_and_texts_without_labels(frame: pd.DataFrame, tmp_
     (tmp_path / "more.txt").write_text("\n".join(frame["text"][20:]) + "\n")
     other = fit(frame[:20], unlabelled=[tmp_path / "more.txt"], verbose=False)
     assert other.report is not None
-    scores = {one.system: one.score for one in model.report.tried}
-    assert {one.system: one.score for one in other.report.tried} == scores
+    scores = {each.system: each.score for each in model.report.tried}
+    assert {each.system: each.score for each in other.report.tried} == scores
     # They are used: the latent vectors are fitted on them.
     alone = fit(frame[:20], verbose=False)
     assert alone.report is not None
-    assert {one.system: one.score for one in alone.report.tried} != scores
+    assert {each.system: each.score for each in alone.report.tried} != scores
 
 
 def test_missing_texts_have_no_prediction(fitted: Model) -> None:
-    found = fitted.predict(["the apple", None, "  ", float("nan")])
-    assert found["label"].isna().tolist() == [False, True, True, True]
+    result = fitted.predict(["the apple", None, "  ", float("nan")])
+    assert result["label"].isna().tolist() == [False, True, True, True]
     assert fitted.predict([]).empty
     with pytest.raises(InputError, match="row 1: the text is missing"):
         fitted.predict_proba(["the apple", ""])
@@ -272,35 +272,25 @@ def test_errors_name_the_index_and_the_line(fitted: Model, later: pd.DataFrame, 
         fit(tmp_path / "rows.csv", verbose=False)
 
 
-def test_columns_are_found() -> None:
-    named = pd.DataFrame({"id": [1, 2, 3], "Review": ["good", "bad", "so so"], "stars": ["5", "1", "3"]})
-    assert read_task(named, text=None, label="stars", kind=None, language=None).columns == {"text": "Review"}
-    pairs = pd.DataFrame({"premise": ["a", "b"], "hypothesis": ["c", "d"], "label": ["yes", "no"]})
-    found = read_task(pairs, text=None, label=None, kind=None, language=None)
-    assert (found.kind, found.columns) == ("pair", {"first": "premise", "second": "hypothesis"})
-    scores = read_task(["a", "b", "c"], text=None, label=[1.5, 2, 3], kind=None, language=None)
-    assert (scores.kind, scores.targets) == ("regression", [1.5, 2.0, 3.0])
-
-
 def guessed(path: Path, data: pd.DataFrame) -> tuple[Any, ...]:
     """Kind and columns by `headstart init`, after comparison with those of the DataFrame and of the file."""
     data.to_csv(path, index=False)
     keys = guess(read_rows(path))
     columns = {key: keys[key] for key in ("text", "first", "second") if key in keys}
     for given in (data, path):
-        found = read_task(given, text=None, label=None, kind=None, language=None)
-        assert (found.kind, found.columns) == (keys["kind"], columns)
+        result = read_task(given, text=None, label=None, kind=None, language=None)
+        assert (result.kind, result.columns) == (keys["kind"], columns)
     return keys["kind"], *columns.values(), keys.get("label", keys.get("score", keys.get("labels")))
 
 
 def test_a_file_and_a_dataframe_are_guessed_alike(tmp_path: Path) -> None:
     texts, path = [f"a text {n}" for n in range(60)], tmp_path / "rows.csv"
-    one = pd.DataFrame({"code": [str(n % 3) for n in range(60)], "note": texts})
-    assert guessed(path, one.assign(topic=["x", "y"] * 30)) == ("classification", "note", "topic")
-    assert guessed(path, one.assign(stars=[n % 30 for n in range(60)])) == ("classification", "note", "stars")
-    assert guessed(path, one.assign(stars=[3 * (n % 30) for n in range(60)])) == ("regression", "note", "stars")
-    assert guessed(path, one.assign(labels=["x;y", "x", "y", "y;x"] * 15)) == ("multilabel", "note", "labels")
-    long = one.assign(label=["a long name of a class", "another long name"] * 30)
+    each = pd.DataFrame({"code": [str(n % 3) for n in range(60)], "note": texts})
+    assert guessed(path, each.assign(topic=["x", "y"] * 30)) == ("classification", "note", "topic")
+    assert guessed(path, each.assign(stars=[n % 30 for n in range(60)])) == ("classification", "note", "stars")
+    assert guessed(path, each.assign(stars=[3 * (n % 30) for n in range(60)])) == ("regression", "note", "stars")
+    assert guessed(path, each.assign(labels=["x;y", "x", "y", "y;x"] * 15)) == ("multilabel", "note", "labels")
+    long = each.assign(label=["a long name of a class", "another long name"] * 30)
     assert guessed(path, long) == ("classification", "note", "label")
     flags = pd.DataFrame({"text": texts, "rude": [0, 1] * 30, "toxic": [1, 0, 0] * 20})
     assert guessed(path, flags) == ("multilabel", "text", ["rude", "toxic"])
@@ -348,15 +338,15 @@ print(sorted({{"prefect", "dvc", "ray", "mlflow", "boto3"}} & sys.modules.keys()
 def test_settings_of_an_encoder(make_encoder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = make_encoder("bert")
     short, long = [("the apple",)] * 20, [("the apple is red " * 20,)] * 20
-    found = finetuning_of(encoder, short, kind="classification", minutes=2)
+    result = finetuning_of(encoder, short, kind="classification", minutes=2)
     # The encoder has 24 positions.
-    assert (found.method, found.auto.minutes, found.max_length, found.chunk) == ("auto", 2, 24, None)
-    assert not found.unit_length
+    assert (result.method, result.auto.minutes, result.max_length, result.chunk) == ("auto", 2, 24, None)
+    assert not result.unit_length
     windows = finetuning_of(encoder, long, kind="classification", minutes=None)
     assert (windows.max_length, windows.chunk) == (96, 24), "80 words and 2 special pieces"
     pairs = [(text, text) for (text,) in long]
     assert finetuning_of(encoder, pairs, kind="pair", minutes=None).chunk is None
     tagging = finetuning_of(encoder, short, kind="tagging", minutes=2)
-    assert (tagging.epochs, tagging.words, tagging.training.rate) == (12, "none", 4 * found.training.rate)
+    assert (tagging.epochs, tagging.words, tagging.training.rate) == (12, "none", 4 * result.training.rate)
     monkeypatch.setattr("components.models.encoder.LARGE", 1)
     assert finetuning_of(encoder, pairs, kind="pair", minutes=2).auto.ways == ["features"]

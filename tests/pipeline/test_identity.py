@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import ast
-import dis
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from components.code_identity import DISPLAY, IMPORTING, ROOT, SETTINGS, Sources, installed
+from components.code_identity import ROOT, SETTINGS, Sources, installed
 from components.errors import ConfigError
 from components.pipeline.identity import Identity, check_identity, identities, identity_of
 from components.pipeline.jobs import WHOLE
-from components.pipeline.stages import STAGES, run_stage
+from components.pipeline.stages import run_stage
 from components.settings.params import Params
 
 MODULES = sorted(
@@ -33,9 +31,9 @@ Flat = dict[str, Identity]
 def flat(params: Params, **more: Any) -> Flat:
     """Identities by name as in dvc.yaml: stage@item."""
     return {
-        f"{stage}@{item}" if item else stage: one
+        f"{stage}@{item}" if item else stage: each
         for stage, items in identities(params, **more).items()
-        for item, one in items.items()
+        for item, each in items.items()
     }
 
 
@@ -89,7 +87,7 @@ def test_one_constant_makes_exactly_the_stages_that_reach_its_module_out_of_date
         text = with_another_constant(module, installed().text(module))
         after = flat(params, sources=Sources(changed={module: text}, like=installed()))
         file = installed().relative_path(module)
-        assert changed(before, after) == {name for name, one in before.items() if file in one.code}, module
+        assert changed(before, after) == {name for name, each in before.items() if file in each.code}, module
 
 
 def test_a_comment_and_a_docstring_make_nothing_out_of_date() -> None:
@@ -104,49 +102,6 @@ def test_a_comment_and_a_docstring_make_nothing_out_of_date() -> None:
             commented = f"# {text[:0]}comment\n{text}"
         edited = Sources(changed={module: f"{commented}\n\n'''A text.'''\n"}, like=installed())
         assert edited.module(module) == installed().module(module), module
-
-
-def test_every_module_that_an_independent_search_finds_is_in_the_closure(raw: dict[str, Any], before: Flat) -> None:
-    """Every module that an import instruction of the compiled code names is in the closure."""
-    for stage, entry in STAGES.items():
-        # No model is published in these settings.
-        found = found_by_bytecode(entry.module, without=IMPORTING)
-        for name, one in before.items():
-            if name.partition("@")[0] == stage:
-                reached = {path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in one.code}
-                assert found - DISPLAY <= reached, name
-
-
-def found_by_bytecode(module: str, *, without: str) -> set[str]:
-    """Modules reached by the import statements of compiled code, those under TYPE_CHECKING removed first."""
-    found: set[str] = set()
-    waiting = [module]
-    while waiting:
-        name = waiting.pop()
-        if name in found or f"{name}.".startswith(f"{without}.") or not installed().exists(name):
-            continue
-        found.add(name)
-        tree = ast.parse(installed().text(name))
-        for node in ast.walk(tree):
-            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-                node.body = [ast.Pass()]
-        waiting += list(imported_names(compile(ast.fix_missing_locations(tree), name, "exec")))
-        waiting += [name.rpartition(".")[0]] if "." in name else []
-    return found
-
-
-def imported_names(code: Any) -> Iterator[str]:
-    """Operands of the import instructions of a code object and of all that are nested in it."""
-    module = ""
-    for instruction in dis.get_instructions(code):
-        if instruction.opname == "IMPORT_NAME":
-            module = str(instruction.argval)
-            yield module
-        elif instruction.opname == "IMPORT_FROM":
-            yield f"{module}.{instruction.argval}"
-    for constant in code.co_consts:
-        if hasattr(constant, "co_code"):
-            yield from imported_names(constant)
 
 
 BERT = {"finetune@*-bert-*", "finetune-task-adapted@*-bert", "together@both-bert-*"}
@@ -182,9 +137,9 @@ def test_a_setting_makes_the_stages_that_use_it_out_of_date(
     for key in keys[:-1]:
         section = section.setdefault(key, {})
     section[keys[-1]] = value
-    found = changed(before, flat(Params.model_validate(settings)))
+    result = changed(before, flat(Params.model_validate(settings)))
     expected = {name for name in before for pattern in stages if Path(name).match(pattern)}
-    assert found == expected
+    assert result == expected
     assert len(expected) >= len(stages)
 
 
@@ -213,7 +168,7 @@ def test_a_default_and_a_library(tmp_path: Path) -> None:
         done = subprocess.run(
             [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
         )
-        return {name: Identity(**one) for name, one in json.loads(done.stdout).items()}  # type: ignore[misc]
+        return {name: Identity(**each) for name, each in json.loads(done.stdout).items()}  # type: ignore[misc]
 
     first = now()
     path = tmp_path / "components/settings/evaluate.py"

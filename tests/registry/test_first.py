@@ -30,37 +30,29 @@ ENTRIES = [
 
 def decision(verdict: str, against: str, gain: float | None = 0.04) -> dict[str, Any]:
     low, high = (None, None) if gain is None else (gain - 0.1, gain + 0.1)
-    found = {"verdict": verdict, "against": against, "gain": gain, "low": low, "high": high}
-    found |= {"metric": "macro_f1", "candidate_score": 0.64, "champion_score": 0.6}
-    return found | {"reasons": [f"{verdict} against {against}"]}
+    result = {"verdict": verdict, "against": against, "gain": gain, "low": low, "high": high}
+    result |= {"metric": "macro_f1", "candidate_score": 0.64, "champion_score": 0.6}
+    return result | {"reasons": [f"{verdict} against {against}"]}
+
+
+#: Words against chance, and the challenger against the frozen encoder.
+CHANCE, RIVALS = (WORDS, None), (TUNED, FROZEN)
 
 
 @pytest.mark.parametrize(
-    ("challenger", "verdicts", "barred", "chosen", "compared"),
+    ("challenger", "verdicts", "refused", "chosen", "compared"),
     [
         # (candidate, opponent) -> verdict; what is not named is inconclusive. The opponent "" is the best baseline.
-        (TUNED, {(WORDS, None): "promote"}, (), WORDS, [(WORDS, None)]),
+        (TUNED, {(WORDS, None): "promote"}, (), WORDS, [CHANCE]),
         # Words are not shown to be better than chance, the frozen encoder is.
-        (
-            TUNED,
-            {(FROZEN, None): "promote"},
-            (),
-            FROZEN,
-            [(WORDS, None), (TUNED, FROZEN), (FROZEN, ""), (FROZEN, None)],
-        ),
+        (TUNED, {(FROZEN, None): "promote"}, (), FROZEN, [CHANCE, RIVALS, (FROZEN, ""), (FROZEN, None)]),
         # The challenger is better than the frozen encoder, but not than the best baseline.
-        (
-            TUNED,
-            {(TUNED, FROZEN): "promote", (TUNED, None): "promote"},
-            (),
-            TUNED,
-            [(WORDS, None), (TUNED, FROZEN), (TUNED, None)],
-        ),
+        (TUNED, {RIVALS: "promote", (TUNED, None): "promote"}, (), TUNED, [CHANCE, RIVALS, (TUNED, None)]),
         # The challenger is shown to be worse than the baseline: it is not the first champion, words are.
-        (TUNED, {(TUNED, ""): "reject", (WORDS, None): "promote"}, (), WORDS, [(WORDS, None)]),
-        (TUNED, {(TUNED, ""): "reject", (TUNED, None): "promote"}, (FROZEN,), None, [(WORDS, None)]),
+        (TUNED, {(TUNED, ""): "reject", CHANCE: "promote"}, (), WORDS, [CHANCE]),
+        (TUNED, {(TUNED, ""): "reject", (TUNED, None): "promote"}, (FROZEN,), None, [CHANCE]),
         # Barred candidates are not compared.
-        (TUNED, {(WORDS, None): "promote", (TUNED, None): "promote"}, (WORDS, FROZEN), TUNED, [(TUNED, None)]),
+        (TUNED, {CHANCE: "promote", (TUNED, None): "promote"}, (WORDS, FROZEN), TUNED, [(TUNED, None)]),
         # A words model as challenger was compared with chance already; the others are compared with the baseline.
         (
             WORDS,
@@ -70,7 +62,7 @@ def decision(verdict: str, against: str, gain: float | None = 0.04) -> dict[str,
             [(FROZEN, ""), (TUNED, ""), (TUNED, None)],
         ),
         # Nothing is better than chance.
-        (TUNED, {}, (), None, [(WORDS, None), (TUNED, FROZEN), (FROZEN, ""), (FROZEN, None), (TUNED, None)]),
+        (TUNED, {}, (), None, [CHANCE, RIVALS, (FROZEN, ""), (FROZEN, None), (TUNED, None)]),
     ],
 )
 def test_the_cheapest_candidate_that_is_better_than_chance(
@@ -78,7 +70,7 @@ def test_the_cheapest_candidate_that_is_better_than_chance(
     tmp_path: Any,
     challenger: str,
     verdicts: Mapping[tuple[str, str | None], str],
-    barred: tuple[str, ...],
+    refused: tuple[str, ...],
     chosen: str | None,
     compared: list[tuple[str, str | None]],
 ) -> None:
@@ -102,7 +94,7 @@ def test_the_cheapest_candidate_that_is_better_than_chance(
     monkeypatch.setattr(stage, "decision_key", lambda *_, **__: "key")
     monkeypatch.setattr(Contest, "record", lambda *_, **__: None)
     state: Any = SimpleNamespace(
-        decisions=(), bars=lambda registry, version: "barred" if systems[version.number] in barred else ""
+        decisions=(), bars=lambda registry, version: "barred" if systems[version.number] in refused else ""
     )
     entry = next(entry for entry in ENTRIES if entry["system"] == challenger)
     by = Comparison(PromotionRule(), registry, tmp_path, tmp_path / "finetuned" / "task")
@@ -110,15 +102,15 @@ def test_the_cheapest_candidate_that_is_better_than_chance(
     contest = Contest(by, "task", tmp_path, ledger, state, entry, ENTRIES)
     against = "most frequent class" if challenger == WORDS else f"baseline {WORDS}"
     verdict = verdicts.get((challenger, ""), "inconclusive")
-    found = first_champion(contest, decision(verdict, against))
+    result = first_champion(contest, decision(verdict, against))
     assert seen == compared
     # Comparisons with the constant prediction are counted apart.
     assert counts == list(range(len(counts)))
     if chosen is None:
-        assert isinstance(found, list) and len(found) == len(ENTRIES) - (verdict == "reject")
+        assert isinstance(result, list) and len(result) == len(ENTRIES) - (verdict == "reject")
     else:
-        assert isinstance(found, tuple)
-        version, made = found
+        assert isinstance(result, tuple)
+        version, made = result
         assert systems[version.number] == chosen
         assert made["first"] is True
         assert made["reasons"][0].startswith(f"m/{version.number} ({chosen}) is the first champion because nothing")

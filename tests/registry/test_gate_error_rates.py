@@ -10,9 +10,7 @@ from benchmarks.gate_error_rates import (
     LEVELS,
     MARGIN,
     NIGHTS,
-    SEED_STD,
     SHARES,
-    UNLIKE,
     TestSet,
     World,
     exponential_sizes,
@@ -52,19 +50,6 @@ def test_verdicts_are_those_of_decide(*, clustered: bool) -> None:
         verdicts.append(decision.verdict == "promote")
         assert GATES["gate"].promotes(gain, sampling, use=night) is verdicts[-1]
     assert 0 < sum(verdicts) < 12
-
-
-def test_the_world_is_like_the_built_in_task() -> None:
-    generator = np.random.default_rng(0)
-    world = World(SIZES, noise=True)
-    assert world.truth(LEVELS) == pytest.approx(0.6, abs=0.01)
-    assert world.truth(world.artifacts(5000, generator)).std() == pytest.approx(SEED_STD, rel=0.05)
-    better = world.shifted(LEVELS, 0.65)
-    assert world.truth(better) == pytest.approx(0.65, abs=1e-4)
-    for errors, share in ((world.errors, 0.19), (UNLIKE, 0.30)):
-        test = TestSet(World(SIZES, errors=errors), generator)
-        first, second = test.predict(np.tile(LEVELS, (2, 1)))
-        assert (first != second).mean() == pytest.approx(share, abs=0.03)
 
 
 def test_a_year_has_few_false_promotions_and_power_on_the_first_night() -> None:

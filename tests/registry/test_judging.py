@@ -93,17 +93,7 @@ def test_predictions_are_matched_by_label_name(pipeline: Pipeline) -> None:
     # a -> x, b -> y (absent from this test split), c -> z
     assert rows.scoring.scores(statistics["m"].sum(0))["accuracy"] == pytest.approx(2 / 3)
     classes = rows.scoring.classes(statistics["m"].sum(0))
-    assert {name: found["recall"] for name, found in classes.items()} == {"new": 0, "z": 1, "x": 1, "y": None}
-
-
-def test_a_champion_of_another_test_version_is_scored_again(pipeline: Pipeline) -> None:
-    run(pipeline, knows=16)
-    pipeline.write_examples(rows=234)
-    decision = run(pipeline, knows=24, largest_slice_loss=1.0)
-
-    assert decision["verdict"] == "promote"
-    assert decision["champion_score"] == pytest.approx(16 / 26)
-    assert decision["test"]["rows"] == 234
+    assert {name: result["recall"] for name, result in classes.items()} == {"new": 0, "z": 1, "x": 1, "y": None}
 
 
 def test_an_altered_champion_gives_an_inconclusive_verdict(pipeline: Pipeline) -> None:

@@ -65,18 +65,6 @@ def test_a_better_challenger_replaces_the_champion_and_rollback_restores_it(pipe
         rollback(pipeline.settings, "letters")
 
 
-def test_a_worse_challenger_is_rejected(pipeline: Pipeline) -> None:
-    run(pipeline, knows=24)
-    decision = run(pipeline, knows=16, largest_slice_loss=1.0)
-
-    assert decision["verdict"] == "reject"
-    assert decision["reasons"][0] == "not better by more than 0"
-    assert (decision["alias_before"], decision["alias_after"]) == ("1", "1")
-    assert champion(pipeline) == "1"
-    version = connect(pipeline.settings).get(NAME, "2")
-    assert version.tags["decision"].startswith("reject; not better by more than 0; accuracy 0.6154 against 0.9231")
-
-
 def test_the_same_content_changes_nothing_and_is_not_scored(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,15 +125,6 @@ def test_the_first_champion_has_to_beat_the_best_baseline(pipeline: Pipeline) ->
     assert run(pipeline, knows=16, largest_slice_loss=1.0)["against"] == f"{NAME}/1"
 
 
-def test_unreadable_baselines_are_inconclusive(pipeline: Pipeline) -> None:
-    pipeline.write_baselines(words=12)
-    pipeline.write_examples(rows=234)
-    decision = run(pipeline, knows=22)
-    assert decision["verdict"] == "inconclusive"
-    assert decision["reasons"][0].startswith("the best baseline could not be scored: ")
-    assert "made from another version of the test rows; run its stage again" in decision["reasons"][0]
-
-
 def test_clusters_of_the_examples_decide_the_interval(pipeline: Pipeline) -> None:
     run(pipeline, knows=16)
     decision = run(pipeline, knows=20, largest_slice_loss=1.0)
@@ -184,60 +163,43 @@ def test_unknown_slices_of_the_rule_are_refused(pipeline: Pipeline) -> None:
 
 
 def test_warnings_of_the_evaluation_are_part_of_the_decision(pipeline: Pipeline) -> None:
-    def system(name: str, family: str, start: str, *means: float) -> dict[str, object]:
-        cells = [
-            {
-                "budget": budget,
-                "seeds": [],
-                "scores": {"macro_f1": {"mean": mean, "low": mean - 0.02, "high": mean + 0.02}},
-            }
-            for budget, mean in zip((5, 20), means, strict=True)
-        ]
-        artifact = {"budget": 20, "seeds": [0], "labels": 120, "selection": means[1], "scores": cells[1]["scores"]}
+    def estimate(mean: float, width: float = 0.02) -> dict[str, float]:
+        return {"mean": mean, "low": mean - width, "high": mean + width}
+
+    def system(name: str, mean: float) -> dict[str, object]:
+        scores = {"macro_f1": estimate(mean)}
+        family = "baseline" if name == "tfidf-words" else "ulmfit"
+        artifact = {"budget": 20, "seeds": [0], "labels": 120, "selection": mean, "scores": scores}
+        start, cells = name.partition("-")[2], [{"budget": 20, "seeds": [], "scores": scores}]
         return {"system": name, "family": family, "start": start, "budgets": cells, "artifact": artifact}
 
     def part(kind: str, name: str, *, hurts: bool) -> dict[str, object]:
-        found = {
-            "score": {"mean": 0.538, "low": 0.5, "high": 0.58},
-            "difference": {"mean": -0.462, "low": -0.52, "high": -0.4},
-            "hurts": hurts,
-        }
-        scratch = {"mean": 1.0, "low": 1.0, "high": 1.0}
-        return {"part": kind, "name": name, "rows": 130, "scratch": scratch, "starts": {"adapted": found}}
+        start = {"score": estimate(0.538), "difference": estimate(-0.462, 0.06), "hurts": hurts}
+        return {"part": kind, "name": name, "rows": 130, "scratch": estimate(1.0, 0), "starts": {"adapted": start}}
 
     parts = [part("all", "", hurts=False), part("class", "x", hurts=False), part("slice", "late", hurts=True)]
-    smaller = [part("class", "y", hurts=True)]
+    smaller = {"budget": 5, "parts": [part("class", "y", hurts=True)]}
     content = {
         "main": "macro_f1",
         "titles": {"macro_f1": "macro F1"},
         "confidence": 0.95,
         "rows": {"test": 130},
-        "systems": [
-            system("tfidf-words", "baseline", "none", 0.4, 0.6),
-            system("most-frequent", "baseline", "none", 0.1, 0.1),
-            system("ulmfit-adapted", "ulmfit", "adapted", 0.5, 0.58),
-        ],
-        "transfer": {"ulmfit": [{"budget": 5, "parts": smaller}, {"budget": 20, "parts": parts}]},
+        "systems": [system("tfidf-words", 0.6), system("ulmfit-adapted", 0.58)],
+        "transfer": {"ulmfit": [smaller, {"budget": 20, "parts": parts}]},
     }
     evaluation = pipeline.out / "evaluation" / "letters" / "evaluation.json"
     pipeline.write_classifier("adapted", knows=20)
     evaluation.write_text(json.dumps(content))
-    decision = run(pipeline)
-
-    assert decision["warnings"] == [
+    assert run(pipeline)["warnings"] == [
         "a baseline does better on test: tfidf-words 0.600 [0.580, 0.620] against 0.580 [0.560, 0.600] of "
         "ulmfit-adapted; it cannot be served",
         "transfer hurts on slice 'late' (130 rows): 0.538 against 1.000 from scratch, difference -0.462 "
-        "[-0.520, -0.400]",
+        "[-0.522, -0.402]",
     ]
-    better = [
-        system("tfidf-words", "baseline", "none", 0.6, 0.4),
-        system("ulmfit-adapted", "ulmfit", "adapted", 0.5, 0.58),
-    ]
+    better = [system("tfidf-words", 0.4), system("ulmfit-adapted", 0.58)]
     evaluation.write_text(json.dumps({"main": "macro_f1", "systems": better, "transfer": {}}))
-    assert evaluation_warnings(evaluation.parent, "ulmfit-adapted") == []
-    assert evaluation_warnings(evaluation.parent, "bert-adapted") == []
-    assert evaluation_warnings(evaluation.parent / "nowhere", "ulmfit-adapted") == []
+    for folder, name in ((evaluation.parent, "ulmfit-adapted"), (evaluation.parent / "nowhere", "ulmfit-adapted")):
+        assert evaluation_warnings(folder, name) == []
     evaluation.write_text("{")
     with pytest.raises(ArtifactError, match=r"evaluation.json: damaged .* run the stage evaluate again"):
         evaluation_warnings(evaluation.parent, "ulmfit-adapted")

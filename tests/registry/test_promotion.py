@@ -13,6 +13,10 @@ from components.scoring.tagging import Tagging
 from components.settings.promote import PromotionRule
 from tests.registry.rule import CHAMPION, FAST, RULE, TEST, predictions, scored, statistics_of
 
+OTHER = statistics_of(predictions(284, first=40))
+TOO_SLOW = "per text, more than promote.latency_ms: 50"
+NOT_INFERIOR = {"mode": "non_inferiority", "margin": 0.5}
+
 
 @pytest.mark.parametrize(
     ("candidate", "champion", "rule", "verdict", "reason"),
@@ -22,52 +26,22 @@ from tests.registry.rule import CHAMPION, FAST, RULE, TEST, predictions, scored,
         (scored("much worse", 220), CHAMPION, {}, "reject", "not better by more than 0"),
         (scored("a little worse", 278), CHAMPION, {}, "inconclusive", "the smallest gain that these test rows detect"),
         (scored("the same answers", 280), CHAMPION, {}, "reject", "gain +0.0000"),
-        (
-            scored("other errors", None, statistics=statistics_of(predictions(284, first=40))),
-            CHAMPION,
-            {},
-            "inconclusive",
-            "test labels would decide it",
-        ),
-        (scored("better, not by enough", 340), CHAMPION, {"least_gain": 0.2}, "reject", "not better by more than 0.2"),
-        (scored("better by about the least", 340), CHAMPION, {"least_gain": 0.14}, "inconclusive", "would decide it"),
-        (
-            scored("better by exactly the least", 340),
-            CHAMPION,
-            {"least_gain": 0.15},
-            "inconclusive",
-            "the smallest gain that these test rows detect with 80% power is +0.",
-        ),
+        (scored("other errors", None, statistics=OTHER), CHAMPION, {}, "inconclusive", "test labels would decide it"),
+        (scored("not by enough", 340), CHAMPION, {"least_gain": 0.2}, "reject", "not better by more than 0.2"),
+        (scored("by about the least", 340), CHAMPION, {"least_gain": 0.14}, "inconclusive", "would decide it"),
+        (scored("by the least", 340), CHAMPION, {"least_gain": 0.15}, "inconclusive", "detect with 80% power is +0."),
         # Latency and slices stop a better one.
-        (
-            scored("slow", 340, latency=replace(FAST, p50=50.1)),
-            CHAMPION,
-            {},
-            "reject",
-            "takes 50.1 ms per text, more than promote.latency_ms: 50",
-        ),
+        (scored("slow", 340, latency=replace(FAST, p50=50.1)), CHAMPION, {}, "reject", f"takes 50.1 ms {TOO_SLOW}"),
         (scored("at the bound", 340, latency=replace(FAST, p50=50.0)), CHAMPION, {}, "promote", "gain +0.1500"),
         (scored("unmeasured", 340, latency=None), CHAMPION, {}, "reject", "latency was not measured"),
-        (
-            scored("unmeasured, no bound", 340, latency=None),
-            CHAMPION,
-            {"latency_ms": None},
-            "promote",
-            "gain +0.1500",
-        ),
+        (scored("no bound", 340, latency=None), CHAMPION, {"latency_ms": None}, "promote", "gain +0.1500"),
         # Without a champion and a baseline, the most frequent class (0.25 here) is compared with.
         (scored("first", 280), None, {}, "promote", "most frequent class: gain +0.4500"),
         (scored("first, poor", 60), None, {}, "reject", "gain -0.1000"),
         (scored("first, doubtful", 104), None, {}, "inconclusive", "test labels would decide it"),
         (scored("first, slow", 280, latency=replace(FAST, p50=80.0)), None, {}, "reject", "takes 80.0 ms"),
         (scored("first, below the least gain", 280), None, {"least_gain": 0.9}, "promote", "gain +0.4500"),
-        (
-            scored("first, other mode", 60),
-            None,
-            {"mode": "non_inferiority", "margin": 0.5},
-            "reject",
-            "not better by more",
-        ),
+        (scored("first, other mode", 60), None, NOT_INFERIOR, "reject", "not better by more"),
         # Missing or incomparable predictions.
         (scored("unscored", None, problem="file gone"), CHAMPION, {}, "reject", "has no accuracy: file gone"),
         (scored("unscored", None, problem="file gone"), None, {}, "reject", "has no accuracy: file gone"),
@@ -76,23 +50,15 @@ from tests.registry.rule import CHAMPION, FAST, RULE, TEST, predictions, scored,
         (scored("good", 340), scored("champion", 280, test_digest="t0"), {}, "inconclusive", "test version t0, not t1"),
         (scored("slow", 340, latency=replace(FAST, p50=90.0)), scored("champion", None), {}, "reject", "takes 90.0 ms"),
         # The same model, and a rolled-back one.
-        (
-            scored("twin", 340, digest="digest-champion"),
-            CHAMPION,
-            {},
-            "unchanged",
-            "m/twin has the content of m/champion",
-        ),
-        (
-            scored("twin", None, digest="digest-champion"),
-            CHAMPION,
-            {},
-            "unchanged",
-            "m/twin has the content of m/champion",
+        *(
+            (scored("twin", right, digest="digest-champion"), CHAMPION, {}, "unchanged", "twin has the content of m/ch")
+            for right in (340, None)
         ),
         (CHAMPION, CHAMPION, {}, "unchanged", "m/champion is already the champion"),
-        (scored("rolled back", 340, rolled_back=True), CHAMPION, {}, "reject", "was rolled back"),
-        (scored("rolled back", 340, rolled_back=True), None, {}, "reject", "was rolled back"),
+        *(
+            (scored("rolled back", 340, rolled_back=True), champion, {}, "reject", "was rolled back")
+            for champion in (CHAMPION, None)
+        ),
     ],
     ids=lambda value: value.name if isinstance(value, Scored) else "",
 )
@@ -218,8 +184,8 @@ def test_a_score_that_is_not_finite_promotes_nothing(bad: float) -> None:
     broken = [np.asarray([bad]), *answers[1:]]
     rows = TestRows("t1", scoring, scoring.statistics(fields, targets, scoring.constant(targets)))
 
-    def model(name: str, found: list[np.ndarray]) -> Scored:
-        return Scored(name, name, "t1", scoring.statistics(fields, targets, found))
+    def model(name: str, result: list[np.ndarray]) -> Scored:
+        return Scored(name, name, "t1", scoring.statistics(fields, targets, result))
 
     decision = decide(model("m/2", broken), model("m/1", answers), PromotionRule(), rows=rows)
     assert (decision.verdict, decision.gain) == ("reject", None)

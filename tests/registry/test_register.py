@@ -28,25 +28,25 @@ def listing(path: Path) -> dict:
 
 
 def test_every_model_becomes_a_version_with_its_parent(pipeline: Pipeline) -> None:
-    found = listing(register(pipeline.register_job()))
+    result = listing(register(pipeline.register_job()))
 
-    assert [(model["name"], model["version"], model["start"], model["parent"]) for model in found["models"]] == [
+    assert [(model["name"], model["version"], model["start"], model["parent"]) for model in result["models"]] == [
         ("headstart-ulmfit-pretrained", "1", "pretrained", None),
         ("headstart-ulmfit-adapted", "1", "adapted", "headstart-ulmfit-pretrained/1"),
         ("headstart-letters", "1", "scratch", None),
         ("headstart-letters", "2", "pretrained", "headstart-ulmfit-pretrained/1"),
         ("headstart-letters", "3", "adapted", "headstart-ulmfit-adapted/1"),
     ]
-    assert found["challengers"]["letters"] == {
+    assert result["challengers"]["letters"] == {
         "name": "headstart-letters",
         "version": "3",
-        "digest": found["models"][4]["digest"],
+        "digest": result["models"][4]["digest"],
         "system": "ulmfit-adapted",
         "metric": "accuracy",
         "budget": 20,
         "dev_score": pytest.approx(22 / 26),
     }
-    assert (found["git_commit"], found["git_dirty"], found["dvc_lock"]) == ("unknown", "unknown", "unknown")
+    assert (result["git_commit"], result["git_dirty"], result["dvc_lock"]) == ("unknown", "unknown", "unknown")
 
 
 def test_a_student_names_its_teachers(pipeline: Pipeline) -> None:
@@ -63,8 +63,8 @@ def test_a_student_names_its_teachers(pipeline: Pipeline) -> None:
     version = registry.find_number(student["name"], student["version"])
     teacher = registry.find_number("headstart-letters", "3")
     assert version is not None and teacher is not None and teacher.tags["system"] == "ulmfit-adapted"
-    found = {name: value for name, value in version.tags.items() if name.startswith("teacher")}
-    assert found == {
+    result = {name: value for name, value in version.tags.items() if name.startswith("teacher")}
+    assert result == {
         "teacher": "headstart-letters/3",
         "teacher_system": "ulmfit-adapted",
         "teacher_digest": teacher.digest,
@@ -94,66 +94,62 @@ def test_equal_content_is_not_registered_twice(pipeline: Pipeline) -> None:
     assert [model["version"] for model in again["models"]] == ["2", "1", "1", "2", "3"]
 
 
+def md5(digit: int) -> str:
+    return str(digit) * 32 + ".dir"
+
+
+def stage(outs: dict[str, str], **deps: str) -> dict[str, object]:
+    """The entry of a stage in a lock; a dependency is named with `__` for each slash."""
+    named = [{"path": path.replace("__", "/"), "hash": "md5", "md5": digest} for path, digest in deps.items()]
+    return {"cmd": "a", "deps": named, "outs": [{"path": path, "md5": digest} for path, digest in outs.items()]}
+
+
+def write_lock(pipeline: Pipeline, **stages: dict[str, object]) -> Path:
+    """The lock of an experiment, and the version of the root's data."""
+    path = pipeline.root / "experiments" / "full" / "dvc.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    named = {name.replace("__", "@"): entry for name, entry in stages.items()}
+    path.write_text(yaml.safe_dump({"schema": "2.0", "stages": named}))
+    return path
+
+
 def test_a_version_has_its_lineage_as_tags_and_datasets(pipeline: Pipeline) -> None:
     encoder = (pipeline.out / "encoder" / "ulmfit" / "adapted").as_posix()
-    lock = {
-        "schema": "2.0",
-        "stages": {
-            "adapt@ulmfit": {
-                "cmd": "headstart stage adapt",
-                "deps": [
-                    {"path": "artifacts/tokens/domain", "hash": "md5", "md5": "1" * 32 + ".dir"},
-                    {"path": "components/models", "hash": "md5", "md5": "2" * 32 + ".dir"},
-                ],
-                "outs": [{"path": encoder, "hash": "md5", "md5": "3" * 32 + ".dir"}],
-            },
-            "tokenize@domain": {
-                "deps": [{"path": "artifacts/corpus/domain", "hash": "md5", "md5": "5" * 32 + ".dir"}],
-                "outs": [{"path": "artifacts/tokens/domain", "hash": "md5", "md5": "1" * 32 + ".dir"}],
-            },
-            "ingest@domain": {
-                "deps": [{"path": "data/domain", "hash": "md5", "md5": "6" * 32 + ".dir"}],
-                "outs": [{"path": "artifacts/corpus/domain", "hash": "md5", "md5": "5" * 32 + ".dir"}],
-            },
-            "register": {"cmd": "headstart stage register", "outs": []},
-        },
+    stages = {
+        "adapt__ulmfit": stage({encoder: md5(3)}, artifacts__tokens__domain=md5(1), components__models=md5(2)),
+        "tokenize__domain": stage({"artifacts/tokens/domain": md5(1)}, artifacts__corpus__domain=md5(5)),
+        "ingest__domain": stage({"artifacts/corpus/domain": md5(5)}, data__domain=md5(6)),
     }
     # Of several locks, the one with the outputs of the run is used.
     (pipeline.root / "dvc.lock").write_text("schema: '2.0'\nstages:\n  a:\n    outs: [{path: other/x, md5: '9'}]\n")
-    experiment = pipeline.root / "experiments" / "full" / "dvc.lock"
-    experiment.parent.mkdir(parents=True)
-    experiment.write_text(yaml.safe_dump(lock))
-    (pipeline.root / "data.dvc").write_text(yaml.safe_dump({"outs": [{"path": "data", "md5": "4" * 32 + ".dir"}]}))
-    for command in (["init", "-q"], ["add", "data.dvc"], ["commit", "-q", "-m", "data"]):
-        subprocess.run(
-            ["git", "-c", "user.name=a", "-c", "user.email=a@b", *command], cwd=pipeline.root, check=True, text=True
-        )
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=pipeline.root, check=True, capture_output=True, text=True
-    ).stdout.strip()
+    write_lock(pipeline, **stages, register=stage({}))
+    (pipeline.root / "data.dvc").write_text(yaml.safe_dump({"outs": [{"path": "data", "md5": md5(4)}]}))
 
+    def git(*command: str) -> str:
+        command = ("git", "-c", "user.name=a", "-c", "user.email=a@b", *command)
+        return subprocess.run(command, cwd=pipeline.root, check=True, capture_output=True, text=True).stdout.strip()
+
+    for command in (["init", "-q"], ["add", "data.dvc"], ["commit", "-q", "-m", "data"]):
+        git(*command)
     data = {"corpus/general": Path("data/general"), "corpus/domain": Path("data/domain")}
-    found = listing(register(pipeline.register_job(tasks=[], data=data)))
+    written = listing(register(pipeline.register_job(tasks=[], data=data)))
     registry = connect(pipeline.settings)
     version = registry.get("headstart-ulmfit-adapted", "1")
     run = registry.client.get_run(version.run_id)
 
-    assert version.tags["git_commit"] == found["git_commit"] == commit
-    assert version.tags["git_dirty"] == "false"
-    assert version.tags["data"] == "data=" + "4" * 32 + ".dir"
-    assert found["data"] == {"data": "4" * 32 + ".dir"}
-    assert version.tags["dvc_stage"] == "adapt@ulmfit"
-    assert version.tags["dvc_output"] == "3" * 32 + ".dir"
-    assert version.tags["parent"] == "headstart-ulmfit-pretrained/1"
-    assert version.tags["parent_digest"] == found["models"][0]["digest"]
+    assert written["data"] == {"data": md5(4)}
+    expected = {"git_commit": git("rev-parse", "HEAD"), "git_dirty": "false", "data": f"data={md5(4)}"}
+    expected |= {"dvc_stage": "adapt@ulmfit", "dvc_output": md5(3), "parent": "headstart-ulmfit-pretrained/1"}
+    expected |= {"parent_digest": written["models"][0]["digest"]}
+    assert {name: version.tags[name] for name in expected} == expected
+    assert written["git_commit"] == expected["git_commit"]
     assert {(entry.dataset.name, entry.dataset.digest) for entry in run.inputs.dataset_inputs} == {
-        ("data", "4" * 32 + ".dir"),
-        ("artifacts/tokens/domain", "1" * 32 + ".dir"),
+        ("data", md5(4)),
+        ("artifacts/tokens/domain", md5(1)),
     }
     assert {key for key, value in version.tags.items() if value == "unknown"} == set()
     # The entry of `register`, which changes with every registration, is not part of the lock's digest.
-    del lock["stages"]["register"]
-    experiment.write_text(yaml.safe_dump(lock))
+    write_lock(pipeline, **stages)
     assert listing(register(pipeline.register_job(tasks=[])))["dvc_lock"] == version.tags["dvc_lock"]
 
 
@@ -161,43 +157,29 @@ def test_the_data_of_an_experiment_is_the_data_it_has_read(pipeline: Pipeline) -
     pretrained, adapted = (
         (pipeline.out / "encoder" / "ulmfit" / start).as_posix() for start in ("pretrained", "adapted")
     )
-    lock = {
-        "stages": {
-            "ingest@general": {
-                "deps": [{"path": "datasets/general", "md5": "1" * 32 + ".dir"}, {"path": "components/x", "md5": "9"}],
-                "outs": [{"path": "artifacts/corpus/general", "md5": "2" * 32}],
-            },
-            "ingest@domain": {
-                "deps": [{"path": "datasets/domain/a", "md5": "3" * 32}],
-                "outs": [{"path": "artifacts/corpus/domain", "md5": "4" * 32}],
-            },
-            "pretrain": {"deps": [{"path": "artifacts/corpus/general", "md5": "2"}], "outs": [{"path": pretrained}]},
-            "adapt": {
-                "deps": [{"path": pretrained, "md5": "5"}, {"path": "artifacts/corpus", "md5": "6"}],
-                "outs": [{"path": adapted}],
-            },
-        }
-    }
-    experiment = pipeline.root / "experiments" / "full" / "dvc.lock"
-    experiment.parent.mkdir(parents=True)
-    experiment.write_text(yaml.safe_dump(lock))
+    write_lock(
+        pipeline,
+        ingest__general=stage({"artifacts/corpus/general": "2"}, datasets__general=md5(1), components__x="9"),
+        ingest__domain=stage({"artifacts/corpus/domain": "4"}, datasets__domain__a=md5(3)),
+        pretrain=stage({pretrained: ""}, artifacts__corpus__general="2"),
+        adapt=stage({adapted: ""}, **{pretrained: "5"}, artifacts__corpus="6"),
+    )
     # The version of the root's data, which the experiment does not read.
-    (pipeline.root / "data.dvc").write_text(yaml.safe_dump({"outs": [{"path": "data", "md5": "7" * 32 + ".dir"}]}))
+    (pipeline.root / "data.dvc").write_text(yaml.safe_dump({"outs": [{"path": "data", "md5": md5(7)}]}))
     (pipeline.root / "datasets" / "domain").mkdir(parents=True)
-    (pipeline.root / "datasets" / "domain.dvc").write_text(yaml.safe_dump({"outs": [{"md5": "8" * 32 + ".dir"}]}))
+    (pipeline.root / "datasets" / "domain.dvc").write_text(yaml.safe_dump({"outs": [{"md5": md5(8)}]}))
     data = {"corpus/general": Path("datasets/general"), "corpus/domain": Path("datasets/domain/a")}
 
-    found = listing(register(pipeline.register_job(tasks=[], data=data)))
+    written = listing(register(pipeline.register_job(tasks=[], data=data)))
     registry = connect(pipeline.settings)
-    general, domain = "1" * 32 + ".dir", "8" * 32 + ".dir"
-    assert found["data"] == {"datasets/general": general, "datasets/domain": domain}
-    assert registry.get("headstart-ulmfit-pretrained", "1").tags["data"] == f"datasets/general={general}"
+    assert written["data"] == {"datasets/general": md5(1), "datasets/domain": md5(8)}
+    assert registry.get("headstart-ulmfit-pretrained", "1").tags["data"] == f"datasets/general={md5(1)}"
     version = registry.get("headstart-ulmfit-adapted", "1")
-    assert version.tags["data"] == f"datasets/general={general}, datasets/domain={domain}"
+    assert version.tags["data"] == f"datasets/general={md5(1)}, datasets/domain={md5(8)}"
     run = registry.client.get_run(version.run_id)
     assert {entry.dataset.name: entry.dataset.digest for entry in run.inputs.dataset_inputs} == {
-        "datasets/general": general,
-        "datasets/domain": domain,
+        "datasets/general": md5(1),
+        "datasets/domain": md5(8),
         pretrained: "5",
         "artifacts/corpus": "6",
     }
@@ -306,14 +288,14 @@ def test_the_dev_score_is_the_best_of_each_run(tmp_path: Path) -> None:
             ]
         )
     )
-    own = "flair-adapted"
-    assert read_dev_score(path, system=own) == DevScore(-1, "span_f1", pytest.approx(0.55))
-    assert read_dev_score(path, system=own, metric="accuracy") == DevScore(-1, "accuracy", pytest.approx(0.75))
+    base = "flair-adapted"
+    assert read_dev_score(path, system=base) == DevScore(-1, "span_f1", pytest.approx(0.55))
+    assert read_dev_score(path, system=base, metric="accuracy") == DevScore(-1, "accuracy", pytest.approx(0.75))
     assert read_dev_score(path, system="flair-adapted-frozen").score == 1.0
     with pytest.raises(
         ConfigError, match=r"promote.metric: 'macro_f1' is not a metric of .*runs.json; known: accuracy, sp"
     ):
-        read_dev_score(path, system=own, metric="macro_f1")
+        read_dev_score(path, system=base, metric="macro_f1")
 
 
 def test_a_model_is_logged_in_the_run_of_its_stage(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,18 +319,3 @@ def test_a_model_is_logged_in_the_run_of_its_stage(pipeline: Pipeline, monkeypat
     assert run.data.metrics["perplexity"] == 3.5
     other = client.get_run(registry.get("headstart-ulmfit-pretrained", "1").run_id)
     assert other.data.tags["mlflow.parentRunId"] == retrain
-
-
-def test_models_and_versions_are_described_in_words(pipeline: Pipeline) -> None:
-    data = {"examples/letters": Path("letters")}
-    register(pipeline.register_job(data=data))
-    promote(pipeline.promote_job())
-    registry = connect(pipeline.settings)
-    version = registry.get("headstart-letters", "3")
-    text = registry.description(version)
-    assert text.startswith("Model of the task letters: ulmfit, fine-tuned from the language model that was adapted")
-    assert "Initialised from headstart-ulmfit-adapted/1." in text
-    assert "Data: letters (version " in text
-    assert f"/runs/{version.run_id})" in text
-    assert "Decision: promote. Gain over" in text
-    assert "`champion`" in registry.client.get_registered_model("headstart-letters").description

@@ -7,7 +7,6 @@ import json
 import multiprocessing
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -27,27 +26,22 @@ from components.registry.promote import promote
 from components.registry.stage import register
 from components.settings.registry import RegistrySettings
 from components.tracking import connect
+from tests.conftest import free_port
 from tests.registry.aliases import contend
 from tests.registry.conftest import Pipeline
 
 START_SECONDS = 120
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def environment(**changes: str) -> dict[str, str]:
     """An environment in which nothing refers to the repository."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "PYTHON"))}
-    own = {
+    base = {
         "OMP_NUM_THREADS": "1",
         "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",  # an activated environment
     }
-    return kept | own | changes
+    return kept | base | changes
 
 
 @contextmanager
@@ -187,7 +181,7 @@ def test_the_server_follows_the_alias_without_a_failed_request(pipeline: Pipelin
     registry = connect(pipeline.settings)
     first = registry.alias("headstart-letters", "champion")
     assert first is not None
-    (other,) = [one for one in registry.versions("headstart-letters") if one.number != first.number]
+    (other,) = [each for each in registry.versions("headstart-letters") if each.number != first.number]
     root = Path(__file__).parents[2]
     process = subprocess.Popen(
         [sys.executable, "-c", SERVER, pipeline.settings.tracking],

@@ -56,74 +56,39 @@ FIRST = (
 )
 
 
+WORDS, TUNED = "latent-words", "ulmfit-adapted"
+SERVED = f"{TUNED} (version 2) is served: {SURE}"
+UNSHOWN = f"(version 2) stays: {TUNED} is not shown to be better, "
+STAYS = f"{WORDS} (version 2) stays: "
+NO_INTERVAL = "macro_f1 0.6609 against 0.6105 of baseline latent-words, gain +0.0504"
+
+
 @pytest.mark.parametrize(
     ("decision", "served", "evaluation", "expected"),
     [
         (decided("inconclusive", "worse than chance"), None, USUAL, "no model is served: worse than chance"),
-        (
-            decided("promote", low=0.01),
-            "ulmfit-adapted",
-            USUAL,
-            f"ulmfit-adapted (version 2) is served: {SURE}",
-        ),
-        (
-            decided("promote", low=0.01),
-            "ulmfit-adapted",
-            LUCKY,
-            f"ulmfit-adapted (version 2) is served: {SURE}{HIGHER.format('0.6609')}",
-        ),
-        (decided("promote", FIRST, first=True, system="latent-words"), "latent-words", USUAL, FIRST),
-        (
-            decided("promote", FIRST, first=True, system="latent-words"),
-            "latent-words",
-            LUCKY,
-            f"{FIRST}{HIGHER.format('0.6105')}",
-        ),
-        (
-            decided("inconclusive"),
-            "latent-words",
-            USUAL,
-            f"latent-words (version 2) stays: ulmfit-adapted is not shown to be better, {UNSURE}",
-        ),
-        (
-            decided("inconclusive", "few rows", low=None),
-            "latent-words",
-            USUAL,
-            "latent-words (version 2) stays: ulmfit-adapted is not shown to be better, "
-            "macro_f1 0.6609 against 0.6105 of baseline latent-words, gain +0.0504",
-        ),
-        (
-            decided("inconclusive", "cannot be read", gain=None),
-            "latent-words",
-            USUAL,
-            "latent-words (version 2) stays: cannot be read",
-        ),
-        (
-            decided("reject", "was rolled back", gain=None),
-            "latent-words",
-            USUAL,
-            "latent-words (version 2) stays: ulmfit-adapted is rejected, was rolled back",
-        ),
-        (
-            decided("reject", "not better by more than 0"),
-            "latent-words",
-            USUAL,
-            f"latent-words (version 2) stays: ulmfit-adapted is rejected, not better by more than 0 ({UNSURE})",
-        ),
+        (decided("promote", low=0.01), TUNED, USUAL, SERVED),
+        (decided("promote", low=0.01), TUNED, LUCKY, SERVED + HIGHER.format("0.6609")),
+        (decided("promote", FIRST, first=True, system=WORDS), WORDS, USUAL, FIRST),
+        (decided("promote", FIRST, first=True, system=WORDS), WORDS, LUCKY, FIRST + HIGHER.format("0.6105")),
+        (decided("inconclusive"), WORDS, USUAL, f"{WORDS} {UNSHOWN}{UNSURE}"),
+        (decided("inconclusive", "few rows", low=None), WORDS, USUAL, f"{WORDS} {UNSHOWN}{NO_INTERVAL}"),
+        (decided("inconclusive", "cannot be read", gain=None), WORDS, USUAL, f"{STAYS}cannot be read"),
+        (decided("reject", "rolled back", gain=None), WORDS, USUAL, f"{STAYS}{TUNED} is rejected, rolled back"),
+        (decided("reject", "no gain"), WORDS, USUAL, f"{STAYS}{TUNED} is rejected, no gain ({UNSURE})"),
         (
             decided("unchanged", "m/2 is already the champion", gain=None),
-            "ulmfit-adapted",
+            TUNED,
             LUCKY,
-            f"ulmfit-adapted (version 2) stays: m/2 is already the champion{HIGHER.format('0.6609')}",
+            f"{TUNED} (version 2) stays: m/2 is already the champion{HIGHER.format('0.6609')}",
         ),
         (
             decided("inconclusive"),
             "elmo-adapted",
             LUCKY,
-            "elmo-adapted (version 2) stays: ulmfit-adapted is not shown to be better, "
-            f"{UNSURE}{HIGHER.format('').replace(' against )', ')')}",
+            f"elmo-adapted {UNSHOWN}{UNSURE}{HIGHER.format('').replace(' against )', ')')}",
         ),
-        (decided("promote", low=0.01), "ulmfit-adapted", {}, f"ulmfit-adapted (version 2) is served: {SURE}"),
+        (decided("promote", low=0.01), TUNED, {}, SERVED),
     ],
 )
 def test_every_situation_has_a_sentence(

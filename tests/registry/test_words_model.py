@@ -16,7 +16,6 @@ from components.inference.prediction import predict_rows
 from components.registry.champion import load_champion
 from components.registry.commands import rollback
 from components.registry.promote import promote
-from components.registry.runs import read_leakage, results_of
 from components.registry.stage import register
 from components.serving.models import ChampionFollower
 from components.tasks.examples import read_split
@@ -95,13 +94,6 @@ def test_a_words_model_that_wins_is_promoted_served_and_rolled_back(pipeline: Pi
     assert "was rolled back" in decided(pipeline)["reasons"][0]
 
 
-def test_the_first_champion_may_be_a_words_model(winning: Pipeline) -> None:
-    registered(winning)
-    decision = decided(winning)
-    assert (decision["verdict"], decision["against"]) == ("promote", "most frequent class")
-    assert decision["champion_score"] < 0.5 and decision["candidate_score"] == 1.0
-
-
 def test_at_equal_scores_words_are_preferred(winning: Pipeline) -> None:
     winning.write_classifier("adapted", knows=26)
     challenger = registered(winning)["challengers"]["letters"]
@@ -116,18 +108,3 @@ def test_mlflow_loads_a_words_model_without_torch(winning: Pipeline) -> None:
     )
     command = [sys.executable, "-c", script, str(baselines(winning) / "classifier")]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() == [LABELS[0], "False"]
-
-
-def test_results_and_leakage_of_every_kind_of_system(tmp_path: Path) -> None:
-    (tmp_path / "a" / "ulmfit-adapted").mkdir(parents=True)
-    found = {system: results_of(tmp_path / "a", system).name for system in ("ulmfit-adapted", "tfidf-words")}
-    assert found == {"ulmfit-adapted": "ulmfit-adapted", "tfidf-words": "baselines"}
-    assert results_of(tmp_path / "a", "ulmfit-adapted-frozen").name == "ulmfit-adapted"
-    path = tmp_path / "leakage" / "a" / "leakage.json"
-    path.parent.mkdir(parents=True)
-    systems = {"ulmfit-adapted": {"exact": 2, "refused": "no"}, "baselines": {"exact": 1, "refused": ""}}
-    path.write_text(json.dumps({"systems": systems}))
-    exact = {
-        system: read_leakage(tmp_path, "a", system)["exact"] for system in ("ulmfit-adapted-frozen", "tfidf-words")
-    }
-    assert exact == {"ulmfit-adapted-frozen": 2, "tfidf-words": 1}

@@ -12,7 +12,6 @@ import pytest
 from typer.testing import CliRunner
 
 from components.errors import ArtifactError, DataError
-from components.processors import processor_name
 from components.reporting import recording, rendering, results
 from components.reporting.__main__ import app
 from components.reporting.results import Column, Result
@@ -201,13 +200,13 @@ def test_an_evaluation_is_recorded_with_commit_processor_and_date(
     folder = evaluation(tmp_path / "evaluation")
     done = CliRunner().invoke(app, ["--record", "trec", "--evaluation", str(folder), "--score", "accuracy"])
     assert done.output.strip() == "docs/results/trec.json"
-    found = results.read_result(tmp_path / "docs" / "results" / "trec.json")
-    assert found.title == "accuracy, trec, 2,619 test rows"
+    result = results.read_result(tmp_path / "docs" / "results" / "trec.json")
+    assert result.title == "accuracy, trec, 2,619 test rows"
     cell = [0.6, 0.5, 0.7]
-    assert found.values[0].estimates == {"5": cell, "-1": cell, "registered": cell}
-    assert [column.title for column in found.columns] == ["5 labels a class", "all labels a class", "registered model"]
-    assert (found.selection, found.seeds, found.command, found.transcribed) == ("test", [0, 1], "make run", False)
-    assert found.date is not None and found.cores
+    assert result.values[0].estimates == {"5": cell, "-1": cell, "registered": cell}
+    assert [column.title for column in result.columns] == ["5 labels a class", "all labels a class", "registered model"]
+    assert (result.selection, result.seeds, result.command, result.transcribed) == ("test", [0, 1], "make run", False)
+    assert result.date is not None and result.cores
     with pytest.raises(DataError, match="no score 'f1'; known: accuracy"):
         recording.of_evaluation(folder, "trec", command="make run", score="f1")
 
@@ -243,20 +242,9 @@ def test_a_benchmark_records_its_command_and_keeps_the_figure(
     recording.record("x", values={"bert": {"5": (1 / 3, 0.1, 0.5)}}, **described)
     assert capsys.readouterr().out == "recorded: docs/results/x.json\n"
     path = tmp_path / "docs" / "results" / "x.json"
-    found = results.read_result(path)
-    assert (found.command, found.values[0].estimates) == ("python benchmarks/x.py 'a b'", {"5": [0.333333, 0.1, 0.5]})
+    result = results.read_result(path)
+    assert (result.command, result.values[0].estimates) == ("python benchmarks/x.py 'a b'", {"5": [0.333333, 0.1, 0.5]})
     figure = {"x": "labels", "y": "F1", "rows": ["bert"]}
     path.write_text(json.dumps(json.loads(path.read_text()) | {"figure": figure}))
     recording.record("x", values={"bert": {"5": (0.4, 0.1, 0.5)}}, **described)
     assert results.read_result(path).figure is not None
-
-
-def test_the_processor_is_named_with_its_bf16_instructions(tmp_path: Path) -> None:
-    file = tmp_path / "cpuinfo"
-    file.write_text(
-        "processor\t: 0\nmodel name\t: Some CPU\nflags\t\t: fpu amx_bf16 avx512_bf16\n\nmodel name\t: Other\n"
-    )
-    assert processor_name(file) == "Some CPU (bf16 by AMX and AVX512)"
-    file.write_text("model name\t: Old CPU\nflags\t\t: fpu\n")
-    assert processor_name(file) == "Old CPU (no bf16)"
-    assert processor_name(tmp_path / "none") is None

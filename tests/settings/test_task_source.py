@@ -19,8 +19,8 @@ ROOT = Path(__file__).parents[2]
 def problem(**source: Any) -> str:
     with pytest.raises(ValidationError) as caught:
         TaskSource(path="x", **source)
-    (found,) = caught.value.errors()
-    return str(found["msg"]).removeprefix("Value error, ")
+    (result,) = caught.value.errors()
+    return str(result["msg"]).removeprefix("Value error, ")
 
 
 def test_formats_are_inferred_from_file_names() -> None:
@@ -41,11 +41,6 @@ def test_formats_are_inferred_from_file_names() -> None:
 def test_a_split_is_one_file_or_several() -> None:
     source = TaskSource(path="x", train=["a.jsonl", "b.jsonl"], dev=None)
     assert [source.files(split) for split in ("train", "dev", "test")] == [["a.jsonl", "b.jsonl"], [], ["test.jsonl"]]
-
-
-def test_columns_may_be_numbers() -> None:
-    source = TaskSource(path="x", text=0, label=1, header=False, train="a.tsv", dev="b.tsv", test="c.tsv")
-    assert (source.text, source.label) == ("0", "1")
 
 
 def test_an_ambiguous_file_name_needs_a_format() -> None:
@@ -111,10 +106,6 @@ def test_a_problem_of_a_task_is_reported_once_with_its_key(tmp_path: Path) -> No
         "label-studio, doccano, prodigy, label-first; key slice "
         "has no effect in format conll",
     ]
-
-
-def test_explicit_default_values_are_allowed_everywhere() -> None:
-    TaskSource(path="x", kind="tagging", format="conll", header=True, slice=None, quotes=None)
 
 
 def test_encodings_are_normalised() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from hashlib import blake2b
 from pathlib import Path
 
@@ -23,43 +24,40 @@ def read(source: TaskSource):
 
 
 def test_labels_are_numbered_by_name_and_rows_keep_their_order(source: TaskSource) -> None:
-    found = read(source)
-    assert found.labels == ["animal", "fruit", "metal"]
-    assert [found.labels[label] for label in found.train.labels[:3]] == ["fruit", "metal", "animal"]
-    assert found.train.slices[:4] == ["even", "even", "even", "odd"]
-    assert (len(found.train), len(found.dev), len(found.test)) == (36, 18, 24)
+    result = read(source)
+    assert result.labels == ["animal", "fruit", "metal"]
+    assert [result.labels[label] for label in result.train.labels[:3]] == ["fruit", "metal", "animal"]
+    assert result.train.slices[:4] == ["even", "even", "even", "odd"]
+    assert (len(result.train), len(result.dev), len(result.test)) == (36, 18, 24)
 
 
-def test_a_label_of_test_that_train_lacks_is_named_with_its_line(source: TaskSource) -> None:
-    path = Path(source.path) / "test.jsonl"
-    write_jsonl(path, [*rows(1, offset=200), {"text": "an oak", "label": "tree", "part": "x"}])
-    with pytest.raises(DataError) as error:
-        read(source)
-    assert str(error.value) == (
-        f"{path}, line 4: label 'tree' does not occur in train.jsonl; correct it, or add examples of it to train.jsonl"
-    )
-
-
-def test_one_class_is_refused(source: TaskSource) -> None:
-    path = Path(source.path) / "train.jsonl"
-    write_jsonl(path, [row for row in rows(3) if row["label"] == "metal"])
-    with pytest.raises(DataError) as error:
-        read(source)
-    assert str(error.value) == (
-        f"{path}: holds only one class ('metal'); a classifier needs two or more, check data.tasks.things.label"
-    )
-
-
-def test_an_empty_text_is_refused_with_its_line(source: TaskSource) -> None:
-    path = Path(source.path) / "dev.jsonl"
-    write_jsonl(path, [*rows(1, offset=100), {"text": " ", "label": "metal", "part": "x"}])
-    with pytest.raises(DataError, match=r"dev\.jsonl, line 4: the text \('text'\) is empty"):
-        read(source)
-
-
-def test_a_missing_file_is_refused(source: TaskSource) -> None:
-    (Path(source.path) / "dev.jsonl").unlink()
-    with pytest.raises(DataError, match=r"dev\.jsonl: does not exist"):
+@pytest.mark.parametrize(
+    ("name", "written", "message"),
+    [
+        (
+            "test.jsonl",
+            [*rows(1, offset=200), {"text": "an oak", "label": "tree", "part": "x"}],
+            ", line 4: label 'tree' does not occur in train.jsonl; correct it, or add examples of it to train.jsonl",
+        ),
+        (
+            "train.jsonl",
+            [row for row in rows(3) if row["label"] == "metal"],
+            ": holds only one class ('metal'); a classifier needs two or more, check data.tasks.things.label",
+        ),
+        (
+            "dev.jsonl",
+            [*rows(1, offset=100), {"text": " ", "label": "metal", "part": "x"}],
+            ", line 4: the text ('text') is empty",
+        ),
+        ("dev.jsonl", None, ": does not exist"),
+    ],
+)
+def test_wrong_files_are_refused(
+    source: TaskSource, name: str, written: list[dict[str, str]] | None, message: str
+) -> None:
+    path = Path(source.path) / name
+    write_jsonl(path, written) if written else path.unlink()
+    with pytest.raises(DataError, match=re.escape(f"{path}{message}")):
         read(source)
 
 
@@ -72,16 +70,13 @@ def overlapping(source: TaskSource, rule: str) -> TaskSource:
     return source.model_copy(update={"overlap": rule})
 
 
-def test_overlap_is_dropped_from_the_earlier_split_and_counted(source: TaskSource) -> None:
-    found = read(overlapping(source, "drop"))
-    assert (len(found.train), len(found.dev), len(found.test)) == (36, 18, 24)
-    assert found.counts == {"train_rows_in_later_splits": 3, "dev_rows_in_later_splits": 1}
-
-
-def test_overlap_can_be_reported_only(source: TaskSource) -> None:
-    found = read(overlapping(source, "report"))
-    assert (len(found.train), len(found.dev)) == (39, 19)
-    assert found.counts == {"train_rows_in_later_splits": 3, "dev_rows_in_later_splits": 1}
+@pytest.mark.parametrize(("rule", "left"), [("drop", (36, 18, 24)), ("report", (39, 19, 24))])
+def test_overlap_is_dropped_from_the_earlier_split_or_reported(
+    source: TaskSource, rule: str, left: tuple[int, ...]
+) -> None:
+    data = read(overlapping(source, rule))
+    assert (len(data.train), len(data.dev), len(data.test)) == left
+    assert data.counts == {"train_rows_in_later_splits": 3, "dev_rows_in_later_splits": 1}
 
 
 def test_overlap_can_be_refused(source: TaskSource) -> None:
@@ -123,16 +118,16 @@ def test_a_class_lost_to_the_dev_share_is_named(source: TaskSource) -> None:
 
 def test_without_a_dev_file_dev_is_a_share_of_train_by_text(source: TaskSource) -> None:
     apart = source.model_copy(update={"dev": None, "dev_share": 0.3, "selection": "dev"})
-    found = read(apart)
-    assert len(found.train) + len(found.dev) == 36 and 4 <= len(found.dev) <= 18
-    assert not set(found.train.texts) & set(found.dev.texts)
+    result = read(apart)
+    assert len(result.train) + len(result.dev) == 36 and 4 <= len(result.dev) <= 18
+    assert not set(result.train.texts) & set(result.dev.texts)
     write_jsonl(Path(source.path) / "train.jsonl", rows(12)[::-1])
-    assert set(read(apart).dev.texts) == set(found.dev.texts), "the choice must not depend on the order of rows"
+    assert set(read(apart).dev.texts) == set(result.dev.texts), "the choice must not depend on the order of rows"
 
 
 def test_without_a_dev_file_no_label_is_held_out_for_choices_within_the_budget(source: TaskSource) -> None:
-    found = read(source.model_copy(update={"dev": None, "selection": "budget"}))
-    assert (len(found.train), len(found.dev)) == (36, 0)
+    result = read(source.model_copy(update={"dev": None, "selection": "budget"}))
+    assert (len(result.train), len(result.dev)) == (36, 0)
 
 
 def test_a_share_that_leaves_nothing_is_refused(source: TaskSource) -> None:
@@ -141,8 +136,8 @@ def test_a_share_that_leaves_nothing_is_refused(source: TaskSource) -> None:
 
 
 def test_dev_is_limited_to_dev_rows(source: TaskSource) -> None:
-    found = read(source.model_copy(update={"dev_rows": 5}))
-    assert len(found.dev) == 5 and found.counts["dev_rows_unused"] == 13
+    result = read(source.model_copy(update={"dev_rows": 5}))
+    assert len(result.dev) == 5 and result.counts["dev_rows_unused"] == 13
 
 
 def test_budgets_are_nested_balanced_and_a_function_of_the_seed() -> None:
@@ -202,10 +197,10 @@ def test_the_test_version_changes_with_its_content_alone(source: TaskSource, tmp
 
     before = digests("before")
     path = Path(source.path) / "test.jsonl"
-    found = rows(8, offset=200)
-    write_jsonl(path, [dict(reversed(row.items())) for row in found])
+    result = rows(8, offset=200)
+    write_jsonl(path, [dict(reversed(row.items())) for row in result])
     assert digests("same") == before
-    write_jsonl(path, [{**found[0], "label": "metal"}, *found[1:]])
+    write_jsonl(path, [{**result[0], "label": "metal"}, *result[1:]])
     changed = digests("changed")
     assert changed["test"] != before["test"] and changed["train"] == before["train"]
 

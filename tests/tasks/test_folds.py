@@ -14,12 +14,6 @@ def test_every_fold_has_the_same_share_of_each_stratum() -> None:
         assert counts.max() - counts.min() <= 1
 
 
-def test_folds_depend_on_the_seed_only() -> None:
-    strata = np.repeat([0, 1], 20)
-    assert np.array_equal(folds_of(strata, 5, seed=1), folds_of(strata, 5, seed=1))
-    assert not np.array_equal(folds_of(strata, 5, seed=1), folds_of(strata, 5, seed=2))
-
-
 def dealt(strata: np.ndarray, count: int, seed: int) -> np.ndarray:
     """Rows of each stratum in a random order, dealt in turn."""
     folds, start = np.empty(len(strata), dtype=np.int64), 0

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from components.baselines import BASELINES, baselines_of
+from components.baselines import BASELINES
 from components.settings.tasks import KINDS as KEYS
 from components.task_models.kinds import TASKS
-from components.tasks.kinds import KINDS, promotion_metrics
+from components.tasks.kinds import KINDS
 
 ROOT = Path(__file__).parents[2]
 #: Loads every part of a kind, and lists the modules of this code base that are then imported.
@@ -29,8 +29,8 @@ print(*(name for name in sys.modules if name.startswith("components.")))
 
 
 def run(code: str) -> list[str]:
-    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    return found.stdout.split()
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return result.stdout.split()
 
 
 def test_all_tables_have_the_same_kinds() -> None:
@@ -41,8 +41,8 @@ def test_all_tables_have_the_same_kinds() -> None:
 @pytest.mark.parametrize(("kind", "others"), [("classification", "questions tagging"), ("questions", "tagging choice")])
 def test_fine_tuning_imports_only_the_modules_of_its_kind(kind: str, others: str) -> None:
     imported = run(LOAD.format(kind=kind))
-    own = f"components.task_models.kinds.{kind}", f"components.tasks.kinds.{kind}"
-    assert set(own) <= set(imported)
+    base = f"components.task_models.kinds.{kind}", f"components.tasks.kinds.{kind}"
+    assert set(base) <= set(imported)
     for other in others.split():
         assert not [name for name in imported if ".kinds." in name and other in name.rpartition(".")[2]]
 
@@ -50,14 +50,3 @@ def test_fine_tuning_imports_only_the_modules_of_its_kind(kind: str, others: str
 def test_the_table_of_kinds_is_free_of_torch() -> None:
     load = "import sys; from components.tasks.kinds import KINDS; [KINDS[kind] for kind in KINDS]"
     assert run(f"{load}; print('torch' in sys.modules)") == ["False"]
-
-
-def test_metrics_of_the_promotion_rule_start_with_the_primary_metric() -> None:
-    assert promotion_metrics("tagging")[:2] == ("span_f1", "span_precision") and "accuracy" in promotion_metrics(
-        "tagging"
-    )
-    assert promotion_metrics("classification")[0] == "macro_f1" and "ece" not in promotion_metrics("classification")
-
-
-def test_a_kind_without_baselines_has_the_constant_one() -> None:
-    assert list(baselines_of("unheard-of", language="en", which="auto")) == ["most-frequent"]

@@ -4,6 +4,7 @@ message."""
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +21,18 @@ def test_csv_without_a_header_and_rows_with_ids(tmp_path: Path) -> None:
     for split, word in (("train", "good"), ("dev", "fair"), ("test", "poor")):
         (tmp_path / f"{split}.tsv").write_text(f'{word} film\t1\t{split}-1\na {word} "play\t0\t{split}-2\n')
     names = {split: f"{split}.tsv" for split in ("train", "dev", "test")}
-    found = read("classification", tmp_path, **names, text=0, label=1, id=2, header=False)
-    assert found.labels == ["0", "1"]
-    assert found.test.fields == [("poor film",), ('a poor "play',)]
-    assert targets(found.test) == [[1], [0]]
-    assert (found.test.ids, found.test.lines) == (["test-1", "test-2"], [1, 2])
+    data = read("classification", tmp_path, **names, text=0, label=1, id=2, header=False)
+    assert data.labels == ["0", "1"]
+    assert data.test.fields == [("poor film",), ('a poor "play',)]
+    assert targets(data.test) == [[1], [0]]
+    assert (data.test.ids, data.test.lines) == (["test-1", "test-2"], [1, 2])
 
 
 def test_labels_before_texts_in_latin_1_with_a_share_of_train_as_dev(tmp_path: Path) -> None:
     lines = [f"{number % 3} Where is café {number} ?" for number in range(60)]
     (tmp_path / "T.train").write_bytes("\n".join(lines).encode("latin-1"))
     (tmp_path / "T.test").write_bytes(b"2 Who ?\n")
-    found = read(
+    data = read(
         "classification",
         tmp_path,
         format="label-first",
@@ -42,20 +43,9 @@ def test_labels_before_texts_in_latin_1_with_a_share_of_train_as_dev(tmp_path: P
         selection="dev",
         test="T.test",
     )
-    assert len(found.train) + len(found.dev) == 60 and len(found.dev) > 5
-    assert found.train.fields[0][0].startswith("Where is café")
-    assert found.test.ids == ["T.test:1"]
-
-
-def test_half_of_a_surrogate_pair_is_replaced(tmp_path: Path) -> None:
-    lines = [r'{"text": "cut \ud83d", "label": "a"}', r'{"text": "other", "label": "\ud83d"}']
-    for split in ("train", "dev", "test"):
-        (tmp_path / f"{split}.jsonl").write_text("\n".join(line.replace("other", split) for line in lines))
-    names = {split: f"{split}.jsonl" for split in ("train", "dev", "test")}
-    found = read("classification", tmp_path, **names, overlap="report")
-    assert found.labels == ["a", "\ufffd"]
-    assert found.train.fields == [("cut \ufffd",), ("train",)]
-    assert digest(found.train, found.labels)
+    assert len(data.train) + len(data.dev) == 60 and len(data.dev) > 5
+    assert data.train.fields[0][0].startswith("Where is café")
+    assert data.test.ids == ["T.test:1"]
 
 
 def test_several_members_of_one_json_document_are_concatenated(tmp_path: Path) -> None:
@@ -66,7 +56,7 @@ def test_several_members_of_one_json_document_are_concatenated(tmp_path: Path) -
         "test": [["a table", "eat"], ["hum", "oos"]],
     }
     (tmp_path / "data.json").write_text(json.dumps(document))
-    found = read(
+    data = read(
         "classification",
         tmp_path,
         train=["data.json#train", "data.json#oos_train"],
@@ -75,9 +65,9 @@ def test_several_members_of_one_json_document_are_concatenated(tmp_path: Path) -
         text=0,
         label=1,
     )
-    assert found.labels == ["eat", "oos", "travel"]
-    assert found.train.fields == [("book a table",), ("book a flight",), ("sing",)]
-    assert found.train.ids == ["data.json#train:1", "data.json#train:2", "data.json#oos_train:1"]
+    assert data.labels == ["eat", "oos", "travel"]
+    assert data.train.fields == [("book a table",), ("book a flight",), ("sing",)]
+    assert data.train.ids == ["data.json#train:1", "data.json#train:2", "data.json#oos_train:1"]
     with pytest.raises(DataError) as caught:
         read("classification", tmp_path, train="data.json#train", dev=None, test="data.json#test", text=0, label=1)
     assert str(caught.value) == (
@@ -92,12 +82,12 @@ def test_rows_of_no_class_are_kept_in_test_only(tmp_path: Path) -> None:
 
     for split in ("train", "dev", "test"):
         jsonl(tmp_path / f"{split}.jsonl", *rows(split))
-    found = read("classification", tmp_path, outside="none", slice="part")
-    assert found.labels == ["a", "b"]
-    assert [targets(split) for split in (found.train, found.dev, found.test)] == [[[0], [1]]] * 2 + [[[0], [1], [-1]]]
-    assert found.test.slices == ["p", "p", None]
-    assert (found.counts["outside_rows"], found.counts["train_rows_outside"]) == (1, 1)
-    assert digest(found.test, found.labels) != digest(found.test.take([0, 1, 1]), found.labels)
+    data = read("classification", tmp_path, outside="none", slice="part")
+    assert data.labels == ["a", "b"]
+    assert [targets(split) for split in (data.train, data.dev, data.test)] == [[[0], [1]]] * 2 + [[[0], [1], [-1]]]
+    assert data.test.slices == ["p", "p", None]
+    assert (data.counts["outside_rows"], data.counts["train_rows_outside"]) == (1, 1)
+    assert digest(data.test, data.labels) != digest(data.test.take([0, 1, 1]), data.labels)
     with pytest.raises(DataError, match=r"no row of test has the label 'nil'; check data\.tasks\.things\.outside"):
         read("classification", tmp_path, outside="nil")
 
@@ -107,9 +97,9 @@ def test_parallel_files_as_texts_with_labels(tmp_path: Path) -> None:
         (tmp_path / split).mkdir()
         (tmp_path / split / "seq.in").write_text(f"play {split}\nrate {split} \n")
         (tmp_path / split / "label").write_text("Play\nRate\n")
-    found = read("classification", tmp_path, train="train", dev="valid", test="test", text="seq.in")
-    assert found.labels == ["Play", "Rate"]
-    assert found.dev.fields == [("play valid",), ("rate valid ",)]
+    data = read("classification", tmp_path, train="train", dev="valid", test="test", text="seq.in")
+    assert data.labels == ["Play", "Rate"]
+    assert data.dev.fields == [("play valid",), ("rate valid ",)]
 
 
 @pytest.mark.parametrize(
@@ -134,26 +124,22 @@ def test_rows_of_train_without_a_label_can_be_left_out(tmp_path: Path) -> None:
         jsonl(tmp_path / f"{split}.jsonl", *rows)
     with (tmp_path / "train.jsonl").open("a") as file:
         file.write('{"text": "open", "label": null}\n{"text": "empty", "label": " "}\n')
-    found = read("classification", tmp_path, no_label="drop")
-    assert (len(found.train), found.counts["train_rows_without_label"]) == (2, 2)
+    data = read("classification", tmp_path, no_label="drop")
+    assert (len(data.train), data.counts["train_rows_without_label"]) == (2, 2)
     with (tmp_path / "test.jsonl").open("a") as file:
         file.write('{"text": "open", "label": null}\n')
     with pytest.raises(DataError, match=r"test\.jsonl, line 3: the label .* is missing"):
         read("classification", tmp_path, no_label="drop")
 
 
-def test_duplicate_ids_in_a_file(tmp_path: Path) -> None:
-    rows = [{"id": number % 3, "text": f"text {number}", "label": number % 2} for number in range(5)]
-    three(tmp_path, *rows)
-    with pytest.raises(DataError) as caught:
-        read("classification", tmp_path, id="id")
-    assert str(caught.value) == (
+def test_duplicate_ids(tmp_path: Path) -> None:
+    three(tmp_path, *({"id": number % 3, "text": f"text {number}", "label": number % 2} for number in range(5)))
+    message = (
         f"{tmp_path}/train.jsonl, line 4: id '0' is also on line 1 (2 row(s) repeat an id); "
         "make the ids distinct, or name no id column"
     )
-
-
-def test_duplicate_ids_in_two_files_of_a_split(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=f"^{re.escape(message)}$"):
+        read("classification", tmp_path, id="id")
     for number, name in enumerate(("first", "second")):
         jsonl(tmp_path / f"{name}.jsonl", {"id": "a", "text": f"text {number}", "label": number})
     with pytest.raises(DataError, match=rf"second\.jsonl, line 1: id 'a' is also on {tmp_path}/first\.jsonl, line 1"):
@@ -164,8 +150,8 @@ def test_documents_of_one_character_and_of_a_megabyte(tmp_path: Path) -> None:
     jsonl(tmp_path / "train.jsonl", {"text": "a", "label": "x"}, {"text": "?", "label": "y"})
     jsonl(tmp_path / "dev.jsonl", {"text": "ก", "label": "x"})
     jsonl(tmp_path / "test.jsonl", {"text": "word " * 200_000, "label": "x"})
-    found = read("classification", tmp_path)
-    assert found.train.fields == [("a",), ("?",)] and len(found.test.fields[0][0]) == 1_000_000
+    data = read("classification", tmp_path)
+    assert data.train.fields == [("a",), ("?",)] and len(data.test.fields[0][0]) == 1_000_000
     (tmp_path / "test.csv").write_text('text,label\n"' + "word, " * 200_000 + '",x\n')
     assert len(read("classification", tmp_path, test="test.csv").test.fields[0][0]) == 1_200_000
 
@@ -186,9 +172,9 @@ def test_several_labels_in_one_column(tmp_path: Path) -> None:
     jsonl(tmp_path / "train.jsonl", {"text": "x", "label": ["b", "a"]}, {"text": "y", "label": "c, a,"})
     jsonl(tmp_path / "dev.jsonl", {"text": "z", "label": None})
     jsonl(tmp_path / "test.jsonl", {"text": "w", "label": ""}, {"text": "v", "label": "c"})
-    found = read("multilabel", tmp_path)
-    assert found.labels == ["a", "b", "c"]
-    assert [targets(split) for split in (found.train, found.dev, found.test)] == [[[0, 1], [0, 2]], [[]], [[], [2]]]
+    data = read("multilabel", tmp_path)
+    assert data.labels == ["a", "b", "c"]
+    assert [targets(split) for split in (data.train, data.dev, data.test)] == [[[0, 1], [0, 2]], [[]], [[], [2]]]
     jsonl(tmp_path / "test.jsonl", {"text": "w", "label": "c,d"})
     with pytest.raises(DataError, match=r"test\.jsonl, line 1: label 'd' does not occur in train\.jsonl"):
         read("multilabel", tmp_path)
@@ -198,8 +184,8 @@ def test_a_column_for_each_label(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("text,rude,kind\n" + "".join(f"x{n},{n % 2},{n % 3 % 2}\n" for n in range(20)))
     (tmp_path / "test.csv").write_text("text,rude,kind\nw,1,0\n")
     names = {"train": "train.csv", "dev": None, "test": "test.csv", "dev_share": 0.4, "overlap": "report"}
-    found = read("multilabel", tmp_path, labels=["rude", "kind"], **names)
-    assert found.labels == ["kind", "rude"] and targets(found.test) == [[1]]
+    data = read("multilabel", tmp_path, labels=["rude", "kind"], **names)
+    assert data.labels == ["kind", "rude"] and targets(data.test) == [[1]]
     (tmp_path / "test.csv").write_text("text,rude,kind\nw,1,2\n")
     with pytest.raises(DataError, match=r"line 2: column 'kind' holds '2'; a column of labels holds 0 or 1"):
         read("multilabel", tmp_path, labels=["rude", "kind"], **names)
@@ -221,10 +207,10 @@ def test_pairs_with_a_byte_order_mark_and_literal_quotes(tmp_path: Path) -> None
         (tmp_path / f"{split}.tsv").write_text(MRPC + rows, newline="")
     names = {"train": "train.tsv", "dev": "val.tsv", "test": "test.tsv"}
     columns = {"first": "#1 String", "second": "#2 String", "label": "Quality"}
-    found = read("pair", tmp_path, **names, **columns)
-    assert found.labels == ["0", "1"]
-    assert found.train.fields == [('He said "yes 0.', '"Yes," he said.'), ("A 0", "B")]
-    assert targets(found.train) == [[1], [0]]
+    data = read("pair", tmp_path, **names, **columns)
+    assert data.labels == ["0", "1"]
+    assert data.train.fields == [('He said "yes 0.', '"Yes," he said.'), ("A 0", "B")]
+    assert targets(data.train) == [[1], [0]]
     (tmp_path / "test.tsv").write_text(MRPC + "1\t1\t2\tHere\t \n", newline="")
     with pytest.raises(DataError, match=r"test\.tsv, line 2: the second text \('#2 String'\) is empty; remove the row"):
         read("pair", tmp_path, **names, **columns)
@@ -241,8 +227,8 @@ def test_duplicate_pairs_agree_in_both_texts(tmp_path: Path) -> None:
     )
     jsonl(tmp_path / "dev.jsonl", {"first": "d", "second": "b", "label": 1})
     jsonl(tmp_path / "test.jsonl", {"first": "A!", "second": "c.", "label": 1})
-    found = read("pair", tmp_path, overlap="report")
-    assert found.counts == {"train_rows_in_later_splits": 1, "dev_rows_in_later_splits": 0}
+    data = read("pair", tmp_path, overlap="report")
+    assert data.counts == {"train_rows_in_later_splits": 1, "dev_rows_in_later_splits": 0}
     with pytest.raises(DataError) as caught:
         read("pair", tmp_path, overlap="refuse")
     assert str(caught.value) == (
@@ -251,34 +237,31 @@ def test_duplicate_pairs_agree_in_both_texts(tmp_path: Path) -> None:
     )
 
 
-def test_similarities(tmp_path: Path) -> None:
-    three(tmp_path, {"first": "a", "second": "b", "score": 4.5}, {"first": "c", "second": "d", "score": "1"})
-    found = read("similarity", tmp_path, overlap="report")
-    assert (found.labels, targets(found.train)) == ([], [[4.5], [1.0]])
-    for value in ("high", None, "nan"):
-        three(tmp_path, {"first": "a", "second": "b", "score": value})
+@pytest.mark.parametrize(
+    ("kind", "texts"), [("similarity", [("first", "second")] * 2), ("regression", [("text",)] * 2)]
+)
+def test_numbers(tmp_path: Path, kind: str, texts: list[tuple[str, ...]]) -> None:
+    def write(*scores: object, text: str = "a") -> None:
+        three(tmp_path, *({name: f"{text}{n}" if text.strip() else text for name in texts[n]} | {"score": score}
+                          for n, score in enumerate(scores)))  # fmt: skip
+
+    write(4.5, "-1e2")
+    data = read(kind, tmp_path, overlap="report")
+    assert (data.labels, targets(data.train)) == ([], [[4.5], [-100.0]])
+    assert data.train.fields[0] == ("a0",) * len(texts[0])
+    for value in ("high", None, "nan", "inf"):
+        write(value, 2)
         with pytest.raises(DataError, match=rf"line 1: the score \('score'\) is {value!r}, not a number; correct it"):
-            read("similarity", tmp_path)
-    three(tmp_path, {"first": "a", "second": "b", "score": 1}, {"first": "c", "second": "b", "score": 1.0})
+            read(kind, tmp_path)
+    write(1, 1.0)
     with pytest.raises(DataError, match=r"train\.jsonl: all scores are 1; check data\.tasks\.things\.score"):
-        read("similarity", tmp_path)
-
-
-def test_numbers_of_single_texts(tmp_path: Path) -> None:
-    three(tmp_path, {"text": "a", "stars": 4.5}, {"text": "b", "stars": "-1e2"})
-    found = read("regression", tmp_path, overlap="report", score="stars")
-    assert (found.labels, found.train.fields, targets(found.train)) == ([], [("a",), ("b",)], [[4.5], [-100.0]])
-    with pytest.raises(ValueError, match="key first does not fit kind regression"):
-        read("regression", tmp_path, first="text")
-    three(tmp_path, {"text": "a", "score": "inf"}, {"text": "b", "score": 2})
-    with pytest.raises(DataError, match=r"line 1: the score \('score'\) is 'inf', not a number; correct it"):
-        read("regression", tmp_path)
-    three(tmp_path, {"text": " ", "score": 1}, {"text": "b", "score": 2})
-    with pytest.raises(DataError, match=r"line 1: the text \('text'\) is empty"):
-        read("regression", tmp_path)
-    three(tmp_path, {"text": "a", "score": 1}, {"text": "b", "score": 1.0})
-    with pytest.raises(DataError, match=r"train\.jsonl: all scores are 1; check data\.tasks\.things\.score"):
-        read("regression", tmp_path)
+        read(kind, tmp_path)
+    write(1, 2, text=" ")
+    with pytest.raises(DataError, match=r"line 1: the (first )?text \('\w+'\) is empty"):
+        read(kind, tmp_path)
+    if kind == "regression":
+        with pytest.raises(ValueError, match="key first does not fit kind regression"):
+            read(kind, tmp_path, first="text")
 
 
 # choices
@@ -288,8 +271,8 @@ def test_choices_in_columns_and_in_a_list(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("ctx,e0,e1,right\nIt rains,so we run,so we fly,1\nIt snows,we ski,we swim,0\n")
     jsonl(tmp_path / "test.jsonl", {"ctx": "2 + 2", "e": ["3", "4", "5"], "right": "B"})
     both = {"text": "ctx", "label": "right", "overlap": "report"}
-    found = read("choice", tmp_path, train="train.csv", dev="train.csv", test="train.csv", choices=["e0", "e1"], **both)
-    assert found.train.fields[0] == ("It rains", "so we run", "so we fly") and targets(found.train) == [[1], [0]]
+    data = read("choice", tmp_path, train="train.csv", dev="train.csv", test="train.csv", choices=["e0", "e1"], **both)
+    assert data.train.fields[0] == ("It rains", "so we run", "so we fly") and targets(data.train) == [[1], [0]]
     files = {"train": "test.jsonl", "dev": "test.jsonl", "test": "test.jsonl", "choices": "e", **both}
     assert targets(read("choice", tmp_path, answer="letter", **files).train) == [[1]]
     jsonl(tmp_path / "test.jsonl", {"ctx": "2 + 2", "e": ["3", "4", "5"], "right": 3})
