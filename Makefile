@@ -7,11 +7,23 @@
 # make lock   requirements.lock from requirements.in, keeping the versions that still fit
 # make infra-check  the manifests of infra/ against their schemas and security policies
 
-PYTHON ?= $(shell command -v python3.11 || echo python3)
+# The newest is taken first; last the one that no test has run on.
+VERSIONS := 3.13 3.12 3.11 3.14
 UV := uv==0.13.8
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+# Succeeds on a version that Headstart supports, with what makes an environment (on Debian the package python3-venv).
+SUPPORTED := import ensurepip, sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))
+# The Python of .venv; where there is none, the newest on the path or of pyenv, for tests the machine's own before it.
+# `make run PYTHON=python3.12` takes another, and replaces a .venv of another version.
+ifndef PYTHON
+PYTHON := $(shell for each in $(BIN)/python $(if $(filter test check,$(MAKECMDGOALS)),python3) \
+	$(foreach version,$(VERSIONS),python$(version) "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$(version).*/bin/python) python3; \
+	do "$$each" -c '$(SUPPORTED)' 2>/dev/null && { echo "$$each"; break; }; done)
+endif
+version = $(shell "$(1)" -c 'import sys; print(*sys.version_info[:2], sep=".")' 2>/dev/null)
+REPLACED := $(if $(filter-out "$(call version,$(BIN)/python)","$(call version,$(PYTHON))"),--clear)
 # Wheels that pip would find beside its index; uv does not look there by itself.
 LINKS := $(if $(PIP_FIND_LINKS),--find-links $(PIP_FIND_LINKS))
 # The policy checker of infra/ has an environment of its own: its pins conflict with Prefect's.
@@ -24,7 +36,7 @@ FORKING := tests/pretraining tests/training tests/test_cluster.py tests/models/l
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run full test check bench ui lock infra-check
+.PHONY: help install run full test check bench ui lock infra-check replaced
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -32,8 +44,11 @@ help:
 install: $(INSTALLED)
 
 # uv installs in a fifth of pip's time; where it cannot reach the index (settings that only pip reads), pip does it.
-$(INSTALLED): requirements.lock pyproject.toml
-	$(PYTHON) -m venv $(VENV)
+$(INSTALLED): requirements.lock pyproject.toml $(if $(REPLACED),replaced)
+	@"$(PYTHON)" -c '$(SUPPORTED)' 2>/dev/null || { echo "make: Headstart needs Python 3.11 to 3.14 with its package" \
+		"venv; $(or $(PYTHON),none of them) does not start or is another version; name one: make run PYTHON=python3.13" >&2; \
+		exit 2; }
+	"$(PYTHON)" -m venv $(REPLACED) $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(UV)'
 	$(BIN)/uv pip install --python $(BIN)/python --compile-bytecode $(LINKS) -r requirements.lock \
 		|| $(BIN)/python -m pip install --disable-pip-version-check --compile -r requirements.lock
@@ -42,7 +57,7 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@touch $@
 
 $(POLICY)/.installed: infra/policy/requirements.txt | $(INSTALLED)
-	$(PYTHON) -m venv --without-pip $(POLICY)
+	$(BIN)/python -m venv --without-pip $(POLICY)
 	$(BIN)/uv pip install --python $(POLICY)/bin/python --quiet -r $< \
 		|| $(BIN)/python -m pip --python $(POLICY)/bin/python install --quiet --disable-pip-version-check -r $<
 	@touch $@
@@ -76,11 +91,11 @@ bench: $(INSTALLED)
 ui: $(INSTALLED)
 	@$(BIN)/headstart ui $(FLAGS)
 
-# CUDA's own packages are pinned by the torch wheel that needs them; +cpu is what one machine has, not what it must be.
+# One file for all supported versions and systems. CUDA's own packages are pinned by the torch wheel that needs them.
 lock:
-	$(BIN)/uv pip compile --quiet --python-version 3.11 --no-header --no-annotate --no-emit-index-url \
-		--no-emit-find-links $(LINKS) requirements.in --output-file requirements.lock $(FLAGS)
-	sed -i -e '/^\(nvidia-\|cuda-\|triton==\)/d' -e 's/+cpu$$//' requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest --no-header --no-annotate \
+		--no-emit-index-url requirements.in --output-file requirements.lock $(FLAGS)
+	sed -i '/^\(nvidia-\|cuda-\|triton==\)/d' requirements.lock
 
 infra-check: $(INSTALLED) $(POLICY)/.installed
 	$(BIN)/python -m pytest -q tests/infra

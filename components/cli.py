@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.util import find_spec
 from typing import Final
 
 import typer
 
 from components.commands import encoders, flows, labelling, prediction, project, registry, runs
-from components.errors import HeadstartError, disk_full, missing_module, report
+from components.errors import ConfigError, HeadstartError, disk_full, missing_module, report
 from components.training import threads
 
 #: Panel of the help -> its commands.
@@ -43,8 +44,10 @@ assert not _commands, _commands
 
 def main() -> None:
     """Entry point of the command `headstart`."""
-    threads.prepare()
     try:
+        if find_spec("fcntl") is None:
+            raise ConfigError("Headstart needs Linux or macOS; on Windows, install and run it in WSL: wsl --install")
+        threads.prepare()
         app()
     except HeadstartError as error:
         report(error)

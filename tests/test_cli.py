@@ -31,6 +31,17 @@ def test_a_users_error_is_one_message_without_traceback(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_windows_users_are_sent_to_wsl() -> None:
+    """Without fcntl, which Windows lacks, every command ends at once with one sentence."""
+    script = "import sys; sys.modules['fcntl'] = None; from components.cli import main; main()"
+    command = [sys.executable, "-c", script, "--help"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "error: Headstart needs Linux or macOS; on Windows, install and run it in WSL: wsl --install\n"
+    )
+
+
 def test_a_defect_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> None:
         raise ZeroDivisionError
