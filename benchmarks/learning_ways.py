@@ -33,7 +33,6 @@ from components.training import threads
 threads.prepare()
 
 from components.finetuning.stage import FinetuneJob, finetune  # noqa: E402
-from components.ingestion.unlabelled import UnlabelledJob, unlabelled  # noqa: E402
 from components.models.encoder import family_of  # noqa: E402
 from components.reporting.recording import add_record_option, record  # noqa: E402
 from components.reporting.results import Column  # noqa: E402
@@ -73,8 +72,6 @@ WAYS: dict[str, dict[str, Any]] = {
     "frozen, block": {"method": "features", "head_norm": "block"},
     "frozen, length": {"method": "features", "head_norm": "length"},
     "frozen, auto": {"method": "features", "head_norm": "auto"},
-    "self-training": {"method": "features", "unlabelled": {"words": False}},
-    "co-training with words": {"method": "features", "unlabelled": {}},
     # Mosbach et al. 2021: rate 2e-5, linear, a tenth of warm-up, 20 epochs, Adam with bias correction.
     "20 epochs at 2e-5": {"epochs": 20, "min_steps": 48, "training": {"rate": 2e-5, "schedule": "linear"}},
 }
@@ -159,17 +156,6 @@ def scores(encoder: Path, task: Path, settings: FinetuneSettings, *, scratch: Pa
     """The records of the runs of a way on a data set."""
     folder = Path(tempfile.mkdtemp(dir=scratch))
     cluster = ClusterSettings(launcher="local", storage=str(folder / "store"), features=str(scratch / "features"))
-    # The rows of train that are no labelled rows of a run; no corpus is read.
-    texts = unlabelled(
-        UnlabelledJob(
-            task=task.name,
-            key="finetune",
-            examples=task,
-            corpus=folder,
-            settings=settings.unlabelled,
-            output=folder / "texts",
-        )
-    )
     job = FinetuneJob(
         task=task.name,
         family=family_of(encoder),
@@ -178,7 +164,6 @@ def scores(encoder: Path, task: Path, settings: FinetuneSettings, *, scratch: Pa
         encoder=encoder,
         output=folder / "out",
         settings=settings,
-        unlabelled=texts,
         cluster=cluster,
     )
     output = finetune(job)

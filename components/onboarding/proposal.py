@@ -152,8 +152,6 @@ class Proposal:
                 *self._windows,
                 (f"    auto: {{minutes: {self.minutes:g}{ways}}}", reason),
             ]
-            if self.unlabelled and self.facts.kind in OF_ONE_TEXT:
-                lines.append(("    unlabelled: {source: both}", "kept where cross-validation shows a gain"))
         elif self.own_tokens:
             lines += [
                 ("pretrain:", ""),

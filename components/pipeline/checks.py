@@ -11,7 +11,7 @@ from components.errors import ConfigError, HeadstartError, nearest
 from components.pipeline.jobs import CORPORA, PARALLEL, WHOLE
 from components.pipeline.jobs import checks as checks_of
 from components.settings.imports import FOLDER
-from components.settings.names import WITH_WORDS, WORDS_SYSTEMS
+from components.settings.names import WITH_WORDS
 from components.settings.params import Params
 from components.settings.tasks import SPLITS
 from components.settings.tokenizer import SubwordSettings
@@ -110,15 +110,6 @@ def _finetuning(params: Params) -> list[str]:
             problems.append(
                 f"adapt_task: {name} is trained on pairs, which tasks do not contain; remove it from run.families"
             )
-        free = params.finetune[name].unlabelled
-        if free is not None and free.source != "task":
-            kinds = {task: params.data.tasks[task].kind for task in params.run.tasks}
-            problems += [
-                f"finetune.{name}.unlabelled.source: {free.source!r} includes documents, and a row of {task} ({kind}) "
-                "is not one text; use task"
-                for task, kind in kinds.items()
-                if kind not in OF_ONE_TEXT
-            ]
         problems += [
             f"finetune.{name}.context: sentences of {task} have no documents; set data.tasks.{task}.document, or "
             "context to 0"
@@ -136,7 +127,6 @@ def _distillation(params: Params) -> list[str]:
     """Teachers, students and texts of `distil`."""
     from components.task_models.base import refuse_distillation
     from components.task_models.kinds import TASKS
-    from components.words.systems import probable_systems
 
     problems: list[str] = []
     for group, distilled in params.distil.items():
@@ -147,14 +137,6 @@ def _distillation(params: Params) -> list[str]:
             for task, kind in kinds.items()
             if distilled.source != "task" and kind not in OF_ONE_TEXT
         ]
-        for task, kind in kinds.items():
-            source = params.data.tasks[task]
-            words = probable_systems(kind, language=source.language, which=source.baselines)
-            problems += [
-                f"distil.{group}.teachers: kind {kind} ({task}) has no words model {name!r}{nearest(name, words)}"
-                for name in distilled.teachers
-                if name in WORDS_SYSTEMS and name not in words
-            ]
         named = {
             name
             for name in params.run.families

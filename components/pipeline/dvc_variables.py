@@ -109,7 +109,7 @@ def variables(params: Params) -> dict[str, Any]:
                 "corpus": documents("unlabelled", f"{task}-{name}"),
             }
             for task in params.run.tasks
-            for name in [*params.run.families, BASELINES]
+            for name in [BASELINES]
         },
         "teachers": teachers,
         "adapted_teachers": {name: teachers[name] for name in jobs.static(params, "adapted")},

@@ -98,7 +98,6 @@ STAGES: dict[str, Stage] = {
     ),
     "distil-texts": Stage("components.ingestion.unlabelled", "UnlabelledJob", "unlabelled", jobs.distil_texts),
     "teach": Stage("components.finetuning.distil", "TeachJob", "teach", jobs.teach),
-    "teach-words": Stage("components.finetuning.distil", "TeachWordsJob", "teach_words", jobs.teach_words),
     "distil": Stage("components.finetuning.distil", "DistilJob", "distil", jobs.distil),
     "together": Stage("components.finetuning.together", "TogetherJob", "together", jobs.together),
     "share": Stage("components.finetuning.together", "ShareJob", "share", jobs.share),

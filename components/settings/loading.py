@@ -25,11 +25,12 @@ from components.settings.section import Section
 
 STARTS = get_args(Start)
 FAMILY_SECTIONS = ("pretrain", "adapt", "finetune")
-#: Keys of earlier versions.
+#: Keys of earlier versions, with their section where another section has a key of this name.
 REMOVED: Final = (
-    "bigrams", "biases", "causal", "consistency", "glu", "interpolations", "label_smoothing", "late_batches",
-    "late_from", "matrix_rate", "mixout", "ngrams", "r_drop", "reinitialised", "resamples", "rotary",
-    "supervised_contrastive", "training_noise", "value_embeddings",
+    "bigrams", "biases", "causal", "consistency", "finetune_rows", "glu", "head_rate", "interpolations",
+    "label_smoothing", "late_batches", "late_from", "matrix_rate", "mixout", "ngrams", "patience", "prefer", "r_drop",
+    "reinitialised", "resamples", "rotary", "scratch.discriminative", "scratch.head_scale", "scratch.method",
+    "scratch.unfreeze_epochs", "supervised_contrastive", "training_noise", "unlabelled", "value_embeddings",
 )  # fmt: skip
 #: Last part of the location of a problem with a key, in pydantic's errors.
 KEY = "[key]"
@@ -165,7 +166,7 @@ def _unknown_names(raw: dict[str, Any]) -> list[str]:
     shared += [
         (f"distil.{group}.{key}", name, known)
         for group in at("distil")
-        for key, known in (("teachers", [*systems, *WORDS_SYSTEMS]), ("students", systems))
+        for key, known in (("teachers", systems), ("students", systems))
         if isinstance(at("distil", group, key), list)
         for name in at("distil", group, key)
     ]
@@ -238,7 +239,7 @@ def _describe(problem: Any, where: list[Any]) -> str:
         # The name of a block; its location is (section, ..., name, KEY).
         return f"{'.'.join(map(str, where[:-2]))}: {problem['input']!r} {problem['msg'].removeprefix('Value error, ')}"
     key = ".".join(str(part) for part in where)
-    if problem["type"] == "extra_forbidden" and where[-1] in REMOVED:
+    if problem["type"] == "extra_forbidden" and not {".".join(map(str, where[-2:])), where[-1]}.isdisjoint(REMOVED):
         return f"{key}: was a key of an earlier version and has no effect any more; remove it"
     if problem["type"] == "extra_forbidden":
         return f"{key}: unknown key{nearest(str(where[-1]), _fields(where[:-1]))}"

@@ -52,7 +52,7 @@ def test_every_item_is_a_valid_job(path: Path, name: str) -> None:
     if not params.intermediate_tasks:
         unused += ["intermediate", "finetune-after"]
     if not params.distil:
-        unused += ["distil-texts", "teach", "teach-words", "distil"]
+        unused += ["distil-texts", "teach", "distil"]
     if not params.together:
         unused += ["together", "share", "leakage-together"]
     if not params.static:
@@ -333,10 +333,10 @@ def test_documents_for_a_kind_of_pairs_are_refused_before_a_run(
 ) -> None:
     monkeypatch.chdir(ROOT)
     raw["run"]["tasks"] = ["aws-type", "aws-operation"]
-    raw["finetune"]["ulmfit"]["unlabelled"] = {"source": "both"}
+    raw["distil"] = {"small": {"teachers": ["ulmfit-adapted"], "students": ["ulmfit-scratch"], "source": "both"}}
     with pytest.raises(ConfigError) as caught:
         check_params(Params.model_validate(raw))
-    message = "finetune.ulmfit.unlabelled.source: 'both' includes documents, and a row of aws-operation (pair) is not"
+    message = "distil.small.source: 'both' includes documents, and a row of aws-operation (pair) is not"
     assert message in str(caught.value) and "row of aws-type" not in str(caught.value)
 
 

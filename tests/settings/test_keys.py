@@ -69,5 +69,5 @@ def test_every_key_is_read(section: str, key: str) -> None:
 
 
 def test_unread_keys_are_found() -> None:
-    assert ("ScratchSettings", "head_scale") in keys() and ("LanguageModelTraining", "rate") in keys()
+    assert ("ScratchSettings", "rate") in keys() and ("LanguageModelTraining", "rate") in keys()
     assert "language_that_nothing_reads" not in attributes()

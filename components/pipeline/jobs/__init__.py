@@ -31,7 +31,6 @@ from components.pipeline.jobs.tasks import (
     leakage_together,
     share,
     teach,
-    teach_words,
     together,
     unlabelled,
 )
@@ -70,7 +69,6 @@ __all__ = [
     "static",
     "task_tokens",
     "teach",
-    "teach_words",
     "together",
     "tokenize",
     "tokenize_parallel",

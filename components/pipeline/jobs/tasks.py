@@ -54,7 +54,6 @@ def _finetuned(params: Params, task: str, family: str, start: str, *, encoder: s
         "start": start,
         "examples": out(params, "examples", task),
         "encoder": out(params, "encoder", family, encoder),
-        "unlabelled": out(params, "unlabelled", task, family),
         "words": out(params, "unlabelled", task, BASELINES),
         "output": out(params, "finetuned", task, f"{family}-{start}"),
         "settings": params.finetune[family],
@@ -89,20 +88,14 @@ def finetune_after(params: Params) -> dict[str, Arguments]:
 
 
 def unlabelled(params: Params) -> dict[str, Arguments]:
-    """One job per task and family of the run, and per task for its words models; its output is empty unless they read
-    the domain corpus."""
+    """One job per task of the run, for its words models; its output is empty unless they read the domain corpus."""
     of_words = UnlabelledSettings(source="domain", rows=FOR_WORDS)
-    blocks = {family: params.finetune[family].unlabelled for family in params.run.families}
     return {
-        f"{task}-{family}": {
-            **_collected(params, task, f"finetune.{family}.unlabelled", settings),
-            "output": out(params, "unlabelled", task, family),
+        f"{task}-{BASELINES}": {
+            **_collected(params, task, "words", of_words if params.words_read_documents(task) else None),
+            "output": out(params, "unlabelled", task, BASELINES),
         }
         for task in params.run.tasks
-        for family, settings in {
-            **blocks,
-            BASELINES: of_words if params.words_read_documents(task) else None,
-        }.items()
     }
 
 
@@ -144,21 +137,6 @@ def teach(params: Params) -> dict[str, Arguments]:
         for task in params.run.tasks
         for group in params.distil
         for family, start in _systems(params)
-    }
-
-
-def teach_words(params: Params) -> dict[str, Arguments]:
-    """One job per task of the run and group of `distil`."""
-    return {
-        f"{task}-{group}": {
-            "task": task,
-            "examples": out(params, "examples", task),
-            "words": out(params, "unlabelled", task, BASELINES),
-            **_distilled(params, task, group),
-            "output": out(params, "distilled", task, group, "words"),
-        }
-        for task in params.run.tasks
-        for group in params.distil
     }
 
 
@@ -309,7 +287,7 @@ def _leakage(
 
 
 def _teachers(params: Params, start: str) -> list[tuple[str, str]]:
-    """Family and initialisation of the teachers of a student, apart from words models."""
+    """Family and initialisation of the teachers of a student."""
     group = params.distil.get(start.partition(FROM)[2])
     taught = group.teachers if group is not None else []
     return [(family, own) for family, own in _systems(params) if f"{family}-{own}" in taught]
@@ -348,9 +326,6 @@ def _seen(params: Params, task: str, family: str, start: str, others: Sequence[s
         # An imported encoder has not been pretrained here.
         corpora = corpora[1:]
     read = [f"corpus/{corpus}{suffix}" for corpus in dict.fromkeys(corpora)]
-    free = params.finetune[family].unlabelled
-    if free is not None and free.source != "task" and WITH not in start and "corpus/domain" not in read:
-        read.append("corpus/domain")
     computed = {family, *params.origins(family)} & params.static.keys()
     if computed and "corpus/domain" not in read:
         # The words and frequencies of static vectors are those of the domain corpus.
