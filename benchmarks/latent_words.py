@@ -64,7 +64,7 @@ def main() -> None:
                     read = Data(train, rows, train.take([]), test, facts.labels, scoring, folds)
                     for system in arguments.systems:
                         began = time.perf_counter()
-                        found = predict(SYSTEMS[facts.kind].usual[system], read)
+                        found = predict(SYSTEMS[facts.kind][0][system], read)
                         scores = scoring.score(test.fields, test.targets, found.answers["test"])
                         row = values.setdefault(f"{name}, {budget} labels a class, {system}", {})
                         for key in METRICS:

@@ -143,8 +143,8 @@ def encoder_features(
 def word_features(texts: Sequence[Fields], *, labels: int, others: Sequence[Fields] = ()) -> Floats:
     """(N + M, D) with norm 1: latent semantic and word vectors, fitted on N texts, of these and of M others. Two texts
     of a row give both vectors, the absolute difference and the product."""
+    from components.words.features import LatentFeatures
     from components.words.latent import LatentSemantics, WordMeans, dimensions_of
-    from components.words.transductive import LatentFeatures
 
     semantics, means = dimensions_of(labels)
     parts = list(zip(*[*texts, *others], strict=True))
