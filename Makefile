@@ -1,5 +1,5 @@
 # make run    the whole pipeline on the data below data/ (the built-in data if there is none); again: only what has changed
-# make full   every family, all label budgets (experiments/full)
+# make full   three families at five label budgets (experiments/full)
 # make test   the full test suite
 # make check  lint, format, types and the quick tests
 # make bench  speed and memory beside other libraries (after make run, on a machine with nothing else to do)

@@ -152,7 +152,7 @@ def measure(
         raise SystemExit(f"{file}: {len(rows)} different texts, fewer than the {labelled + further} that are needed")
     project = Project(folder, rows[:labelled], rows[labelled : labelled + further])
     if start is not None:
-        project.run("starts install", "starts", "install", start)
+        project.run("starts install", "starts", "--install", start)
     project.run("init data.csv", "init", "data.csv", *(["--start", start] if start is not None else []))
     project.run("fit", "fit")
     answers = f"{TASK}-to-label.csv"

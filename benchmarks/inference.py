@@ -158,7 +158,7 @@ def _classifier(arguments: argparse.Namespace, texts: Sequence[str], folder: Pat
     encoder = load_encoder(folder / "encoder")
     whole = TaskModel(encoder.model, task=task, settings=settings, labels=["neg", "pos"]).eval()
     precision = choose("auto", device=torch.device("cpu"), size=product_size(encoder.model))
-    return TextClassifier(["neg", "pos"], whole, encoder.tokenizer, task, settings, precision), folder / "encoder"
+    return TextClassifier(whole, encoder.tokenizer, precision), folder / "encoder"
 
 
 def _pipelines(

@@ -27,8 +27,7 @@ from components.reporting.results import Column
 from components.settings.tokenizer import TokenizerSettings
 from components.tokenization import load_tokenizer
 from components.tokenization.bert import BertWordsTokenizer
-from components.tokenization.distinct import DistinctWordEncoder
-from components.tokenization.library import LibraryTokenizer
+from components.tokenization.distinct import DistinctWordEncoder, LibraryTokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.train import fit
 

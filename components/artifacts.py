@@ -409,7 +409,7 @@ def is_intact(path: Path, *, kind: str | None = None, digest: str | None = None)
         if digest not in (None, manifest.digest):
             return False
         states = [(path / name).stat() for name in manifest.files]
-        state = (manifest.digest, *((one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in states))
+        state = (manifest.digest, *((each.st_ino, each.st_size, each.st_mtime_ns, each.st_ctime_ns) for each in states))
         if _CHECKED.get(path) != state:
             read_manifest(path, verify=True)
             _CHECKED[path] = state

@@ -1,4 +1,4 @@
-"""The command `headstart`: its subcommands in the order of its help, and how it ends.
+"""The command `headstart`: its subcommands by purpose, and how it ends.
 
 A `HeadstartError` is printed as one message with exit code 2; a traceback indicates a bug in Headstart.
 """
@@ -15,13 +15,30 @@ from components.commands import encoders, flows, labelling, prediction, project,
 from components.errors import HeadstartError, disk_full, missing_module, report
 from components.training import threads
 
+#: Panel of the help -> its commands.
+PANELS: Final = {
+    "start": "init fit check data",
+    "run": "retrain sync schedule plan why stage dvc",
+    "look": "ui champion trace study try",
+    "label": "suggest label label-quality forget",
+    "serve": "predict serve drift",
+    "registry": "promote rollback export import starts",
+    "operate": "gc drill",
+}
+
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Transfer learning for text."
 )
-#: Modules of subcommands, in the order of the help.
-MODULES: Final = (project, runs, encoders, labelling, prediction, registry, flows)
-for _module in MODULES:
-    app.add_typer(_module.app)
+_commands = {
+    command.name or getattr(command.callback, "__name__", ""): command
+    for module in (project, runs, encoders, labelling, prediction, registry, flows)
+    for command in module.app.registered_commands
+}
+for _panel, _names in PANELS.items():
+    for _name in _names.split():
+        _commands[_name].rich_help_panel = _panel
+        app.registered_commands.append(_commands.pop(_name))
+assert not _commands, _commands
 
 
 def main() -> None:
@@ -36,10 +53,10 @@ def main() -> None:
         # The reader (head, less) has closed the pipe; the rest of the output is discarded.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
-        if (known := disk_full(error) or missing_module(error)) is None:
+        if (message := disk_full(error) or missing_module(error)) is None:
             raise
-        report(known)
-        sys.exit(known.exit_code)
+        report(message)
+        sys.exit(message.exit_code)
 
 
 if __name__ == "__main__":

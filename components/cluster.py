@@ -181,23 +181,23 @@ def _pool(size: int, *, slots: tuple[str, ...], kept: _Kept | None) -> Iterator[
         slots: GPU of each process; none if the processes compute on the CPU.
         kept: processes of earlier calls; None: they are not kept.
     """
-    own = kept or _Kept()
-    if own.pool is None or own.size < size or own.slots != slots:
-        own.close()
+    processes = kept or _Kept()
+    if processes.pool is None or processes.size < size or processes.slots != slots:
+        processes.close()
         spawning = multiprocessing.get_context("spawn")
-        free = spawning.SimpleQueue()
+        queue = spawning.SimpleQueue()
         for slot in slots or [HIDDEN_GPUS[VISIBLE_GPUS]] * size:
-            free.put(slot)
-        own.pool = ProcessPoolExecutor(size, mp_context=spawning, initializer=_begin, initargs=(free,))
-        own.size, own.slots = size, slots
+            queue.put(slot)
+        processes.pool = ProcessPoolExecutor(size, mp_context=spawning, initializer=_begin, initargs=(queue,))
+        processes.size, processes.slots = size, slots
     finished = False
     try:
         with _environment(threads.environment(1)):
-            yield own.pool
+            yield processes.pool
         finished = True
     finally:
         if kept is None or not finished:
-            own.close()
+            processes.close()
 
 
 @contextmanager
@@ -218,9 +218,9 @@ def _without_main(function: Callable[..., object]) -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _begin(free: SimpleQueue[str]) -> None:
+def _begin(queue: SimpleQueue[str]) -> None:
     """Prepare this process of the pool: the next free GPU is the only one that it sees. Before CUDA is initialised."""
-    os.environ[VISIBLE_GPUS] = free.get()
+    os.environ[VISIBLE_GPUS] = queue.get()
     _end_with_parent()
 
 

@@ -36,13 +36,9 @@ WITHOUT_EFFECT = frozenset(("boto3", "mlflow", "prefect", "psutil", "pydantic", 
 SHORT = 12
 #: Tables whose entries depend on the settings, as "module:NAME".
 FAMILIES = f"{PACKAGE}.models:FAMILIES"
-#: Family without a sampler.
-STACKED = "stacked"
-COMPUTED = f"{PACKAGE}.models:COMPUTED"
 SAMPLERS = f"{PACKAGE}.pretraining.samplers:SAMPLERS"
 CONVERTERS = f"{PACKAGE}.interchange.huggingface:CONVERTERS"
 TOKENIZERS = f"{PACKAGE}.tokenization.base:KINDS"
-COMPUTED_TOKENIZERS = f"{PACKAGE}.tokenization.base:COMPUTED"
 TASK_KINDS = (f"{PACKAGE}.tasks.kinds:KINDS", f"{PACKAGE}.task_models.kinds:TASKS", f"{PACKAGE}.baselines:BASELINES")
 #: Module that imports published models; used only if `pretrain.<name>.source` is set.
 IMPORTING = f"{PACKAGE}.interchange.importing"
@@ -70,7 +66,7 @@ class Sources:
         self.root = root
         self.changed = dict(changed or {})
         parsed: dict[str, Module] = like._modules if like else {}
-        self._modules: dict[str, Module] = {name: one for name, one in parsed.items() if name not in self.changed}
+        self._modules: dict[str, Module] = {name: each for name, each in parsed.items() if name not in self.changed}
         self._files: dict[str, Path | None] = like._files if like else {}
 
     def path(self, module: str) -> Path | None:
@@ -161,10 +157,10 @@ def closure(
         FileNotFoundError: there is no such module.
     """
     sources = sources or installed()
-    found = reachable(entry, entries=entries, without=[*without, *DISPLAY], sources=sources)
+    collected = reachable(entry, entries=entries, without=[*without, *DISPLAY], sources=sources)
     return Closure(
-        modules={sources.relative_path(name): found[name].definitions for name in sorted(found)},
-        libraries=_versions({library for module in found.values() for library in module.libraries}, sources),
+        modules={sources.relative_path(name): collected[name].definitions for name in sorted(collected)},
+        libraries=_versions({library for module in collected.values() for library in module.libraries}, sources),
     )
 
 
@@ -184,19 +180,19 @@ def reachable(
     """
     sources = sources or installed()
     entries = entries or {}
-    found: dict[str, Module] = {}
+    collected: dict[str, Module] = {}
     waiting = [entry, *_with_packages(entry, sources)]
     while waiting:
         name = waiting.pop()
-        if name in found:
+        if name in collected:
             continue
-        module = found[name] = sources.module(name)
-        imported = [one for one in module.imported if not any(f"{one}.".startswith(f"{left}.") for left in without)]
-        waiting += [target for one in imported for target in _with_packages(one, sources)]
+        module = collected[name] = sources.module(name)
+        imported = [each for each in module.imported if not any(f"{each}.".startswith(f"{left}.") for left in without)]
+        waiting += [target for each in imported for target in _with_packages(each, sources)]
         for table, lines in module.tables.items():
             used = entries.get(f"{name}:{table}", lines)
             waiting += [target for key in used if key in lines for target in _with_packages(lines[key], sources)]
-    return found
+    return collected
 
 
 def entries_of(
@@ -208,17 +204,17 @@ def entries_of(
 ) -> Entries:
     """The entries of tables that a stage uses, from the names in its settings; None: the stage may use all."""
     sources = sources or installed()
-    found: dict[str, Collection[str]] = {}
+    collected: dict[str, Collection[str]] = {}
     if families is not None:
-        found |= {FAMILIES: families, COMPUTED: families, CONVERTERS: families}
-        samplers = [_sampler(family, sources) for family in families if family != STACKED]
+        collected |= {FAMILIES: families, CONVERTERS: families}
+        samplers = [_sampler(family, sources) for family in families]
         if None not in samplers:
-            found[SAMPLERS] = {str(sampler) for sampler in samplers}
+            collected[SAMPLERS] = {str(sampler) for sampler in samplers}
     if tokenizers is not None:
-        found |= {TOKENIZERS: tokenizers, COMPUTED_TOKENIZERS: tokenizers}
+        collected |= {TOKENIZERS: tokenizers}
     if task_kinds is not None:
-        found |= dict.fromkeys(TASK_KINDS, task_kinds)
-    return found
+        collected |= dict.fromkeys(TASK_KINDS, task_kinds)
+    return collected
 
 
 def _sampler(family: str, sources: Sources) -> str | None:
@@ -247,12 +243,12 @@ def _with_packages(name: str, sources: Sources) -> Iterator[str]:
 
 
 def _versions(libraries: Collection[str], sources: Sources) -> dict[str, str]:
-    found = {}
+    collected = {}
     for library in sorted(libraries):
         name = normal(DISTRIBUTIONS.get(library, library))
         if library not in WITHOUT_EFFECT:
-            found[name] = sources.locked.get(name) or _installed_version(name)
-    return found
+            collected[name] = sources.locked.get(name) or _installed_version(name)
+    return collected
 
 
 def _installed_version(name: str) -> str:

@@ -57,13 +57,13 @@ class Input:
 
 def find_inputs(job: object) -> list[Input]:
     """The complete directories that a job names by absolute paths, each once. A path inside of one stands for it."""
-    found: dict[Path, Input] = {}
+    directories: dict[Path, Input] = {}
     for path in _paths(job):
         for directory in (path, path.parent):
             if (directory / MANIFEST).is_file():
-                found.setdefault(directory, Input(directory, read_manifest(directory).digest))
+                directories.setdefault(directory, Input(directory, read_manifest(directory).digest))
                 break
-    return list(found.values())
+    return list(directories.values())
 
 
 def _paths(value: object) -> Iterator[Path]:
@@ -135,7 +135,7 @@ def on_this_node(job: Job, inputs: Sequence[Input], fetch: Fetch, *, cache: Path
         TrainingError: an input cannot be copied.
     """
     cache = private_folder(cache or node_cache())
-    places = {one.path: _obtain(one, fetch, cache) for one in inputs}
+    places = {each.path: _obtain(each, fetch, cache) for each in inputs}
     trim(cache / "inputs", keep=set(places.values()))
 
     def place(path: Path) -> Path:
@@ -203,12 +203,12 @@ def read_piece(path: Path, position: int) -> bytes:
 def trim(cache: Path, *, keep: Collection[Path] = (), most: int = CACHE_BYTES) -> None:
     """Remove the least recently used directories of a cache until it has at most `most` bytes, except those in use."""
     sweep(cache)
-    found = []
+    directories = []
     for manifest in cache.glob(f"[!.]*/{MANIFEST}"):
         size = sum(file.stat().st_size for file in manifest.parent.rglob("*") if file.is_file())
-        found.append((manifest.stat().st_mtime, size, manifest.parent))
+        directories.append((manifest.stat().st_mtime, size, manifest.parent))
     kept = 0
-    for _, size, directory in sorted(found, reverse=True):
+    for _, size, directory in sorted(directories, reverse=True):
         kept += size
         if kept > most and directory not in keep:
             shutil.rmtree(directory, ignore_errors=True)

@@ -6,7 +6,6 @@ they lack (`components.inputs`).
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shutil
@@ -19,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from components import errors
 from components.artifacts import write_atomic
@@ -31,9 +30,6 @@ from components.processors import cores
 from components.settings.cluster import ClusterSettings
 from components.training import threads
 from components.training.distributed import Worker, World
-
-if TYPE_CHECKING:
-    from ray.train.torch import TorchTrainer
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -103,7 +99,7 @@ def connected(settings: ClusterSettings) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    own: dict[str, Any] = (
+    options: dict[str, Any] = (
         {"num_cpus": cores(), "object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False} if local else {}
     )
     try:
@@ -114,7 +110,7 @@ def connected(settings: ClusterSettings) -> Iterator[None]:
             logging_level="WARNING",
             # Workers print only Ray's own messages; progress and errors have their own channel.
             log_to_driver=False,
-            **own,
+            **options,
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
         kind = ClusterUnavailableError if isinstance(error, ConnectionError) else TrainingError
@@ -213,11 +209,9 @@ def launch(
 ) -> None:
     """`components.cluster.launch` on Ray; `retries` is the number of restarts after the loss of a worker."""
     job = relocated(job, Path.absolute)  # workers have another working directory
-    with connected(settings), _translated(settings), _supplied([job], settings) as supply:
-        from ray.train import FailureConfig, RunConfig, ScalingConfig
-        from ray.train.torch import TorchConfig
-        from ray.train.v2.api.config import LoggingConfig
-        from ray.train.v2.api.exceptions import TrainingFailedError
+    with connected(settings), _translated(settings), _exchange([job], settings) as exchange:
+        from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig, TrainingFailedError
+        from ray.train.torch import TorchConfig, TorchTrainer
 
         _await_gpus(settings)
         plan = plan_workers(nodes(), workers=settings.workers, rows=rows, wanted=settings.gpus)
@@ -226,15 +220,13 @@ def launch(
         # Only for Ray's own files: the function writes the checkpoints elsewhere.
         ray_files = tempfile.mkdtemp(prefix="headstart-ray-")
         resources = {"CPU": float(plan.cpus)} | ({"GPU": 1.0} if plan.gpu else {})
-        trainer = _trainer()(
+        trainer = TorchTrainer(
             _in_worker,
             train_loop_config={
                 "function": function,
                 "job": job,
-                "supply": supply,
-                "channel": name,
+                "exchange": exchange,
                 "threads": plan.cpus,
-                "sharded": settings.sharded and plan.workers > 1,
             },
             scaling_config=ScalingConfig(
                 num_workers=plan.workers,
@@ -252,7 +244,7 @@ def launch(
             torch_config=TorchConfig(backend="nccl" if plan.gpu else "gloo"),
         )
         try:
-            with _watching(name, progress):
+            with _watching(exchange, progress):
                 outcome = trainer.fit().return_value
         except TrainingFailedError as error:
             raise TrainingError(gave_up(f"a worker died ({_last_line(error)})", retries=retries)) from error
@@ -262,24 +254,6 @@ def launch(
         raise getattr(errors, outcome["kind"], RuntimeError)(outcome["message"])
 
 
-def _trainer() -> type[TorchTrainer]:
-    """Ray's trainer without two callbacks that start processes, which takes about three seconds on two cores.
-
-    The first distributes data sets, which are not used. The second frees the placement group if the controller is lost;
-    the end of the driver frees it, too.
-    """
-    from ray.train.torch import TorchTrainer
-    from ray.train.v2._internal.callbacks import DatasetsCallback
-    from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
-
-    class Trainer(TorchTrainer):
-        def _create_default_callbacks(self) -> list[Any]:
-            omitted = (DatasetsCallback, PlacementGroupCleanerCallback)
-            return [callback for callback in super()._create_default_callbacks() if not isinstance(callback, omitted)]
-
-    return Trainer
-
-
 def _in_worker(config: dict[str, Any]) -> dict[str, str] | None:
     """Entry point of a Ray worker. Returns the error, as `kind` and `message`, if a restart cannot help; else None."""
     import ray.train
@@ -287,14 +261,14 @@ def _in_worker(config: dict[str, Any]) -> dict[str, str] | None:
 
     context = ray.train.get_context()
     threads.own(config["threads"])
-    world = World(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device(), config["sharded"])
-    channel = _Channel(config["channel"])
-    if failed := channel.read("failure"):
+    world = World(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device())
+    exchange: _Exchange = config["exchange"]
+    if failed := exchange.get("failure"):
         # Written by a worker of the previous attempt.
-        return failed
+        return dict(failed)
     try:
-        job = config["job"] if config["supply"] is None else config["supply"].on_this_node(config["job"])
-        config["function"](job, Worker(world, channel.publish if world.is_main else lambda numbers: None))
+        publish = _limited(exchange) if world.is_main else lambda numbers: None
+        config["function"](exchange.on_this_node(config["job"]), Worker(world, publish))
     except Exception as error:
         if isinstance(error, HeadstartError):
             failure = {"kind": type(error).__name__, "message": str(error)}
@@ -306,26 +280,39 @@ def _in_worker(config: dict[str, Any]) -> dict[str, str] | None:
         if world.size == 1:
             return failure
         # Other workers may wait for this one forever, so it stores the error and fails: Ray then ends all workers.
-        channel.write("failure", failure)
+        exchange.put("failure", failure)
         raise
     return None
 
 
 @dataclass(frozen=True)
-class _Supply:
-    """Source of the driver's inputs on other nodes; plain values, to be sent to workers.
+class _Exchange:
+    """What workers and driver share: named values, and the driver's inputs on other nodes; plain values, to be sent to
+    workers.
 
     Attributes:
-        depot: name of the actor that reads the files.
-        inputs: of all jobs.
+        actor: name of the actor that holds the values and reads the files.
+        inputs: of all jobs; None if all workers are on the driver's node.
         storage: the driver's `cluster.storage`.
         mark: content of the file MARK in the storage, if that is a folder; else empty.
     """
 
-    depot: str
-    inputs: tuple[Input, ...]
-    storage: str
-    mark: str
+    actor: str
+    inputs: tuple[Input, ...] | None = None
+    storage: str = ""
+    mark: str = ""
+
+    def get(self, key: str) -> Any:
+        """A value that was put; None without one."""
+        import ray
+
+        return ray.get(ray.get_actor(self.actor).get.remote(key))
+
+    def put(self, key: str, value: Any) -> None:
+        """Store a value."""
+        import ray
+
+        ray.get(ray.get_actor(self.actor).put.remote(key, value))
 
     def on_this_node(self, job: Job) -> Job:
         """The job with paths that exist on the node of this worker.
@@ -336,6 +323,8 @@ class _Supply:
         """
         import ray
 
+        if self.inputs is None:
+            return job
         if self.mark and _mark_of(Path(self.storage)) != self.mark:
             raise ConfigError(
                 f"cluster.storage {self.storage}: node {ray.util.get_node_ip_address()} does not share this folder; "
@@ -344,7 +333,7 @@ class _Supply:
 
         def fetch(digest: str, name: str, position: int) -> bytes:
             try:
-                return bytes(ray.get(ray.get_actor(self.depot).read.remote(digest, name, position)))
+                return bytes(ray.get(ray.get_actor(self.actor).read.remote(digest, name, position)))
             except (ray.exceptions.RayError, ValueError) as error:  # ValueError: the driver has ended
                 raise ClusterUnavailableError(
                     f"{name}: cannot be copied from the driver's node ({_last_line(error)})"
@@ -353,11 +342,20 @@ class _Supply:
         return on_this_node(job, self.inputs, fetch)
 
 
-class _Depot:
-    """Actor on the driver's node that reads files of inputs for workers on other nodes."""
+class _Hub:
+    """Actor on the driver's node that holds values and reads files of inputs."""
 
     def __init__(self, inputs: Sequence[Input]) -> None:
-        self.folders = {one.digest: one.path for one in inputs}
+        self.folders = {each.digest: each.path for each in inputs}
+        self.values: dict[str, Any] = {}
+
+    def get(self, key: str) -> Any:
+        """The value of a key; None without one."""
+        return self.values.get(key)
+
+    def put(self, key: str, value: Any) -> None:
+        """Set the value of a key."""
+        self.values[key] = value
 
     def read(self, digest: str, name: str, position: int) -> bytes:
         """At most `PIECE` bytes of a file from a position."""
@@ -365,30 +363,27 @@ class _Depot:
 
 
 @contextmanager
-def _supplied(jobs: Sequence[object], settings: ClusterSettings) -> Iterator[_Supply | None]:
-    """A block in which workers on other nodes can obtain the inputs of these jobs; None if all workers are on the
-    driver's node. Nothing is copied before a worker asks for it."""
+def _exchange(jobs: Sequence[object], settings: ClusterSettings) -> Iterator[_Exchange]:
+    """A block in which workers exchange values with the driver, and obtain the inputs of these jobs on other nodes.
+    Nothing is copied before a worker asks for it."""
     import ray
 
-    if len([node for node in ray.nodes() if node["Alive"]]) == 1:
-        yield None
-        return
-    inputs = tuple(find_inputs(jobs))
-    name = f"headstart-depot-{secrets.token_hex(8)}"
+    name, alone = f"headstart-{secrets.token_hex(8)}", len([node for node in ray.nodes() if node["Alive"]]) == 1
+    inputs = () if alone else tuple(find_inputs(jobs))
     here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
         ray.get_runtime_context().get_node_id(), soft=False
     )
-    actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Depot)
-    depot = actor.options(name=name, scheduling_strategy=here).remote(inputs)
+    actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Hub)
+    hub = actor.options(name=name, scheduling_strategy=here).remote(inputs)
     storage, mark = settings.storage, ""
-    if "://" not in storage:
+    if not alone and "://" not in storage:
         storage = str(Path(storage).absolute())
         mark = _mark(Path(storage))
     try:
-        yield _Supply(name, inputs, storage, mark)
+        yield _Exchange(name, None if alone else inputs, storage, mark)
     finally:
         with suppress(ray.exceptions.RayError):
-            ray.kill(depot)
+            ray.kill(hub)
 
 
 def _mark(folder: Path) -> str:
@@ -397,12 +392,12 @@ def _mark(folder: Path) -> str:
     Raises:
         ArtifactError: the folder cannot be written.
     """
-    if not (found := _mark_of(folder)):
+    if not (content := _mark_of(folder)):
         with suppress(OSError):  # the file cannot be written either, which has a message
             folder.mkdir(parents=True, exist_ok=True)
         write_atomic(folder / MARK, secrets.token_hex(16))
-        found = _mark_of(folder)
-    return found
+        content = _mark_of(folder)
+    return content
 
 
 def _mark_of(folder: Path) -> str:
@@ -412,48 +407,31 @@ def _mark_of(folder: Path) -> str:
         return ""
 
 
-class _Channel:
-    """Named values shared by workers and driver, in the cluster's key-value store."""
+def _limited(exchange: _Exchange) -> Callable[[Mapping[str, float]], None]:
+    """Publish progress at most once per `PROGRESS_SECONDS`, the interval at which it is read."""
+    published = 0.0
 
-    def __init__(self, name: str) -> None:
-        from ray.experimental import internal_kv
+    def publish(numbers: Mapping[str, float]) -> None:
+        nonlocal published
+        if time.monotonic() - published >= PROGRESS_SECONDS:
+            published = time.monotonic()
+            exchange.put("progress", dict(numbers))
 
-        self.table = internal_kv
-        self.name = name
-        self.published = 0.0
-
-    def write(self, key: str, value: Any) -> None:
-        self.table._internal_kv_put(f"{self.name}/{key}", json.dumps(value), overwrite=True)
-
-    def read(self, key: str) -> Any:
-        raw = self.table._internal_kv_get(f"{self.name}/{key}")
-        return json.loads(raw) if raw else None
-
-    def publish(self, numbers: Mapping[str, float]) -> None:
-        """Write progress, at most once per `PROGRESS_SECONDS`, the interval at which it is read."""
-        now = time.monotonic()
-        if now - self.published >= PROGRESS_SECONDS:
-            self.published = now
-            self.write("progress", dict(numbers))
-
-    def clear(self) -> None:
-        for key in ("progress", "failure"):
-            self.table._internal_kv_del(f"{self.name}/{key}")
+    return publish
 
 
 @contextmanager
-def _watching(name: str, progress: Callable[[Mapping[str, float]], None]) -> Iterator[None]:
+def _watching(exchange: _Exchange, progress: Callable[[Mapping[str, float]], None]) -> Iterator[None]:
     """Forward the progress of rank 0 to `progress` from a thread, until the block ends."""
     from ray.exceptions import RayError
 
-    channel = _Channel(name)
     ended = threading.Event()
 
     def watch() -> None:
         # If the cluster is lost, the block raises the error.
-        with suppress(RayError):
+        with suppress(RayError, ValueError):
             while not ended.wait(PROGRESS_SECONDS):
-                if numbers := channel.read("progress"):
+                if numbers := exchange.get("progress"):
                     progress(numbers)
 
     thread = threading.Thread(target=watch, daemon=True)
@@ -463,8 +441,6 @@ def _watching(name: str, progress: Callable[[Mapping[str, float]], None]) -> Ite
     finally:
         ended.set()
         thread.join()
-        with suppress(RayError):
-            channel.clear()
 
 
 def map_parallel(
@@ -477,7 +453,7 @@ def map_parallel(
 ) -> Iterator[tuple[int, Result]]:
     """`components.cluster.map_parallel` as tasks of a Ray cluster; `retries` is the number of repetitions of a task."""
     pending = relocated(pending, Path.absolute)  # workers have another working directory
-    with connected(settings), _translated(settings), _supplied(list(pending.values()), settings) as supply:
+    with connected(settings), _translated(settings), _exchange(list(pending.values()), settings) as exchange:
         import ray
 
         if pending and gpu_bytes is not None:
@@ -502,7 +478,7 @@ def map_parallel(
             while True:
                 capacity = plan_runs(nodes(), runs=len(pending), gpu_bytes=gpu_bytes).at_once
                 room = max(0, 2 * capacity - len(running))
-                running |= {task.remote(function, item, supply): index for index, item in islice(items, room)}
+                running |= {task.remote(function, item, exchange): index for index, item in islice(items, room)}
                 if not running:
                     return
                 (done,), _ = ray.wait(list(running), num_returns=1)
@@ -514,9 +490,9 @@ def map_parallel(
             raise TrainingError(gave_up("a process was killed", retries=retries)) from error
 
 
-def _alone(function: Callable[[Job], Result], item: Job, supply: _Supply | None) -> Result:
+def _alone(function: Callable[[Job], Result], item: Job, exchange: _Exchange) -> Result:
     threads.own(1)
-    return function(item if supply is None else supply.on_this_node(item))
+    return function(exchange.on_this_node(item))
 
 
 def gave_up(reason: str, *, retries: int) -> str:

@@ -37,7 +37,7 @@ class Spending:
 
     def expect(self, stages: Mapping[Stage, str]) -> None:
         """Note the stages of the run, whose remaining time is then known as far as earlier runs say."""
-        self.remaining = Remaining({one.stage: one.seconds for one in self.estimates(stages)})
+        self.remaining = Remaining({each.stage: each.seconds for each in self.estimates(stages)})
 
     def estimates(self, stages: Mapping[Stage, str]) -> list[Estimate]:
         """The cost of stages, from the history of this machine."""
@@ -54,9 +54,9 @@ class Spending:
             for stage, why in stages.items()
         ]
 
-    def total(self, found: list[Estimate]) -> Total:
+    def total(self, result: list[Estimate]) -> Total:
         """The cost of the run."""
-        return estimate.total(found, self.params.cost)
+        return estimate.total(result, self.params.cost)
 
     def excess(self, total: Total) -> str:
         """Which limit the expected cost exceeds, in words; empty if none."""

@@ -31,19 +31,19 @@ class Changes:
 
     def __init__(self, index: Any, repo: Any, *, params: Path) -> None:
         self.graph, self.repo = index.graph, repo
-        own = next((stage for stage in index.stages if stage.name == IDENTITY), None)
-        self.folder = Path(own.outs[0].fs_path) if own is not None else None
+        writer = next((stage for stage in index.stages if stage.name == IDENTITY), None)
+        self.folder = Path(writer.outs[0].fs_path) if writer is not None else None
         self.computed: dict[str, Identity] | None = None
-        if own is not None and own.status():
+        if writer is not None and writer.status():
             self.computed = {
-                file_name(stage, item): found
+                file_name(stage, item): value
                 for stage, items in identities(load_params(params)).items()
-                for item, found in items.items()
+                for item, value in items.items()
             }
 
     def identity(self, stage: Any) -> Any:
         """The dependency of a DVC stage on its identity; None if it has none."""
-        return next((one for one in stage.deps if self.folder and self.folder in Path(one.fs_path).parents), None)
+        return next((each for each in stage.deps if self.folder and self.folder in Path(each.fs_path).parents), None)
 
     def requested(self, stage: Any) -> list[str]:
         """The request of a full rebuild of a DVC stage, as a reason."""
@@ -65,8 +65,8 @@ class Changes:
             (path, state)
             for entry in entries
             if isinstance(entry, dict)
-            for found in entry.values()
-            for path, state in found.items()
+            for value in entry.values()
+            for path, state in value.items()
             if not compared or path != str(identity)
         ]
         reasons = [f"{path} {_state(state)}" for path, state in states]
@@ -75,7 +75,7 @@ class Changes:
             # The stage is not in dvc.lock; DVC then reports every file as modified or deleted.
             return ["has not run yet"]
         if files:
-            raw = {str(one): one for one in stage.deps if not self._made(one, stage)}
+            raw = {str(each): each for each in stage.deps if not self._made(each, stage)}
             named = [
                 f"{path} {_state(state)}{self._files(raw[path])}" if path in raw else f"{path} {_state(state)}"
                 for path, state in states
@@ -128,13 +128,13 @@ class Changes:
             part.digest()
             if part.hash_info == before:
                 old = _listing(part)
-                found = [
+                value = [
                     f"{name} ({'new' if name not in old else 'removed' if name not in new else 'changed'})"
                     for name in sorted({*old, *new})
                     if old.get(name) != new.get(name)
                 ]
-                more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-                return f": {', '.join(found[:NAMED])}{more}"
+                more = f" and {len(value) - NAMED} more" if len(value) > NAMED else ""
+                return f": {', '.join(value[:NAMED])}{more}"
         return ""
 
 

@@ -28,9 +28,9 @@ from flows.why import plan_to_explain
 WIDTH = 150
 
 
-def lines(found: Sequence[Estimate], total: Total, cost: CostSettings, *, excess: str = "") -> Iterator[str]:
+def lines(estimates: Sequence[Estimate], total: Total, cost: CostSettings, *, excess: str = "") -> Iterator[str]:
     """The table of the stages, the total and the budget."""
-    if not found:
+    if not estimates:
         yield "every stage is up to date; a run would cost nothing"
         return
     table = Table(box=box.SIMPLE_HEAD)
@@ -39,14 +39,21 @@ def lines(found: Sequence[Estimate], total: Total, cost: CostSettings, *, excess
     for name in ("work", "time", "range"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("based on", no_wrap=True)
-    for one in found:
-        table.add_row(one.stage, one.why, _work(one.work), _time(one.seconds), _range(one.low, one.high), one.basis)
+    for estimate in estimates:
+        table.add_row(
+            estimate.stage,
+            estimate.why,
+            _work(estimate.work),
+            _time(estimate.seconds),
+            _range(estimate.low, estimate.high),
+            estimate.basis,
+        )
     with StringIO() as text:
         Console(file=text, width=WIDTH).print(table)
         yield from (line.rstrip() for line in text.getvalue().splitlines() if line.strip())
     yield ""
     tokens = f", {_amount(total.tokens)} training tokens" if total.tokens else ""
-    if len(total.unknown) == len(found):
+    if len(total.unknown) == len(estimates):
         yield f"total: unknown{tokens}; no history on this machine, the first run records it"
         return
     least = "at least " if total.unknown else ""
@@ -99,22 +106,22 @@ def command(
     settings = load_params(file)
     plan = plan_to_explain(file)
     spending = Spending(settings, root=root)
-    found = spending.estimates(upcoming(plan, settled=registry.is_unchanged(file, root=root)))
-    total = spending.total(found)
+    estimates = spending.estimates(upcoming(plan, settled=registry.is_unchanged(file, root=root)))
+    total = spending.total(estimates)
     excess = spending.excess(total)
     if as_json:
-        print(json.dumps(_json(found, total, excess, spending.machine, settings.cost.currency), indent=1))
+        print(json.dumps(_json(estimates, total, excess, spending.machine, settings.cost.currency), indent=1))
         return
     if plan.data == "changed":
         print("data: new version; `headstart retrain` adds it to DVC first")
-    for line in lines(found, total, settings.cost, excess=excess):
+    for line in lines(estimates, total, settings.cost, excess=excess):
         print(line)
 
 
-def _json(found: Sequence[Estimate], total: Total, excess: str, machine: str, currency: str) -> dict[str, object]:
+def _json(estimates: Sequence[Estimate], total: Total, excess: str, machine: str, currency: str) -> dict[str, object]:
     return {
         "machine": machine,
-        "stages": [asdict(one) for one in found],
+        "stages": [asdict(estimate) for estimate in estimates],
         "total": total.as_dict() | {"currency": currency},
         "over_budget": excess or None,
     }

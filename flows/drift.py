@@ -53,7 +53,7 @@ def waits(params: Path, *, root: Path) -> bool:
         ConfigError: it waits, and no served row of any task is logged where it looks.
     """
     settings = load_params(params)
-    if not _depends(settings) or found(params, root=root):
+    if not _depends(settings) or drifted(params, root=root):
         return False
     folder = root / settings.drift.folder
     if not any(segments(folder / task) for task in settings.run.tasks):
@@ -69,7 +69,7 @@ def _depends(settings: Params) -> bool:
     return settings.drift.scheduled == "on_drift" and flow_run.is_scheduled()
 
 
-def found(params: Path, *, root: Path) -> dict[str, str]:
+def drifted(params: Path, *, root: Path) -> dict[str, str]:
     """Task -> the version whose traffic has drifted, by the last check."""
     settings = load_params(params)
     folders = {task: root / settings.run.out / FOLDER / f"drift-{task}" for task in settings.run.tasks}
@@ -87,10 +87,10 @@ def rebuild_reason(params: Path, *, root: Path) -> str:
     if not _depends(settings):
         return ""
     file = root / STATE / "drift-rebuilds.json"
-    known = read_json(file, made_by="a scheduled run", missing_ok=True)
-    new = {task: version for task, version in found(params, root=root).items() if known.get(task) != version}
+    rebuilt = read_json(file, made_by="a scheduled run", missing_ok=True)
+    new = {task: version for task, version in drifted(params, root=root).items() if rebuilt.get(task) != version}
     if not new:
         return ""
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(file, json.dumps(known | new) + "\n")
+    write_atomic(file, json.dumps(rebuilt | new) + "\n")
     return f"drift of {', '.join(new.values())}"

@@ -5,63 +5,65 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
+from components.commands.common import print_table
 from components.errors import ConfigError, HeadstartError, nearest
 from components.reporting.recording import measured, write_result
 from components.reporting.results import RESULTS, Column, Row, read_result
 from flows.command import main
-from flows.drills import disk, kills, registry, services
-from flows.drills.base import Drill, Outcome, Session
-from flows.drills.project import CHECKOUT, environment
+from flows.drills import kills, services
+from flows.drills.project import CHECKOUT, Session, environment
 
-DRILLS = (
-    Drill("kill-worker", "SIGKILL of the Ray worker in training", "the run goes on, same bits", kills.kill_worker),
-    Drill("kill-stage", "SIGKILL of a stage in training", "the run repeats it, same bits", kills.kill_stage),
-    Drill("kill-flow", "SIGKILL of the flow, any time", "the next run goes on, same bits", kills.kill_flow),
-    Drill(
-        "checkpoint-truncated",
-        "the newest checkpoint cut in half",
-        "an older one is used, same bits",
-        kills.truncate_checkpoint,
-    ),
-    Drill("mlflow-away", "no MLflow for seconds", "register is retried, the run ends well", services.mlflow_away),
-    Drill("mlflow-gone", "no MLflow at all", "exit code 75, nothing lost", services.mlflow_gone),
-    Drill(
-        "s3-credentials",
-        "S3 credentials expire in training",
-        "a message, exit code 2, same bits with good ones",
-        services.s3_credentials,
-    ),
-    Drill(
-        "disk-full",
-        "no space in training",
-        "a message, exit code 2, same bits with space",
-        disk.disk_full,
-    ),
-    Drill("alias-moved", "alias moved by hand", "it stays, and the ledger records it", registry.alias_moved),
-    Drill("two-retrainings", "two retrainings at once", "one waits, same bits", registry.two_at_once),
-    Drill("ledger-torn", "SIGKILL in a change of the champion", "the next decision completes it", registry.ledger_torn),
-    Drill(
-        "ray-head",
-        "SIGKILL of the Ray cluster's head",
-        "the run goes on with the new head, same bits",
-        services.ray_head,
-    ),
-    Drill(
-        "random-kills",
-        "SIGKILL of random processes at random times",
-        "nothing lost, same bits as undisturbed",
-        kills.random_kills,
-    ),
-)
+
+@dataclass(frozen=True)
+class Drill:
+    """A fault and what has to follow: `run` causes the fault and returns what was seen in words, or raises DrillError
+    if it is not what is expected."""
+
+    name: str
+    broken: str
+    expected: str
+    run: Callable[[Session], str]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a drill ended: `seen` in words, or the reason of the failure."""
+
+    drill: Drill
+    passed: bool
+    seen: str
+    seconds: float
+
+
+DRILLS = tuple(
+    Drill(*entry)
+    for entry in (
+        ("kill-worker", "SIGKILL of the Ray worker in training", "the run goes on, same bits", kills.kill_worker),
+        ("kill-stage", "SIGKILL of a stage in training", "the run repeats it, same bits", kills.kill_stage),
+        ("kill-flow", "SIGKILL of the flow, any time", "the next run goes on, same bits", kills.kill_flow),
+        ("checkpoint-truncated", "the newest checkpoint cut in half", "an older one is used, same bits",
+         kills.truncate_checkpoint),
+        ("mlflow-away", "no MLflow for seconds", "register is retried, the run ends well", services.mlflow_away),
+        ("mlflow-gone", "no MLflow at all", "exit code 75, nothing lost", services.mlflow_gone),
+        ("s3-credentials", "S3 credentials expire in training", "a message, exit code 2, same bits with good ones",
+         services.s3_credentials),
+        ("disk-full", "no space in training", "a message, exit code 2, same bits with space", kills.disk_full),
+        ("alias-moved", "alias moved by hand", "it stays, and the ledger records it", services.alias_moved),
+        ("two-retrainings", "two retrainings at once", "one waits, same bits", services.two_at_once),
+        ("ledger-torn", "SIGKILL in a change of the champion", "the next decision completes it", services.ledger_torn),
+        ("ray-head", "SIGKILL of the Ray cluster's head", "the run goes on with the new head, same bits",
+         services.ray_head),
+        ("random-kills", "SIGKILL of random processes at random times", "nothing lost, same bits as undisturbed",
+         kills.random_kills),
+    )
+)  # fmt: skip
 
 
 def run(names: Sequence[str], *, session: Session) -> list[Outcome]:
@@ -70,13 +72,13 @@ def run(names: Sequence[str], *, session: Session) -> list[Outcome]:
     Raises:
         ConfigError: unknown name.
     """
-    known = {drill.name: drill for drill in DRILLS}
+    drills = {drill.name: drill for drill in DRILLS}
     for name in names:
-        if name not in known:
-            raise ConfigError(f"unknown drill {name!r}{nearest(name, known)}")
+        if name not in drills:
+            raise ConfigError(f"unknown drill {name!r}{nearest(name, drills)}")
     outcomes = []
-    for name in names or known:
-        drill = known[name]
+    for name in names or drills:
+        drill = drills[name]
         session.say(f"{name}: {drill.broken}; expected: {drill.expected}")
         began = time.monotonic()
         try:
@@ -86,16 +88,6 @@ def run(names: Sequence[str], *, session: Session) -> list[Outcome]:
         outcomes.append(Outcome(drill, passed, seen, time.monotonic() - began))
         session.say(f"  {'passed' if passed else 'FAILED'} in {outcomes[-1].seconds:.0f} s: {seen}")
     return outcomes
-
-
-def table(outcomes: Sequence[Outcome]) -> Table:
-    """The outcomes for a terminal."""
-    found = Table("drill", "broken", "expected", "seen", "", "seconds", box=box.SIMPLE_HEAD)
-    for outcome in outcomes:
-        drill = outcome.drill
-        cells = (drill.name, drill.broken, drill.expected, outcome.seen)
-        found.add_row(*cells, "pass" if outcome.passed else "FAIL", f"{outcome.seconds:.0f}")
-    return found
 
 
 def record(outcomes: Sequence[Outcome], name: str, *, command: str) -> Path:
@@ -134,12 +126,9 @@ def command(
     to: Annotated[str, typer.Option("--record", help="Write the table to docs/results/NAME.json.")] = "",
 ) -> None:
     """Break things on purpose on a throw-away copy of a tiny project, and report what follows."""
-    console = Console(width=160)
     if listing:
-        found = Table("drill", "what is broken", "what is expected", box=box.SIMPLE_HEAD)
-        for drill in DRILLS:
-            found.add_row(drill.name, drill.broken, drill.expected)
-        console.print(found)
+        rows = [(drill.name, drill.broken, drill.expected) for drill in DRILLS]
+        print_table(("drill", "what is broken", "what is expected"), rows, width=160)
         return
     folder = Path(tempfile.mkdtemp(prefix="headstart-drill-"))
     try:
@@ -151,7 +140,18 @@ def command(
             print(f"kept: {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
-    console.print(table(outcomes))
+    cells = [
+        (
+            of.drill.name,
+            of.drill.broken,
+            of.drill.expected,
+            of.seen,
+            "pass" if of.passed else "FAIL",
+            f"{of.seconds:.0f}",
+        )
+        for of in outcomes
+    ]
+    print_table(("drill", "broken", "expected", "seen", "", "seconds"), cells, width=160)
     if to:
         arguments = " ".join(["headstart drill", *(names or [])])
         print(record(outcomes, to, command=arguments + (f" --count {count}" if count != 10 else "")))

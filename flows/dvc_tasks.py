@@ -57,7 +57,7 @@ def run_stage(stage: Stage, root: Path) -> State[str]:
     Raises:
         StageError: the stage failed, with its error message.
     """
-    usual = {one.stage: one.seconds for one in History(root).read()}.get(stage.name)
+    usual = {each.stage: each.seconds for each in History(root).read()}.get(stage.name)
     terminal.begin(stage.name, reasons=stage.reasons, usual_s=usual)
     for reason in stage.reasons[:3]:
         log(f"reason: {reason}")

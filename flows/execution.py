@@ -15,11 +15,11 @@ from pathlib import Path
 
 from components.errors import ERROR_FILE, TransientError
 from flows import processes
+from flows.bound import bound
 from flows.flow_run import log
 from flows.plan import Plan
 from flows.repository import environment
 from flows.terminal import BudgetError, StageError, terminal
-from flows.tied import tied
 
 DVC = (sys.executable, "-m", "dvc")
 #: DVC's message about a stage whose command failed.
@@ -64,7 +64,7 @@ def run_headstart(*arguments: str, source: str, root: Path, limit_s: float = 24 
         StageError: the command failed, with its error message.
     """
     # After a kill of this process nobody reads the result.
-    command = tied((sys.executable, "-m", "components.cli", *arguments), number=signal.SIGTERM)
+    command = bound((sys.executable, "-m", "components.cli", *arguments), number=signal.SIGTERM)
     return run_command(command, source=source, root=root, limit_s=limit_s, show=show)
 
 
@@ -145,6 +145,8 @@ def failure(name: str, code: int, lines: Sequence[str], *, message: str = "") ->
         text = "\n".join(lines[refused[-1] :]).rstrip()
         return StageError(f"{name}: {_REFUSED.sub('', text)}", final=True)
     stage_code = int(failed[1]) if failed else code
-    own = (line for line in reversed(lines) if line.strip() and not _NOISE.match(line) and not _REFUSED.match(line))
+    remaining = (
+        line for line in reversed(lines) if line.strip() and not _NOISE.match(line) and not _REFUSED.match(line)
+    )
     how = f"ended by signal {-stage_code}" if stage_code < 0 else f"exit code {stage_code}"
-    return StageError(f"{name}: {next(own, 'no output')} ({how})", final=False)
+    return StageError(f"{name}: {next(remaining, 'no output')} ({how})", final=False)

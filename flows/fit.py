@@ -44,7 +44,7 @@ def command(
     if not params.exists():
         if labelled is None:
             raise ConfigError(f"{params}: does not exist; name a labelled file: headstart fit data.csv")
-        flags = [*(f"--unlabelled={path}" for path in unlabelled), *(f"--start={one}" for one in start)]
+        flags = [*(f"--unlabelled={path}" for path in unlabelled), *(f"--start={each}" for each in start)]
         flags += [f"--text={text}", f"--label={label}", f"--kind={kind}"]
         flags += [] if minutes is None else [f"--minutes={minutes}"]
         # Measuring encoders imports torch, whose memory would stay occupied in this process during the run.
@@ -95,7 +95,7 @@ def to_be_served(task: str, decision: Mapping[str, Any], evaluation: Mapping[str
     more = "label more test rows"
     if rows and needed and count:
         more = f"label about {math.ceil((needed - count) * rows / count):,} more test rows, which would show this gain"
-    learn = max((one["artifact"]["labels"] for one in evaluation.get("systems", []) if "artifact" in one), default=0)
+    learn = max((each["artifact"]["labels"] for each in evaluation.get("systems", []) if "artifact" in each), default=0)
     steps = [more, "label more rows to learn from" + (f" than {learn:,}" if learn else "")]
     return [
         *steps,

@@ -47,7 +47,7 @@ def command(
         if dry_run:
             return
         certificate = removal.forget(settings, plan, named, root=root, reason=reason)
-        tracked = {found for path in plan.raw if (found := tracked_by(path, root=root)) is not None}
+        tracked = {holder for path in plan.raw if (holder := tracked_by(path, root=root)) is not None}
         for path in sorted(path for path in tracked if not is_local_copy(path.as_posix())):
             with changing_data(root):
                 add_folder(path, root=root)

@@ -6,27 +6,25 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from components.commands.common import PARAMS, ParamsFile
+from components.commands.common import PARAMS, ParamsFile, print_table
 from components.errors import ConfigError, HeadstartError
+from components.monitoring.disk import in_units
 from components.monitoring.garbage import (
     Garbage,
-    in_units,
     old_checkpoints,
     old_features,
     old_logs,
     old_traffic,
+    old_versions,
     orphaned_outputs,
 )
-from components.monitoring.old_versions import old_versions
 from components.resources import PIPELINE
 from components.settings.loading import load_params
 from components.settings.params import Params
@@ -65,8 +63,8 @@ def _located(storage: str, root: Path) -> str:
 
 def former_outputs(root: Path) -> Iterator[tuple[str, Path]]:
     """(stage, output) of every stage in dvc.lock."""
-    for name, found in dvc_lock.outputs(root / "dvc.lock").items():
-        for output in found:
+    for name, listed in dvc_lock.outputs(root / "dvc.lock").items():
+        for output in listed:
             yield name, root / output["path"]
 
 
@@ -105,7 +103,7 @@ def unused_cache(root: Path, *, scope: str) -> Iterator[Garbage]:
     if files:
         kept = {"commits": "any commit", "branches": "the tip of a branch, a tag"}.get(scope if has_git else "", "")
         reason = f"used by neither {kept} nor the working tree" if kept else "not used by the working tree"
-        yield Garbage("DVC cache", f"{len(files)} files of {cache}", size, reason, lambda: _drop(root, flags))
+        yield Garbage("DVC cache", f"{len(files)} files of {cache}", size, reason, partial(_drop, root, flags))
 
 
 def _drop(root: Path, flags: list[str]) -> None:
@@ -123,16 +121,15 @@ def _dvc(root: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def show(found: list[Garbage]) -> None:
+def show(listed: list[Garbage]) -> None:
     """Print what was found, the largest of each kind first."""
-    table = Table("kind", "what", "size", "why", box=box.SIMPLE_HEAD)
-    for kind in dict.fromkeys(item.kind for item in found):
-        own = sorted((item for item in found if item.kind == kind), key=lambda item: -item.size)
-        for item in own[:SHOWN]:
-            table.add_row(kind, escape(item.name), in_units(item.size), escape(item.reason))
-        if rest := own[SHOWN:]:
-            table.add_row(kind, f"and {len(rest)} more", in_units(sum(item.size for item in rest)), "")
-    Console(width=160).print(table)
+    rows = []
+    for kind in dict.fromkeys(item.kind for item in listed):
+        items = sorted((item for item in listed if item.kind == kind), key=lambda item: -item.size)
+        rows += [(kind, item.name, in_units(item.size), item.reason) for item in items[:SHOWN]]
+        if rest := items[SHOWN:]:
+            rows.append((kind, f"and {len(rest)} more", in_units(sum(item.size for item in rest)), ""))
+    print_table(("kind", "what", "size", "why"), rows, width=160)
 
 
 def command(
@@ -143,19 +140,20 @@ def command(
     """Delete old checkpoints, caches, versions and logs by the rule `gc` in params.yaml; without --yes, list them."""
     settings = load_params(params)
     root = find_root(params.resolve().parent)
-    if not yes:
-        _list(list(collect(settings, root=root)))
-        return
-    if holder := active_run(root):
+    if yes and (holder := active_run(root)):
         raise ConfigError(f"{holder} holds the lock of this repository; run `headstart gc --yes` when it has ended")
-    with locked(root, what="gc", say=print):
-        found = list(collect(settings, root=root))
-        if not found:
+    with locked(root, what="gc", say=print) if yes else nullcontext():
+        garbage = list(collect(settings, root=root))
+        if not garbage:
             print("nothing to delete")
             return
-        show(found)
+        show(garbage)
+        if not yes:
+            total = in_units(sum(item.size for item in garbage))
+            print(f"{total} can be deleted: `headstart gc --yes`. The rule is the section `gc` of params.yaml.")
+            return
         freed, failed = 0, []
-        for item in found:
+        for item in garbage:
             try:
                 item.delete()
                 freed += item.size
@@ -164,15 +162,6 @@ def command(
     print(f"{in_units(freed)} deleted")
     for line in failed:
         print(line)
-
-
-def _list(found: list[Garbage]) -> None:
-    if not found:
-        print("nothing to delete")
-        return
-    show(found)
-    total = in_units(sum(item.size for item in found))
-    print(f"{total} can be deleted: `headstart gc --yes`. The rule is the section `gc` of params.yaml.")
 
 
 if __name__ == "__main__":

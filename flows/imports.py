@@ -24,7 +24,7 @@ def bring(file: Path, *, root: Path) -> list[Path]:
     Raises:
         StageError: something was never imported, and cannot be.
     """
-    return [_brought(one, root) for one in localised(read_file(file))[1]]
+    return [_brought(each, root) for each in localised(read_file(file))[1]]
 
 
 def _brought(wanted: Import, root: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Merge the answers of people into the labelled data, and version it: `headstart label FILE`."""
+"""Append the answers of people to the file of labels, and version the data: `headstart label FILE`."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def command(
     undo: Annotated[bool, typer.Option("--undo", help="Take back the last merge.")] = False,
     params: ParamsFile = PARAMS,
 ) -> None:
-    """Merge the answers in a file into the train file of a task. Conflicts are shown, and nothing is written, unless
-    --resolve says which label is kept. A ledger beside the file records who gave each label and when."""
+    """Append the answers in a file to the file of labels of a task, with who gave them and when. Conflicts are shown,
+    and nothing is written, unless --resolve says which label is kept."""
     if bool(file) == undo:
         raise typer.BadParameter("give either a file or --undo")
     if resolve not in get_args(Resolve):
@@ -67,8 +67,10 @@ def command(
 
 def tracked_by(path: Path, *, root: Path) -> Path | None:
     """The file or folder that holds `path` and has a .dvc file, relative to the root; None if there is none."""
-    own = Path(os.path.relpath(path, root))
-    return next((one for one in (own, *own.parents) if one.name and (root / f"{one}.dvc").is_file()), None)
+    relative = Path(os.path.relpath(path, root))
+    return next(
+        (each for each in (relative, *relative.parents) if each.name and (root / f"{each}.dvc").is_file()), None
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Notifications about runs that fail, crash or do not start in time: `headstart notify`.
+"""Notifications about runs that fail, crash or do not start in time: `headstart schedule --notify`.
 
 They are two automations of the Prefect server, which calls a webhook and sends e-mail (by Apprise, a dependency of
 Prefect). `headstart schedule` and the deployments of infra/ create them too; what exists already is updated.
@@ -10,26 +10,24 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Any
 from uuid import UUID
 
-import typer
 from pydantic import SecretStr
 
-from components.commands.common import PARAMS, ParamsFile
 from components.errors import ConfigError
 from components.masking import MASK
 from components.settings.loading import load_params
 from components.settings.notify import EMAIL, WEBHOOK, NotifySettings
-from flows.command import main
 from flows.repository import find_root
-from flows.server import PORT, server
+from flows.server import server
 from flows.terminal import terminal
 
 #: Names of the blocks with the addresses.
 WEBHOOK_BLOCK, EMAIL_BLOCK = "headstart-webhook", "headstart-email"
 #: Flows whose runs are watched.
-FLOWS = ("retrain", "sync", "bakeoff", "promote", "predict")
+FLOWS = ("retrain", "sync", "promote")
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ def install(settings: NotifySettings, *, address: str) -> list[str]:
     if auth := os.environ.get("PREFECT_API_AUTH_STRING"):
         updates[PREFECT_API_AUTH_STRING] = auth
     with temporary_settings(updates), get_client(sync_client=True) as client:
-        actions, told = _actions(settings, page=_page(address))
+        actions, receivers = _actions(settings, page=_page(address))
         for occasion in OCCASIONS:
             existing = client.read_automations_by_name(occasion.name)
             for double in existing[1:] if actions else existing:
@@ -100,7 +98,7 @@ def install(settings: NotifySettings, *, address: str) -> list[str]:
                     client.update_automation(existing[0].id, wanted)
                 else:
                     client.create_automation(wanted)
-    return told
+    return receivers
 
 
 def _automation(occasion: Occasion, actions: list[Any]) -> Any:
@@ -108,7 +106,7 @@ def _automation(occasion: Occasion, actions: list[Any]) -> Any:
 
     return AutomationCore(
         name=occasion.name,
-        description="Made by `headstart notify` from the section notify of the settings.",
+        description="Made by `headstart schedule --notify` from the section notify of the settings.",
         trigger=EventTrigger(
             expect=set(occasion.events),
             match={"prefect.resource.id": "prefect.flow-run.*"},
@@ -130,19 +128,19 @@ def _actions(settings: NotifySettings, *, page: str) -> tuple[list[Any], list[st
 
     link = f"{page}/runs/flow-run/{{{{ flow_run.id }}}}"
     actions: list[Any] = []
-    told: list[str] = []
+    receivers: list[str] = []
     if webhook := settings.webhook_address:
         block = _saved(Webhook(method="POST", url=SecretStr(webhook)), WEBHOOK_BLOCK)
         actions.append(lambda occasion: CallWebhook(block_document_id=block, payload=_payload(occasion, link)))
-        told.append("a webhook")
+        receivers.append("a webhook")
     if email := settings.email_address:
         # Prefect has no block for e-mail by SMTP; this one passes every address that is not Slack's to Apprise.
         mail = _saved(SlackWebhook(url=SecretStr(email)), EMAIL_BLOCK)
         actions.append(
             lambda occasion: SendNotification(block_document_id=mail, subject=occasion.what, body=_text(occasion, link))
         )
-        told.append("e-mail")
-    return actions, told
+        receivers.append("e-mail")
+    return actions, receivers
 
 
 def _saved(block: Any, name: str) -> UUID:
@@ -201,26 +199,15 @@ def send_trial(settings: NotifySettings) -> None:
             raise ConfigError(f"{EMAIL} or notify.email: the message was not sent ({reason})") from None
 
 
-def command(
-    *,
-    test: Annotated[bool, typer.Option("--test", help="Send a trial message to every receiver.")] = False,
-    port: Annotated[int, typer.Option(help="Port of the Prefect server, if one has to be started.")] = PORT,
-    params: ParamsFile = PARAMS,
-) -> None:
-    """Create the notifications of failed and late runs on the Prefect server, from the section notify."""
+def create(params: Path, *, test: bool, port: int) -> None:
+    """Create the notifications on the Prefect server, from the section notify; with `test`, send a trial message."""
     settings = load_params(params).notify
-    root = find_root(params.resolve().parent)
     if test:
         send_trial(settings)
-    with server(port=port, root=root) as running:
-        told = install(settings, address=running.address)
-    if not told:
+    with server(port=port, root=find_root(params.resolve().parent)) as running:
+        receivers = install(settings, address=running.address)
+    if not receivers:
         terminal.say(f"nobody is told: set notify.webhook or notify.email, or {WEBHOOK} or {EMAIL}")
     else:
-        terminal.say(
-            f"failed and late runs are told by {' and '.join(told)}" + ("; trial messages sent" if test else "")
-        )
-
-
-if __name__ == "__main__":
-    main(command)
+        sent = "; trial messages sent" if test else ""
+        terminal.say(f"failed and late runs are told by {' and '.join(receivers)}{sent}")

@@ -95,14 +95,14 @@ class Plan:
     def ancestors(self, names: set[str]) -> set[str]:
         """The named stages and all stages that they depend on, directly or indirectly."""
         by_name = {stage.name: stage for stage in self.stages}
-        found: set[str] = set()
+        reached: set[str] = set()
         waiting = sorted(names)
         while waiting:
             name = waiting.pop()
-            if name not in found:
-                found.add(name)
+            if name not in reached:
+                reached.add(name)
                 waiting.extend(by_name[name].needs)
-        return found
+        return reached
 
 
 def compute_plan(pipeline: Path, *, files: bool = False) -> Plan:
@@ -147,7 +147,7 @@ def _stage(stage: Any, graph: Any, repo: Any, changes: Changes, *, files: bool) 
         limit_s=60.0 * meta.get("minutes", LIMIT_S / 60),
         retries=meta.get("retries", 0),
         force=bool(requested),
-        present=all(one.exists for one in stage.deps if one is not changes.identity(stage)),
+        present=all(dependency.exists for dependency in stage.deps if dependency is not changes.identity(stage)),
     )
 
 

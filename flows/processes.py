@@ -120,15 +120,15 @@ class _Output:
 
 def members(session: int) -> list[psutil.Process]:
     """The live processes of a session and their descendants, which may have moved to other sessions."""
-    found: dict[int, psutil.Process] = {}
+    targets: dict[int, psutil.Process] = {}
     for pid in psutil.pids():
         with contextlib.suppress(ProcessLookupError, PermissionError, psutil.Error):
             if os.getsid(pid) == session:
                 process = psutil.Process(pid)
-                for one in [process, *process.children(recursive=True)]:
-                    if one.status() != psutil.STATUS_ZOMBIE:
-                        found[one.pid] = one
-    return list(found.values())
+                for each in [process, *process.children(recursive=True)]:
+                    if each.status() != psutil.STATUS_ZOMBIE:
+                        targets[each.pid] = each
+    return list(targets.values())
 
 
 def descendants(pid: int) -> list[psutil.Process]:
@@ -146,7 +146,7 @@ def end_session(session: int, *, grace_s: float = GRACE_S) -> None:
 
 
 def end(
-    found: Iterable[psutil.Process],
+    targets: Iterable[psutil.Process],
     *,
     more: Callable[[], Iterable[psutil.Process]] = tuple,
     grace_s: float = GRACE_S,
@@ -154,11 +154,11 @@ def end(
     """End processes (SIGTERM, then SIGKILL) and return when none is left.
 
     Args:
-        found: the processes.
+        targets: the processes.
         more: returns processes that have started since.
         grace_s: seconds between SIGTERM and SIGKILL.
     """
-    living = {process.pid: process for process in found}
+    living = {process.pid: process for process in targets}
     if not living:
         return
     _signal(living.values(), signal.SIGTERM)
@@ -187,13 +187,13 @@ def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None
 
 def orphans(root: Path) -> list[psutil.Process]:
     """The processes that killed runs have left in a repository: stages, their workers, Prefect's embedded server."""
-    found = []
+    targets = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             run, _, repository = process.environ().get(MARK, "").partition(" ")
             if repository == str(root) and is_alive(process) and not _was_running(int(run), process.create_time()):
-                found.append(process)
-    return found
+                targets.append(process)
+    return targets
 
 
 def _was_running(pid: int, moment: float) -> bool:

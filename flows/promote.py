@@ -15,9 +15,9 @@ from components.settings.loading import load_params
 from flows import summary
 from flows.command import main
 from flows.dvc_tasks import stage_task
-from flows.embedded import tie_server
 from flows.execution import read_plan
 from flows.repository import find_root, locked, pipeline_of
+from flows.server import tie_server
 from flows.telemetry import announce, run_name
 from flows.terminal import terminal
 

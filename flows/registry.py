@@ -36,8 +36,8 @@ def _state(params: Path, root: Path) -> str | None:
     if not uri.startswith(SQLITE) or not database.is_file():
         return None
     files = [database, *database.parent.glob(f"{database.name}-*")]  # with its journals
-    found = [(str(file), (stat := file.stat()).st_ino, stat.st_size, stat.st_mtime_ns) for file in sorted(files)]
-    return json.dumps(found)
+    states = [(str(file), (stat := file.stat()).st_ino, stat.st_size, stat.st_mtime_ns) for file in sorted(files)]
+    return json.dumps(states)
 
 
 def _recorded(root: Path) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,9 +15,8 @@ import psutil
 
 from components.artifacts import write_atomic
 from components.errors import ConfigError
-from components.pipeline.dvc_variables import FILE as VARIABLES
-from components.pipeline.dvc_variables import write_variables
-from components.resources import PIPELINE, pipeline_text
+from components.pipeline.dvc_yaml import write_dvc_yaml
+from components.resources import PIPELINE
 from components.settings.loading import load_params
 from components.settings.registry import find_repository
 from flows.processes import end, is_alive, mark, orphans
@@ -41,9 +39,9 @@ def find_root(start: Path) -> Path:
 
 def environment(root: Path) -> dict[str, str]:
     """Environment of a stage's process: `headstart` and `dvc` of this interpreter first in PATH, unbuffered output."""
-    own = str(Path(sys.executable).parent)
+    binaries = str(Path(sys.executable).parent)
     path = os.environ.get("PATH", os.defpath)
-    return {**os.environ, **mark(root), "PATH": f"{own}{os.pathsep}{path}", "PYTHONUNBUFFERED": "1"}
+    return {**os.environ, **mark(root), "PATH": f"{binaries}{os.pathsep}{path}", "PYTHONUNBUFFERED": "1"}
 
 
 def data_to_pull(root: Path) -> Path:
@@ -160,42 +158,16 @@ def _holds(pid: int, written: float) -> bool:
 
 
 def pipeline_of(params: Path, *, root: Path) -> Path:
-    """The dvc.yaml of a settings file, in the same folder.
-
-    Its variables are written if the settings have changed. Outside of the root it is derived from the root's dvc.yaml:
-    the same stages with other settings and outputs. In a folder that is no checkout, the root's is written from the
-    installed package.
+    """The dvc.yaml of a settings file, in the same folder; it is written if the settings have changed.
 
     Raises:
-        ConfigError: the settings file does not exist, is outside of the repository or is not called params.yaml, or
-            the settings are invalid.
+        ConfigError: the settings file does not exist, is outside of the repository or is not called params.yaml, the
+            settings are invalid.
     """
     params = params.resolve()
     if not params.is_file():
         raise ConfigError(f"{params}: does not exist; name the settings file with --params")
     if params.name != "params.yaml" or root not in params.parents:
         raise ConfigError(f"{params}: must be called params.yaml and be in a folder of its own below {root}")
-    pipeline = params.with_name(PIPELINE)
-    if not (root / PIPELINE).is_file():
-        write_atomic(root / PIPELINE, pipeline_text())
-    if f"- {VARIABLES}\n" in (root / PIPELINE).read_text(encoding="utf-8"):
-        write_variables(load_params(params), params.with_name(VARIABLES))
-    if params.parent != root:
-        text = derive((root / PIPELINE).read_text(encoding="utf-8"), folder=params.parent.relative_to(root))
-        if not pipeline.is_file() or pipeline.read_text(encoding="utf-8") != text:
-            write_atomic(pipeline, text)
-    return pipeline
-
-
-def derive(text: str, *, folder: Path) -> str:
-    """The text of the root's dvc.yaml for the params.yaml in `folder` (relative to the root): the two `vars` change.
-
-    Raises:
-        ConfigError: the text does not contain the two `vars`.
-    """
-    up = "/".join([".."] * len(folder.parts))
-    for name, value in [("params_file", f"{folder.as_posix()}/params.yaml"), ("root", up)]:
-        text, found = re.subn(rf"^(  - {name}: ).*$", rf"\g<1>{value}", text, flags=re.MULTILINE)
-        if found != 1:
-            raise ConfigError(f"dvc.yaml: `vars` must contain one line `  - {name}: ...`, found {found}")
-    return f"# Derived from the root's dvc.yaml for the params.yaml in this folder. Do not edit.\n{text}"
+    write_dvc_yaml(load_params(params), params)
+    return params.with_name(PIPELINE)

@@ -18,7 +18,7 @@ from flows import drift, registry
 from flows.budget import Spending
 from flows.dvc_tasks import add_data, skip_stage, stage_task
 from flows.execution import run_headstart
-from flows.missed import skip_missed
+from flows.flow_run import begin_scheduled
 from flows.plan import Plan
 from flows.repository import data_to_pull
 from flows.run import BEGUN, begin, conclude, has_changes, upcoming, wanted
@@ -43,7 +43,7 @@ def retrain(params: str = "params.yaml", rebuild: bool = False) -> dict[str, lis
         DiskSpaceError: there is too little disk space; nothing has run.
         StageError: a stage failed; the outputs of earlier stages are kept, and the next run resumes there.
     """
-    skip_missed()
+    begin_scheduled()
     file = Path(params).resolve()
     begun = BEGUN.pop(file, None)
     with (

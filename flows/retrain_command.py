@@ -12,8 +12,8 @@ import typer
 
 from components.commands.common import PARAMS, ParamsFile
 from flows.command import main
-from flows.embedded import has_server, tie_server
 from flows.run import BEGUN, begin, is_up_to_date, skip_all
+from flows.server import has_server, tie_server
 from flows.terminal import terminal
 
 Rebuild = Annotated[

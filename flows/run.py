@@ -115,7 +115,7 @@ def skip_all(run: Begun, file: Path) -> None:
 def upcoming(plan: Plan, *, settled: bool = False) -> dict[Stage, str]:
     """The stages that would run, with the reason; those that read the output of such a stage are included, although
     DVC skips them if it does not change."""
-    found: dict[Stage, str] = {}
+    ahead: dict[Stage, str] = {}
     names: dict[str, str] = {}
     for stage in wanted(plan):
         above = next((name for name in stage.needs if name in names and name != IDENTITY), None)
@@ -127,8 +127,8 @@ def upcoming(plan: Plan, *, settled: bool = False) -> dict[Stage, str]:
             why = f"reads the output of {above}"
         else:
             continue
-        found[stage] = names[stage.name] = why
-    return found
+        ahead[stage] = names[stage.name] = why
+    return ahead
 
 
 def wanted(plan: Plan) -> list[Stage]:

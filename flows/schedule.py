@@ -1,38 +1,102 @@
-"""Retrain on a schedule: a Prefect deployment and the process that serves it.
+"""Retrain on a schedule: a Prefect deployment, and the process that serves it until it is stopped.
 
 A scheduled run is an ordinary run: it executes the stages that are not up to date. A run that is due while another one
 is running waits for it. With `--sync` each run pulls code and data first (`flows.sync`). Schedules with different names
-are served side by side; each has one owner (`flows.owner`), and they share a Prefect server (`flows.server`).
+are served side by side; each has one owner, which holds the lock `.headstart/schedules/NAME.lock`.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import signal
+import socket
+import time
 import zoneinfo
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TextIO
 
 import typer
 import tzlocal
 
-from components.commands.common import PARAMS, ParamsFile
+from components.commands.common import PARAMS, ParamsFile, flags
 from components.errors import ConfigError, TransientError
 from components.settings.loading import load_params
 from flows import notify
 from flows.command import main
-from flows.missed import Record, Times
-from flows.owner import Owner, checked_name, lock_path, owned
-from flows.repository import find_root
-from flows.server import PORT, server
+from flows.flow_run import Times
+from flows.repository import STATE, find_root
+from flows.server import PORT, read_locked, server, try_lock
 from flows.terminal import terminal
 
 NAME = "scheduled"
+#: Time limit in seconds for the end of a replaced owner.
+REPLACE_S = 20.0
+
+
+@contextmanager
+def owned(root: Path, *, name: str, what: str, replace: bool) -> Iterator[None]:
+    """Own a schedule of a repository within the block.
+
+    Args:
+        root: of the repository.
+        name: of the schedule.
+        what: the schedule in words.
+        replace: whether to end the present owner first.
+
+    Raises:
+        ConfigError: another process owns it, or the name is invalid.
+    """
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,59}", name):
+        raise ConfigError(f"--name {name!r}: must consist of lower-case letters, digits and dashes, such as nightly")
+    path = root / STATE / "schedules" / f"{name}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as file:
+        if not try_lock(file):
+            _replace(file, name=name, replace=replace)
+        file.truncate(0)
+        since = time.strftime("%Y-%m-%d %H:%M:%S %Z")
+        json.dump({"what": what, "pid": os.getpid(), "host": socket.gethostname(), "since": since}, file)
+        file.flush()
+        try:
+            yield
+        finally:
+            file.truncate(0)
+
+
+def _replace(file: TextIO, *, name: str, replace: bool) -> None:
+    """End the owner of a schedule, which holds the lock."""
+    owner: dict[str, Any] = {"what": "unknown", "pid": 0, "host": "", "since": ""} | read_locked(file)
+    described = "{what}: process {pid} on {host} since {since}".format(**owner)
+    if not replace:
+        raise ConfigError(
+            f"--name {name}: already run by another process ({described}); stop it, choose another --name, or take "
+            "over with --replace"
+        )
+    if owner["host"] != socket.gethostname():
+        raise ConfigError(f"--name {name}: --replace cannot end its owner ({described}); end it there")
+    terminal.say(f"ending the present owner of {name} ({described})")
+    deadline = time.monotonic() + REPLACE_S
+    _signal(owner["pid"], signal.SIGTERM)
+    while not try_lock(file):
+        if time.monotonic() > deadline:
+            _signal(owner["pid"], signal.SIGKILL)
+        time.sleep(0.1)
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    if pid:  # 0 is this process and its group
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def schedule(
+    times: Times,
     *,
-    cron: str,
-    every: float = 0,
-    timezone: str = "",
     name: str = NAME,
     synchronise: bool = False,
     replace: bool = False,
@@ -43,9 +107,7 @@ def schedule(
     """Serve the deployment `retrain/NAME` until SIGTERM or Ctrl-C, which pause it.
 
     Args:
-        cron: cron expression: minute, hour, day, month, weekday.
-        every: interval in seconds; 0: use `cron`.
-        timezone: of the cron expression, such as Asia/Bangkok; empty: that of this machine.
+        times: when runs are due.
         name: of the schedule.
         synchronise: whether each run pulls code and data first, and pushes and commits its result.
         replace: whether to take the name over from the process that serves it.
@@ -54,43 +116,28 @@ def schedule(
         params: the settings file.
 
     Raises:
-        ConfigError: the file does not exist, the cron expression, time zone or name is invalid, the port is in use, or
-            another process serves the name.
+        ConfigError: the file does not exist, the name is invalid, the port is in use, or another process serves the
+            name.
     """
     file = params.resolve()
     if not file.is_file():
         raise ConfigError(f"{params}: does not exist; name the settings file with --params")
     root = find_root(file.parent)
-    times = Times(cron=cron if every else checked(cron), timezone=checked_timezone(timezone), every=every)
-    checked_name(name)
     what = f"{'sync' if synchronise else 'retrain'} {params}, {times}"
-    owner = Owner.this(root=root, what=what)
-    with (
-        owned(root, name=name, owner=owner, replace=replace, say=terminal.say),
-        server(port=port, root=root) as running,
-    ):
+    with owned(root, name=name, what=what, replace=replace), server(port=port, root=root) as running:
         # Prefect reads the address of its server on import.
-        from flows.serving import FAILURES, serve
+        from flows.serving import FAILURES, Schedule, serve
 
         try:
-            told = notify.install(load_params(file).notify, address=running.address)
+            receivers = notify.install(load_params(file).notify, address=running.address)
         except FAILURES as error:
             raise TransientError(f"{running.address}: the Prefect server does not answer ({error})") from error
-        if told:
-            terminal.say(f"failed and late runs are told by {' and '.join(told)}")
+        if receivers:
+            terminal.say(f"failed and late runs are told by {' and '.join(receivers)}")
         terminal.say(f"{name}: {what}")
-        serve(
-            name=name,
-            params=file,
-            root=root,
-            times=times,
-            server=running,
-            owner=owner,
-            record=Record(lock_path(root, name).with_suffix(".json"), times),
-            synchronise=synchronise,
-            replace=replace,
-            catch_up=catch_up,
-        )
+        owner = f"{root} on {socket.gethostname()}"
+        served = Schedule(name, str(file), synchronise, owner, times)
+        serve(served, root=root, server=running, replace=replace, catch_up=catch_up)
 
 
 def checked(cron: str) -> str:
@@ -113,40 +160,53 @@ def checked_timezone(name: str) -> str:
     Raises:
         ConfigError: there is no such time zone.
     """
-    found = name or tzlocal.get_localzone_name() or "UTC"
+    zone = name or tzlocal.get_localzone_name() or "UTC"
     try:
-        return zoneinfo.ZoneInfo(found).key
+        return zoneinfo.ZoneInfo(zone).key
     except (zoneinfo.ZoneInfoNotFoundError, ValueError):
-        raise ConfigError(f"--timezone {found!r}: unknown; use a name such as Europe/Berlin or Asia/Bangkok") from None
+        raise ConfigError(f"--timezone {zone!r}: unknown; use a name such as Europe/Berlin or Asia/Bangkok") from None
 
 
-def command(
-    *,
-    cron: Annotated[str, typer.Option(help="Cron expression: minute hour day month weekday.")] = "0 3 * * *",
-    every: Annotated[float, typer.Option(help="Interval in seconds, instead of a cron expression.")] = 0,
-    timezone: Annotated[str, typer.Option(help="Time zone of the cron expression; this machine's by default.")] = "",
-    name: Annotated[str, typer.Option(help="Name of the schedule; others may be served beside it.")] = NAME,
+@dataclass(frozen=True)
+class Flags:
+    """Flags of `headstart schedule`."""
+
+    cron: Annotated[str, typer.Option(help="Cron expression: minute hour day month weekday.")] = "0 3 * * *"
+    every: Annotated[float, typer.Option(help="Interval in seconds, instead of a cron expression.")] = 0
+    timezone: Annotated[str, typer.Option(help="Time zone of the cron expression; this machine's by default.")] = ""
+    name: Annotated[str, typer.Option(help="Name of the schedule; others may be served beside it.")] = NAME
     synchronise: Annotated[
         bool, typer.Option("--sync", help="Pull code and data before each run; push and commit its result.")
-    ] = False,
-    replace: Annotated[bool, typer.Option("--replace", help="End the process that serves this name first.")] = False,
+    ] = False
+    replace: Annotated[bool, typer.Option("--replace", help="End the process that serves this name first.")] = False
     catch_up: Annotated[
         bool, typer.Option(help="Run at once, one time, if a time was missed or the last run did not end.")
-    ] = True,
-    port: Annotated[int, typer.Option(help="Port of the Prefect server that is started.")] = PORT,
-    params: ParamsFile = PARAMS,
-) -> None:
+    ] = True
+    notify: Annotated[
+        bool, typer.Option("--notify", help="Only create the notifications of failed and late runs, and end.")
+    ] = False
+    test: Annotated[bool, typer.Option("--test", help="With --notify: send a trial message to every receiver.")] = False
+    port: Annotated[int, typer.Option(help="Port of the Prefect server that is started.")] = PORT
+    params: ParamsFile = PARAMS
+
+
+@flags
+def command(options: Flags) -> None:
     """Retrain on a schedule until stopped."""
+    if options.notify:
+        notify.create(options.params, test=options.test, port=options.port)
+        return
+    times = Times(
+        options.cron if options.every else checked(options.cron), checked_timezone(options.timezone), options.every
+    )
     schedule(
-        cron=cron,
-        every=every,
-        timezone=timezone,
-        name=name,
-        synchronise=synchronise,
-        replace=replace,
-        catch_up=catch_up,
-        port=port,
-        params=params,
+        times,
+        name=options.name,
+        synchronise=options.synchronise,
+        replace=options.replace,
+        catch_up=options.catch_up,
+        port=options.port,
+        params=options.params,
     )
 
 

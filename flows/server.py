@@ -1,13 +1,9 @@
-"""The Prefect server of a repository: one for all of its schedules, for as long as one of them runs.
+"""Prefect's servers: one that is configured, the repository's own, and the temporary one of a run.
 
-Every schedule holds a shared lock on `.headstart/prefect-server/users`. The supervisor, `python -m flows.server PORT`,
-holds the exclusive lock `.headstart/prefect-server/supervisor`, starts the server, starts it again when it ends, and
-ends it when nobody holds the shared lock any more. The kernel releases both locks when their holders end, SIGKILL
-included, and kills the server with its supervisor. So no server outlives its schedules, and a schedule never uses one
-that belongs to somebody else.
-
-The server answers only pages of its own origin, and who knows a random text, which is in the file
-`.headstart/prefect-server/auth` (0600) for as long as the server is used.
+All schedules and pages of a repository share its own server. One of them holds `.headstart/prefect-server/lock` and
+runs the server as a child, which the kernel kills with it; if it ends, another one takes the lock and starts the server
+again. A server that is started here answers only pages of its own origin, and who knows a random text: for the
+repository's server it is in `.headstart/prefect-server/auth` (0600).
 """
 
 from __future__ import annotations
@@ -21,21 +17,22 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TextIO
+from types import SimpleNamespace
+from typing import Any, TextIO
 
+from components.artifacts import write_atomic
 from components.errors import ConfigError
-from flows.processes import MARK, descendants, end, orphans
+from flows import profiles
+from flows.bound import bound
+from flows.processes import descendants, end, orphans
 from flows.repository import STATE, environment
 from flows.terminal import terminal
-from flows.tied import tied
 
 HOST = "127.0.0.1"
 PORT = 4200
@@ -47,19 +44,15 @@ SERVER_AUTH = "PREFECT_SERVER_API_AUTH_STRING"
 START_S = 300.0
 #: Seconds between SIGTERM and SIGKILL at its end.
 GRACE_S = 2.0
-#: Interval in seconds at which the server and its users are checked.
+#: Interval in seconds at which it is checked, and between two starts.
 POLL_S = 0.2
-#: Shortest and longest wait in seconds before the server is started again.
-FIRST_WAIT_S = 0.5
-LONGEST_WAIT_S = 30.0
+RESTART_S = 2.0
 #: Starts without an answer after which it cannot be started.
 TRIES = 2
-#: Seconds without an answer after which the server is started again.
-STALLED_S = 120.0
 
 
 class Server:
-    """A Prefect server that a schedule uses.
+    """A Prefect server that is in use.
 
     Attributes:
         address: of its API.
@@ -77,12 +70,29 @@ class OwnServer(Server):
     """The repository's own server."""
 
     def __init__(self, root: Path, *, port: int) -> None:
-        self._root = root
-        state = _state(root)
-        self._port = port if state is None else state.port
-        self._log = _folder(root) / "server.log"
-        self._supervisor: subprocess.Popen[bytes] | None = None
-        super().__init__(f"http://{HOST}:{self._port}/api", read_auth(root))
+        self._root, self._folder = root, auth_file(root).parent
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._lock = (self._folder / "lock").open("a+")
+        if try_lock(self._lock):
+            self._port = port
+            self._write_port()
+        else:
+            self._port = read_locked(self._lock).get("port", port)
+        self._log = self._folder / "server.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._starts, self._last_start = 0, -RESTART_S
+        if not auth_file(root).is_file():
+            made = auth_file(root).with_name(f"auth-{os.getpid()}")
+            write_atomic(made, f"headstart:{secrets.token_urlsafe(32)}", private=True)
+            with contextlib.suppress(FileExistsError):  # of several first starts, one makes the text for all
+                os.link(made, auth_file(root))
+            made.unlink()
+        super().__init__(f"http://{HOST}:{self._port}/api", auth_file(root).read_text())
+
+    def _write_port(self) -> None:
+        self._lock.truncate(0)
+        json.dump({"port": self._port}, self._lock)
+        self._lock.flush()
 
     def start(self) -> None:
         """Return when the server answers.
@@ -90,9 +100,8 @@ class OwnServer(Server):
         Raises:
             ConfigError: the port is used by another program, or the server does not start.
         """
-        if (state := _state(self._root)) is not None:
-            terminal.say(f"using this repository's Prefect server at {self.address.removesuffix('/api')}")
-        else:
+        page = self.address.removesuffix("/api")
+        if try_lock(self._lock):
             if in_use(self._port):
                 end(orphans(self._root))
             if in_use(self._port):
@@ -100,46 +109,45 @@ class OwnServer(Server):
                     f"port {self._port} is used by another program; choose another one with --port, "
                     f"or name a Prefect server that you run yourself with {ADDRESS}"
                 )
-            terminal.say(f"starting a Prefect server at {self.address.removesuffix('/api')}")
-            self.ensure()
+            terminal.say(f"starting a Prefect server at {page}")
+        else:
+            terminal.say(f"using this repository's Prefect server at {page}")
         deadline = time.monotonic() + START_S
-        before = state.starts if state is not None else 0
         while not answers(self.address):
-            state = _state(self._root)
-            if time.monotonic() > deadline or (state is not None and state.starts - before > TRIES):
-                raise ConfigError(f"the Prefect server did not start; see {self._log}")
             self.ensure()
+            if time.monotonic() > deadline or self._starts > TRIES:
+                raise ConfigError(f"the Prefect server did not start; see {self._log}")
             time.sleep(POLL_S)
 
     def ensure(self) -> None:
-        """Start a supervisor unless one runs."""
-        if _state(self._root) is None and (self._supervisor is None or self._supervisor.poll() is not None):
-            variables = environment(self._root)
-            # It belongs to all schedules, so it must not count as a process of this one.
-            del variables[MARK]
-            for name in (ADDRESS, AUTH):
-                variables.pop(name, None)
-            with self._log.open("ab") as output:
-                self._supervisor = subprocess.Popen(
-                    [sys.executable, "-m", "flows.server", str(self._port)],
-                    cwd=self._root,
-                    env=variables,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    start_new_session=True,
-                )
+        """Run the server unless another process of the repository does. To be called by the main thread."""
+        running = self._process is not None and self._process.poll() is None
+        if running or time.monotonic() - self._last_start < RESTART_S or not try_lock(self._lock):
+            return
+        self._write_port()
+        if self._process is not None:
+            terminal.say(f"the Prefect server has ended (exit code {self._process.returncode}) and is started again")
+        command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(self._port)]
+        variables = environment(self._root) | protection(self._port, str(self.auth))
+        variables.pop(ADDRESS, None)
+        with self._log.open("ab") as output:
+            self._process = subprocess.Popen(
+                bound(command, number=signal.SIGKILL),
+                cwd=self._root,
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        self._starts, self._last_start = self._starts + 1, time.monotonic()
 
-    def wait(self, limit_s: float) -> None:
-        """Wait until the supervisor has ended, at most `limit_s` seconds, unless another schedule needs it."""
-        deadline = time.monotonic() + limit_s
-        needed = 0
-        # The supervisor's own look at the lock may appear as a user, once.
-        while needed < 3 and _state(self._root) is not None and time.monotonic() < deadline:
-            needed = needed + 1 if used(self._root) else 0
-            time.sleep(0.05)
-        if self._supervisor is not None:
-            self._supervisor.poll()
+    def stop(self) -> None:
+        """End the server if this process runs it; another process that uses it starts it again."""
+        if self._process is not None:
+            end(descendants(self._process.pid), grace_s=GRACE_S)
+            self._process.wait()
+        self._lock.close()
 
 
 @contextmanager
@@ -159,26 +167,17 @@ def server(*, port: int, root: Path) -> Iterator[Server]:
         yield Server(address, os.environ.get(AUTH))
         return
     before = os.environ.get(AUTH)
-    _folder(root).mkdir(parents=True, exist_ok=True)
-    with (_folder(root) / "users").open("a") as users:
-        fcntl.flock(users, fcntl.LOCK_SH)
-        found = OwnServer(root, port=port)
-        try:
-            found.start()
-            os.environ |= server_variables(found)
-            yield found
-        finally:
-            for name in (ADDRESS, AUTH):
-                os.environ.pop(name, None)
-            if before is not None:
-                os.environ[AUTH] = before
-            fcntl.flock(users, fcntl.LOCK_UN)
-            found.wait(GRACE_S + 1)
-
-
-def server_variables(found: Server) -> dict[str, str]:
-    """The environment of a client of the server."""
-    return {ADDRESS: found.address, **({AUTH: found.auth} if found.auth else {})}
+    own_server = OwnServer(root, port=port)
+    try:
+        own_server.start()
+        os.environ |= {ADDRESS: own_server.address, AUTH: str(own_server.auth)}
+        yield own_server
+    finally:
+        for name in (ADDRESS, AUTH):
+            os.environ.pop(name, None)
+        if before is not None:
+            os.environ[AUTH] = before
+        own_server.stop()
 
 
 def protection(port: int, auth: str) -> dict[str, str]:
@@ -197,32 +196,13 @@ def protection(port: int, auth: str) -> dict[str, str]:
 
 def auth_file(root: Path) -> Path:
     """The file with the text that the repository's server asks for."""
-    return _folder(root) / "auth"
+    return root / STATE / "prefect-server" / "auth"
 
 
-def read_auth(root: Path) -> str:
-    """The text that the repository's server asks for; a new one if there is none."""
-    path = auth_file(root)
-    if not path.is_file():
-        # A link appears with its content, and only one of several.
-        with tempfile.NamedTemporaryFile("w", dir=path.parent) as file:
-            file.write(f"headstart:{secrets.token_urlsafe(32)}")
-            file.flush()
-            with contextlib.suppress(FileExistsError):
-                os.link(file.name, path)
-    return path.read_text()
-
-
-def used(root: Path) -> bool:
-    """Whether a schedule uses the server of the repository."""
-    with (_folder(root) / "users").open("a") as users:
-        return not _try_lock(users, fcntl.LOCK_EX)
-
-
-def answers(address: str, *, limit_s: float = 5) -> bool:
-    """Whether a Prefect server answers at the address within `limit_s` seconds."""
+def answers(address: str) -> bool:
+    """Whether a Prefect server answers at the address within 5 seconds."""
     try:
-        with urllib.request.urlopen(f"{address}/health", timeout=limit_s) as answer:
+        with urllib.request.urlopen(f"{address}/health", timeout=5) as answer:
             return bool(answer.read().strip() == b"true")
     except (urllib.error.URLError, OSError, ValueError):
         return False
@@ -234,93 +214,49 @@ def in_use(port: int) -> bool:
         return probe.connect_ex((HOST, port)) == 0
 
 
-def _folder(root: Path) -> Path:
-    return root / STATE / "prefect-server"
-
-
-def _try_lock(file: TextIO, how: int) -> bool:
+def try_lock(file: TextIO) -> bool:
+    """Take the lock of a file unless another process holds it. The kernel releases it with the process."""
     try:
-        fcntl.flock(file, how | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
 
 
-@dataclass(frozen=True)
-class State:
-    """The state that a supervisor publishes: the port of its server, and how often it has started the server."""
-
-    port: int
-    starts: int
-
-
-def _state(root: Path) -> State | None:
-    """The state of the supervisor, or None if none runs."""
-    with (_folder(root) / "supervisor").open("a+") as file:
-        while not _try_lock(file, fcntl.LOCK_SH):
-            file.seek(0)
-            # Written right after the lock was taken.
-            with contextlib.suppress(ValueError, TypeError):
-                return State(**json.loads(file.read()))
-            time.sleep(0.02)
-    return None
+def read_locked(file: TextIO) -> dict[str, Any]:
+    """What the holder of a lock has written into its file, right after taking it; empty if it does not."""
+    for _ in range(50):
+        file.seek(0)
+        with contextlib.suppress(ValueError, TypeError):
+            return dict(json.loads(file.read()))
+        time.sleep(0.02)
+    return {}
 
 
-def supervise(root: Path, *, port: int) -> None:
-    """Run the server for as long as it is used; nothing if another supervisor does."""
-    with (_folder(root) / "supervisor").open("a+") as file:
-        tries = 0
-        # A schedule that looks whether there is a supervisor holds the lock for a moment.
-        while not _try_lock(file, fcntl.LOCK_EX):
-            tries += 1
-            if tries == 5:
-                return
-            time.sleep(0.05)
-        command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
-        variables = {**os.environ, **protection(port, read_auth(root))}
-        starts = 0
-        wait_s = FIRST_WAIT_S
-        while used(root):
-            starts += 1
-            file.truncate(0)
-            json.dump(asdict(State(port=port, starts=starts)), file)
-            file.flush()
-            began = time.monotonic()
-            process = subprocess.Popen(tied(command, number=signal.SIGKILL), env=variables, start_new_session=True)
-            try:
-                _watch(process, root, port=port)
-            finally:
-                end(descendants(process.pid), grace_s=GRACE_S)
-                process.wait()
-            if used(root):
-                wait_s = FIRST_WAIT_S if time.monotonic() - began > STALLED_S else min(2 * wait_s, LONGEST_WAIT_S)
-                print(f"the server has ended (exit code {process.returncode}) and is started again", flush=True)
-                until = time.monotonic() + wait_s
-                while used(root) and time.monotonic() < until:
-                    time.sleep(POLL_S)
-        with (_folder(root) / "users").open("a") as users:
-            if _try_lock(users, fcntl.LOCK_EX):
-                auth_file(root).unlink(missing_ok=True)
-        file.truncate(0)
+def has_server() -> bool:
+    """Whether `PREFECT_API_URL` names a Prefect server, in the environment or in a profile of Prefect. Prefect is
+    imported only if there is a file of profiles."""
+    if os.environ.get(ADDRESS):
+        return True
+    if not profiles().is_file():
+        return False
+    from prefect.settings import PREFECT_API_URL
+
+    return bool(PREFECT_API_URL.value())
 
 
-def _watch(process: subprocess.Popen[bytes], root: Path, *, port: int) -> None:
-    """Wait until the server has ended, is not used any more, or has not answered for `STALLED_S` seconds."""
-    answered = 0.0
-    looked = 0.0
-    while process.poll() is None and used(root):
-        now = time.monotonic()
-        if now - looked > STALLED_S / 12:
-            looked = now
-            if answers(f"http://{HOST}:{port}/api", limit_s=1):
-                answered = now
-            elif answered and now - answered > STALLED_S:
-                print(f"the server has not answered for {STALLED_S:g} s", flush=True)
-                break
-        time.sleep(POLL_S)
+def tie_server() -> None:
+    """Tie the temporary server that this process will start to it, so that it ends after SIGKILL too, and let it answer
+    this process and its children only; nothing if another server is configured."""
+    if has_server():
+        return
+    from prefect.server.api import server as temporary
+    from prefect.settings import PREFECT_API_AUTH_STRING
 
+    def popen(args: list[str], *, env: Mapping[str, str], **options: Any) -> subprocess.Popen[Any]:
+        if secret := PREFECT_API_AUTH_STRING.value():
+            env = {**env, SERVER_AUTH: secret}
+        return subprocess.Popen(bound(args, number=signal.SIGKILL), env=env, **options)
 
-if __name__ == "__main__":
-    for _number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(_number, lambda number, _: sys.exit(128 + number))
-    supervise(Path.cwd(), port=int(sys.argv[1]))
+    # Prefect has no setting for the command of the server.
+    temporary.subprocess = SimpleNamespace(**vars(subprocess) | {"Popen": popen})  # type: ignore[assignment]

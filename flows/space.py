@@ -48,7 +48,7 @@ def check_run(plan: Plan, wanted: Iterable[Stage], *, params: Path, root: Path) 
 def last_sizes(lock: Path) -> dict[str, int]:
     """Stage -> bytes of its outputs, as DVC has recorded them; empty without a readable dvc.lock."""
     recorded = dvc_lock.outputs(lock).items()
-    return {name: sum(int(output.get("size", 0)) for output in found) for name, found in recorded}
+    return {name: sum(int(output.get("size", 0)) for output in outputs) for name, outputs in recorded}
 
 
 def _links(root: Path) -> bool:

@@ -27,32 +27,32 @@ def lines(*, root: Path, params: Path, decided: bool = True) -> list[str]:
     """
     settings = load_params(params)
     out = root / settings.run.out
-    found = [line for task in settings.run.tasks for line in scores(out, task)]
-    found += checks(out)
-    found += drift(out)
-    found += decisions(root=root, params=params, decided=decided)
-    found += [f"report:  {report}" for report in reports(root=root, params=params) if report.suffix == ".html"]
-    found.append(f"pages:   headstart ui{page(settings.registry.address)}")
-    return found
+    content = [line for task in settings.run.tasks for line in scores(out, task)]
+    content += checks(out)
+    content += drift(out)
+    content += decisions(root=root, params=params, decided=decided)
+    content += [f"report:  {report}" for report in reports(root=root, params=params) if report.suffix == ".html"]
+    content.append(f"pages:   headstart ui{page(settings.registry.address)}")
+    return content
 
 
 def drift(out: Path) -> list[str]:
     """The last comparison of served traffic with training, for each task that has one."""
     results = [read(path) for path in sorted((out / FOLDER).glob("drift-*")) if path.is_dir()]
-    return [f"drift: {found.numbers['sentence']} (checked {found.numbers['time']})" for found in results]
+    return [f"drift: {content.numbers['sentence']} (checked {content.numbers['time']})" for content in results]
 
 
 def checks(out: Path) -> list[str]:
     """The violations of the checks of new data, as warnings, or that there are none."""
-    found = read_json(out / "checks" / "checks.json", made_by="the stage checks", missing_ok=True)
-    if not found:
+    content = read_json(out / "checks" / "checks.json", made_by="the stage checks", missing_ok=True)
+    if not content:
         return []
     lines = [
         f"data: warning: {finding}" + (f"; {unit['accepted']}" if unit["accepted"] else "")
-        for unit in found.values()
+        for unit in content.values()
         for finding in unit["findings"]
     ]
-    return lines or [f"data: {len(found)} inputs checked, no violation"]
+    return lines or [f"data: {len(content)} inputs checked, no violation"]
 
 
 def reports(*, root: Path, params: Path) -> list[Path]:
@@ -66,32 +66,32 @@ def scores(out: Path, task: str) -> list[str]:
     mean over the seeds, and one for the model that can be registered: the average of the seeds of the largest budget.
     The statements of the evaluation follow."""
     path = out / "evaluation" / task / "evaluation.json"
-    found = read_json(path, made_by=f"the stage evaluate@{task}", missing_ok=True)
-    if not found:
+    content = read_json(path, made_by=f"the stage evaluate@{task}", missing_ok=True)
+    if not content:
         return []
-    title = f"{task}: {found['titles'][found['main']]}, {found['confidence']:.0%} interval"
+    title = f"{task}: {content['titles'][content['main']]}, {content['confidence']:.0%} interval"
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
-    table.add_column(found["unit"])
-    for budget in found["budgets"]:
+    table.add_column(content["unit"])
+    for budget in content["budgets"]:
         table.add_column("all" if budget < 0 else str(budget), justify="right")
     table.add_column("registered", justify="right")
     table.add_column("its labels", justify="right")
-    for system in found["systems"]:
-        cells = {cell["budget"]: cell["scores"][found["main"]] for cell in system["budgets"]}
+    for system in content["systems"]:
+        cells = {cell["budget"]: cell["scores"][content["main"]] for cell in system["budgets"]}
         artifact = system.get("artifact", {"scores": {}, "labels": ""})
         table.add_row(
             system["system"],
-            *(_interval(cells.get(budget)) for budget in found["budgets"]),
-            _interval(artifact["scores"].get(found["main"])),
+            *(_interval(cells.get(budget)) for budget in content["budgets"]),
+            _interval(artifact["scores"].get(content["main"])),
             str(artifact["labels"]),
         )
     with StringIO() as text:
         # Wide enough for all intervals, so that no cell is wrapped.
-        Console(file=text, width=66 + 24 * len(found["budgets"])).print(table)
+        Console(file=text, width=66 + 24 * len(content["budgets"])).print(table)
         rows = [line.rstrip() for line in text.getvalue().splitlines() if line.strip()]
-    sentences = [found["headline"], *(statement["text"] for statement in found["statements"])]
-    sentences += [found["challenger"]["text"]] if found.get("challenger") else []
-    sentences += cut_texts(found)
+    sentences = [content["headline"], *(statement["text"] for statement in content["statements"])]
+    sentences += [content["challenger"]["text"]] if content.get("challenger") else []
+    sentences += cut_texts(content)
     return [*rows, "", *(f"- {task}: {sentence}" for sentence in sentences if sentence), ""]
 
 
@@ -109,13 +109,14 @@ def decisions(*, root: Path, params: Path, decided: bool = True) -> list[str]:
         decided: whether the stage `promote` has run.
     """
     path = decision_file(root=root, params=params)
-    found = read_json(path, made_by="the stage promote", missing_ok=True).get("decisions", {})
+    content = read_json(path, made_by="the stage promote", missing_ok=True).get("decisions", {})
     if not decided:
         return [
-            f"{task}: nothing new to compare; {_champion(decision['alias_after'])}" for task, decision in found.items()
+            f"{task}: nothing new to compare; {_champion(decision['alias_after'])}"
+            for task, decision in content.items()
         ]
     lines = []
-    for task, decision in found.items():
+    for task, decision in content.items():
         lines.append(f"{task}: {decision['verdict']}: {decision.get('story') or decision['reasons'][0]}")
         lines += [f"{task}: warning: {warning}" for warning in decision.get("warnings", [])]
     return lines

@@ -30,14 +30,13 @@ from components.artifacts import changing_data, write_atomic
 from components.commands.common import PARAMS, ParamsFile
 from components.data_checks.record import merge
 from components.errors import ConfigError, TransientError
-from components.pipeline.dvc_variables import FILE as VARIABLES
 from components.resources import PIPELINE
 from components.settings.checks import RECORD as CHECKS
 from components.settings.imports import FOLDER
 from flows import flow_run, summary
 from flows.command import main
 from flows.execution import DVC, run_command
-from flows.missed import skip_missed
+from flows.flow_run import begin_scheduled
 from flows.processes import end_session
 from flows.repository import STATE, data_to_pull, find_root, locked
 from flows.telemetry import run_name
@@ -49,7 +48,7 @@ LOCK = "*dvc.lock"
 #: Data at an address: a folder or file, and the files of a task.
 IMPORTED = tuple(f"{FOLDER}/{place}" for place in ("*/*.dvc", "*/*/*.dvc", "*/.gitignore", "*/*/.gitignore"))
 #: Records that every run writes anew; only the versions of the data that a person has accepted are merged.
-WRITTEN = (*IMPORTED, LOCK, f"*{CHECKS}", f"*{VARIABLES}", f"*/{PIPELINE}")
+WRITTEN = (*IMPORTED, LOCK, f"*{CHECKS}", f"*{PIPELINE}")
 RECORDS = ("data.dvc", *WRITTEN)
 SOURCE = "sync"
 #: `false`: commits are not pushed to git's upstream, because this clone may only read it.
@@ -89,7 +88,7 @@ def sync(params: str = "params.yaml", *, push: bool = True) -> None:
         TransientError: the upstream does not answer.
         StageError: a command failed; nothing has been committed.
     """
-    skip_missed()
+    begin_scheduled()
     file = Path(params).resolve()
     root = find_root(file.parent)
     retrain = [sys.executable, "-m", "flows.retrain_command", "--params", str(file.relative_to(root))]
@@ -119,9 +118,11 @@ def pull(root: Path) -> list[str]:
             git(root, "rebase", "--abort")
         (root / STATE / REBASING).unlink()
     changed = [line[3:] for line in _listed(root, "status", "--porcelain", "--no-renames", "--untracked-files=no")]
-    own = [path for path in changed if not _is_record(path)]
-    if own:
-        raise ConfigError(f"{root}: {', '.join(own[:5])} changed here and not committed; commit or restore, then sync")
+    edited = [path for path in changed if not _is_record(path)]
+    if edited:
+        raise ConfigError(
+            f"{root}: {', '.join(edited[:5])} changed here and not committed; commit or restore, then sync"
+        )
     report = []
     upstream = _upstream(root)
     if upstream is None:
@@ -357,8 +358,8 @@ def _is_record(path: str, patterns: Sequence[str] = RECORDS) -> bool:
 
 def _size(root: Path) -> str:
     """Files and size of the data, as data.dvc states them."""
-    (found,) = yaml.safe_load(_data_version(root))["outs"]
-    return f"{found.get('nfiles', 1)} files, {found['size'] / 1e6:.1f} MB"
+    (entry,) = yaml.safe_load(_data_version(root))["outs"]
+    return f"{entry.get('nfiles', 1)} files, {entry['size'] / 1e6:.1f} MB"
 
 
 def _upstream(root: Path) -> str | None:

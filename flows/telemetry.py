@@ -1,25 +1,22 @@
-"""What a retraining tells its monitor, a process of its own that makes its runs in MLflow (`components.telemetry`).
-
-The flow only appends to files: it neither imports MLflow nor waits for it, except for some seconds at its end.
-"""
+"""What a retraining tells MLflow and Prometheus (`components.telemetry`) while it runs."""
 
 from __future__ import annotations
 
 import getpass
+import json
 import os
+import re
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
-from components.artifacts import digest_text, flatten, private, read_json, write_atomic
+from components.artifacts import digest_text, flatten, private_folder, read_json
 from components.commands.common import PARAMS
 from components.costs.remaining import Remaining
 from components.errors import HeadstartError
@@ -29,17 +26,18 @@ from components.pipeline.identity import STAGE as IDENTITY
 from components.settings.loading import load_params
 from components.settings.params import Params
 from components.telemetry.gauges import Gauges
-from components.telemetry.spool import FOLDER, Spool
+from components.telemetry.live import Live
+from components.telemetry.live import Stage as LiveStage
 from flows import dvc_lock, flow_run
 from flows.plan import Stage
-from flows.processes import descendants, end
-from flows.repository import environment
 from flows.terminal import StageError, terminal
 
-#: Seconds that the flow waits for its monitor: at its end, and if it is told to end.
+#: Folder of the measurements of stages, relative to the repository. The file of a stage is kept until the stage is
+#: complete: the next attempt continues its curves.
+FOLDER = Path(".headstart") / "telemetry"
+#: Seconds that the flow waits for MLflow: at its end, and if it is told to end.
 WAIT_S = 30.0
 KILLED_WAIT_S = 3.0
-LOG = FOLDER / "monitor.log"
 #: Address of Prefect's page as `headstart ui` serves it.
 PAGE = "http://127.0.0.1:4200"
 
@@ -55,7 +53,7 @@ def run_name() -> str:
 
 
 def announce() -> str:
-    """Set the id of this retraining, that of its Prefect flow run, for its stages; returns it."""
+    """Set the id of this retraining, which is the id of its Prefect flow run, for its stages; returns it."""
     # A run with nothing to do, and flows in tests, have no flow run.
     identifier = flow_run.identifier() or f"{time.time_ns():x}"
     os.environ[RUN_ID] = identifier
@@ -76,21 +74,8 @@ def monitored(params: Path, *, root: Path) -> Iterator[Monitor]:
         raise
 
 
-@dataclass
-class _Started:
-    """A monitor that runs."""
-
-    spool: Spool
-    process: subprocess.Popen[bytes]
-
-
 class Monitor:
-    """Records the stages of a retraining, the summary, and the end.
-
-    Args:
-        params: the settings file.
-        root: of the repository.
-    """
+    """Records the stages of a retraining, the summary, and the end."""
 
     def __init__(self, params: Path, *, root: Path) -> None:
         self.root = root
@@ -102,7 +87,7 @@ class Monitor:
         self._expected = Remaining({})
         self._begun = time.time()
         self._finished = False
-        self._started: _Started | None = None
+        self._live: Live | None = None
 
     @property
     def settings(self) -> Params:
@@ -119,9 +104,8 @@ class Monitor:
         if stage.group == IDENTITY or not self.settings.telemetry.is_on:
             yield []
             return
-        spool = self._start().spool
-        identity = self._identity(stage)
-        file = spool.begin_stage(stage.name, pipeline=self._pipeline, identity=identity, reasons=list(stage.reasons))
+        file = self._measurements(stage)
+        live = self._start().begin_stage(stage.name, reasons=list(stage.reasons), file=file)
         os.environ[FILE] = str(file)
         outcome: list[str] = []
         error, how = "", "Failed"
@@ -136,8 +120,13 @@ class Monitor:
             raise
         finally:
             os.environ.pop(FILE, None)
-            facts = {"metrics": self._metrics(stage), "output": self._output(stage)} if how in _DONE else {}
-            spool.end_stage(stage.name, outcome=how, pipeline=self._pipeline, identity=identity, error=error, **facts)
+            self._end_stage(stage, live, how, error)
+
+    def _end_stage(self, stage: Stage, live: LiveStage, outcome: str, error: str) -> None:
+        live.time, live.error = int(1000 * time.time()), error
+        if outcome in ("Completed", "Cached"):
+            live.metrics, live.output = self._metrics(stage), self._output(stage)
+        live.outcome = outcome
 
     def start(self) -> None:
         """Start the monitor of a retraining that fails before its first stage, unless its settings are invalid."""
@@ -151,8 +140,8 @@ class Monitor:
 
     def attach(self, path: Path, *, folder: str | None = None) -> None:
         """Attach a file to the run of the retraining."""
-        if self._started and path.is_file():
-            self._started.spool.write("file", path=str(path), folder=folder)
+        if self._live and path.is_file():
+            self._live.attach(path, folder=folder)
 
     def summarise(self, lines: Sequence[str]) -> None:
         """Set the summary that is shown with the run."""
@@ -163,25 +152,21 @@ class Monitor:
         if self._finished:
             return
         self._finished = True
-        if self._started is None:
+        if self._live is None:
             self._show(status)
             return
-        spool, process = self._started.spool, self._started.process
-        spool.write("end", status=status, reason=reason, summary=self._summary)
-        try:
-            code = process.wait(WAIT_S if status != "KILLED" else KILLED_WAIT_S)
-        except subprocess.TimeoutExpired:
-            end(descendants(process.pid), grace_s=KILLED_WAIT_S)
-            code = process.wait()
-        if code:
-            terminal.say(
-                f"MLflow has not received all runs of this retraining (see {LOG}); the next retraining sends them"
-            )
-        self._started = None
+        wait_s = WAIT_S if status != "KILLED" else KILLED_WAIT_S
+        if not self._live.finish(status, reason=reason, summary=self._summary, wait_s=wait_s):
+            problem = masked(self._live.problem) or "it does not answer"
+            terminal.say(f"MLflow has not received all runs of this retraining: {problem}")
+        for stage in self._live.stages.values():
+            if stage.outcome not in ("Failed", "Interrupted", ""):
+                stage.points.path.unlink(missing_ok=True)
+        self._live = None
 
     def _show(self, status: str) -> None:
         """Update the gauges after a retraining without a monitor, because everything was up to date or nothing has
-        started: the time of the last success is that of this run."""
+        started: this run is the last success."""
         try:
             settings = self.settings.telemetry
         except HeadstartError:  # the reason for which nothing has started
@@ -191,33 +176,30 @@ class Monitor:
             gauges.end(status, begun=self._begun, time=time.time())
             gauges.publish()
 
-    def _start(self) -> _Started:
-        if self._started is None:
+    def _start(self) -> Live:
+        if self._live is None:
             settings = self.settings
-            spool = Spool(self.root, self.id)
-            spool.begin(
+            self._live = Live(
+                self.root,
+                self.id,
                 self.name,
-                tags=self._tags(),
-                registry=settings.registry.model_dump(mode="json"),
-                telemetry=settings.telemetry.model_dump(mode="json"),
-                expected=self._expected.seconds,
+                tags=self._tags() | {"expected": json.dumps(dict(self._expected.seconds))},
+                registry=settings.registry,
+                telemetry=settings.telemetry,
+                texts={self._file.name: masked_yaml(self._file.read_text(encoding="utf-8"))},
             )
-            copy = spool.folder / self._file.name
-            write_atomic(copy, masked_yaml(self._file.read_text(encoding="utf-8")), private=True)
-            spool.write("file", path=str(copy), folder=None)
-            command = [sys.executable, "-m", "components.telemetry", str(self.root), self.id]
-            with open(self.root / LOG, "w", opener=private) as log:
-                process = subprocess.Popen(
-                    command,
-                    cwd=self.root,
-                    env=environment(self.root),
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                )
-            self._started = _Started(spool, process)
-        return self._started
+        return self._live
+
+    def _measurements(self, stage: Stage) -> Path:
+        """The file of a stage's measurements. It keeps what an interrupted attempt with the same identity has
+        measured; files of other identities are deleted."""
+        private_folder(self.root / FOLDER)
+        name = re.sub(r"[^A-Za-z0-9_.@-]+", "-", f"{self._pipeline} {stage.name}")
+        file = self.root / FOLDER / f"{name}~{self._identity(stage)[:16] or 'unknown'}.jsonl"
+        for other in file.parent.glob(f"{name}~*.jsonl"):
+            if other != file:
+                other.unlink(missing_ok=True)
+        return file
 
     def _tags(self) -> dict[str, str]:
         commit = _output_of("git", "rev-parse", "HEAD", root=self.root)
@@ -245,12 +227,12 @@ class Monitor:
     def _metrics(self, stage: Stage) -> dict[str, float]:
         """The metrics of a completed stage. Those of `finetune` are means over seeds, as in registered versions."""
         prefix = "mean_over_seeds." if stage.group in _MEANS else ""
-        found: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         for path in stage.metrics:
             with suppress(HeadstartError):
                 leaves = flatten(read_json(self.root / path, made_by=stage.name, missing_ok=True))
-                found |= {f"{prefix}{name}": value for name, value in leaves if isinstance(value, int | float)}
-        return found
+                metrics |= {f"{prefix}{name}": value for name, value in leaves if isinstance(value, int | float)}
+        return metrics
 
     def _output(self, stage: Stage) -> str:
         """DVC's digest of the directory that a stage has written; the stage `register` finds its run by it."""
@@ -266,7 +248,6 @@ def masked_yaml(text: str) -> str:
     return masked(text) if without == content else yaml.safe_dump(without, sort_keys=False, allow_unicode=True)
 
 
-_DONE = ("Completed", "Cached")
 #: Stages whose metrics are means over the seeds of a system.
 _MEANS = ("finetune", "finetune-task-adapted", "finetune-after", "distil", "together", "share")
 

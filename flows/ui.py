@@ -1,14 +1,12 @@
 """The web pages of a repository (`components.pages`), and on request MLflow's and Prefect's.
 
-MLflow's page is shown at its experiment, Prefect's with all runs, `headstart retrain` included. A run without a Prefect
-server uses a temporary one. Its database, `.headstart/prefect/prefect.db`, is that of the server which this command and
-`headstart schedule` share. Both are served on 127.0.0.1 and end with the command.
+Prefect's page shows all runs, `headstart retrain` included: a run without a Prefect server uses a temporary one, whose
+database, `.headstart/prefect/prefect.db`, is also the one of the server which this command and `headstart schedule`
+share. Both are served on 127.0.0.1 and end with the command.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import signal
 import subprocess
@@ -20,73 +18,81 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from components.artifacts import private
-from components.commands.common import PARAMS, ParamsFile
+from components.commands.common import PARAMS, ParamsFile, flags
 from components.errors import ConfigError
 from components.pages.project import Link
 from components.pages.server import PORT as PAGES_PORT
 from components.pages.server import SHUTDOWN_S, PagesServer
 from components.settings.loading import load_params
 from components.settings.registry import RegistrySettings
+from flows.bound import bound
 from flows.command import main
 from flows.processes import descendants, end
 from flows.repository import STATE, environment, find_root
 from flows.server import HOST, PORT, START_S, OwnServer, auth_file, in_use, server
 from flows.terminal import terminal
-from flows.tied import tied
 
 MLFLOW_PORT = 5000
 POLL_S = 0.3
 REQUEST_S = 5.0
 
 
-def ui(
-    *,
-    params: Path = PARAMS,
-    host: str = HOST,
-    port: int = PAGES_PORT,
-    names: Sequence[str] = (),
-    write: bool = False,
-    servers: bool = False,
-    mlflow_port: int = MLFLOW_PORT,
-    prefect_port: int = PORT,
-) -> None:
-    """Serve the pages until SIGTERM, Ctrl-C or the end of one of them.
+@dataclass(frozen=True)
+class Flags:
+    """Flags of `headstart ui`."""
 
-    Args:
-        params: the settings file.
-        host: address that the project's pages listen on.
-        port: of the project's pages.
-        names: further names of this machine.
-        write: whether labels are written.
-        servers: whether MLflow's and Prefect's pages are served too.
-        mlflow_port: of MLflow's page; not used if the registry is an MLflow server already.
-        prefect_port: of the repository's Prefect server, unless it runs already or `PREFECT_API_URL` names another.
+    host: Annotated[str, typer.Option(help="Address to listen on; another one than 127.0.0.1 needs a token.")] = HOST
+    port: Annotated[int, typer.Option(help="Port of the pages; 0: a free one.")] = PAGES_PORT
+    name: Annotated[
+        list[str], typer.Option(help="Further name by which browsers reach this machine; may be repeated.")
+    ] = field(default_factory=list)
+    write: Annotated[bool, typer.Option("--write", help="Accept labels; otherwise nothing is changed.")] = False
+    servers: Annotated[bool, typer.Option("--servers", help="Serve MLflow's and Prefect's pages too.")] = False
+    mlflow_port: Annotated[int, typer.Option(help="Port of MLflow's page.")] = MLFLOW_PORT
+    prefect_port: Annotated[int, typer.Option(help="Port of Prefect's page.")] = PORT
+    params: ParamsFile = PARAMS
+
+
+def ui(options: Flags) -> None:
+    """Serve the pages until SIGTERM, Ctrl-C or the end of one of them.
 
     Raises:
         ConfigError: a port is used by another program, or a server does not start.
         RegistryError: the port of the pages is used by another program.
     """
-    root = find_root(params.resolve().parent)
+    params = options.params.resolve()
+    root = find_root(params.parent)
     os.chdir(root)
 
     def pages(links: Sequence[Link] = ()) -> PagesServer:
-        return PagesServer(params, root=root, host=host, port=port, names=names, write=write, links=links)
+        return PagesServer(
+            params,
+            root=root,
+            host=options.host,
+            port=options.port,
+            names=options.name,
+            write=options.write,
+            links=links,
+        )
 
-    if not servers:
+    if not options.servers:
         served = pages()
         served.run(started=lambda: terminal.say(f"pages:   {served.address}\nCtrl-C ends them"))
         return
     registry = load_params(params).registry
-    with mlflow_page(registry, root=root, port=mlflow_port) as page, server(port=prefect_port, root=root) as prefect:
-        experiment = experiment_id(page.address, registry.experiment)
+    with (
+        mlflow_page(registry, root=root, port=options.mlflow_port) as page,
+        server(port=options.prefect_port, root=root) as prefect,
+    ):
         links = [
-            Link("MLflow", deep_link(page.address, experiment)),
+            Link("MLflow", f"{page.address}/#/experiments"),
             Link("Prefect", f"{prefect.address.removesuffix('/api')}/runs"),
         ]
         served = pages(links)
@@ -96,8 +102,6 @@ def ui(
             terminal.say(f"Prefect: {links[1].address}")
             if isinstance(prefect, OwnServer):
                 terminal.say(f"Prefect's page asks for the text in {auth_file(root)}")
-            if experiment is None:
-                terminal.say(f"the experiment {registry.experiment!r} does not exist yet: nothing has been trained")
             terminal.say("Ctrl-C ends all")
             while page.process is None or page.process.poll() is None:
                 prefect.ensure()
@@ -165,7 +169,7 @@ def mlflow_page(registry: RegistrySettings, *, root: Path, port: int) -> Iterato
     variables = environment(root) | mlflow_variables(port) | {"MLFLOW_BACKEND_STORE_URI": registry.address}
     with open(log, "w", opener=private) as output:
         process = subprocess.Popen(
-            tied(command, number=signal.SIGKILL),
+            bound(command, number=signal.SIGKILL),
             cwd=root,
             env=variables,
             stdin=subprocess.DEVNULL,
@@ -187,25 +191,6 @@ def mlflow_page(registry: RegistrySettings, *, root: Path, port: int) -> Iterato
         process.wait()
 
 
-def experiment_id(address: str, name: str) -> str | None:
-    """Id of an experiment of an MLflow server; None if there is none of this name, or the server gives no answer."""
-    query = urllib.parse.urlencode({"experiment_name": name})
-    request = urllib.request.Request(f"{address}/api/2.0/mlflow/experiments/get-by-name?{query}")
-    if user := os.environ.get("MLFLOW_TRACKING_USERNAME"):
-        secret = f"{user}:{os.environ.get('MLFLOW_TRACKING_PASSWORD', '')}"
-        request.add_header("Authorization", f"Basic {base64.b64encode(secret.encode()).decode()}")
-    try:
-        with urllib.request.urlopen(request, timeout=REQUEST_S) as answer:
-            return str(json.load(answer)["experiment"]["experiment_id"])
-    except (urllib.error.URLError, OSError, ValueError, KeyError):
-        return None
-
-
-def deep_link(address: str, experiment: str | None) -> str:
-    """Address of the experiment's runs, newest first; of the list of experiments if there is none."""
-    return f"{address}/#/experiments" + (f"/{experiment}/runs" if experiment is not None else "")
-
-
 def _answers(address: str) -> bool:
     try:
         with urllib.request.urlopen(address, timeout=REQUEST_S) as answer:
@@ -214,31 +199,11 @@ def _answers(address: str) -> bool:
         return False
 
 
-def command(
-    *,
-    host: Annotated[str, typer.Option(help="Address to listen on; another one than 127.0.0.1 needs a token.")] = HOST,
-    port: Annotated[int, typer.Option(help="Port of the pages; 0: a free one.")] = PAGES_PORT,
-    name: Annotated[
-        list[str], typer.Option(help="Further name by which browsers reach this machine; may be repeated.")
-    ] = [],  # noqa: B006 -- typer does not mutate the default
-    write: Annotated[bool, typer.Option("--write", help="Accept labels; otherwise nothing is changed.")] = False,
-    servers: Annotated[bool, typer.Option("--servers", help="Serve MLflow's and Prefect's pages too.")] = False,
-    mlflow_port: Annotated[int, typer.Option(help="Port of MLflow's page.")] = MLFLOW_PORT,
-    prefect_port: Annotated[int, typer.Option(help="Port of Prefect's page.")] = PORT,
-    params: ParamsFile = PARAMS,
-) -> None:
+@flags
+def command(options: Flags) -> None:
     """Serve the pages of the project until stopped: runs, champion, errors, labelling, lineage."""
     try:
-        ui(
-            params=params.resolve(),
-            host=host,
-            port=port,
-            names=name,
-            write=write,
-            servers=servers,
-            mlflow_port=mlflow_port,
-            prefect_port=prefect_port,
-        )
+        ui(options)
     except KeyboardInterrupt:
         terminal.say("ended")
 

@@ -49,11 +49,11 @@ def explain(plan: Plan, names: Iterable[str] = ()) -> Iterator[str]:
 
 def _named(plan: Plan, names: Sequence[str]) -> Iterator[Stage]:
     for name in names:
-        found = [stage for stage in plan.stages if name in (stage.name, stage.group)]
-        if not found:
-            known = [*dict.fromkeys(stage.group for stage in plan.stages), *(stage.name for stage in plan.stages)]
-            raise ConfigError(f"unknown stage {name!r}{nearest(name, known)}")
-        yield from found
+        stages = [stage for stage in plan.stages if name in (stage.name, stage.group)]
+        if not stages:
+            valid = [*dict.fromkeys(stage.group for stage in plan.stages), *(stage.name for stage in plan.stages)]
+            raise ConfigError(f"unknown stage {name!r}{nearest(name, valid)}")
+        yield from stages
 
 
 def plan_to_explain(params: Path) -> Plan:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from components.artifacts import MANIFEST, read_json, read_manifest
 from components.errors import ArtifactError, RegistryError, nearest
-from components.registry.candidates import CLASSIFIER, FROZEN_CLASSIFIER
-from components.registry.runs import results_of
+from components.registry.runs import CLASSIFIER, FROZEN_CLASSIFIER, results_of
 from components.settings.names import FROZEN
 from headstart.fitting import CHOSEN, candidates_of
 from headstart.model import KIND, Model

@@ -104,41 +104,54 @@ def read_task(
     if table.is_named and not names:
         names = _texts(table, column)
     kind = kind or _kind(table, names, labels)
+    columns = _columns(table, names, kind)
+    labelled, unlabelled = _inputs(table, names, parsed(table, find_kind(kind).io, columns), labels)
+    if len(labelled) < 2:
+        raise InputError(f"{table.source}: {len(labelled)} labelled row(s); two or more are needed")
+    numbers, fields = list(labelled), list(labelled.values())
+    places = [table.place(number) + (f", column {column!r}" if column else "") for number in numbers]
+    classes: dict[str, Value] = {}
+    if kind == "multilabel":
+        labels = _separated(labels)
+    targets = [_target(kind, labels[number], place, classes) for number, place in zip(numbers, places, strict=True)]
+    _check(kind, fields, targets, classes, places)
+    return TaskRows(
+        kind,
+        fields,
+        targets,
+        columns,
+        classes,
+        unlabelled,
+        language or language_of([part for parts in fields for part in parts]),
+        None if groups is None else [groups[number] for number in numbers],
+    )
+
+
+def _columns(table: Table, names: Sequence[str], kind: str) -> dict[str, str]:
+    """Input of the task -> column of the table."""
     if kind not in COLUMNS:
         raise InputError(f"kind: {kind!r} cannot be fitted from a table{nearest(kind, COLUMNS)}")
     inputs, _ = COLUMNS[kind]
     if table.is_named and len(names) != len(inputs):
         raise InputError(f"text: a task of kind {kind} has {len(inputs)} column(s) of text, found {', '.join(names)}")
-    columns = dict(zip(inputs, names, strict=True)) if table.is_named else {}
-    fields = parsed(table, find_kind(kind).io, columns)
-    where = f", column {column!r}" if column else ""
-    known: list[tuple[int, Fields]] = []
-    free: list[Fields] = []
-    for number, (found, value) in enumerate(zip(fields, labels, strict=True)):
-        if found is None:
+    return dict(zip(inputs, names, strict=True)) if table.is_named else {}
+
+
+def _inputs(
+    table: Table, names: Sequence[str], fields: Sequence[Fields | None], labels: Sequence[Any]
+) -> tuple[dict[int, Fields], list[Fields]]:
+    """Number of each labelled row -> its inputs, and the inputs of the rows without a label."""
+    labelled: dict[int, Fields] = {}
+    unlabelled: list[Fields] = []
+    for number, (parts, value) in enumerate(zip(fields, labels, strict=True)):
+        if parts is None:
             missing = f", column {names[0]!r}" if table.is_named else ""
             raise InputError(f"{table.place(number)}{missing}: the text is missing; remove the row or fill it in")
         if _is_missing(value):
-            free.append(found)
+            unlabelled.append(parts)
         else:
-            known.append((number, found))
-    if len(known) < 2:
-        raise InputError(f"{table.source}: {len(known)} labelled row(s); two or more are needed")
-    classes: dict[str, Value] = {}
-    if kind == "multilabel":
-        labels = _separated(labels)
-    targets = [_target(kind, labels[number], table.place(number) + where, classes) for number, _ in known]
-    _check(kind, [fields for _, fields in known], targets, classes, lambda row: table.place(known[row][0]) + where)
-    return TaskRows(
-        kind,
-        [fields for _, fields in known],
-        targets,
-        columns,
-        classes,
-        free,
-        language or language_of([part for _, parts in known for part in parts]),
-        None if groups is None else [groups[number] for number, _ in known],
-    )
+            labelled[number] = parts
+    return labelled, unlabelled
 
 
 def read_unlabelled(data: Any, task: TaskRows) -> list[Fields]:
@@ -287,7 +300,7 @@ def _class(value: Any, where: str, classes: dict[str, Value]) -> str:
 
 
 def _check(
-    kind: str, fields: Sequence[Fields], targets: Sequence[Any], classes: Mapping[str, Value], place: Any
+    kind: str, fields: Sequence[Fields], targets: Sequence[Any], classes: Mapping[str, Value], places: Sequence[str]
 ) -> None:
     if kind in ("classification", "pair") and len(classes) < 2:
         raise InputError(f"label: only one class ({next(iter(classes))!r}); a classifier needs two or more")
@@ -296,7 +309,7 @@ def _check(
     if kind == "tagging":
         for number, (words, tags) in enumerate(zip(fields, targets, strict=True)):
             if len(words) != len(tags):
-                raise InputError(f"{place(number)}: {len(tags)} tags for {len(words)} words")
+                raise InputError(f"{places[number]}: {len(tags)} tags for {len(words)} words")
     if kind in ("classification", "pair") and len(fields) > 20:
         counts = Counter(targets)
         if len(counts) == len(fields):

@@ -55,18 +55,12 @@ def test_every_handed_over_verb_has_its_program(verb: str) -> None:
     assert '__name__ == "__main__"' in source
 
 
-@pytest.mark.parametrize(
-    ("address", "program"),
-    [("", ["-m", "components.cli", "predict-file"]), ("http://127.0.0.1:4200/api", ["-m", "flows.predict"])],
-)
-def test_predict_is_a_flow_if_a_server_records_it(
-    address: str, program: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    executed: list[list[str]] = []
-    monkeypatch.setattr(os, "execv", lambda path, arguments: executed.append(arguments))
-    monkeypatch.setenv("PREFECT_API_URL", address)
-    CliRunner().invoke(cli.app, ["predict", "new.csv", "out.csv", "--workers", "1"])
-    assert executed[0] == [sys.executable, *program, "new.csv", "out.csv", "--workers", "1"]
+def test_the_help_shows_at_most_thirty_commands_in_panels_by_purpose() -> None:
+    names = [name for names in cli.PANELS.values() for name in names.split()]
+    assert len(names) <= 30
+    shown = CliRunner().invoke(cli.app, ["--help"]).output
+    places = [shown.index(f"╭─ {name} ─") for name in cli.PANELS]
+    assert places == sorted(places) and all(f" {name} " in shown for name in names)
 
 
 def test_serve_needs_a_champion(tmp_path: Path) -> None:

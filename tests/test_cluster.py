@@ -208,7 +208,7 @@ def test_a_node_that_does_not_share_the_folder_of_checkpoints(tmp_path: Path, mo
     driver = tmp_path / "checkpoints"
     mark = ray_cluster._mark(driver)
     assert ray_cluster._mark(driver) == mark
-    supply = ray_cluster._Supply("depot", (), str(driver), mark)
+    supply = ray_cluster._Exchange("hub", (), str(driver), mark)
     assert supply.on_this_node("a job") == "a job"
     # On another node the same path is absent, or another folder.
     message = r"cluster.storage .*checkpoints: node 10.0.0.7 does not share this folder; set cluster.storage or"

@@ -22,7 +22,6 @@ from components.settings.params import Params
 from components.settings.section import Section
 from components.settings.training import LanguageModelTraining
 from components.studies import command as studies
-from components.studies.table import STUDIES
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*rendering.documents(ROOT), ROOT / "infra" / "README.md"]
@@ -99,11 +98,7 @@ def programs() -> Mapping[str, Any]:
         app = typer.Typer(add_completion=False)
         app.command()(importlib.import_module(f"flows.{PROGRAMS.get(verb, verb)}").command)
         found[verb] = typer.main.get_command(app)
-    app = typer.Typer(no_args_is_help=True, add_completion=False)
-    app.callback()(lambda: None)
-    for entry in STUDIES.values():
-        app.command(entry.name)(studies._command(entry))
-    found["study"] = typer.main.get_command(app)
+    found["study"] = typer.main.get_command(studies.application())
     return found
 
 
@@ -162,7 +157,7 @@ def test_wrong_commands_are_found() -> None:
     assert problem("make nothing") == "no target nothing"
     assert problem("headstart nothing") == "no command 'nothing'"
     assert "--nothing" in problem("headstart retrain --nothing")
-    assert "--nothing" in problem("headstart study worth --nothing 3")
+    assert "--nothing" in problem("headstart study layers --nothing 3")
     assert problem("headstart study nothing") == "no command 'nothing'"
     assert "Missing" in problem("headstart import FOLDER")
     assert problem("python benchmarks/serving.py --nothing") == "no option --nothing"

@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,22 +31,31 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@pytest.fixture
-def other_server() -> Iterator[int]:
-    """A web server without /health."""
+@contextmanager
+def server_with(status: int) -> Iterator[int]:
+    """The port of a web server that answers every request with a status."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_error(404)
+            self.send_response(status)
+            self.end_headers()
 
         def log_message(self, *_: object) -> None:
             pass
 
-    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server.server_address[1]
-    server.shutdown()
-    server.server_close()
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def other_server() -> Iterator[int]:
+    """A web server without /health."""
+    with server_with(404) as port:
+        yield port
 
 
 @pytest.fixture
@@ -56,10 +66,11 @@ def no_http() -> Iterator[int]:
         server.listen()
 
         def answer() -> None:
-            client, _ = server.accept()
-            client.recv(1024)
-            client.sendall(b"E\x00\x00 go away\n\n")
-            client.close()
+            with suppress(OSError):  # nobody has asked
+                client, _ = server.accept()
+                client.recv(1024)
+                client.sendall(b"E\x00\x00 go away\n\n")
+                client.close()
 
         threading.Thread(target=answer, daemon=True).start()
         yield server.getsockname()[1]
@@ -89,21 +100,9 @@ def test_the_environment_variable_takes_precedence_and_is_named(
 
 
 def test_a_server_that_ends_after_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Healthy(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with http.server.HTTPServer(("127.0.0.1", 0), Healthy) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        registry = connect(RegistrySettings(tracking=f"http://127.0.0.1:{server.server_port}"))
-        server.shutdown()
-        thread.join()
+    with server_with(200) as port:
+        registry = connect(RegistrySettings(tracking=f"http://127.0.0.1:{port}"))
     version = Version("model", "1", "", "run")
     for request in (
         lambda: registry.alias("model", "champion"),
@@ -142,14 +141,24 @@ def test_an_object_store_that_does_not_answer(
     assert type(raised.value) is kind
 
 
-def test_another_server_at_the_address(other_server: int) -> None:
-    with pytest.raises(RegistryError, match=r"the server at this address is not MLflow \(HTTP 404 on /health\)$"):
-        connect(RegistrySettings(tracking=f"http://127.0.0.1:{other_server}"))
-
-
-def test_no_http_at_the_address(no_http: int) -> None:
-    with pytest.raises(RegistryError, match=r"the server at this address does not speak HTTP"):
-        connect(RegistrySettings(tracking=f"http://127.0.0.1:{no_http}"))
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("http://127.0.0.1:{other_server}", r"the server at this address is not MLflow \(HTTP 404 on /health\)$"),
+        ("http://127.0.0.1:{no_http}", r"the server at this address does not speak HTTP"),
+        ("sqlite:///{folder}/text", r"text is not a SQLite database; move it, or set another file$"),
+        ("sqlite:///{folder}/text/mlflow.db", r"text/mlflow.db cannot be used \((File exists|Not a directory)\)$"),
+        ("mlruns", r"MLflow no longer stores models in a folder; use sqlite:///mlruns/mlflow.db$"),
+    ],
+)
+def test_what_is_at_the_address_is_no_registry(
+    address: str, message: str, other_server: int, no_http: int, tmp_path: Path
+) -> None:
+    text = tmp_path / "text"
+    text.write_text("something else entirely")
+    with pytest.raises(RegistryError, match=message):
+        connect(RegistrySettings(tracking=address.format(other_server=other_server, no_http=no_http, folder=tmp_path)))
+    assert text.read_text() == "something else entirely"
 
 
 def test_no_database_at_the_address(free_port: int) -> None:
@@ -169,32 +178,10 @@ def test_a_password_in_the_address_is_neither_sent_to_the_probe_nor_shown(other_
         connect(RegistrySettings(tracking=f"http://me:secret@127.0.0.1:{free_port}/mlflow"))
 
 
-def test_a_file_that_is_not_a_database(tmp_path: Path) -> None:
-    (tmp_path / "mlflow.db").write_text("something else entirely")
-
-    with pytest.raises(RegistryError, match=r"mlflow.db is not a SQLite database; move it, or set another file$"):
-        connect(RegistrySettings(tracking=f"sqlite:///{tmp_path}/mlflow.db"))
-    assert (tmp_path / "mlflow.db").read_text() == "something else entirely"
-
-
-def test_a_database_in_an_invalid_location(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-
-    with pytest.raises(RegistryError, match=r"file/mlflow.db cannot be used \(File exists\)$"):
-        connect(RegistrySettings(tracking=f"sqlite:///{tmp_path}/file/mlflow.db"))
-
-
-def test_a_folder_is_not_a_registry() -> None:
-    with pytest.raises(
-        RegistryError, match=r"MLflow no longer stores models in a folder; use sqlite:///mlruns/mlflow.db$"
-    ):
-        connect(RegistrySettings(tracking="mlruns"))
-
-
 def test_unpickling_is_disabled() -> None:
     assert os.environ["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] == "false"
 
 
-def testmetric_keys_are_converted_to_names_that_mlflow_accepts() -> None:
+def test_metric_keys_are_converted_to_names_that_mlflow_accepts() -> None:
     assert metric_key("per-class/f1.macro (ไทย)") == "per-class/f1.macro _ไทย_"
     assert len(metric_key("x" * 300)) == 250

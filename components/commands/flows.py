@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
-
 import typer
 
 from components.commands.common import run_flow
@@ -17,16 +14,13 @@ app = typer.Typer()
 FLOWS = {
     "fit": "Train and serve a model from labelled data: `init` if there is no params.yaml, then `retrain`.",
     "retrain": "Run every stage that is not up to date, from raw data to the promoted classifier.",
-    "bakeoff": "Pretrain several families with one budget and compare them.",
     "sync": "Pull code and data, retrain, push and commit the result.",
-    "schedule": "Retrain on a cron schedule.",
+    "schedule": "Retrain on a cron schedule; or only create the notifications of failed and late runs (--notify).",
     "forget": "Remove documents from data, labels, outputs and caches, with a certificate.",
-    "notify": "Tell somebody about failed and late runs, by webhook and e-mail.",
     "ui": "Serve the pages of the project on 127.0.0.1 until stopped: runs, champion, errors, labelling, lineage.",
-    "predict": "Label a csv, tsv, jsonl or parquet file with the champion.",
     "drill": "Break things on purpose on a throw-away copy of a tiny project, and report what follows.",
     "gc": "Delete old checkpoints, caches, versions and logs; without --yes, only list them.",
-    "label": "Merge the answers in a file into the labelled data, with who and when; --undo takes them back.",
+    "label": "Append the answers in a file to the file of labels, with who and when; --undo takes them back.",
     "promote": "Compare the challenger with the champion again, or choose the champion: --version V --reason TEXT.",
 }
 #: Subcommand -> its module if the names differ: the module `retrain` is the flow, which imports Prefect.
@@ -41,9 +35,6 @@ def _hand_over(verb: str, help_text: str) -> None:
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     )
     def run(context: typer.Context) -> None:
-        # Without a Prefect server nothing records the run, and the start of a temporary one takes seconds.
-        if verb == "predict" and not os.environ.get("PREFECT_API_URL") and "--help" not in context.args:
-            os.execv(sys.executable, [sys.executable, "-m", "components.cli", "predict-file", *context.args])
         run_flow(PROGRAMS.get(verb, verb), context.args)
 
 

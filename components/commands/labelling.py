@@ -3,63 +3,78 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from components.commands.common import PARAMS, Overwrite, ParamsFile, Task, registry_of
+from components.commands.common import PARAMS, Overwrite, ParamsFile, Task, flags, registry_of
 from components.processors import cores
 from components.settings.loading import load_params
+from components.settings.params import Params
 from components.settings.registry import find_repository
 from components.training import threads
 
 app = typer.Typer()
 
 
-@app.command()
-def suggest(
+@dataclass(frozen=True)
+class SuggestFlags:
+    """Flags of `headstart suggest`."""
+
     file: Annotated[
         Path | None,
         typer.Argument(
             help="File or folder of texts (csv, tsv, jsonl, parquet, txt); by default rows of train without a label, "
             "otherwise the domain."
         ),
-    ] = None,
-    *,
-    task: Task = "",
-    count: Annotated[int, typer.Option(help="Number of texts.", min=1)] = 50,
-    output: Annotated[
-        Path | None, typer.Option(help="csv or jsonl file to write; TASK-to-label.csv by default.")
-    ] = None,
-    model: Annotated[str, typer.Option(help="auto, champion, frozen (encoder of the run) or words.")] = "auto",
-    balanced: Annotated[
-        bool, typer.Option("--balanced/--not-balanced", help="Whether labels with few texts are preferred.")
-    ] = True,
-    seed: Annotated[int, typer.Option(help="Seed of the random choice.")] = 0,
-    overwrite: Overwrite = False,
-    params: ParamsFile = PARAMS,
-) -> None:
-    """Choose the texts that should be labelled next and write them with an empty column of labels."""
+    ] = None
+    task: Task = ""
+    count: Annotated[int, typer.Option(help="Number of texts.", min=1)] = 50
+    output: Annotated[Path | None, typer.Option(help="csv or jsonl file to write; TASK-to-label.csv by default.")] = (
+        None
+    )
+    gain: Annotated[
+        bool, typer.Option("--gain", help="Only estimate what --count more labels would bring, from the last run.")
+    ] = False
+    system: Annotated[str, typer.Option(help="With --gain: system of the last run; the best one by default.")] = ""
+    overwrite: Overwrite = False
+    params: ParamsFile = PARAMS
+
+
+@app.command()
+@flags
+def suggest(options: SuggestFlags) -> None:
+    """Choose the texts that should be labelled next and write them with an empty column of labels; or estimate what
+    more labels would bring."""
     from components.labelling import command
 
-    settings, file, output = load_params(params), file and file.resolve(), output and output.resolve()
-    if root := find_repository(params.parent):
-        output = output or Path.cwd() / f"{task or settings.run.tasks[0]}-to-label.csv"
-        os.chdir(root)
-    threads.own(cores())
+    if options.gain:
+        settings = registry_of(options.params)
+        print(command.more_labels(settings, task=options.task, system=options.system, labels=options.count))
+        return
+    file = options.file and options.file.resolve()
+    settings, output = _prepared(options.params, options.task, options.output, name="to-label")
     for line in command.suggest(
         settings,
-        task=task,
-        count=count,
+        task=options.task,
+        count=options.count,
         file=file,
         output=output,
-        model=model,
-        balanced=balanced,
-        seed=seed,
-        overwrite=overwrite,
+        overwrite=options.overwrite,
     ):
         print(line)
+
+
+def _prepared(params: Path, task: str, output: Path | None, *, name: str) -> tuple[Params, Path | None]:
+    """The settings, whose repository becomes the working directory, and the output, TASK-NAME.csv by default."""
+    settings, output = load_params(params), output and output.resolve()
+    if root := find_repository(params.parent):
+        output = output or Path.cwd() / f"{task or settings.run.tasks[0]}-{name}.csv"
+        os.chdir(root)
+    threads.own(cores())
+    return settings, output
 
 
 @app.command("label-quality")
@@ -79,29 +94,9 @@ def label_quality(
     """Find labels that look wrong, copies of a text with different labels, and the agreement of annotators."""
     from components.labelling import command
 
-    settings, output = load_params(params), output and output.resolve()
     answers = [path.resolve() for path in answers]
-    if root := find_repository(params.parent):
-        output = output or Path.cwd() / f"{task or settings.run.tasks[0]}-label-quality.csv"
-        os.chdir(root)
-    threads.own(cores())
+    settings, output = _prepared(params, task, output, name="label-quality")
     for line in command.label_quality(
         settings, task=task, annotators=annotators, answers=answers, output=output, overwrite=overwrite
     ):
         print(line)
-
-
-@app.command("more-labels")
-def more_labels(
-    *,
-    task: Task = "",
-    system: Annotated[str, typer.Option(help="System of the last run; the best one by default.")] = "",
-    labels: Annotated[
-        int, typer.Option(help="Further labels, counted as the budgets are; 0: 100, or as many as there are.", min=0)
-    ] = 0,
-    params: ParamsFile = PARAMS,
-) -> None:
-    """Estimate what more labels would bring, from the label curve of the last run."""
-    from components.labelling import command
-
-    print(command.more_labels(registry_of(params), task=task, system=system, labels=labels))

@@ -5,26 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from components.commands.common import (
     PARAMS,
     Columns,
-    Form,
     Int8,
     Overwrite,
     ParamsFile,
-    Strict,
     Task,
-    Workers,
+    flags,
+    print_table,
     registry_of,
     run_flow,
 )
@@ -38,27 +34,32 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
-@app.command("predict-file")
-def predict_file(
-    source: Path,
-    output: Path,
-    *,
-    task: Task = "",
-    column: Columns = [],  # noqa: B006 -- typer does not mutate the default
-    overwrite: Overwrite = False,
-    strict: Strict = False,
-    workers: Workers = 0,
-    form: Form = "",
-    int8: Int8 = False,
-    params: ParamsFile = PARAMS,
-) -> None:
-    """Predict every row of a file with the champion; `predict` is the same, as a Prefect flow if a server is named.
+@dataclass(frozen=True)
+class PredictFlags:
+    """Flags of `headstart predict`."""
+
+    source: Path
+    output: Path
+    task: Task = ""
+    column: Columns = field(default_factory=list)
+    overwrite: Overwrite = False
+    strict: Annotated[bool, typer.Option("--strict", help="End at the first bad row.")] = False
+    workers: Annotated[int, typer.Option(help="Number of processes; by default one per core.")] = 0
+    form: Annotated[str, typer.Option("--format", help="Write for label-studio, doccano, prodigy or datasets.")] = ""
+    int8: Int8 = False
+    params: ParamsFile = PARAMS
+
+
+@app.command()
+@flags
+def predict(options: PredictFlags) -> None:
+    """Predict every row of a file (csv, tsv, jsonl, parquet) with the champion.
 
     The input has the columns of the labelled data, or `text`; --column names others. OUTPUT without a suffix is a
     folder of parts. Bad rows are written to OUTPUT.rejected.jsonl with the reason. After a kill the same command
     continues with the first part that is missing."""
     from components.artifacts import partial_path
-    from components.drift.logged import logged, traffic_folder
+    from components.drift.traffic import logged, traffic_folder
     from components.inference.annotating import predict_annotations
     from components.inference.parts import LoadableModel, PartOptions, predict_parts
     from components.inference.prediction import columns_of_data, named_columns
@@ -67,9 +68,9 @@ def predict_file(
     from components.registry.champion import Loader, fetched, find_champion
     from components.tracking import connect
 
-    settings, columns = load_params(params), named_columns(column)
+    settings, columns, output = load_params(options.params), named_columns(options.column), options.output
     threads.own(cores())
-    name = task or settings.run.tasks[0]
+    name = options.task or settings.run.tasks[0]
     registry = connect(settings.registry)
     version = find_champion(registry, name)
     rejects = output.with_name(f"{output.name}.rejected.jsonl")
@@ -81,9 +82,9 @@ def predict_file(
         bundle = stack.enter_context(fetched(registry, version, directory=folder))
         # Workers have another working directory.
         drift = settings.drift.model_copy(update={"folder": str(traffic_folder(settings.drift).absolute())})
-        load = Loader(bundle, version, partial(logged, task=name, settings=drift), int8)
-        if not form and (data := settings.data.tasks.get(name)) is not None:
-            columns = columns_of_data(source, kind=load.kind, source=data) | columns
+        load = Loader(bundle, version, partial(logged, task=name, settings=drift), options.int8)
+        if not options.form and (data := settings.data.tasks.get(name)) is not None:
+            columns = columns_of_data(options.source, kind=load.kind, source=data) | columns
 
         def started(rows: int, done: int, parts: int) -> Callable[[int], None]:
             if done:
@@ -91,62 +92,65 @@ def predict_file(
             return stack.enter_context(Progress("predict", total=rows, unit="row", done=done)).advance
 
         model = LoadableModel(load, load.kind, load.identity, gpu=load.gpu, name=version.label)
-        options = PartOptions(
+        part_options = PartOptions(
             cluster=settings.cluster,
-            workers=workers or None,
+            workers=options.workers or None,
             columns=columns,
-            overwrite=overwrite,
-            rejects=None if strict else rejects,
+            overwrite=options.overwrite,
+            rejects=None if options.strict else rejects,
             started=started,
         )
-        predict = partial(predict_annotations, form=form) if form else predict_parts
-        done = predict(source, output, model=model, options=options)
+        run = partial(predict_annotations, form=options.form) if options.form else predict_parts
+        done = run(options.source, output, model=model, options=part_options)
     print(f"{output}: {done.rows} rows" + (f", {done.empty} without input" if done.empty else ""))
     if done.rejected:
         print(f"{rejects}: {done.rejected} rejected rows")
 
 
-@app.command()
-def serve(
-    *,
-    task: Task = "",
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0: a free one.")] = 5001,
+@dataclass(frozen=True)
+class ServeFlags:
+    """Flags of `headstart serve`."""
+
+    task: Task = ""
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, typer.Option(help="Port to listen on; 0: a free one.")] = 5001
     name: Annotated[
         list[str],
         typer.Option(metavar="HOST", help="A further name of this machine, as clients address it; may be repeated."),
-    ] = [],  # noqa: B006 -- typer does not mutate the default
-    challenger: Annotated[str, typer.Option(help="Version number of a second model.")] = "",
-    canary: Annotated[bool, typer.Option("--canary", help="Let the challenger answer its share.")] = False,
-    share: Annotated[float, typer.Option(help="Fraction of the requests for the challenger.")] = 0.1,
+    ] = field(default_factory=list)
+    challenger: Annotated[str, typer.Option(help="Version number of a second model.")] = ""
+    canary: Annotated[bool, typer.Option("--canary", help="Let the challenger answer its share.")] = False
+    share: Annotated[float, typer.Option(help="Fraction of the requests for the challenger.")] = 0.1
     model: Annotated[
         Path | None, typer.Option(help="Directory of a model to serve instead of the champion; needs no registry.")
-    ] = None,
-    int8: Int8 = False,
-    params: ParamsFile = PARAMS,
-) -> None:
+    ] = None
+    int8: Int8 = False
+    params: ParamsFile = PARAMS
+
+
+@app.command()
+@flags
+def serve(options: ServeFlags) -> None:
     """Serve the champion over HTTP until stopped; it follows the alias `champion`."""
+    from components.serving.server import Address, Trial, serve_directory
     from components.serving.server import serve as serve_champion
-    from components.serving.server import serve_directory
     from components.settings.serve import ServeSettings
 
-    if model is not None:
-        own = load_params(params).serve if params.is_file() else ServeSettings()
-        serve_directory(model, settings=own, host=host, port=port, names=name, int8=int8)
+    address = Address(options.host, options.port, options.name)
+    if options.model is not None:
+        settings = load_params(options.params).serve if options.params.is_file() else ServeSettings()
+        serve_directory(options.model, settings=settings, address=address, int8=options.int8)
         return
-    settings = load_params(params)
+    params = load_params(options.params)
+    mode: Literal["shadow", "canary"] = "canary" if options.canary else "shadow"
     serve_champion(
-        settings.registry,
-        task or settings.run.tasks[0],
-        settings=settings.serve,
-        drift=settings.drift,
-        host=host,
-        port=port,
-        names=name,
-        challenger=challenger,
-        mode="canary" if canary else "shadow",
-        share=share,
-        int8=int8,
+        params.registry,
+        options.task or params.run.tasks[0],
+        settings=params.serve,
+        drift=params.drift,
+        address=address,
+        trial=Trial(options.challenger, mode, options.share) if options.challenger else None,
+        int8=options.int8,
     )
 
 
@@ -173,28 +177,25 @@ def drift(
     drifted = False
     for name in [task or settings.run.tasks[0]] if task or file else settings.run.tasks:
         if file is not None:
-            found = drift_check.check_file(settings, name, file, columns=columns)
+            comparison = drift_check.check_file(settings, name, file, columns=columns)
         else:
-            found = drift_check.check_traffic(settings, name)
-            drift_check.publish(found, out=Path(settings.run.out), name=name)
-        _print_drift(found)
-        drifted |= found.drift
+            comparison = drift_check.check_traffic(settings, name)
+            drift_check.publish(comparison, out=Path(settings.run.out), name=name)
+        _print_drift(comparison)
+        drifted |= comparison.drift
     if drifted and retrain:
         run_flow("retrain", ["--params", str(params), "--rebuild"])
     raise typer.Exit(1 if drifted and exit_code else 0)
 
 
-def _print_drift(found: Comparison) -> None:
+def _print_drift(comparison: Comparison) -> None:
     from components.monitoring import drift_check
 
-    print(found.sentence)
-    if not found.features:
+    print(comparison.sentence)
+    if not comparison.features:
         return
-    table = Table(*drift_check.COLUMNS, box=box.SIMPLE_HEAD)
-    for row in drift_check.cells(found):
-        table.add_row(*map(escape, row))
-    Console(width=120).print(table)
-    for line in drift_check.notes(found):
+    print_table(drift_check.COLUMNS, drift_check.cells(comparison))
+    for line in drift_check.notes(comparison):
         print(line)
-    for text in found.examples:
+    for text in comparison.examples:
         print(f"unusual text: {text!r}")

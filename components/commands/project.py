@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,7 @@ from components.commands.common import (
     Starts,
     TextColumn,
     Unlabelled,
+    flags,
     registry_of,
 )
 from components.processors import cores
@@ -27,21 +29,26 @@ from components.training import threads
 app = typer.Typer()
 
 
+@dataclass(frozen=True)
+class InitFlags:
+    """Flags of `headstart init`."""
+
+    labelled: Annotated[Path, typer.Argument(help="Labelled file, or folder with a file per split.")]
+    unlabelled: Unlabelled = field(default_factory=list)
+    start: Starts = field(default_factory=list)
+    text: TextColumn = ""
+    label: LabelColumn = ""
+    group: Annotated[str, typer.Option(help="Column of the group: its rows stay in one split and one fold.")] = ""
+    kind: Kind = ""
+    name: Annotated[str, typer.Option(help="Name of the task; that of the file by default.")] = ""
+    language: Annotated[str, typer.Option(help="Language code of the texts.")] = ""
+    minutes: Minutes = FIRST_MINUTES
+    overwrite: Overwrite = False
+
+
 @app.command()
-def init(
-    labelled: Annotated[Path, typer.Argument(help="Labelled file, or folder with a file per split.")],
-    *,
-    unlabelled: Unlabelled = [],  # noqa: B006 -- typer does not mutate the default
-    start: Starts = [],  # noqa: B006
-    text: TextColumn = "",
-    label: LabelColumn = "",
-    group: Annotated[str, typer.Option(help="Column of the group: its rows stay in one split and one fold.")] = "",
-    kind: Kind = "",
-    name: Annotated[str, typer.Option(help="Name of the task; that of the file by default.")] = "",
-    language: Annotated[str, typer.Option(help="Language code of the texts.")] = "",
-    minutes: Minutes = FIRST_MINUTES,
-    overwrite: Overwrite = False,
-) -> None:
+@flags
+def init(options: InitFlags) -> None:
     """Look at labelled data and write params.yaml, in the folder of the command; nothing is asked.
 
     Kind of task, columns and language are guessed, and shown; each can be set by a flag or changed in params.yaml."""
@@ -49,20 +56,16 @@ def init(
     from components.onboarding.command import init as write
 
     threads.own(cores())
-    options = Options(
-        labelled,
-        unlabelled=unlabelled,
-        starts=start,
-        name=name or None,
-        kind=kind or None,
-        text=text or None,
-        label=label or None,
-        group=group or None,
-        language=language or None,
-        minutes=minutes,
-        overwrite=overwrite,
+    given = {name: value or None for name, value in vars(options).items() if isinstance(value, str)}
+    chosen = Options(
+        options.labelled,
+        unlabelled=options.unlabelled,
+        starts=options.start,
+        minutes=options.minutes,
+        overwrite=options.overwrite,
+        **given,
     )
-    for line in write(options, root=Path.cwd()):
+    for line in write(chosen, root=Path.cwd()):
         print(line)
 
 
@@ -73,33 +76,35 @@ def check(
         str,
         typer.Option(help="Accept the data as the version that later ones are compared with; the reason is recorded."),
     ] = "",
+    settings: Annotated[
+        bool, typer.Option("--settings", help="Only print all settings, and the line or rule that sets each.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --settings: JSON, key -> value and source.")] = False,
     params: ParamsFile = PARAMS,
 ) -> None:
-    """Check settings, model sizes and the data, which are compared with the last accepted version."""
+    """Check settings, model sizes and the data, which are compared with the last accepted version; or print the
+    settings, defaults included."""
+    if settings:
+        _print_settings(params, as_json=as_json)
+        return
     from components.pipeline.checks import check_new_data, check_params
 
-    settings = registry_of(params)
-    check_params(settings)
+    loaded = registry_of(params)
+    check_params(loaded)
     print(f"{params}: ok")
-    for line in check_new_data(settings, accept=accept):
+    for line in check_new_data(loaded, accept=accept):
         print(line)
 
 
-@app.command("params")
-def params_(
-    *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: key -> value and source.")] = False,
-    params: ParamsFile = PARAMS,
-) -> None:
-    """Print all settings, defaults included, and where each comes from: line of the file, or how it was computed."""
+def _print_settings(params: Path, *, as_json: bool) -> None:
     from components.settings.sources import sources
 
-    found = sources(params)
+    keys = sources(params)
     if as_json:
-        print(json.dumps({key: {"value": value, "source": where} for key, (value, where) in found.items()}, indent=1))
+        print(json.dumps({key: {"value": value, "source": where} for key, (value, where) in keys.items()}, indent=1))
         return
-    width = min(48, max(len(key) for key in found))
-    for key, (value, where) in found.items():
+    width = min(48, max(len(key) for key in keys))
+    for key, (value, where) in keys.items():
         print(f"{key.ljust(width)}  {json.dumps(value, ensure_ascii=False)}  # {where}")
 
 

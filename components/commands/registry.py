@@ -16,30 +16,24 @@ app = typer.Typer()
 @app.command()
 def champion(
     *,
-    task: Task = "",
+    task: Annotated[str, typer.Option(help="Task; the first of run.tasks by default, with --history all models.")] = "",
     at: Annotated[
         str, typer.Option(help="Date or time (ISO 8601, UTC): who was the champion then; a date stands for its end.")
     ] = "",
+    history: Annotated[
+        bool, typer.Option("--history", help="Print every decision, promotion, rollback and hand move.")
+    ] = False,
     params: ParamsFile = PARAMS,
 ) -> None:
-    """Show which version is or was the champion of a task, since when, by whom and why."""
-    from components.registry.commands import describe_champion
-
-    settings = registry_of(params)
-    for line in describe_champion(settings.registry, task or settings.run.tasks[0], at=at):
-        print(line)
-
-
-@app.command()
-def history(
-    *,
-    task: Annotated[str, typer.Option(help="Task; all models of the registry by default.")] = "",
-    params: ParamsFile = PARAMS,
-) -> None:
-    """Print every decision, promotion, rollback and hand move: when, by whom, which versions, why."""
+    """Show which version is or was the champion of a task, since when, by whom and why; or the whole history."""
     from components.registry import commands
 
-    for line in commands.history(registry_of(params).registry, task) or ["no entries"]:
+    settings = registry_of(params)
+    if history:
+        lines = commands.history(settings.registry, task) or ["no entries"]
+    else:
+        lines = commands.describe_champion(settings.registry, task or settings.run.tasks[0], at=at)
+    for line in lines:
         print(line)
 
 
@@ -61,12 +55,12 @@ def trace(
         raise typer.BadParameter("give either a model or --document")
     settings = registry_of(params)
     if document:
-        found = tracing.trace_document(settings, document, root=Path.cwd(), where=where)
-        lines = tracing.document_lines(found)
+        traced = tracing.trace_document(settings, document, root=Path.cwd(), where=where)
+        lines = tracing.document_lines(traced)
     else:
-        found = tracing.trace_model(settings, model, root=Path.cwd())
-        lines = tracing.model_lines(found)
-    for line in [json.dumps(found, indent=1, ensure_ascii=False)] if as_json else lines:
+        traced = tracing.trace_model(settings, model, root=Path.cwd())
+        lines = tracing.model_lines(traced)
+    for line in [json.dumps(traced, indent=1, ensure_ascii=False)] if as_json else lines:
         print(line)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from components.costs.history import Duration
@@ -54,17 +54,9 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Total:
-    """The cost of a run. Bounds are sums of the bounds of the stages, because a busy machine slows all of them.
-
-    Attributes:
-        seconds: expected duration of the stages with an estimate.
-        low: lower bound.
-        high: upper bound.
-        tokens: of training.
-        gpu_hours: expected.
-        money: expected, and its bounds.
-        unknown: stages without an estimate.
-    """
+    """The cost of a run: `seconds`, `tokens` of training, `gpu_hours` and `money`, expected, with bounds. Bounds are
+    sums of the bounds of the stages, because a busy machine slows all of them. `unknown`: stages without
+    an estimate."""
 
     seconds: float
     low: float
@@ -91,28 +83,31 @@ def estimate(
     shrunk towards a prior because there are few runs.
     """
     group = stage.partition("@")[0]
-    tokens = work.amount if work.unit == "tokens" else 0
-    used = gpus if group in TRAINING else 0
+    blank = Estimate(
+        stage, why, work, gpus=gpus if group in TRAINING else 0, tokens=work.amount if work.unit == "tokens" else 0
+    )
     if work.unit == "seconds":
         # Start and end of the workers take longer than the budget, never less.
-        low, high = work.amount, 1.3 * work.amount + 30
-        basis = "training.seconds"
-        return Estimate(stage, why, work, basis, work.amount, low, high, used, tokens)
-    here = [one for one in history if one.machine == machine and one.unit == work.unit]
-    for basis, found, more in (
-        ("", [one for one in here if one.stage == stage], 0.0),
-        (f"other {group}", [one for one in here if one.group == group], OTHER_STD),
-        ("other training", here if work.unit == "tokens" else [], 2 * OTHER_STD),
+        high = 1.3 * work.amount + 30
+        return replace(blank, basis="training.seconds", seconds=work.amount, low=work.amount, high=high)
+    here = [of for of in history if of.machine == machine and of.unit == work.unit]
+    for basis, chosen, more in (
+        ("", [of for of in here if of.stage == stage], 0.0),
+        (f"other {group}, ", [of for of in here if of.group == group], OTHER_STD),
+        ("other training, ", here if work.unit == "tokens" else [], 2 * OTHER_STD),
     ):
-        if found:
-            runs = [math.log(max(one.rate, 1e-12)) for one in found[-USED:]]
-            mean, half = _prediction(runs, more)
+        if chosen:
+            rates = [math.log(max(of.rate, 1e-12)) for of in chosen[-USED:]]
+            mean, half = _prediction(rates, more)
             seconds = work.amount * math.exp(mean)
-            name = f"{basis}, " if basis else ""
-            basis = f"{name}{len(runs)} run{'s' * (len(runs) > 1)}"
-            low, high = seconds * math.exp(-half), seconds * math.exp(half)
-            return Estimate(stage, why, work, basis, seconds, low, high, used, tokens)
-    return Estimate(stage, why, work, gpus=used, tokens=tokens)
+            return replace(
+                blank,
+                basis=f"{basis}{len(rates)} run{'s' * (len(rates) > 1)}",
+                seconds=seconds,
+                low=seconds * math.exp(-half),
+                high=seconds * math.exp(half),
+            )
+    return blank
 
 
 def _prediction(logs: Sequence[float], more: float) -> tuple[float, float]:
@@ -120,33 +115,21 @@ def _prediction(logs: Sequence[float], more: float) -> tuple[float, float]:
     from scipy.stats import t
 
     mean = sum(logs) / len(logs)
-    squares = sum((one - mean) ** 2 for one in logs)
+    squares = sum((value - mean) ** 2 for value in logs)
     freedom = PRIOR_RUNS + len(logs) - 1
     variance = (PRIOR_RUNS * PRIOR_STD**2 + squares) / freedom * (1 + 1 / len(logs)) + more**2
     return mean, float(t.ppf((1 + CONFIDENCE) / 2, freedom)) * math.sqrt(variance)
 
 
-def total(found: Sequence[Estimate], cost: CostSettings) -> Total:
+def total(estimates: Sequence[Estimate], cost: CostSettings) -> Total:
     """The sum of the stages."""
-    known = [one for one in found if one.seconds is not None]
-
-    def sums(bound: str) -> tuple[float, float]:
-        """(seconds, money)"""
-        seconds = sum(getattr(one, bound) for one in known)
-        return seconds, sum(money(getattr(one, bound), one.gpus, cost) for one in known)
-
-    (seconds, expected), (low, least), (high, most) = sums("seconds"), sums("low"), sums("high")
-    return Total(
-        seconds,
-        low,
-        high,
-        sum(one.tokens for one in found),
-        sum((one.seconds or 0) * one.gpus for one in known) / 3600,
-        expected,
-        least,
-        most,
-        [one.stage for one in found if one.seconds is None],
-    )
+    timed = [of for of in estimates if of.seconds is not None]
+    bounds = ("seconds", "low", "high")
+    seconds, low, high = (sum(getattr(of, bound) for of in timed) for bound in bounds)
+    expected, least, most = (sum(money(getattr(of, bound), of.gpus, cost) for of in timed) for bound in bounds)
+    tokens, gpu_hours = sum(of.tokens for of in estimates), sum((of.seconds or 0) * of.gpus for of in timed) / 3600
+    unknown = [of.stage for of in estimates if of.seconds is None]
+    return Total(seconds, low, high, tokens, gpu_hours, expected, least, most, unknown)
 
 
 def money(seconds: float, gpus: int, cost: CostSettings) -> float:

@@ -64,12 +64,12 @@ class History:
 
     def read(self) -> list[Duration]:
         """All durations, the oldest first."""
-        found = []
+        durations = []
         with suppress(OSError):
             for line in self.path.read_text(encoding="utf-8").splitlines():
                 with suppress(ValueError, TypeError):
-                    found.append(Duration(**json.loads(line)))
-        return found
+                    durations.append(Duration(**json.loads(line)))
+        return durations
 
     def begin(self, stage: str) -> bool:
         """Note that a stage begins; returns False if its last attempt has not ended, so that it resumes and its
@@ -87,12 +87,12 @@ class History:
         self.marker.unlink(missing_ok=True)
         if duration is None:
             return
-        found = [*self.read(), duration]
-        last = [one for one in found if one.stage == duration.stage and one.machine == duration.machine]
-        dropped = {id(one) for one in last[:-KEPT_PER_STAGE]}
-        kept = [one for one in found if id(one) not in dropped][-KEPT:]
+        durations = [*self.read(), duration]
+        same = [of for of in durations if (of.stage, of.machine) == (duration.stage, duration.machine)]
+        dropped = {id(of) for of in same[:-KEPT_PER_STAGE]}
+        kept = [of for of in durations if id(of) not in dropped][-KEPT:]
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(self.path, "".join(json.dumps(asdict(one)) + "\n" for one in kept))
+        write_atomic(self.path, "".join(json.dumps(asdict(of)) + "\n" for of in kept))
 
 
 def now() -> str:

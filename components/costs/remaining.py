@@ -35,10 +35,10 @@ class Remaining:
         """In words; empty if no stage is left."""
         if not self.seconds:
             return ""
-        known = [seconds for seconds in self.seconds.values() if seconds is not None]
-        unknown = len(self.seconds) - len(known)
+        timed = [seconds for seconds in self.seconds.values() if seconds is not None]
+        unknown = len(self.seconds) - len(timed)
         stages = f"{len(self.seconds)} stage{'s' * (len(self.seconds) > 1)} left"
-        if not known:
+        if not timed:
             return f"{stages}, time unknown"
         more = f" and {unknown} of unknown time" if unknown else ""
-        return f"{stages}, about {duration(sum(known))}{more}"
+        return f"{stages}, about {duration(sum(timed))}{more}"

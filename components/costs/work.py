@@ -51,7 +51,7 @@ def work_of(stage: str, params: Params, *, root: Path) -> Work:
 
 
 def _tokens(training: LanguageModelTraining, text: Path | None, root: Path) -> float:
-    """Tokens of a training: its budget, at most those of `training.passes` if the text is tokenized already."""
+    """Tokens of a training: its budget, at most the tokens of `training.passes` if the text is tokenized already."""
     assert training.tokens is not None
     if training.passes is None or text is None:
         return training.tokens

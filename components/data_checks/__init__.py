@@ -3,6 +3,5 @@
 from typing import Final
 
 KIND: Final = "checks"
-#: Files of the output directory of the stage `checks`: findings, and statistics of the data of the run.
+#: File of the output directory of the stage `checks`: unit -> findings.
 FILE: Final = "checks.json"
-STATISTICS: Final = "statistics.json"

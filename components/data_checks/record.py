@@ -12,15 +12,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from components.account import who
 from components.artifacts import write_atomic
-from components.data_checks.statistics import Statistics
+from components.data_checks.measure import Statistics, Unit
 from components.errors import ArtifactError
-
-if TYPE_CHECKING:
-    from components.data_checks.measure import Unit
 
 #: Number of versions per unit that are kept, and those of them with statistics.
 KEPT = 100
@@ -54,11 +51,8 @@ class Accepted:
     statistics: dict[str, Any] | None = None
 
     def measured(self) -> Statistics | None:
-        """The statistics; None if there are none of this version of Headstart."""
-        try:
-            return None if self.statistics is None else Statistics.from_dict(self.statistics)
-        except ValueError:
-            return None
+        """The statistics; None if there are none."""
+        return None if self.statistics is None else Statistics.from_dict(self.statistics)
 
 
 Record = dict[str, list[Accepted]]
@@ -74,12 +68,12 @@ def read(path: Path) -> Record:
         return _parse(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ArtifactError(f"{path}: damaged ({error}); restore it from git, or delete it") from error
 
 
 def _parse(text: str) -> Record:
-    return {unit: [Accepted(**one) for one in versions] for unit, versions in json.loads(text).items()}
+    return {unit: [Accepted(**version) for version in versions] for unit, versions in json.loads(text).items()}
 
 
 def merge(ours: str, theirs: str) -> str:
@@ -94,23 +88,26 @@ def merge(ours: str, theirs: str) -> str:
         raise ValueError(f"not a record of accepted data ({error})") from error
     merged: Record = {}
     for unit in [*first, *(name for name in second if name not in first)]:
-        versions = {(one.digest, one.time, one.by): one for one in [*second.get(unit, []), *first.get(unit, [])]}
-        merged[unit] = sorted(versions.values(), key=lambda one: one.time)
+        versions = {
+            (version.digest, version.time, version.by): version
+            for version in [*second.get(unit, []), *first.get(unit, [])]
+        }
+        merged[unit] = sorted(versions.values(), key=lambda version: version.time)
     return _text(merged)
 
 
 def last(versions: Sequence[Accepted], *, other_than: str) -> Accepted | None:
     """The last accepted version with statistics and another content; None if there is none."""
-    usable = [one for one in versions if one.digest != other_than and one.measured() is not None]
+    usable = [version for version in versions if version.digest != other_than and version.measured() is not None]
     return usable[-1] if usable else None
 
 
-def accept(path: Path, found: Iterable[tuple[Unit, list[str]]], *, reason: str = BY_RULE) -> list[str]:
+def accept(path: Path, units: Iterable[tuple[Unit, list[str]]], *, reason: str = BY_RULE) -> list[str]:
     """Record versions as accepted, unless they are the last accepted ones already.
 
     Args:
         path: of the file.
-        found: units and their findings.
+        units: units and their findings.
         reason: of the operator.
 
     Returns:
@@ -122,10 +119,10 @@ def accept(path: Path, found: Iterable[tuple[Unit, list[str]]], *, reason: str =
     record = read(path)
     now, by = datetime.now(UTC).isoformat(timespec="seconds"), who()
     new: list[str] = []
-    for unit, findings in found:
+    for unit, findings in units:
         versions = record.setdefault(unit.name, [])
         if not versions or versions[-1].digest != unit.digest:
-            files = [part.digest for part in unit.parts]
+            files = [digest for _, digest, _ in unit.parts]
             versions.append(Accepted(unit.digest, now, by, reason, findings, files, unit.statistics.compact()))
             new.append(unit.name)
     if new:
@@ -140,8 +137,8 @@ def _text(record: Record) -> str:
     for unit in sorted(record):
         versions = record[unit][-KEPT:]
         lines = [
-            json.dumps(vars(one) | (OLDER if index < len(versions) - WITH_STATISTICS else {}))
-            for index, one in enumerate(versions)
+            json.dumps(vars(version) | (OLDER if index < len(versions) - WITH_STATISTICS else {}))
+            for index, version in enumerate(versions)
         ]
         units.append(f"{json.dumps(unit)}: [\n" + ",\n".join(lines) + "\n]")
     return "{\n" + ",\n".join(units) + "\n}\n"

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from components.artifacts import writing
-from components.data_checks import FILE, KIND, STATISTICS, record
-from components.data_checks.compare import Finding, compare, compare_added
-from components.data_checks.measure import Unit, corpus_units, task_units
-from components.data_checks.statistics import combine
+from components.data_checks import FILE, KIND, record
+from components.data_checks.compare import Finding, compare, distributions, findings
+from components.data_checks.measure import Unit, combine, corpus_unit, task_units
 from components.errors import DataError
 from components.settings.checks import ChecksSettings
 from components.settings.data import CorpusSource, ParallelSource
@@ -25,14 +24,7 @@ from components.settings.tasks import TaskSource
 
 
 class ChecksJob(Section):
-    """Inputs of the stage.
-
-    Attributes:
-        corpora: name -> raw text, or pairs.
-        tasks: name -> labelled data.
-        settings: the rules.
-        output: directory to write.
-    """
+    """Inputs of the stage: name -> raw text or pairs, name -> labelled data, the rules, and the directory to write."""
 
     corpora: dict[str, CorpusSource | ParallelSource]
     tasks: dict[str, TaskSource]
@@ -62,12 +54,15 @@ class Checked:
         return self.accepted is None and any(finding.stops for finding in self.findings)
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """As JSON; `accepted` says who accepted violations of a rule, when and why."""
+        by_a_person = self.accepted is not None and self.accepted.reason != record.BY_RULE
         return {
             "digest": self.unit.digest,
             "rows": self.unit.statistics.rows,
-            "compared_with": None if self.before is None else f"version of {self.before.time} ({self.before.by})",
-            "accepted": _acceptance(self.accepted),
+            "compared_with": self.before and f"version of {self.before.time} ({self.before.by})",
+            "accepted": f"accepted on {self.accepted.time} by {self.accepted.by}: {self.accepted.reason}"
+            if self.accepted and by_a_person
+            else None,
             "findings": [str(finding) for finding in self.findings],
         }
 
@@ -75,20 +70,17 @@ class Checked:
 def checks(job: ChecksJob) -> Path:
     """Compare the data of a run with the last accepted version, and record it as accepted.
 
-    The directory holds checks.json (unit -> findings) and statistics.json (unit -> statistics of this version).
+    The directory holds checks.json (unit -> findings).
 
     Raises:
         DataError: the data are invalid, or violate a rule `stop`.
     """
-    found = check_data(job)
-    refuse(found)
+    checked = check_data(job)
+    refuse(checked)
     with writing(job.output, kind=KIND) as draft:
-        for name, content in (
-            (FILE, {one.unit.name: one.as_dict() for one in found}),
-            (STATISTICS, {one.unit.name: one.unit.statistics.compact() for one in found}),
-        ):
-            (draft.path / name).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    accept(job, found)
+        content = {each.unit.name: each.as_dict() for each in checked}
+        (draft.path / FILE).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    accept(job, checked)
     return job.output
 
 
@@ -98,82 +90,59 @@ def check_data(job: ChecksJob) -> list[Checked]:
     Raises:
         DataError: the data are invalid; the message lists the first problem of every corpus and task.
     """
-    units, problems = _units(job)
+    units: list[Unit] = []
+    problems: list[str] = []
+    for name, source in (job.tasks | job.corpora).items():
+        try:
+            units += task_units(name, source) if isinstance(source, TaskSource) else [corpus_unit(name, source)]
+        except DataError as error:
+            problems.append(str(error))
     if problems:
         raise DataError("\n".join(problems) if len(problems) == 1 else _listed("problem(s) in the data", problems))
     versions = record.read(Path(job.settings.record))
-    found = []
-    for unit in units:
-        known = versions.get(unit.name, [])
-        before = record.last(known, other_than=unit.digest)
-        findings = compare(
-            unit.statistics,
-            before.measured() if before else None,
-            job.settings,
-            unit=unit.name,
-            where=unit.where,
-            named=unit.named,
-        )
-        if before and (old := before.measured()):
-            added = [part for part in unit.parts if part.digest not in before.files]
-            if 0 < len(added) < len(unit.parts):
-                names = ", ".join(part.name for part in added[:3]) + (" ..." if len(added) > 3 else "")
-                findings += compare_added(
-                    combine([part.statistics for part in added]),
-                    old,
-                    job.settings,
-                    unit=f"{unit.name}, new files",
-                    where=f"{unit.where}: {names}",
-                )
-        accepted = next((one for one in reversed(known) if one.digest == unit.digest), None)
-        found.append(Checked(unit, before, accepted, findings))
-    return found
+    return [_checked(unit, versions.get(unit.name, []), job.settings) for unit in units]
 
 
-def _units(job: ChecksJob) -> tuple[list[Unit], list[str]]:
-    units: list[Unit] = []
-    problems: list[str] = []
-    for name, task in job.tasks.items():
-        try:
-            units += task_units(name, task)
-        except DataError as error:
-            problems.append(str(error))
-    for name, corpus in job.corpora.items():
-        try:
-            units += corpus_units(name, corpus)
-        except DataError as error:
-            problems.append(str(error))
-    return units, problems
+def _checked(unit: Unit, accepted: Sequence[record.Accepted], settings: ChecksSettings) -> Checked:
+    before = record.last(accepted, other_than=unit.digest)
+    old = before.measured() if before else None
+    violations = compare(unit.statistics, old, settings, unit=unit.name, where=unit.where, named=unit.named)
+    if before and old:
+        # New files are also compared alone: a few files in another language change the shares of a large corpus little.
+        added = [(name, statistics) for name, digest, statistics in unit.parts if digest not in before.files]
+        if 0 < len(added) < len(unit.parts):
+            names = ", ".join(name for name, _ in added[:3]) + (" ..." if len(added) > 3 else "")
+            violations += findings(
+                distributions(combine([statistics for _, statistics in added]), old, settings),
+                settings,
+                unit=f"{unit.name}, new files",
+                where=f"{unit.where}: {names}",
+            )
+    entry = next((entry for entry in reversed(accepted) if entry.digest == unit.digest), None)
+    return Checked(unit, before, entry, violations)
 
 
-def refuse(found: Sequence[Checked]) -> None:
+def refuse(checked: Sequence[Checked]) -> None:
     """Check that no rule `stop` is violated by data that nobody has accepted.
 
     Raises:
         DataError: lists the violations.
     """
-    if stopping := [str(finding) for one in found if one.stops for finding in one.findings if finding.stops]:
+    if stopping := [str(finding) for each in checked if each.stops for finding in each.findings if finding.stops]:
         raise DataError(
             _listed("violation(s) of the rules for new data", stopping)
             + "\ncorrect the data; if the change is intended: headstart check --accept REASON"
         )
 
 
-def accept(job: ChecksJob, found: Sequence[Checked], *, reason: str = record.BY_RULE) -> list[str]:
+def accept(job: ChecksJob, checked: Sequence[Checked], *, reason: str = record.BY_RULE) -> list[str]:
     """Record the data as accepted; returns the units that were not the last accepted version already.
 
     Raises:
         ArtifactError: the file of the accepted versions is damaged or cannot be written.
     """
-    versions = [(one.unit, [str(finding) for finding in one.findings]) for one in found]
+    versions = [(each.unit, [str(finding) for finding in each.findings]) for each in checked]
     return record.accept(Path(job.settings.record), versions, reason=reason)
-
-
-def _acceptance(accepted: record.Accepted | None) -> str | None:
-    """Who accepted violations of a rule, when and why; None for a version that was not accepted by a person."""
-    if accepted is None or accepted.reason == record.BY_RULE:
-        return None
-    return f"accepted on {accepted.time} by {accepted.by}: {accepted.reason}"
 
 
 def _listed(what: str, problems: Sequence[str]) -> str:

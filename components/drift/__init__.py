@@ -1,1 +1,1 @@
-"""Drift: numbers about every served row, and their comparison with those of the training data."""
+"""Drift: numbers about every served row, and their comparison with the training data."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +15,7 @@ from components.errors import ArtifactError
 
 #: Numbers of a sketch.
 SKETCH: Final = 16
-#: File of the reference among those of a version's run.
+#: File of the reference in a version's run.
 REFERENCE: Final = "drift/reference.npz"
 SCHEMA: Final = 1
 #: One row. `time`: seconds since the epoch, 0 in a reference. `characters`: of all parts of the input. `pieces` and
@@ -83,12 +83,10 @@ class Reference:
     Attributes:
         measured: rows of train and dev.
         unseen: (N,) whether the model was not trained on the row's split: rows of dev.
-        targets: (N,) index of the true class, -1 if unknown.
     """
 
     measured: Measured
     unseen: NDArray[np.bool_]
-    targets: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def to_bytes(self) -> bytes:
         """Content of a file."""
@@ -98,7 +96,6 @@ class Reference:
                 file,
                 rows=self.measured.rows,
                 unseen=self.unseen,
-                targets=self.targets,
                 meta=np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8),
             )
             return file.getvalue()
@@ -107,20 +104,16 @@ class Reference:
     def from_bytes(cls, content: bytes, *, what: str) -> Reference:
         """Read what `to_bytes` has written.
 
-        Args:
-            content: of the file.
-            what: name of the model, for messages.
-
         Raises:
             ArtifactError: the content is damaged or of another version.
         """
         try:
-            with np.load(io.BytesIO(content), allow_pickle=False) as found:
-                meta: dict[str, Any] = json.loads(found["meta"].tobytes())
-                if meta["schema"] != SCHEMA or found["rows"].dtype != ROW:
+            with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+                meta: dict[str, Any] = json.loads(stored["meta"].tobytes())
+                if meta["schema"] != SCHEMA or stored["rows"].dtype != ROW:
                     raise ValueError("another version")
-                measured = Measured(meta["kind"], tuple(meta["labels"]), found["rows"])
-                return cls(measured, found["unseen"], found["targets"])
+                measured = Measured(meta["kind"], tuple(meta["labels"]), stored["rows"])
+                return cls(measured, stored["unseen"])
         except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
             raise ArtifactError(
                 f"{what}: its reference for drift cannot be read ({error}); it is measured again"
@@ -143,7 +136,7 @@ def describe(kind: str, answer: NDArray[np.float32], labels: Sequence[str]) -> t
             outside = labels.index("O") if "O" in labels else -1
             return -1, float(np.mean(answer != outside)) if len(answer) else 0.0
         case "questions":
-            # The score of an answer, and that of no answer.
+            # The scores of an answer and of no answer.
             return int(answer[0] != answer[1]), float(np.clip(answer[2] - answer[3], -1e3, 1e3))
         case _:
             return -1, float("nan")

@@ -1,6 +1,6 @@
-"""Measures the rows that a classifier predicts, next to the prediction.
+"""Measures the rows that a classifier predicts, next to the prediction, and the rows that they are compared with.
 
-The sketch of a row is a fixed random projection of the features that the head of a model reads: those of an encoder
+The sketch of a row is a fixed random projection of the features that the head of a model reads: of an encoder
 (normalised if the head normalises them, averaged over the row's sequences and units), or TF-IDF weights. It needs no
 further pass through the encoder.
 """
@@ -10,18 +10,36 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Final, Protocol, runtime_checkable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from components.drift.measurements import ROW, SKETCH, Measured, class_names, describe
+from components.drift.measurements import (
+    REFERENCE,
+    ROW,
+    SKETCH,
+    Measured,
+    Reference,
+    class_names,
+    describe,
+    spaced,
+)
+from components.errors import ArtifactError
 from components.inference.prediction import ROWS, Classifier
 from components.tasks.data import Answer, Fields
+from components.tasks.examples import read_split
+
+if TYPE_CHECKING:
+    from components.tracking import Registry, Version
 
 SEED: Final = 23
 #: Sketches are stored as float16.
 LARGEST = 6e4
+#: Maximum number of rows of train, and of rows that the model has not learned from, evenly spaced. Only lengths are
+#: compared with rows of train.
+TRAIN_ROWS, UNSEEN_ROWS = 1000, 2000
 
 
 @runtime_checkable
@@ -36,7 +54,7 @@ class MeasuredClassifier(Classifier, Protocol):
 
 
 class ObservedClassifier:
-    """A classifier that passes the measurements of every batch on. Its answers are those of the classifier.
+    """A classifier that passes the measurements of every batch on. It changes no answer.
 
     Args:
         inner: the classifier. One that is not a `MeasuredClassifier` has no pieces and no sketches.
@@ -58,13 +76,13 @@ class ObservedClassifier:
 
     def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> list[Answer]:
         """N inputs -> N answers."""
-        found: list[Answer] = []
+        answers: list[Answer] = []
         for start in range(0, len(rows), batch_size):
             part = rows[start : start + batch_size]
-            answers, measured = measure(self._inner, part, now=time.time())
+            answered, measured = measure(self._inner, part, now=time.time())
             self._observe(part, measured)
-            found += answers
-        return found
+            answers += answered
+        return answers
 
 
 def measure(classifier: Classifier, rows: Sequence[Fields], *, now: float = 0.0) -> tuple[list[Answer], Measured]:
@@ -86,8 +104,8 @@ def measure(classifier: Classifier, rows: Sequence[Fields], *, now: float = 0.0)
     kind, labels = classifier.kind, list(classifier.labels)
     records["time"] = now
     records["characters"] = [sum(map(len, parts)) for parts in rows]
-    found = np.array([describe(kind, answer, labels) for answer in answers], dtype=np.float64).reshape(-1, 2)
-    records["label"], records["score"] = found[:, 0], found[:, 1]
+    described = np.array([describe(kind, answer, labels) for answer in answers], dtype=np.float64).reshape(-1, 2)
+    records["label"], records["score"] = described[:, 0], described[:, 1]
     return answers, Measured(kind, class_names(kind, labels), records)
 
 
@@ -96,3 +114,40 @@ def projection(features: int) -> NDArray[np.float32]:
     """(F, SKETCH), normal with variance 1 / F, so that sketches of normalised features are of the order of 1."""
     values = np.random.default_rng([SEED, features]).standard_normal((features, SKETCH)) / np.sqrt(features)
     return values.astype(np.float32)
+
+
+def measure_reference(classifier: Classifier, *, examples: Path) -> Reference:
+    """Measure rows of train and of dev, or of test if there is no dev.
+
+    Raises:
+        ArtifactError: the directory is incomplete.
+    """
+    unseen = read_split(examples, "dev")
+    unseen = unseen if len(unseen) else read_split(examples, "test")
+    learned = read_split(examples, "train")
+    chosen = [part.take(spaced(len(part), most)) for part, most in ((learned, TRAIN_ROWS), (unseen, UNSEEN_ROWS))]
+    parts = [measure(classifier, part.fields)[1] for part in chosen]
+    is_unseen = np.repeat([False, True], [len(part) for part in parts])
+    rows = np.concatenate([part.rows for part in parts])
+    return Reference(Measured(parts[0].kind, parts[0].labels, rows), is_unseen)
+
+
+def record_reference(registry: Registry, version: Version, classifier: Classifier, *, examples: Path) -> Reference:
+    """Measure the reference of a version and store it with the version's run.
+
+    Raises:
+        ArtifactError: the examples are incomplete.
+        RegistryError: the registry rejects the file.
+    """
+    reference = measure_reference(classifier, examples=examples)
+    registry.attach(version, REFERENCE, reference.to_bytes())
+    return reference
+
+
+def find_reference(registry: Registry, version: Version) -> Reference | None:
+    """The recorded reference of a version; None if there is none or an unreadable one, which is measured again."""
+    try:
+        content = registry.attached(version, REFERENCE)
+        return None if content is None else Reference.from_bytes(content, what=version.label)
+    except ArtifactError:
+        return None

@@ -15,18 +15,25 @@ import fcntl
 import json
 import os
 import secrets
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from components.drift.measurements import ROW, SCHEMA, Measured, Rows
+from components.settings.drift import DriftSettings
+from components.settings.registry import find_repository
 from components.tasks.data import Fields
+
+if TYPE_CHECKING:
+    from components.inference.prediction import Classifier
+    from components.tracking import Version
 
 ROWS_SUFFIX, TEXT_SUFFIX = ".rows", ".text"
 #: A bound is divided into so many segments.
@@ -39,17 +46,7 @@ TEXT_LENGTH = 1000
 
 
 class TrafficLog:
-    """Appends the measurements of one model's rows; safe to use from several threads.
-
-    Args:
-        folder: of all logs.
-        task: name of the task.
-        digest: content digest of the model.
-        version: number of the version, for people.
-        megabytes: maximum size of the logs of the task.
-        text: whether texts are logged.
-        say: prints a line, if the log cannot be written.
-    """
+    """Appends the measurements of one model's rows; safe to use from several threads."""
 
     def __init__(
         self,
@@ -154,20 +151,19 @@ class Segment:
 
 def segments(folder: Path) -> list[Segment]:
     """The segments below a folder, oldest first."""
-    found = []
+    sizes: dict[Path, int] = {}
     for path in sorted(folder.rglob(f"*{ROWS_SUFFIX}"), key=lambda path: path.name):
         with suppress(OSError):
-            size = path.stat().st_size
             text = path.with_suffix(TEXT_SUFFIX)
-            found.append(Segment(path, size + (text.stat().st_size if text.exists() else 0)))
-    return found
+            sizes[path] = path.stat().st_size + (text.stat().st_size if text.exists() else 0)
+    return [Segment(path, size) for path, size in sizes.items()]
 
 
 def prune(folder: Path, *, most: int) -> None:
     """Delete the oldest segments of a task that nobody writes to until their sizes sum to at most `most` bytes."""
-    found = segments(folder)
-    total = sum(segment.size for segment in found)
-    for segment in found:
+    present = segments(folder)
+    total = sum(segment.size for segment in present)
+    for segment in present:
         if total <= most:
             return
         if not segment.written:
@@ -185,14 +181,12 @@ def read_traffic(folder: Path, *, task: str, digest: str, since: float = 0.0, mo
         since: time in seconds since the epoch; older rows are left out.
         most: maximum number of rows, evenly spaced over the time; None: all.
     """
-    found = list(_read(Path(folder) / task / digest[:DIGEST_LENGTH], since))
-    if not found:
+    parts = list(_read(Path(folder) / task / digest[:DIGEST_LENGTH], since))
+    if not parts:
         return Measured("", (), np.zeros(0, dtype=ROW))
-    rows = np.concatenate([part.rows for part in found])
-    has_texts = all(part.texts for part in found)
-    texts = tuple(text for part in found for text in part.texts) if has_texts else ()
-    joined = Measured(found[-1].kind, found[-1].labels, rows, texts)
-    joined = joined.take(np.argsort(rows["time"], kind="stable"))
+    rows = np.concatenate([part.rows for part in parts])
+    texts = tuple(text for part in parts for text in part.texts) if all(part.texts for part in parts) else ()
+    joined = Measured(parts[-1].kind, parts[-1].labels, rows, texts).take(np.argsort(rows["time"], kind="stable"))
     return joined if most is None else joined.spread(most)
 
 
@@ -211,16 +205,14 @@ def _read(folder: Path, since: float) -> Iterator[Measured]:
 def _content(path: Path) -> tuple[dict[str, Any], Rows]:
     with path.open("rb") as file:
         head = json.loads(file.readline())
-        if head["schema"] != SCHEMA:
-            raise ValueError("another version")
         content = file.read()
+    if head["schema"] != SCHEMA:
+        raise ValueError("another version")
     return head, np.frombuffer(content[: len(content) // ROW.itemsize * ROW.itemsize], dtype=ROW)
 
 
 def _texts(path: Path, count: int) -> tuple[str, ...]:
-    if not path.is_file():
-        return ()
-    texts = tuple(read_texts(path))[:count]
+    texts = tuple(read_texts(path))[:count] if path.is_file() else ()
     return texts if len(texts) == count else ()
 
 
@@ -228,3 +220,34 @@ def read_texts(path: Path) -> Iterator[str]:
     """The complete records of a file of texts."""
     with path.open(encoding="utf-8", newline="\n") as lines:
         yield from (str(json.loads(line)) for line in lines if line.endswith("\n"))
+
+
+def logged(classifier: Classifier, version: Version, task: str, settings: DriftSettings) -> Classifier:
+    """The classifier of a version, with a log of its rows; itself if `drift.log` is off or the version was not
+    made by Headstart.
+
+    Args:
+        classifier: the model.
+        version: of the model.
+        task: name of the task.
+        settings: `params.drift`. Its folder is relative to the repository of the working directory.
+    """
+    from components.drift.measuring import ObservedClassifier  # imports the code of predictions
+
+    if not settings.log or not version.digest:
+        return classifier
+    log = TrafficLog(
+        traffic_folder(settings),
+        task=task,
+        digest=version.digest,
+        version=version.number,
+        megabytes=settings.megabytes,
+        text=settings.text,
+        say=lambda line: print(line, file=sys.stderr, flush=True),
+    )
+    return ObservedClassifier(classifier, log.append)
+
+
+def traffic_folder(settings: DriftSettings) -> Path:
+    """The folder of all logs: absolute, or relative to the repository."""
+    return (find_repository(Path()) or Path()) / settings.folder

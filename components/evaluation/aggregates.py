@@ -86,11 +86,11 @@ class Cell:
         """`ways`: each way to learn that was tried, with its mean score of selection over the seeds that tried it, the
         mean share of its steps, and how many seeds have tried and kept it; empty if there was only one way."""
         records = [run.record for run in self.runs if "ways" in run.record]
-        found = []
+        scored = []
         for way in dict.fromkeys(attempt["way"] for record in records for attempt in record["ways"]):
             attempts = [attempt for record in records for attempt in record["ways"] if attempt["way"] == way]
             tried = [attempt for attempt in attempts if attempt["score"] is not None]
-            found.append(
+            scored.append(
                 {
                     "way": way,
                     "score": mean_of([attempt["score"] for attempt in tried]) if tried else None,
@@ -100,7 +100,7 @@ class Cell:
                     "seconds": mean_of([attempt["seconds"] for attempt in attempts]),
                 }
             )
-        return {"ways": found} if found else {}
+        return {"ways": scored} if scored else {}
 
     def as_dict(self, test: TestSplit) -> dict[str, Any]:
         """The cell as in evaluation.json."""
@@ -110,8 +110,8 @@ class Cell:
         counts = [matrix for matrix in confused if matrix is not None]
         slices = {}
         for name, members in slice_members(test.rows.slices).items():
-            found = scoring.scores(np.stack([slice_sum(matrix, members) for matrix in self.rows]))
-            slices[name] = {"rows": len(members), **{score: mean_of(found[score]) for score in scoring.names}}
+            scored = scoring.scores(np.stack([slice_sum(matrix, members) for matrix in self.rows]))
+            slices[name] = {"rows": len(members), **{score: mean_of(scored[score]) for score in scoring.names}}
         records = [run.record for run in self.runs]
         seconds, tokens = (sum(record[key] for record in records) for key in ("seconds", "tokens"))
         return {

@@ -46,7 +46,7 @@ class Artifact:
             "seeds": list(self.seeds),
             "labels": self.labels,
             "selection": self.selection,
-            "scores": {name: found.as_dict() for name, found in self.cell.intervals.items()},
+            "scores": {name: interval.as_dict() for name, interval in self.cell.intervals.items()},
         }
 
 
@@ -102,11 +102,11 @@ def against_baseline(artifacts: Mapping[str, Artifact], *, confidence: float) ->
         return None
     best = max(learned, key=lambda name: artifacts[name].selection)
     rival = max(fixed, key=lambda name: artifacts[name].cell.main.mean)
-    own, other = artifacts[best].cell, artifacts[rival].cell
-    gain = own.difference(other, confidence=confidence)
+    ours, theirs = artifacts[best].cell, artifacts[rival].cell
+    gain = ours.difference(theirs, confidence=confidence)
     text = (
-        f"Of the models that can be registered, {best} has {title(own.scoring.main)} {own.main.mean:.4f} against "
-        f"{other.main.mean:.4f} of {rival}: {gain_in_words(gain)}; it is {_verdict(gain)}."
+        f"Of the models that can be registered, {best} has {title(ours.scoring.main)} {ours.main.mean:.4f} against "
+        f"{theirs.main.mean:.4f} of {rival}: {gain_in_words(gain)}; it is {_verdict(gain)}."
     )
     return {"system": best, "against": rival, "gain": gain.as_dict(), "text": text}
 

@@ -19,44 +19,29 @@ rows. Differences are paired by seed, since runs with the same seed use the same
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from components.evaluation.aggregates import Cell, budgets_of, mean_of
+from components.evaluation.compare import SCRATCH, Cells, Systems, best_selected, transferred
+from components.evaluation.results import Run
 from components.scoring.intervals import Interval, interval
+from components.settings.names import BASELINE
 
 Floats = NDArray[np.float64]
+Benefit = dict[str, Any]
 
 #: Fraction of the gain up to which the slope of a training curve is measured.
 RISE = 0.9
 
 
-@dataclass(frozen=True)
-class Benefit:
-    """One of the three benefits.
-
-    Attributes:
-        transferred: of the transferred system.
-        scratch: of the system trained from scratch.
-        difference: transferred minus scratch.
-        seeds: number of seeds.
-    """
-
-    transferred: Interval
-    scratch: Interval
-    difference: Interval
-    seeds: int
-
-    def as_dict(self) -> dict[str, object]:
-        """The benefit as in evaluation.json. `holds`: the interval of the difference is above zero; false for a single
-        seed, which has no interval over seeds."""
-        return {
-            "transferred": self.transferred.as_dict(),
-            "scratch": self.scratch.as_dict(),
-            "difference": self.difference.as_dict(),
-            "holds": self.seeds > 1 and self.difference.low > 0,
-        }
+def benefit(transferred: Interval, scratch: Interval, difference: Interval, *, seeds: int) -> Benefit:
+    """One of the three benefits as in evaluation.json. `holds`: the interval of the difference is above zero; false for
+    a single seed, which has no interval over seeds."""
+    intervals = {"transferred": transferred, "scratch": scratch, "difference": difference}
+    return {name: of.as_dict() for name, of in intervals.items()} | {"holds": seeds > 1 and difference.low > 0}
 
 
 def training_benefits(epochs: Sequence[float], scores: Sequence[float]) -> dict[str, float]:
@@ -103,8 +88,94 @@ def compare(
     benefits = {}
     for name in transferred[seeds[0]]:
         ours, theirs = (np.stack([np.atleast_1d(of[seed][name]) for seed in seeds]) for of in (transferred, scratch))
-        benefits[name] = Benefit(around(ours), around(theirs), around(ours - theirs), seeds=len(seeds))
+        benefits[name] = benefit(around(ours), around(theirs), around(ours - theirs), seeds=len(seeds))
     return benefits
+
+
+def curve_of(cells: Cells, system: str) -> list[Cell]:
+    """The cells of a system by budget, ascending."""
+    return [cells[system, budget] for budget in budgets_of(cells) if (system, budget) in cells]
+
+
+def family_benefits(
+    runs: Sequence[Run], cells: Cells, systems: Systems, *, confidence: float
+) -> dict[str, dict[str, dict[str, dict[str, Benefit]]]]:
+    """{family: {start: {"training" | "labels": {start, slope, asymptote}}}} for every start other than scratch.
+    "labels" is omitted if there is only one budget."""
+    largest = budgets_of(cells)[-1]
+    main = next(iter(cells.values())).scoring.main
+
+    def by_training(system: str) -> dict[int, dict[str, float]]:
+        chosen = {run.seed: run.record["curve"] for run in runs if (run.system, run.budget) == (system, largest)}
+        return {
+            seed: training_benefits([point["epoch"] for point in curve], [point[main] for point in curve])
+            for seed, curve in chosen.items()
+        }
+
+    benefits: dict[str, dict[str, dict[str, dict[str, Benefit]]]] = {}
+    for system, (family, start) in transferred(systems).items():
+        scratch = f"{family}-{SCRATCH}"
+        if scratch not in systems:
+            continue
+        axes = {"training": compare(by_training(system), by_training(scratch), confidence=confidence)}
+        ours, theirs = curve_of(cells, system), curve_of(cells, scratch)
+        if all(len({cell.labels for cell in curve}) > 1 for curve in (ours, theirs)):
+            slope = compare(_slopes(ours), _slopes(theirs), sizes=ours[0].sizes, confidence=confidence)
+            first, last = (_at(ours[end], theirs[end], confidence=confidence) for end in (0, -1))
+            axes["labels"] = {"start": first, **slope, "asymptote": last}
+        benefits.setdefault(family, {})[start] = axes
+    return benefits
+
+
+def _at(ours: Cell, theirs: Cell, *, confidence: float) -> Benefit:
+    difference = ours.difference(theirs, confidence=confidence)
+    return benefit(ours.main, theirs.main, difference, seeds=len(set(ours.seeds) & set(theirs.seeds)))
+
+
+def _slopes(curve: Sequence[Cell]) -> dict[int, dict[str, Floats]]:
+    """The slope of every seed, followed by those without each cluster of test rows."""
+    slopes = {}
+    for seed in set.intersection(*(set(cell.seeds) for cell in curve)):
+        rows = [(cell, cell.seeds.index(seed)) for cell in curve]
+        points = [np.append(cell.values[cell.scoring.main][row], cell.without[row]) for cell, row in rows]
+        slopes[seed] = {"slope": label_slope([cell.labels for cell in curve], np.stack(points))}
+    return slopes
+
+
+def label_efficiency(cells: Cells, systems: Systems) -> dict[str, dict[str, Any]]:
+    """For every transferred system and budget: the number of labels per class with which the same family trained from
+    scratch, and the baseline that is best on dev, reach the same score.
+
+    Returns:
+        {family: {start: [{labels, score, against: {system: {labels, ratio, at_least_ratio}}}]}}. `labels` and `ratio`
+        are None if the largest budget does not reach the score; `at_least_ratio` is then its lower bound.
+    """
+    fixed = [system for system, (family, _) in systems.items() if family == BASELINE]
+    rivals = [best_selected(cells, fixed, budgets_of(cells)[-1])] if fixed else []
+    efficiency: dict[str, dict[str, Any]] = {}
+    for system, (family, start) in transferred(systems).items():
+        curves = {name: curve_of(cells, name) for name in [f"{family}-{SCRATCH}", *rivals] if name in systems}
+        entries = efficiency.setdefault(family, {}).setdefault(start, [])
+        for cell in curve_of(cells, system):
+            against = {}
+            for rival, curve in curves.items():
+                labels, scores = [of.labels for of in curve], [of.main.mean for of in curve]
+                needed = labels_needed(cell.main.mean, labels=labels, scores=scores)
+                against[rival] = {
+                    "labels": needed,
+                    "ratio": needed / cell.labels if needed is not None else None,
+                    "at_least_ratio": labels[-1] / cell.labels if needed is None else None,
+                }
+            entries.append({"labels": cell.labels, "score": cell.main.mean, "against": against})
+    return efficiency
+
+
+def training_curve(runs: Sequence[Run], *, main: str) -> list[dict[str, float]]:
+    """Mean dev metric over the seeds of the largest budget, at the epochs that all of them have."""
+    largest = max((run.budget for run in runs), key=lambda budget: (budget < 0, budget))
+    curves = [{point["epoch"]: point[main] for point in run.record["curve"]} for run in runs if run.budget == largest]
+    common = sorted(set.intersection(*(set(curve) for curve in curves)))
+    return [{"epoch": epoch, main: mean_of([curve[epoch] for curve in curves])} for epoch in common]
 
 
 def labels_needed(score: float, *, labels: Sequence[float], scores: Sequence[float]) -> float | None:

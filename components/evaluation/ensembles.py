@@ -64,21 +64,21 @@ def member_of(run: Run) -> str:
 
 
 def _of_members(runs: Sequence[Run], members: Sequence[str]) -> Iterator[tuple[tuple[str, int, int], list[Run]]]:
-    found: dict[tuple[str, int, int], dict[str, Run]] = {}
+    grouped: dict[tuple[str, int, int], dict[str, Run]] = {}
     for run in runs:
         if member_of(run) in members:
-            found.setdefault((run.start, run.budget, run.seed), {})[member_of(run)] = run
-    for (start, budget, seed), own in found.items():
-        together = found.get((NO_START, budget, seed), {}) | own
+            grouped.setdefault((run.start, run.budget, run.seed), {})[member_of(run)] = run
+    for (start, budget, seed), of_start in grouped.items():
+        together = grouped.get((NO_START, budget, seed), {}) | of_start
         if start != NO_START and together.keys() == set(members):
             yield (start, budget, seed), [together[member] for member in dict.fromkeys(members)]
 
 
 def _of_seeds(runs: Sequence[Run], member: str) -> Iterator[tuple[tuple[str, int, int], list[Run]]]:
-    found: dict[str, list[Run]] = {}
+    grouped: dict[str, list[Run]] = {}
     for run in runs:
         if run.family == member and run.budget == ALL:
-            found.setdefault(run.start, []).append(run)
-    for start, seeds in found.items():
+            grouped.setdefault(run.start, []).append(run)
+    for start, seeds in grouped.items():
         if len(seeds) > 1:
             yield (start, ALL, min(run.seed for run in seeds)), seeds

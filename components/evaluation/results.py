@@ -79,9 +79,9 @@ def read_runs(directory: Path, *, test: TestSplit) -> Iterator[Run]:
         (record["system"], record["budget"], record["seed"]): record
         for record in json.loads((directory / "runs.json").read_text(encoding="utf-8"))
     }
-    found = read_answers(directory, "test")
+    predicted = read_answers(directory, "test")
     for (system, budget, seed), record in records.items():
-        answers = found.get((system, budget, seed), [])
+        answers = predicted.get((system, budget, seed), [])
         if len(answers) != len(test.rows):
             raise ArtifactError(
                 f"{directory}: {system}, budget {budget}, seed {seed} has {len(answers)} predictions for "

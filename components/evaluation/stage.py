@@ -53,7 +53,6 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,15 +62,8 @@ from components.artifacts import read_manifest, writing
 from components.errors import ArtifactError
 from components.evaluation.aggregates import Cell, budgets_of, make_cells, unit
 from components.evaluation.artifacts import Artifact, against_baseline, artifacts_of
-from components.evaluation.compare import (
-    best_by_budget,
-    comparisons,
-    family_benefits,
-    label_efficiency,
-    recipes,
-    statements,
-    training_curve,
-)
+from components.evaluation.benefits import family_benefits, label_efficiency, training_curve
+from components.evaluation.compare import best_by_budget, comparisons, recipes, statements
 from components.evaluation.ensembles import ensemble_runs
 from components.evaluation.results import (
     BASELINES,
@@ -88,7 +80,7 @@ from components.scoring import Scoring, title
 from components.settings.evaluate import EvaluateSettings
 from components.settings.section import Section
 from components.tasks.budgets import budget_name
-from components.tasks.examples import TaskFacts, read_split
+from components.tasks.examples import read_split
 from components.tasks.kinds import scoring_for
 from components.tasks.mistakes import mistakes
 from components.tasks.results import best_score, read_averages
@@ -131,14 +123,13 @@ def evaluate(job: EvaluateJob) -> Path:
     facts = test.facts
     scoring = scoring_for(facts.kind, facts.labels, bins=job.settings.calibration_bins).fitting(test.rows.targets)
     names = [BASELINES, *(f"{family}-{start}" for family in job.families for start in job.starts), *job.students]
-    runs = [run for name in names for run in read_runs(job.finetuned / name, test=test)]
+    folders = [job.finetuned / name for name in names]
+    runs = [run for folder in folders for run in read_runs(folder, test=test)]
     if not runs:
         raise ArtifactError(f"{job.finetuned}: contains no runs; run the stage finetune again")
     if job.settings.ensembles and scoring.averages:
         chosen = {
-            system: answers
-            for name in names
-            for system, answers in read_selection(job.finetuned / name, facts=facts).items()
+            system: answers for folder in folders for system, answers in read_selection(folder, facts=facts).items()
         }
         rows = rows_of_selection(job.examples, facts)
         runs += ensemble_runs(list(runs), job.settings.ensembles, chosen=chosen, rows=rows, scoring=scoring)
@@ -147,25 +138,25 @@ def evaluate(job: EvaluateJob) -> Path:
     cells = make_cells(runs, test, job.settings, scoring=scoring)
     averages = {
         system: average
-        for name in names
-        for system, average in read_averages(job.finetuned / name, averages=scoring.averages).items()
+        for folder in folders
+        for system, average in read_averages(folder, averages=scoring.averages).items()
     }
     train = read_split(job.examples, "train")
     artifacts = artifacts_of(averages, cells, test, train, job.settings, scoring=scoring)
+    selection: dict[str, Any] = {"by": "budget", "folds": facts.folds, "rows": 0}
+    if facts.selection != "budget":
+        selection = {"by": "dev", "rows": len(read_split(job.examples, "dev"))}
     content = _content(test, runs, cells, artifacts, job, scoring) | {
-        "selection": _selection(job.examples, facts),
-        "cut": {name: cut for name in names if (cut := read_manifest(job.finetuned / name).facts.get("cut"))},
+        "selection": selection,
+        "cut": {folder.name: cut for folder in folders if (cut := read_manifest(folder).facts.get("cut"))},
     }
+    tables = _tables(content) | {"confusion": (["actual", "predicted"], _confusion_rows(content, runs, test, scoring))}
     with writing(job.output, kind=KIND) as draft:
         (draft.path / "evaluation.json").write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n")
         (draft.path / "metrics.json").write_text(json.dumps(_metrics(content), indent=1, sort_keys=True) + "\n")
-        learning = ["system", "budget", "labels", "score", "low", "high", *scoring.names[1:2]]
-        _write_csv(draft.path / "learning_curve.csv", learning, _learning_rows(content))
-        _write_csv(draft.path / "training_curve.csv", ["system", "epoch", scoring.main], _training_rows(content))
-        calibrated = ["system", "confidence", "accuracy", "rows"]
-        _write_csv(draft.path / "calibration.csv", calibrated, _calibration_rows(content))
-        confusion = _confusion_rows(content, runs, test, scoring)
-        _write_csv(draft.path / "confusion.csv", ["actual", "predicted"], confusion)
+        for name, (columns, lines) in tables.items():
+            with (draft.path / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
+                csv.writer(file, lineterminator="\n").writerows([columns, *lines])
         draft.facts |= {"task": facts.task, "examples": facts.digests, "runs": len(runs)}
     return job.output
 
@@ -181,9 +172,7 @@ def _content(
     systems = {run.system: (run.family, run.start) for run in runs}
     ensembles, confidence = job.settings.ensembles, job.settings.confidence
     compared = comparisons(cells, systems, confidence=confidence, ensembles=ensembles)
-    efficiency = label_efficiency(cells, systems)
-    trained = {system: found for system, found in systems.items() if found[0] not in ensembles}
-    benefits = family_benefits(runs, cells, trained, confidence=confidence)
+    trained = {system: of for system, of in systems.items() if of[0] not in ensembles}
     labels_worth = worth(cells, systems, confidence=confidence)
     return {
         "schema": SCHEMA,
@@ -199,7 +188,7 @@ def _content(
         "unit": unit(scoring),
         "learned_languages": test.facts.learned_languages,
         "seeds": sorted({run.seed for run in runs}),
-        "budgets": sorted({run.budget for run in runs}, key=lambda budget: (budget < 0, budget)),
+        "budgets": budgets_of(cells),
         "systems": [
             {
                 "system": system,
@@ -216,16 +205,8 @@ def _content(
         "comparisons": [comparison.as_dict() for comparison in compared],
         "noise": {str(cell.budget): cell.noise.as_dict() for cell in cells.values() if cell.noise is not None},
         "recipes": recipes(cells, confidence=confidence),
-        "benefits": {
-            family: {
-                start: {
-                    axis: {name: benefit.as_dict() for name, benefit in found.items()} for axis, found in axes.items()
-                }
-                for start, axes in starts.items()
-            }
-            for family, starts in benefits.items()
-        },
-        "label_efficiency": efficiency,
+        "benefits": family_benefits(runs, cells, trained, confidence=confidence),
+        "label_efficiency": label_efficiency(cells, systems),
         "worth": labels_worth,
         "mistakes": _mistakes(runs, cells, test),
         "headline": headline(cells, labels_worth),
@@ -237,7 +218,7 @@ def _content(
 def _missing(cells: dict[tuple[str, int], Cell], scoring: Scoring) -> list[dict[str, Any]]:
     """A statement of the kind `missing` that names the classes without rows in test; empty if there are none."""
     classes = scoring.classes(next(iter(cells.values())).sums[0])
-    names = [name for name, found in classes.items() if not found["rows"]]
+    names = [name for name, counted in classes.items() if not counted["rows"]]
     if not names:
         return []
     text = f"Without rows in test, and not in macro F1: {', '.join(names)} ({len(names)} of {len(classes)} classes)."
@@ -247,85 +228,58 @@ def _missing(cells: dict[tuple[str, int], Cell], scoring: Scoring) -> list[dict[
 def _mistakes(runs: list[Run], cells: dict[tuple[str, int], Cell], test: TestSplit) -> dict[str, Any]:
     """The most certain wrong answers of the run with the highest score of selection, of the best system with the most
     labels."""
-    best = best_by_budget(cells)
-    budget = max(best, key=lambda budget: (budget < 0, budget))
-    own = [run for run in runs if (run.system, run.budget) == (best[budget], budget)]
-    chosen = max(own, key=lambda run: best_score(run.record))
-    found = mistakes(test.rows, chosen.answers, kind=test.facts.kind, labels=test.facts.labels)
-    rows = [one.as_dict() for one in found[:MISTAKES]]
-    return {"system": chosen.system, "seed": chosen.seed, "wrong": len(found), "rows": rows}
+    budget = budgets_of(cells)[-1]
+    chosen = _best_run(runs, best_by_budget(cells)[budget], budget)
+    wrong = mistakes(test.rows, chosen.answers, kind=test.facts.kind, labels=test.facts.labels)
+    rows = [mistake.as_dict() for mistake in wrong[:MISTAKES]]
+    return {"system": chosen.system, "seed": chosen.seed, "wrong": len(wrong), "rows": rows}
 
 
-def _selection(examples: Path, facts: TaskFacts) -> dict[str, Any]:
-    if facts.selection == "budget":
-        return {"by": "budget", "folds": facts.folds, "rows": 0}
-    return {"by": "dev", "rows": len(read_split(examples, "dev"))}
+def _best_run(runs: list[Run], system: str, budget: int) -> Run:
+    """The run with the highest score of selection."""
+    of_system = [run for run in runs if (run.system, run.budget) == (system, budget)]
+    return max(of_system, key=lambda run: best_score(run.record))
 
 
 def _metrics(content: dict[str, Any]) -> dict[str, float]:
     """`<system>.<budget>.<metric>` -> mean, and the half width of the primary metric's interval."""
-    flat = {}
+    flat: dict[str, float] = {}
     for system in content["systems"]:
         for cell in system["budgets"]:
             name = f"{system['system']}.{budget_name(cell['budget'])}"
-            for score, found in cell["scores"].items():
-                flat[f"{name}.{score}"] = round(found["mean"], 6)
+            flat |= {f"{name}.{score}": round(of["mean"], 6) for score, of in cell["scores"].items()}
             main = cell["scores"][content["main"]]
             flat[f"{name}.{content['main']}_half_width"] = round((main["high"] - main["low"]) / 2, 6)
     return flat
 
 
-def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def _learning_rows(content: dict[str, Any]) -> Iterable[dict[str, Any]]:
+def _tables(content: dict[str, Any]) -> dict[str, tuple[list[str], list[list[Any]]]]:
+    """Name of a csv file -> its columns and rows."""
+    main, second = content["main"], list(content["scores"][1:2])
+    learning, training, calibration = [], [], []
     for system in content["systems"]:
+        name = system["system"]
         for cell in system["budgets"]:
-            main = cell["scores"][content["main"]]
-            yield {
-                "system": system["system"],
-                "budget": budget_name(cell["budget"]),
-                "labels": round(cell["labels"], 3),
-                "score": round(main["mean"], 6),
-                "low": round(main["low"], 6),
-                "high": round(main["high"], 6),
-                **{name: round(cell["scores"][name]["mean"], 6) for name in content["scores"][1:2]},
-            }
+            values = [cell["scores"][main][of] for of in ("mean", "low", "high")]
+            values += [cell["scores"][of]["mean"] for of in second]
+            labels = round(cell["labels"], 3)
+            learning.append([name, budget_name(cell["budget"]), labels, *(round(value, 6) for value in values)])
+        training += [[name, point["epoch"], round(point[main], 6)] for point in system["training_curve"]]
+        calibration += [
+            [name, round(bin_["confidence"], 6), round(bin_["accuracy"], 6), bin_["rows"]]
+            for bin_ in system["budgets"][-1]["calibration"]
+        ]
+    return {
+        "learning_curve": (["system", "budget", "labels", "score", "low", "high", *second], learning),
+        "training_curve": (["system", "epoch", main], training),
+        "calibration": (["system", "confidence", "accuracy", "rows"], calibration),
+    }
 
 
-def _training_rows(content: dict[str, Any]) -> Iterable[dict[str, Any]]:
-    main = content["main"]
-    for system in content["systems"]:
-        for point in system["training_curve"]:
-            yield {"system": system["system"], "epoch": point["epoch"], main: round(point[main], 6)}
-
-
-def _calibration_rows(content: dict[str, Any]) -> Iterable[dict[str, Any]]:
-    for system in content["systems"]:
-        for found in system["budgets"][-1]["calibration"]:
-            yield {
-                "system": system["system"],
-                "confidence": round(found["confidence"], 6),
-                "accuracy": round(found["accuracy"], 6),
-                "rows": found["rows"],
-            }
-
-
-def _confusion_rows(
-    content: dict[str, Any], runs: list[Run], test: TestSplit, scoring: Scoring
-) -> Iterable[dict[str, Any]]:
+def _confusion_rows(content: dict[str, Any], runs: list[Run], test: TestSplit, scoring: Scoring) -> list[list[Any]]:
     budget, names = content["budgets"][-1], content["labels"]
-    best = content["best"][str(budget)]
-    chosen = max(
-        (run for run in runs if run.system == best and run.budget == budget),
-        key=lambda run: best_score(run.record),
-    )
+    chosen = _best_run(runs, content["best"][str(budget)], budget)
     if scoring.confusion(test.rows.targets, chosen.answers) is None:
-        return
-    for target, answer in zip(test.rows.targets, chosen.answers, strict=True):
-        if target[0] >= 0:
-            yield {"actual": names[int(target[0])], "predicted": names[int(answer.argmax())]}
+        return []
+    pairs = zip(test.rows.targets, chosen.answers, strict=True)
+    return [[names[int(target[0])], names[int(answer.argmax())]] for target, answer in pairs if target[0] >= 0]

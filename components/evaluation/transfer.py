@@ -15,7 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from components.evaluation.aggregates import Cell, budgets_of, slice_members
-from components.evaluation.compare import SCRATCH, Systems
+from components.evaluation.compare import SCRATCH, Cells, Systems, transferred
 from components.evaluation.results import TestSplit
 from components.scoring.base import Floats
 from components.scoring.intervals import (
@@ -28,11 +28,10 @@ from components.scoring.intervals import (
     training_noise,
 )
 from components.settings.evaluate import EvaluateSettings
-from components.settings.names import BASELINE, FROZEN
 
 
 def transfer(
-    cells: Mapping[tuple[str, int], Cell], systems: Systems, test: TestSplit, settings: EvaluateSettings
+    cells: Cells, systems: Systems, test: TestSplit, settings: EvaluateSettings
 ) -> dict[str, list[dict[str, Any]]]:
     """{family: [{budget, parts: [{part, name, rows, scratch: {mean, low, high}, starts: {start: {score: {...},
     difference: {...}, hurts}}}]}]} for every family with a system from scratch and a transferred one.
@@ -41,18 +40,17 @@ def transfer(
     metric. Classes and slices with fewer than `part_rows` rows are omitted.
     """
     families: dict[str, list[str]] = {}
-    for family, start in systems.values():
-        transferred = family != BASELINE and not start.endswith(FROZEN) and not start.startswith(SCRATCH)
-        if transferred and f"{family}-{SCRATCH}" in systems:
+    for family, start in transferred(systems).values():
+        if f"{family}-{SCRATCH}" in systems:
             families.setdefault(family, []).append(start)
-    found: dict[str, list[dict[str, Any]]] = {}
+    compared: dict[str, list[dict[str, Any]]] = {}
     for family, starts in families.items():
         for budget in budgets_of(cells):
             named = {start: cells.get((f"{family}-{start}", budget)) for start in (SCRATCH, *starts)}
             present = {start: cell for start, cell in named.items() if cell is not None}
             if SCRATCH in present and len(present) > 1:
-                found.setdefault(family, []).append({"budget": budget, "parts": _parts(present, test, settings)})
-    return found
+                compared.setdefault(family, []).append({"budget": budget, "parts": _parts(present, test, settings)})
+    return compared
 
 
 def _parts(cells: Mapping[str, Cell], test: TestSplit, settings: EvaluateSettings) -> list[dict[str, Any]]:

@@ -12,39 +12,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from components.evaluation.aggregates import Cell, budgets_of, unit
-from components.evaluation.benefits import labels_needed
-from components.evaluation.compare import SCRATCH, Systems
+from components.evaluation.aggregates import Cell, unit
+from components.evaluation.benefits import curve_of, labels_needed
+from components.evaluation.compare import SCRATCH, Cells, Systems, transferred
 from components.scoring import title
-from components.settings.names import BASELINE, FROZEN, VECTORS
+from components.settings.names import VECTORS
 
 
-def worth(
-    cells: Mapping[tuple[str, int], Cell], systems: Systems, *, confidence: float
-) -> dict[str, dict[str, list[dict[str, Any]]]]:
+def worth(cells: Cells, systems: Systems, *, confidence: float) -> dict[str, dict[str, list[dict[str, Any]]]]:
     """{family: {start: [{budget, labels, score, most, needed: {labels, low, high}, ratio: {mean, low, high}}]}} for
     every transferred system whose family was also trained from scratch. `most` is the number of labels of scratch's
     largest budget; `ratio` is needed / labels, or None."""
-    found: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    for system, (family, start) in systems.items():
-        scratch = f"{family}-{SCRATCH}"
-        if family == BASELINE or start.startswith(SCRATCH) or start.endswith(FROZEN) or scratch not in systems:
-            continue
-        curve = [cells[scratch, budget] for budget in budgets_of(cells) if (scratch, budget) in cells]
-        own = [cells[system, budget] for budget in budgets_of(cells) if (system, budget) in cells]
-        entries = [_entry(cell, curve, confidence=confidence) for cell in own]
-        found.setdefault(family, {})[start] = [entry for entry in entries if entry is not None]
-    return found
+    saved: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for system, (family, start) in transferred(systems).items():
+        if curve := curve_of(cells, f"{family}-{SCRATCH}"):
+            entries = [_entry(cell, curve, confidence=confidence) for cell in curve_of(cells, system)]
+            saved.setdefault(family, {})[start] = [entry for entry in entries if entry is not None]
+    return saved
 
 
-def headline(
-    cells: Mapping[tuple[str, int], Cell], found: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]
-) -> str:
+def headline(cells: Cells, saved: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]) -> str:
     """One sentence: what transfer was worth at the smallest budget, for the system that is best in selection. Empty
     if no family has both a transferred system and one trained from scratch."""
     entries = [
         (family, start, entry)
-        for family, starts in found.items()
+        for family, starts in saved.items()
         for start, of in starts.items()
         if not start.startswith(VECTORS)
         for entry in of
@@ -53,8 +45,8 @@ def headline(
         return ""
     least = min(entry["labels"] for _, _, entry in entries)
     family, start, entry = max(
-        (found for found in entries if found[2]["labels"] == least),
-        key=lambda found: cells[f"{found[0]}-{found[1]}", found[2]["budget"]].selection,
+        (of for of in entries if of[2]["labels"] == least),
+        key=lambda of: cells[f"{of[0]}-{of[1]}", of[2]["budget"]].selection,
     )
     scoring = next(iter(cells.values())).scoring
     needed, ratio, label_unit = entry["needed"], entry["ratio"], unit(scoring)
@@ -67,8 +59,7 @@ def headline(
         if entry["most"] == entry["labels"]:
             return f"{beyond}; an estimate needs larger budgets."
         return f"{beyond}: transfer was worth over {rounded(entry['most'] / entry['labels'])} times the labels."
-    scratch = f"{family}-{SCRATCH}"
-    first = next(cells[scratch, budget] for budget in budgets_of(cells) if (scratch, budget) in cells)
+    first = curve_of(cells, f"{family}-{SCRATCH}")[0]
     # If the curve of scratch starts above the score, the number of labels is only an upper bound.
     fewer, most = (" or fewer", "no more than ") if first.main.mean >= entry["score"] else ("", "")
     high = f"more than {rounded(entry['most'])}" if needed["high"] is None else rounded(needed["high"])

@@ -33,21 +33,19 @@ from components.finetuning.specs import RunSpec, all_training_rows, encode, name
 from components.models.base import LanguageModel
 from components.scoring import Scoring
 from components.task_models.base import Encoded
-from components.task_models.contrastive_sampler import ContrastiveSampler
 from components.task_models.distillation import DistillationSampler, DistilledModel
 from components.task_models.fixed_batches import FixedBatches
 from components.task_models.heads import CalibratedHead, ImitatingHead, TextHead
 from components.task_models.model import answers, cloned_state
 from components.task_models.norms import Statistics
-from components.task_models.readers import ReadingHead
-from components.task_models.sampler import ExampleSampler
+from components.task_models.sampler import ContrastiveSampler, ExampleSampler
 from components.tasks.data import Answer, Split, Target
 from components.tasks.examples import read_facts, read_split
 from components.tasks.kinds import scoring_for
 from components.tasks.results import best_score
 from components.tokenization import Tokenizer
-from components.training.devices import first_device
 from components.training.loop import TrainingState
+from components.training.precision import first_device
 from components.training.rng import counter_rng, counter_seed
 from components.training.windows import Sampler
 from components.unlabelled.texts import read_unlabelled
@@ -241,7 +239,7 @@ class Member:
     def sampler(self) -> Sampler:
         """The training batches, after the head has been fitted."""
         settings, seed = self.spec.settings, counter_seed(self.spec.seed, "batches")
-        batch_size, masks = settings.training.batch_size, self.model.masks
+        batch_size = settings.training.batch_size
         splits = ["train", *([NAMES] if self._names[0] else [])]
         targets = [*self.splits["train"].targets, *(self._label_targets if self._names[0] else ())]
         if settings.method == "features":
@@ -250,9 +248,9 @@ class Member:
             return FeatureSampler(table, targets, batch_size=batch_size, seed=seed)
         encoded = [row for split in splits for row in self.encoded(split)]
         if settings.method == "contrastive":
-            return ContrastiveSampler(encoded, targets, rows=settings.contrastive.rows, seed=seed, masks=masks)
+            return ContrastiveSampler(encoded, targets, rows=settings.contrastive.rows, seed=seed)
         windows = self.model.windows_learned
-        labelled = ExampleSampler(encoded, targets, batch_size=batch_size, seed=seed, masks=masks, windows=windows)
+        labelled = ExampleSampler(encoded, targets, batch_size=batch_size, seed=seed, windows=windows)
         rows, answered = self.taught
         if self.spec.distillation is None or not len(rows):
             return labelled
@@ -402,7 +400,7 @@ class Member:
         self.learning.load_state_dict(self._best)
         self.model.eval()
         head = self.model.head
-        assert isinstance(head, ImitatingHead | ReadingHead)  # as `refuse_distillation` has found
+        assert isinstance(head, ImitatingHead)  # as `refuse_distillation` has found
         if self.head_only or not self.record["best_step"]:
             return head_answers(head, self.head_inputs(LABELS), answer=head.taught)
         if self.refitted:

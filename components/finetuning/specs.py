@@ -24,8 +24,7 @@ from components.tasks.data import Fields, Split
 from components.tasks.examples import TaskFacts, read_facts, read_split, run_folds, strata_of
 from components.tasks.label_texts import are_words, text_of
 from components.tokenization import Tokenizer
-from components.training.devices import first_device
-from components.training.precision import Precision, product_size
+from components.training.precision import Precision, first_device, product_size
 from components.training.rng import counter_seed
 
 #: Bytes that every process occupies on a GPU: the CUDA context, and workspaces of cuBLAS and cuDNN.
@@ -158,7 +157,7 @@ def with_head(spec: RunSpec, encoder: LanguageModel) -> TaskModel:
 
 def encode(spec: RunSpec, model: TaskModel, tokenizer: Tokenizer, rows: Sequence[Fields]) -> list[Encoded]:
     """Rows as piece ids."""
-    return find_task(read_facts(spec.examples).kind).encode_rows(rows, tokenizer, model.encoder, spec.settings)
+    return find_task(read_facts(spec.examples).kind).encode(rows, tokenizer, model.encoder, spec.settings)
 
 
 def label_fields(facts: TaskFacts) -> list[Fields]:

@@ -38,8 +38,7 @@ from components.tasks.members import save_members
 from components.tasks.results import KIND, SERVED, RunResult, write_results
 from components.tokenization import load_tokenizer
 from components.training.checkpoint import fingerprint
-from components.training.devices import first_device
-from components.training.precision import choose, product_size
+from components.training.precision import choose, first_device, product_size
 
 
 class FinetuneJob(Section):
@@ -221,16 +220,12 @@ class _Output:
         tensors = below(ON_FROZEN, tensors) if frozen else self.words.weights or tensors
         classifier, _ = build(self.spec)
         classifier.load_state_dict(classifier.state_dict() | below(MODEL, tensors))
-        facts, settings = read_facts(self.spec.examples), self.spec.settings
         # The head of the best weights may have been fitted to features, in float32.
-        fitted = frozen or record["best_step"] == 0 or settings.method in ("features", "contrastive")
+        fitted = frozen or record["best_step"] == 0 or self.spec.settings.method in ("features", "contrastive")
         write_files(
             directory,
-            classifier=classifier,
+            classifier,
             family=family_of(self.spec.encoder),
-            settings=settings,
-            kind=facts.kind,
-            labels=facts.labels,
             tokenizer=self.spec.encoder / "tokenizer",
             precision=self.spec.precision,
             head_precision="float32" if fitted else None,

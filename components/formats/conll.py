@@ -57,11 +57,9 @@ def read_conll(
     Args:
         path: the file.
         reading: counters that are updated.
-        words: index of the word column, from 0; negative indices count from the end.
-        tags: index of the tag column.
+        words, tags: indices of the columns, from 0; negative ones count from the end.
         delimiter: column separator; None: a tab if the first line has one, otherwise any white space.
-        comments: prefix of comment lines, which precede the first word of a sentence; None: "#" in files with tabs, on
-            lines without one; no comments in files without tabs, where `#` is a word.
+        comments: prefix of comment lines before a sentence; None: "#" on lines without tab, in files with tabs.
         encoding: of the file.
 
     Raises:

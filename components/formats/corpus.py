@@ -3,13 +3,11 @@
 `train-<digest>.parquet` and `heldout-<digest>.parquet` have the columns id, text and source (the raw file), and target
 (the translation) in a corpus of pairs. `keys-<digest>.parquet` have the deduplication keys and the origin of each
 document; `dropped.parquet` lists the dropped documents. The manifest names the shards of each split in order.
-
-In a corpus in several languages every shard is in one language: `train-<language>-<digest>.parquet`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -95,24 +93,6 @@ def read_batches(path: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
 
 def _damaged(path: Path, error: Exception) -> ArtifactError:
     return ArtifactError(f"{path}: damaged ({str(error).splitlines()[0]}); run the stage again")
-
-
-def prefix_of(split: str, language: str | None) -> str:
-    """The prefix of a shard's name; a shard is in one language if the corpus is in several."""
-    return split if language is None else f"{split}-{language}"
-
-
-def language_of(shard: str) -> str | None:
-    """The language of a shard of documents or of tokens, by its name; None in a corpus in one language."""
-    return shard.partition("-")[2].rpartition("-")[0] or None
-
-
-def by_language(shards: Iterable[Path]) -> dict[str | None, list[Path]]:
-    """Language -> its shards, in order; a single entry None for a corpus in one language."""
-    found: dict[str | None, list[Path]] = {}
-    for shard in shards:
-        found.setdefault(language_of(shard.name), []).append(shard)
-    return found
 
 
 class ShardWriter:

@@ -95,7 +95,7 @@ def is_saved(folder: Path) -> bool:
 def files_of_split(folder: Path, split: str) -> list[Path]:
     """The files of a split that is named, such as `train`, in a repository of a data set; empty if there are none.
 
-    They are those that README.md lists (`configs`), otherwise those whose name, or whose folder, is that of the split:
+    README.md lists them (`configs`); otherwise the split is in the name of the file or of its folder:
     `data/train-00000-of-00002.parquet`, `train.csv`, `train/part.jsonl`.
     """
     if not split or not folder.is_dir() or any(character in split for character in "/*?["):
@@ -105,8 +105,8 @@ def files_of_split(folder: Path, split: str) -> list[Path]:
         for entry in entries if isinstance(entries, list) else []:
             if isinstance(entry, dict) and entry.get("split") == split:
                 patterns = entry["path"] if isinstance(entry["path"], list) else [entry["path"]]
-                if found := sorted({file for pattern in patterns for file in folder.glob(str(pattern))}):
-                    return found
+                if matched := sorted({file for pattern in patterns for file in folder.glob(str(pattern))}):
+                    return matched
     name = re.compile(rf"{re.escape(split)}(?:[-._].*)?", re.IGNORECASE)
     places = (folder, folder / "data", folder / split, folder / "data" / split)
     return sorted(
@@ -140,8 +140,8 @@ def repository_header(folder: Path) -> dict[str, Any]:
     """The YAML header of README.md; empty without one."""
     try:
         text = (folder / README).read_text(encoding="utf-8", errors="replace")
-        found = re.match(r"---\s*\n(.*?)\n---\s*(?:\n|$)", text, re.DOTALL)
-        header = yaml.safe_load(found.group(1)) if found else None
+        matched = re.match(r"---\s*\n(.*?)\n---\s*(?:\n|$)", text, re.DOTALL)
+        header = yaml.safe_load(matched.group(1)) if matched else None
     except (OSError, yaml.YAMLError):
         return {}
     return header if isinstance(header, dict) else {}

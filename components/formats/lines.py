@@ -16,7 +16,7 @@ from components.errors import DataError
 LINE_BYTES = 8_000_000
 UTF8 = "utf-8"
 _BLOCK_BYTES = 1 << 20
-_CODECS = {".gz": "gzip", ".zst": "zstd"}
+CODECS = {".gz": "gzip", ".zst": "zstd"}
 # If more than this share of the non-ASCII bytes is invalid, the text is in another encoding.
 _BAD_SHARE = 0.3
 _BAD_LEAST = 20
@@ -140,7 +140,7 @@ def whole(path: Path, reading: Reading) -> str:
 
 def _blocks(path: Path, reading: Reading, *, limit: int | None = LINE_BYTES) -> Iterator[bytes]:
     """Blocks of whole lines, about a megabyte each; `limit` is the maximum number of bytes of a line."""
-    codec = _CODECS.get(path.suffix.lower())
+    codec = CODECS.get(path.suffix.lower())
     rest: list[bytes] = []
     size, number, empty = 0, 1, True
     try:

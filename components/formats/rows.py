@@ -40,7 +40,7 @@ class Rows:
     """An open file.
 
     Attributes:
-        names: its columns; for jsonl, those of the first row.
+        names: its columns; for jsonl, the columns of the first row.
         fixed: whether every row has these columns.
         schema: types of the columns; None if the format has none.
         rows: (location for messages, row) in file order.
@@ -60,7 +60,7 @@ class Span:
         start, end: bytes of a text file, without the header; rows of a parquet file.
         line: number of lines before `start`.
         rows: number of rows; of a text file, number of rows or blank lines.
-        names: columns of the file; for jsonl, those of its first row.
+        names: columns of the file; for jsonl, the columns of its first row.
     """
 
     start: int

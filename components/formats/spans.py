@@ -40,12 +40,12 @@ def spans(path: Path, *, part_bytes: int, part_rows: int) -> list[Span]:
     size = _size(path, part_bytes, part_rows)
     borders = _records(path, size) if path.suffix == ".csv" else _lines(path, size)
     start, line, rows = next(borders) if path.suffix != ".jsonl" else (0, 0, 0)
-    found: list[Span] = []
+    parts: list[Span] = []
     for end, last, count in borders:
         if end > start:
-            found.append(Span(start, end, line, count - rows, names))
+            parts.append(Span(start, end, line, count - rows, names))
             start, line, rows = end, last, count
-    return found
+    return parts
 
 
 def _size(path: Path, part_bytes: int, part_rows: int) -> int:

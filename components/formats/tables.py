@@ -114,8 +114,8 @@ def read_json(path: Path, columns: Sequence[str], layout: Layout, reading: Readi
     rows: Any = parse_json(path, reading)
     for key in layout.member.split(".") if layout.member else []:
         if not isinstance(rows, dict) or key not in rows:
-            known = nearest(key, rows) if isinstance(rows, dict) else f"; there is a {type(rows).__name__}"
-            raise DataError(f"{path}: no member {key!r}{known}; name it in params.yaml as FILE#MEMBER")
+            members = nearest(key, rows) if isinstance(rows, dict) else f"; there is a {type(rows).__name__}"
+            raise DataError(f"{path}: no member {key!r}{members}; name it in params.yaml as FILE#MEMBER")
         rows = rows[key]
     document = f"{path}{'#' * bool(layout.member)}{layout.member}"
     if not isinstance(rows, list):

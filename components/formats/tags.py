@@ -66,10 +66,10 @@ def _parts(index: int, tag: str, scheme: str) -> tuple[str, str]:
         return "", ""
     prefix, separator, kind = tag.partition("-")
     if not separator or not kind or prefix not in tuple(PREFIXES[scheme]):
-        known = ", ".join(f"{letter}-TYPE" for letter in PREFIXES[scheme])
+        kinds = ", ".join(f"{letter}-TYPE" for letter in PREFIXES[scheme])
         raise TagError(
             index,
-            f"tag {tag!r} is not a tag of scheme {scheme} ({known}, {OUTSIDE}); set scheme: none if tags are not spans",
+            f"tag {tag!r} is not a tag of scheme {scheme} ({kinds}, {OUTSIDE}); set scheme: none if tags are not spans",
         )
     return prefix, kind
 

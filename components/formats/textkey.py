@@ -44,7 +44,7 @@ def text_key(text: str) -> str:
     """The text in NFC, without case, punctuation and invisible characters, and with single spaces; texts with equal
     keys count as duplicates.
 
-    The key of a text without words (`:-)`, an emoji) is its visible text; that of an invisible text is the text.
+    The key of a text without words (`:-)`, an emoji) is its visible text, and the key of an invisible text is the text.
     """
     visible = unicodedata.normalize("NFD", text.translate(_VISIBLE))
     folded = unicodedata.normalize("NFC", visible.casefold())
@@ -52,7 +52,7 @@ def text_key(text: str) -> str:
 
 
 def row_key(fields: Sequence[str]) -> str:
-    """Key of an input: those of its parts."""
+    """Key of an input: the keys of its parts."""
     return "\x1f".join(map(text_key, fields))
 
 

@@ -33,8 +33,8 @@ _PATTERNS: Final = {
 
 def words(text: str) -> list[str]:
     """The words of a text in any language, without punctuation; Thai is not segmented."""
-    found: list[str] = (_ASCII_WORD if text.isascii() else _WORD).findall(text)
-    return found
+    result: list[str] = (_ASCII_WORD if text.isascii() else _WORD).findall(text)
+    return result
 
 
 def word_bounds(

@@ -29,7 +29,7 @@ def load_model(directory: Path, *, int8: bool = False, what: str = "") -> Classi
         return load_words(directory)
     from components.task_models.classifier import load_classifier  # imports torch
     from components.task_models.inference_weights import why_not_quantised
-    from components.training.devices import first_device
+    from components.training.precision import first_device
 
     classifier = load_classifier(directory)
     if int8:

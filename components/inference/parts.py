@@ -14,7 +14,6 @@ import json
 import os
 import re
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -42,7 +41,6 @@ from components.outputs import check_output, discard, named_output
 from components.placement import WHOLE_GPU
 from components.settings.cluster import ClusterSettings
 from components.tasks.kinds import find_kind
-from components.tasks.task_io import DOCUMENT
 
 #: Sizes of parts: minutes of work for a small model, so that an interruption loses little.
 PART_BYTES = 4_000_000
@@ -170,10 +168,7 @@ def _plan(source: Path, output: Path, work: Path, key: str, options: PartOptions
         for path in work.iterdir():
             if path.name != LOCK:
                 path.unlink()
-    if DOCUMENT in options.columns:  # a document must not be divided
-        planned = spans(source, part_bytes=sys.maxsize, part_rows=sys.maxsize)
-    else:
-        planned = spans(source, part_bytes=options.part_bytes, part_rows=options.part_rows)
+    planned = spans(source, part_bytes=options.part_bytes, part_rows=options.part_rows)
     with write_errors(output):
         write_atomic(work / PLAN, json.dumps({"key": key, "spans": [asdict(span) for span in planned]}))
     return planned

@@ -1,4 +1,4 @@
-"""`headstart perplexity`: perplexity of a model on a file, in units that do not depend on its vocabulary.
+"""`headstart try --file`: perplexity of a model on a file, in units that do not depend on its vocabulary.
 
 The file is read and tokenized like a corpus, but not cleaned or filtered. The likelihood covers every piece and the END
 of every document:

@@ -21,9 +21,8 @@ from components.formats.rows import READERS, Rejected, Row, Rows, Span, open_row
 from components.inference.writing import Rejects, open_output
 from components.settings.tasks import TaskSource
 from components.tasks.data import Answer, Fields
-from components.tasks.documents import stream_in_documents
 from components.tasks.kinds import find_kind
-from components.tasks.task_io import DOCUMENT, TaskIO
+from components.tasks.task_io import TaskIO
 
 #: Maximum number of rows of a batch: many, so that inputs of similar length can be grouped.
 ROWS = 4096
@@ -92,8 +91,8 @@ def check_files(source: Path, output: Path, *, task_io: TaskIO, columns: Mapping
     for path in (source, output):
         if path.suffix not in READERS:
             raise DataError(f"{path}: unknown format {path.suffix or '(no suffix)'!r}; known: {', '.join(READERS)}")
-    if unknown := sorted(set(columns or {}) - set(task_io.named)):
-        raise ConfigError(f"the task has no input {unknown[0]!r}{nearest(unknown[0], task_io.named)}")
+    if unknown := sorted(set(columns or {}) - set(task_io.inputs)):
+        raise ConfigError(f"the task has no input {unknown[0]!r}{nearest(unknown[0], task_io.inputs)}")
     if not source.is_file():
         raise DataError(f"{source}: does not exist")
     if source.stat().st_size == 0:
@@ -139,7 +138,7 @@ class Part:
         return self.output.with_suffix(".json")
 
     def finished(self) -> Predicted | None:
-        """The counts of the finished part, or None."""
+        """The counts of a finished part; None if it is not finished."""
         try:
             return Predicted(**json.loads(self.mark.read_text(encoding="utf-8"))["counts"])
         except FileNotFoundError:
@@ -172,8 +171,6 @@ def predict_table(
     rows = empty = 0
     with open_output(part.output, table.names, task_io, part.schema or table.schema, header=part.header) as write:
         parsed = _parsed(part.source, table, inputs, rejected=bad)
-        if DOCUMENT in inputs.columns:
-            parsed = _in_documents(parsed, inputs.columns[DOCUMENT])
         for batch in _batches(parsed, part.batch_size):
             answers = predict_rows(classifier, [fields for _, fields in batch], batch_size=part.batch_size)
             names = {**task_io.columns, **(task_io.outputs if part.every_output else {})}
@@ -312,21 +309,9 @@ def _parsed(path: Path, table: Rows, inputs: _Inputs, *, rejected: Rejected | No
             yield row, fields
 
 
-def _in_documents(rows: Iterator[Parsed], column: str) -> Iterator[Parsed]:
-    """Rows whose inputs know their neighbours with the same value of a column."""
-    return stream_in_documents(
-        rows,
-        document=lambda item: item[0][column],
-        words=lambda item: item[1],
-        replaced=lambda item, fields: (item[0], fields),
-    )
-
-
 def _check_types(path: Path, schema: pa.Schema, inputs: _Inputs) -> None:
     for name, column in inputs.columns.items():
-        if name == DOCUMENT:
-            continue
-        kind, lists = schema.field(column).type, inputs.task_io.named[name] == "texts"
+        kind, lists = schema.field(column).type, inputs.task_io.inputs[name] == "texts"
         if not (_is_text(kind) or (lists and _is_list_of_text(kind))):
             raise DataError(f"{path}: column {column!r} is {kind}, expected {'a list of texts' if lists else 'text'}")
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from rensa import RMinHash
 
 Words64 = npt.NDArray[np.uint64]
@@ -64,18 +65,14 @@ class Shingles:
         words, bounds = hashed_words(texts)
         lengths = np.diff(bounds)
         begin, end = np.repeat(bounds[:-1], lengths), np.repeat(bounds[1:], lengths)
-        # An n-gram is cut off at the end of its text, so a short text has exactly one. Its polynomial hash is the
-        # difference of two prefix sums, divided by the multiplier's power at the n-gram's first word.
+        # An n-gram is cut off at the end of its text, so a short text has exactly one.
         position = np.arange(len(words))
-        stop = np.minimum(position + self.ngram, end)
-        sums = np.zeros(len(words) + 1, dtype=np.uint64)
-        np.cumsum(words * powers(MULTIPLIER, len(words)), out=sums[1:])
-        hashes = (sums[stop] - sums[position]) * powers(pow(MULTIPLIER, -1, 2**64), len(words))
+        hashes = hash_between(*word_sums(words), position, np.minimum(position + self.ngram, end))
         hashes = _mix(hashes[(position + self.ngram <= end) | (position == begin)])
         counts = np.where(lengths == 0, 0, np.maximum(lengths - self.ngram + 1, 1))
         if (wordless := np.flatnonzero(lengths == 0)).size:
-            own = exact_keys([texts[index] for index in wordless.tolist()])[:, 0]
-            hashes = np.insert(hashes, np.concatenate([[0], np.cumsum(counts)])[wordless], own)
+            whole = exact_keys([texts[index] for index in wordless.tolist()])[:, 0]
+            hashes = np.insert(hashes, np.concatenate([[0], np.cumsum(counts)])[wordless], whole)
             counts[wordless] = 1
         return hashes, np.concatenate([[0], np.cumsum(counts)]).astype(np.uint64)
 
@@ -94,7 +91,20 @@ def hashed_words(texts: Sequence[str]) -> tuple[Words64, npt.NDArray[np.int64]]:
     return _word_hashes(data, starts, ends), bounds
 
 
-def powers(base: int, count: int) -> Words64:
+def word_sums(words: Words64) -> tuple[Words64, Words64]:
+    """Prefix sums (w + 1,) of the words' polynomial, and the inverse powers (w + 1,) of its base."""
+    sums = np.zeros(len(words) + 1, dtype=np.uint64)
+    np.cumsum(words * _powers(MULTIPLIER, len(words)), out=sums[1:])
+    return sums, _powers(pow(MULTIPLIER, -1, 2**64), len(words) + 1)
+
+
+def hash_between(sums: Words64, inverse: Words64, start: Any, end: Any) -> Any:
+    """Polynomial hash of the words from `start` to `end`, numbers or arrays: independent of their position."""
+    with np.errstate(over="ignore"):
+        return (sums[end] - sums[start]) * inverse[start]
+
+
+def _powers(base: int, count: int) -> Words64:
     """base^0 ... base^(count - 1) modulo 2^64."""
     powers = np.full(count, base, dtype=np.uint64)
     powers[:1] = 1
@@ -155,6 +165,16 @@ def _blocks(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
         yield first, len(texts)
 
 
+class Duplicates(NamedTuple):
+    """Duplicates by number: each with the earlier document that it was compared with, their estimated Jaccard
+    similarity, and whether it is an exact duplicate."""
+
+    later: Documents
+    earlier: Documents
+    similarity: npt.NDArray[np.float64]
+    exact: Flags
+
+
 class KeyFiles:
     """The keys of all documents in files; documents are numbered in the order in which they are added.
 
@@ -172,8 +192,7 @@ class KeyFiles:
         self._exact = [directory / "exact-0", directory / "exact-1"]
         self._bands = [directory / f"band-{band}" for band in range(permutations // rows)]
         self._sketches = directory / "sketches"
-        self._twins = directory / "twins"
-        names = [*self._exact, *self._bands, self._twins, *([self._sketches] if permutations else [])]
+        names = [*self._exact, *self._bands, *([self._sketches] if permutations else [])]
         self._files = {path: path.open("w+b") for path in names}
 
     def __enter__(self) -> Self:
@@ -216,24 +235,26 @@ class KeyFiles:
         for start in range(0, self.count, _RANGE_KEYS):
             yield slice(start, min(start + _RANGE_KEYS, self.count))
 
-    def find_duplicates(self, *, threshold: float, first: int = 0) -> tuple[Flags, Flags]:
-        """Flags (n,) of the exact duplicates, and of the near duplicates among the others; `twins` has their twins.
+    def find_duplicates(self, *, threshold: float, first: int = 0) -> Duplicates:
+        """The exact duplicates, and the near duplicates among the other documents.
 
         Args:
             threshold: estimated Jaccard similarity from which two documents are near duplicates.
-            first: documents before this one are never flagged.
+            first: documents before this one are never near duplicates.
         """
-        self._files[self._twins].truncate(self.count * _TWIN.itemsize)
-        exact = np.zeros(self.count, dtype=bool)
-        for later, earlier in self._pairs(self._exact, without=exact.copy()):
-            exact[later] = True
-            self._write_twins(later, earlier, np.ones(len(later)))
-        flags = exact.copy()
+        flags = np.zeros(self.count, dtype=bool)
+        pairs = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))]
+        for later, earlier in self._pairs(self._exact, without=flags.copy()):
+            flags[later] = True
+            pairs.append((later, earlier, np.ones(len(later))))
+        exact = flags.copy()
         for later, earlier, similarity in self.near_pairs(threshold, without=flags):
             new = later >= first
             flags[later[new]] = True
-            self._write_twins(later[new], earlier[new], similarity[new])
-        return exact, flags & ~exact
+            pairs.append((later[new], earlier[new], similarity[new]))
+        later, earlier, similarity = map(np.concatenate, zip(*pairs, strict=True))
+        order = np.argsort(later)
+        return Duplicates(later[order], earlier[order], similarity[order], exact[later[order]])
 
     def near_pairs(
         self, threshold: float, *, without: Flags
@@ -248,20 +269,6 @@ class KeyFiles:
                 similarity = self._similarity(later, earlier)
                 if (alike := similarity >= threshold).any():
                     yield later[alike], earlier[alike], similarity[alike]
-
-    def twins(self, documents: slice) -> tuple[Documents, npt.NDArray[np.float32]]:
-        """For a range of documents: the document that each duplicate was compared with, and the estimated Jaccard
-        similarity of the two, 1 for exact duplicates. Entries of other documents are undefined."""
-        records = self._read(self._twins, _TWIN, documents, 1)[:, 0]
-        return records["document"], records["similarity"]
-
-    def _write_twins(self, later: Documents, earlier: Documents, similarity: npt.NDArray[np.float64]) -> None:
-        file = self._files[self._twins]
-        records = np.empty(len(later), dtype=_TWIN)
-        records["document"], records["similarity"] = earlier, similarity
-        for document, record in zip(later.tolist(), records, strict=True):
-            file.seek(document * _TWIN.itemsize)
-            file.write(record.tobytes())
 
     def _similarity(self, left: Documents, right: Documents) -> npt.NDArray[np.float64]:
         """Estimated Jaccard similarity of pairs of documents: the fraction of equal MinHash values."""
@@ -309,12 +316,24 @@ class KeyFiles:
         return np.concatenate(documents), [np.concatenate(column) for column in keys]
 
 
-_TWIN = np.dtype([("document", "<i8"), ("similarity", "<f4")])
-
-
 def band_key(values: Sketches) -> Words64:
     """The key (n,) of a band (n, rows): its values as one 64-bit integer, the last value in the highest bits."""
     key = np.zeros(len(values), dtype=np.uint64)
     for shift, column in zip(range(48, -1, -16), values.T[::-1], strict=False):
         key |= column.astype(np.uint64) << np.uint64(shift)
     return key
+
+
+def packed_rows(rows: npt.NDArray[Any]) -> pa.Array:
+    """(n, width) numbers as n fixed-width binary values."""
+    rows = np.ascontiguousarray(rows)
+    width = rows.dtype.itemsize * rows.shape[1]
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(rows), [None, pa.py_buffer(rows.data)])
+
+
+def unpacked_rows(column: pa.Array, type_: Any) -> npt.NDArray[Any]:
+    """(n, width) numbers of n fixed-width binary values."""
+    width = column.type.byte_width
+    buffer = column.buffers()[1]
+    rows = np.frombuffer(buffer, dtype=np.uint8, count=width * len(column), offset=width * column.offset)
+    return rows.view(type_).reshape(len(column), -1)

@@ -15,7 +15,7 @@ from typing import Final
 
 from components.artifacts import writing
 from components.formats.lines import Reading
-from components.ingestion.held_out import BATCH, HELD_OUT, HeldOut
+from components.ingestion.matching import BATCH, HELD_OUT, HeldOut
 from components.ingestion.readers import raw_files, read_texts
 from components.settings.data import CorpusSource
 from components.settings.leakage import LeakageSettings

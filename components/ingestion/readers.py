@@ -71,17 +71,6 @@ def reader_for(path: Path) -> Table:
     return reader
 
 
-def corpus_files(source: CorpusSource | ParallelSource) -> tuple[list[Path], list[Path]]:
-    """The readable files of a corpus and the other files: those of its folder, or of its languages in turn.
-
-    Raises:
-        DataError: see `raw_files`.
-    """
-    parts = source.parts() if isinstance(source, CorpusSource) else [Path(source.path)]
-    found = [raw_files(part) for part in parts]
-    return [file for files, _ in found for file in files], [file for _, others in found for file in others]
-
-
 def raw_files(source: Path) -> tuple[list[Path], list[Path]]:
     """The readable files of a folder, sorted by path, and the other files; hidden files are in neither list.
 
@@ -95,19 +84,19 @@ def raw_files(source: Path) -> tuple[list[Path], list[Path]]:
         raise DataError(
             f"{source}: does not exist; put text there (`headstart data` makes the built-in data) or name another path"
         )
-    found: list[Path] = []
+    readable: list[Path] = []
     others: list[Path] = []
     for path in sorted(source.rglob("*"), key=lambda path: path.relative_to(source).parts):
         if path.is_file() and not any(part.startswith(".") for part in path.relative_to(source).parts):
             try:
                 reader_for(path)
-                found.append(path)
+                readable.append(path)
             except DataError:
                 others.append(path)
-    if not found:
+    if not readable:
         hint = f"; {others[0].name} and {len(others) - 1} other(s) have an unknown format" if others else ""
         raise DataError(f"{source}: has no {', '.join(READERS)} file (plain, .gz or .zst){hint}")
-    return found, others
+    return readable, others
 
 
 def read_texts(path: Path, source: CorpusSource, reading: Reading) -> Iterator[tuple[int, str, str | None]]:
@@ -116,39 +105,22 @@ def read_texts(path: Path, source: CorpusSource, reading: Reading) -> Iterator[t
     Raises:
         DataError: see the reader of the format.
     """
-    column, row_id = source.columns_of(path)
-    identified = row_id is not None and reader_for(path) is not read_text
-    for number, (text, *rest) in _values(path, [column], row_id, reading):
-        yield number, text or "", rest[0] if identified else None
-
-
-def read_pairs(path: Path, source: ParallelSource, reading: Reading) -> Iterator[tuple[int, str, str, str | None]]:
-    """(line, source, target, id) of every pair of a raw file; null texts become "", a missing id column gives None.
-
-    Raises:
-        DataError: the file is plain text; see also the reader of the format.
-    """
-    if reader_for(path) is read_text:
-        raise DataError(f"{path}: a text file has no pairs; use jsonl, csv, tsv or parquet")
-    for number, (text, target, *rest) in _values(path, [source.source, source.target], source.id, reading):
-        yield number, text or "", target or "", rest[0] if rest else None
+    for number, (text,), row_id in read_documents(path, source, reading):
+        yield number, text, row_id
 
 
 def read_documents(
     path: Path, source: CorpusSource | ParallelSource, reading: Reading
 ) -> Iterator[tuple[int, list[str], str | None]]:
-    """(line, [text] or [text, target], id) of every document of a raw file.
+    """(line, [text] or [text, target], id) of every document of a raw file; null texts become "".
 
     Raises:
-        DataError: see `read_texts` and `read_pairs`.
+        DataError: the file of pairs is plain text; see also the reader of the format.
     """
-    if isinstance(source, CorpusSource):
-        for number, text, row_id in read_texts(path, source, reading):
-            yield number, [text], row_id
-    else:
-        for number, text, target, row_id in read_pairs(path, source, reading):
-            yield number, [text, target], row_id
-
-
-def _values(path: Path, columns: list[str], row_id: str | None, reading: Reading) -> Iterator[Row]:
-    return reader_for(path)(path, columns if row_id is None else [*columns, row_id], PLAIN, reading)
+    reader = reader_for(path)
+    if isinstance(source, ParallelSource) and reader is read_text:
+        raise DataError(f"{path}: a text file has no pairs; use jsonl, csv, tsv or parquet")
+    columns = [source.source, source.target] if isinstance(source, ParallelSource) else [source.text]
+    identified = source.id is not None and reader is not read_text
+    for number, values in reader(path, [*columns, str(source.id)] if identified else columns, PLAIN, reading):
+        yield number, [value or "" for value in values[: len(columns)]], values[-1] if identified else None

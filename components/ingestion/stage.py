@@ -6,39 +6,27 @@ keys to temporary files; then duplicates are found among the keys; the second wr
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
-from array import array
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from components.artifacts import Draft, digest_file, write_atomic, writing
 from components.errors import DataError
-from components.formats.corpus import (
-    KIND,
-    PAIR_SCHEMA,
-    SCHEMA,
-    SPLITS,
-    ShardWriter,
-    language_of,
-    prefix_of,
-    previous,
-    read_batches,
-)
+from components.formats.corpus import KIND, PAIR_SCHEMA, SCHEMA, SPLITS, ShardWriter, previous, read_batches
 from components.formats.lines import Reading
+from components.formats.tables import suffix
 from components.ingestion.cleaning import clean
-from components.ingestion.counts import Counts
-from components.ingestion.dedup import Flags, KeyFiles, Shingles, exact_keys
-from components.ingestion.documents import ORIGIN_SCHEMA, DroppedWriter, Origin, Origins
-from components.ingestion.readers import corpus_files, read_documents
-from components.ingestion.removal import Removal, find_removal, key_of, remove
+from components.ingestion.dedup import Duplicates, Flags, KeyFiles, Shingles, exact_keys, packed_rows, unpacked_rows
+from components.ingestion.documents import DROPPED_SCHEMA, ORIGIN_SCHEMA, Origin, dropped_writer
+from components.ingestion.readers import raw_files, read_documents
 from components.progress import Progress
 from components.settings.data import CorpusSource, ParallelSource
 from components.settings.ingest import IngestSettings
@@ -46,6 +34,8 @@ from components.settings.section import Section
 
 #: Incremented when the same raw text and settings give other documents or files; older corpora are then rewritten.
 VERSION = 3
+#: Reasons for which a document is dropped, in the order in which they are checked.
+REASONS = ("empty", "too_short", "exact_duplicate", "near_duplicate")
 _BATCH_CHARACTERS = 4_000_000
 _BATCH_ROWS = 8_192
 
@@ -58,7 +48,7 @@ class IngestJob(Section):
         source: the raw files and their columns.
         settings: cleaning, deduplication and sharding.
         output: directory to write.
-        rebuild: why the whole corpus has to be written again; empty: only what has changed.
+        rebuild: why the whole corpus has to be written again; empty: only what was added is read.
     """
 
     name: str
@@ -68,91 +58,114 @@ class IngestJob(Section):
     rebuild: str = ""
 
 
+@dataclass
+class Counts:
+    """Totals over all runs that have added to the corpus: documents, characters, bytes, lines and files."""
+
+    documents: int = 0
+    kept: int = 0
+    heldout: int = 0
+    characters: int = 0
+    raw_bytes: int = 0
+    bad_bytes: int = 0
+    bad_lines: int = 0
+    files: int = 0
+    dropped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
+
+    def metrics(self) -> dict[str, int]:
+        """The counts as one flat mapping, for metrics.json."""
+        numbers = {name: value for name, value in vars(self).items() if name != "dropped"}
+        return numbers | {f"dropped_{reason}": count for reason, count in self.dropped.items()}
+
+    def __str__(self) -> str:
+        dropped = [f"{number:,} {reason.replace('_', ' ')}" for reason, number in self.dropped.items() if number]
+        return (
+            f"{self.documents:,} documents read, {self.kept:,} kept, {self.heldout:,} of them held out"
+            + (f"; dropped: {', '.join(dropped)}" if dropped else "")
+            + (f"; {self.bad_bytes:,} bytes that are not UTF-8 were replaced" if self.bad_bytes else "")
+        )
+
+
 def ingest(job: IngestJob) -> Path:
     """Write the corpus directory `job.output` from the raw files of `job.source`; returns it.
 
-    Append-only: shards stay, only new files are read, and the new documents follow the old ones, whatever the file
-    names. Of a missing or edited raw file, the shards that hold its removed documents are rewritten. Other settings, or
-    the removal of half of the documents, cause a complete rewrite; the fact `rewritten` of the manifest has the reason.
+    Append-only: shards stay, only new files and lines that were appended to a file are read, and the new documents
+    follow the old ones, whatever the file names. A missing or edited raw file and other settings cause a complete
+    rewrite; the fact `rewritten` of the manifest has the reason.
 
     Raises:
         DataError: there are no raw files, one is damaged, or fewer than two documents are left.
     """
-    files, ignored = corpus_files(job.source)
+    files, ignored = raw_files(Path(job.source.path))
     root = Path(job.source.path) if Path(job.source.path).is_dir() else Path(job.source.path).parent
+    paths = {path.relative_to(root).as_posix(): path for path in files}
     try:
-        digests = {path.relative_to(root).as_posix(): digest_file(path) for path in files}
+        digests = {name: digest_file(path) for name, path in paths.items()}
     except OSError as error:
         raise DataError(f"{error.filename}: cannot be read ({error.strerror})") from error
-    languages = job.source.languages if isinstance(job.source, CorpusSource) else {}
+    columns = [job.source.text] if isinstance(job.source, CorpusSource) else [job.source.source, job.source.target]
     recipe = {
         "version": VERSION,
         "settings": job.settings.model_dump(mode="json"),
-        "columns": [*_columns(job.source), job.source.id],
-        **({"languages": job.source.model_dump(mode="json")["languages"]} if languages else {}),
+        "columns": [*columns, job.source.id],
     }
     before = previous(job.output)
-    reason = f"requested: {job.rebuild}" if before and job.rebuild else _reason_to_rewrite(before, recipe)
-    removal = None
-    if before is not None and reason is None:
-        if before["files"] == digests:
-            return job.output
-        removal, reason = _removal(job, before, {name: root / name for name in digests}, digests)
-    keep = before if reason is None else None
+    if before is None:
+        reason = "first run"
+    elif job.rebuild:
+        reason = f"requested: {job.rebuild}"
+    else:
+        reason = _reason_to_rewrite(before, recipe, paths, digests)
+    if before is not None and not reason and before["files"] == digests:
+        return job.output
+    keep = before if not reason else None
     with writing(job.output, kind=KIND, keep=keep is not None) as draft:
-        _Run(job, draft, keep, removal).add({name: root / name for name in digests})
+        new = {name: path for name, path in paths.items() if keep is None or keep["files"].get(name) != digests[name]}
+        _Run(job, draft, keep).add(new)
         draft.facts |= {
             "corpus": job.name,
             "recipe": recipe,
             "files": digests,
             "ignored": [path.relative_to(root).as_posix() for path in ignored],
-            "rewritten": reason,
+            "rewritten": reason or None,
         }
-        if removal is not None:
-            print(f"ingest {job.name}: {removal.words()}")
-        print(f"ingest {job.name}: {Counts(**draft.facts['counts']).summary()}")
+        print(f"ingest {job.name}: {Counts(**draft.facts['counts'])}")
     return job.output
 
 
-def _removal(
-    job: IngestJob, before: dict[str, Any], files: dict[str, Path], digests: dict[str, str]
-) -> tuple[Removal | None, str | None]:
-    """What is removed from the corpus, or why it is written again as a whole."""
-    gone = [name for name in before["files"] if name not in digests]
-    edited = {name: files[name] for name, digest in before["files"].items() if digests.get(name, digest) != digest}
-    if not gone and not edited:
-        return None, None
-    removal = find_removal(job.output, before, gone=gone, edited=edited, source=job.source, settings=job.settings)
-    reason = f"raw file gone: {gone[0]}" if gone else f"raw file changed: {next(iter(edited))}"
-    counts = Counts(**before["counts"])
-    # Shards of few documents would be left; or none to measure perplexity.
-    if 2 * removal.kept >= counts.kept or 0 < counts.heldout == removal.heldout:
-        return None, reason
-    return removal, None
-
-
-def _columns(source: CorpusSource | ParallelSource) -> list[str]:
-    """The text columns of a raw file."""
-    return [source.text] if isinstance(source, CorpusSource) else [source.source, source.target]
-
-
-def _reason_to_rewrite(before: dict[str, Any] | None, recipe: dict[str, Any]) -> str | None:
-    """Why the earlier corpus cannot be extended; None if it can."""
-    if before is None:
-        return "first run"
+def _reason_to_rewrite(
+    before: dict[str, Any], recipe: dict[str, Any], paths: dict[str, Path], digests: dict[str, str]
+) -> str:
+    """Why the earlier corpus cannot be extended; empty if it can."""
     if before["recipe"].get("version") != recipe["version"]:
         return "written by another version"
-    return "settings changed" if before["recipe"] != recipe else None
+    if before["recipe"] != recipe:
+        return "settings changed"
+    for name, digest in before["files"].items():
+        if name not in digests:
+            return f"raw file gone: {name}"
+        if digests[name] != digest and not _was_extended(paths[name], before["file_counts"][name][1], digest):
+            return f"raw file changed: {name}"
+    return ""
+
+
+def _was_extended(path: Path, size: int, digest: str) -> bool:
+    """Whether lines were appended to a file of `size` bytes with this digest: its documents are unchanged."""
+    if suffix(path.name) in (".txt", ".parquet"):
+        return False
+    start, last = hashlib.sha256(), b""
+    with path.open("rb") as file:
+        while size and (block := file.read(min(size, 1 << 20))):
+            start.update(block)
+            size, last = size - len(block), block
+    return last.endswith(b"\n") and start.hexdigest() == digest
 
 
 class _Run:
-    """One run over new and edited raw files. Documents that stay from earlier runs are only compared with, never
-    dropped."""
+    """One run over new raw files. Documents of earlier runs are only compared with, never dropped."""
 
-    def __init__(
-        self, job: IngestJob, draft: Draft, before: dict[str, Any] | None, removal: Removal | None = None
-    ) -> None:
-        self.job, self.draft, self.removal = job, draft, removal
+    def __init__(self, job: IngestJob, draft: Draft, before: dict[str, Any] | None) -> None:
+        self.job, self.draft = job, draft
         #: Raw file -> its documents, bytes, replaced bytes and lines.
         self.files: dict[str, list[int]] = dict(before["file_counts"]) if before else {}
         self.shards: dict[str, list[str]] = before["shards"] if before else {split: [] for split in SPLITS}
@@ -165,100 +178,53 @@ class _Run:
         self.schema = SCHEMA if isinstance(job.source, CorpusSource) else PAIR_SCHEMA
         self.draft_schema = self.schema.append(pa.field("line", pa.int64()))
         self.work = draft.path / ".work"
-        source = job.source
-        #: Languages of the corpus; None is that of a corpus in one language.
-        self.languages: list[str | None] = [None]
-        if isinstance(source, CorpusSource) and source.languages:
-            self.languages = [*source.languages]
-        #: (n,) index in `languages` of each new document's language.
-        self.codes: npt.NDArray[np.uint16] = np.empty(0, np.uint16)
 
     def add(self, files: dict[str, Path]) -> None:
-        """Remove, read, compare and write; leaves shards, keys, dropped.parquet, metrics.json and facts in the draft.
+        """Read, compare and write; leaves shards, keys, dropped.parquet, metrics.json and facts in the draft.
 
         Args:
-            files: all raw files, by name; those that are unchanged are not read.
+            files: new files and files to which lines were appended, by name.
         """
-        if self.removal is not None:
-            self._remove(self.removal)
-        again = {origin.source for origin in self.removal.compared} if self.removal else set()
-        files = {name: path for name, path in files.items() if name not in self.files or name in again}
         near = self.job.settings.near_duplicates
         permutations, rows = (near.permutations, near.rows) if near else (0, 1)
         try:
             with (
                 KeyFiles(self.work, permutations=permutations, rows=rows) as keys,
-                Origins(self.work) as origins,
-                DroppedWriter(self.draft.path, without=self.removal.takes if self.removal else None) as dropped,
+                dropped_writer(self.draft.path) as dropped,
             ):
-                self._recall(keys, origins)
+                columns = ["exact", "sketch"] if near else ["exact"]
+                for name in self.key_shards:
+                    for batch in read_batches(self.draft.path / name, columns):
+                        sketches = unpacked_rows(batch.column(1), np.uint16) if near else None
+                        keys.add(unpacked_rows(batch.column(0), np.uint64), sketches)
                 old = keys.count
-                self._read(files, keys, origins, dropped)
-                exact, alike = keys.find_duplicates(threshold=near.threshold if near else 1.0, first=old)
-                self.counts.dropped["exact_duplicate"] += int(exact.sum())
-                self.counts.dropped["near_duplicate"] += int(alike.sum())
-                self._record_duplicates(keys, origins, dropped, exact=exact, alike=alike)
-                self._write(keys, exact | alike, old)
+                self._read(files, keys, dropped)
+                duplicates = keys.find_duplicates(threshold=near.threshold if near else 1.0, first=old)
+                self.counts.dropped["exact_duplicate"] += int(duplicates.exact.sum())
+                self.counts.dropped["near_duplicate"] += int((~duplicates.exact).sum())
+                if len(duplicates.later):
+                    dropped.write_batch(self._rows_of(duplicates))
+                flags = np.zeros(keys.count, dtype=bool)
+                flags[duplicates.later] = True
+                self._write(keys, flags, old)
         finally:
             shutil.rmtree(self.work, ignore_errors=True)
         if self.counts.kept < 2 or self.counts.kept == self.counts.heldout:
-            raise DataError(self._too_few())
+            raise DataError(
+                f"{self.job.source.path}: {self.counts}; a corpus needs at least 2 different documents, one of them "
+                "to train on; a document is a line in jsonl, a row in csv, tsv or parquet, and in txt a block of text "
+                "followed by two empty lines"
+            )
         self.draft.facts |= {"shards": self.shards, "keys": self.key_shards, "counts": vars(self.counts)}
         self.draft.facts |= {"file_counts": self.files}
-        metrics = self.counts.metrics() | self._language_metrics()
-        write_atomic(self.draft.path / "metrics.json", json.dumps(metrics, indent=1) + "\n")
+        write_atomic(self.draft.path / "metrics.json", json.dumps(self.counts.metrics(), indent=1) + "\n")
 
-    def _language_metrics(self) -> dict[str, Any]:
-        """Documents of each language by split; empty for a corpus in one language."""
-        found: dict[str, Any] = {language: dict.fromkeys(SPLITS, 0) for language in self.languages if language}
-        for split, names in self.shards.items():
-            for name in names:
-                if (language := language_of(name)) is not None:
-                    found[language][split] += pq.read_metadata(self.draft.path / name).num_rows
-        return {"languages": found} if found else {}
-
-    def _remove(self, removal: Removal) -> None:
-        """Rewrite the shards that hold removed documents, and correct the counts."""
-        self.shards, self.key_shards = remove(self.draft.path, removal, shards=self.shards, keys=self.key_shards)
-        counts = self.counts
-        counts.kept -= removal.kept
-        counts.heldout -= removal.heldout
-        counts.characters -= removal.characters
-        for reason, number in removal.dropped.items():
-            counts.dropped[reason] -= number
-        for name in removal.files:
-            documents, raw_bytes, bad_bytes, bad_lines = self.files.pop(name)
-            counts.documents -= documents
-            counts.raw_bytes -= raw_bytes
-            counts.bad_bytes -= bad_bytes
-            counts.bad_lines -= bad_lines
-            counts.files -= 1
-
-    def _too_few(self) -> str:
-        return (
-            f"{self.job.source.path}: {self.counts.summary()}; a corpus needs at least 2 different documents, "
-            "one of them to train on; a document is a line in jsonl, a row in csv, tsv or parquet, and in txt a block "
-            "of text followed by two empty lines"
-        )
-
-    def _recall(self, keys: KeyFiles, origins: Origins) -> None:
-        """Add the documents that earlier runs kept, before the new ones, so that none of them is dropped."""
-        columns = [name for name in self.key_schema.names if name != "heldout"]
-        for name in self.key_shards:
-            for batch in read_batches(self.draft.path / name, columns):
-                sketches = _unpack(batch.column("sketch"), np.uint16) if self.shingles else None
-                keys.add(_unpack(batch.column("exact"), np.uint64), sketches)
-                values = (batch.column(name).to_pylist() for name in Origin._fields)
-                origins.add([Origin(*value) for value in zip(*values, strict=True)])
-
-    def _read(self, files: dict[str, Path], keys: KeyFiles, origins: Origins, dropped: DroppedWriter) -> None:
-        """First pass: documents to a temporary Arrow file, their keys to `keys`, their origins to `origins`."""
+    def _read(self, files: dict[str, Path], keys: KeyFiles, dropped: Any) -> None:
+        """First pass: documents to a temporary Arrow file, their keys to `keys`."""
         settings, counts, reading = self.job.settings, self.counts, Reading()
         total = sum(path.stat().st_size for path in files.values())
-        batch: list[Origin] = []
-        documents: list[list[str]] = []
-        codes = array("H")
-        source = self.job.source
+        documents: list[tuple[Origin, list[str]]] = []
+        left_out: list[tuple[Any, ...]] = []
         size = 0
         with (
             pa.OSFile(str(self.work / "documents"), "wb") as sink,
@@ -269,89 +235,91 @@ class _Run:
             def flush() -> None:
                 nonlocal size
                 if documents:
-                    wholes = ["\n".join(texts) for texts in documents]
+                    origins, all_texts = zip(*documents, strict=True)
+                    wholes = ["\n".join(texts) for texts in all_texts]
                     keys.add(exact_keys(wholes), self.shingles.sketches(wholes) if self.shingles else None)
-                    origins.add(batch)
-                    texts, *targets = zip(*documents, strict=True)
-                    ids, sources, lines = zip(*batch, strict=True)
-                    writer.write_batch(
-                        pa.record_batch([ids, texts, sources, *targets, lines], schema=self.draft_schema)
-                    )
-                batch.clear()
+                    ids, sources, lines = zip(*origins, strict=True)
+                    texts, *targets = zip(*all_texts, strict=True)
+                    columns = [ids, texts, sources, *targets, lines]
+                    writer.write_batch(pa.record_batch(columns, schema=self.draft_schema))
                 documents.clear()
                 size = 0
 
+            def write_left_out() -> None:
+                if left_out:
+                    columns = [list(column) for column in zip(*left_out, strict=True)]
+                    dropped.write_batch(pa.record_batch(columns, schema=DROPPED_SCHEMA))
+                left_out.clear()
+
             for name, path in files.items():
                 done, first = reading.consumed, vars(reading).copy()
-                again = name in self.files
-                documents_of_file = 0
-                language = source.language_of(name) if isinstance(source, CorpusSource) else None
-                code = self.languages.index(language)
+                read = 0
                 for number, raw, row_id in read_documents(path, self.job.source, reading):
-                    documents_of_file += 1
-                    origin = Origin(row_id or f"{name}:{number}", name, number)
-                    if again and self.removal is not None and origin not in self.removal.compared:
+                    read += 1
+                    if name in self.files and read <= self.files[name][0]:
                         continue
                     document = [clean(text, strip_markup=settings.strip_markup) for text in raw]
-                    if not all(document):
-                        counts.dropped["empty"] += 1
-                        dropped.add(origin, "empty")
-                    elif len(document[0]) < settings.min_characters:
-                        counts.dropped["too_short"] += 1
-                        dropped.add(origin, "too_short")
-                    elif self._stays(origin, document):
-                        continue
-                    else:
-                        batch.append(origin)
-                        documents.append(document)
-                        codes.append(code)
+                    origin = Origin(row_id or f"{name}:{number}", name, number)
+                    if all(document) and len(document[0]) >= settings.min_characters:
+                        documents.append((origin, document))
                         size += sum(map(len, document))
-                        if size >= _BATCH_CHARACTERS or len(documents) == _BATCH_ROWS:
-                            flush()
+                    else:
+                        reason = "too_short" if all(document) else "empty"
+                        counts.dropped[reason] += 1
+                        left_out.append((*origin, reason, None, None, None, None))
+                    if size >= _BATCH_CHARACTERS or len(documents) == _BATCH_ROWS:
+                        flush()
+                    if len(left_out) == _BATCH_ROWS:
+                        write_left_out()
                     if reading.consumed != done:
-                        bar.advance((reading.consumed - done) / 1e6, documents=counts.documents + documents_of_file)
+                        bar.advance((reading.consumed - done) / 1e6, documents=counts.documents + read)
                         done = reading.consumed
-                if not again:
-                    self._count(name, documents_of_file, reading, first)
+                self._count(name, read, reading, first)
             flush()
-        self.codes = np.frombuffer(codes, dtype=np.uint16) if codes else self.codes
-
-    def _stays(self, origin: Origin, document: list[str]) -> bool:
-        """Whether a document of an edited file is in the corpus already."""
-        removal = self.removal
-        return removal is not None and origin.source in removal.edited and removal.stays(origin, key_of(document))
+            write_left_out()
 
     def _count(self, name: str, documents: int, reading: Reading, first: Mapping[str, int]) -> None:
-        """Add the totals of a raw file; `first` is `reading` before the file."""
-        read = [getattr(reading, key) - first[key] for key in ("text_bytes", "bad_bytes", "bad_lines")]
-        self.files[name] = [documents, *read]
-        counts = self.counts
-        counts.documents += documents
-        counts.raw_bytes += read[0]
-        counts.bad_bytes += read[1]
-        counts.bad_lines += read[2]
-        counts.files += 1
+        """Set the totals of a raw file, and correct the totals of the corpus; `first` is `reading` before the file."""
+        counts, before = self.counts, self.files.get(name)
+        bytes_and_lines = (getattr(reading, key) - first[key] for key in ("text_bytes", "bad_bytes", "bad_lines"))
+        self.files[name] = [documents, *bytes_and_lines]
+        names = ("documents", "raw_bytes", "bad_bytes", "bad_lines")
+        for key, number, earlier in zip(names, self.files[name], before or [0] * 4, strict=True):
+            setattr(counts, key, getattr(counts, key) + number - earlier)
+        counts.files += before is None
 
-    def _record_duplicates(
-        self, keys: KeyFiles, origins: Origins, dropped: DroppedWriter, *, exact: Flags, alike: Flags
-    ) -> None:
-        """Write every duplicate and its twin to dropped.parquet, in the order of the documents."""
-        for rows in keys.ranges():
-            twins, similarity = keys.twins(rows)
-            for row in np.flatnonzero(exact[rows] | alike[rows]).tolist():
-                reason = "exact_duplicate" if exact[rows.start + row] else "near_duplicate"
-                twin = origins[int(twins[row])]
-                dropped.add(origins[rows.start + row], reason, twin, float(similarity[row]))
+    def _rows_of(self, duplicates: Duplicates) -> pa.RecordBatch:
+        """The rows of dropped.parquet: every duplicate and its twin, in the order of the documents."""
+        numbers, inverse = np.unique(np.concatenate([duplicates.later, duplicates.earlier]), return_inverse=True)
+        parts, first = [ORIGIN_SCHEMA.empty_table().drop(["heldout"])], 0
+        for batch in self._origins():
+            inside = numbers[slice(*np.searchsorted(numbers, [first, first + batch.num_rows]))] - first
+            parts.append(pa.Table.from_batches([batch.take(pa.array(inside))]))
+            first += batch.num_rows
+        rows = pa.concat_tables(parts).combine_chunks().take(pa.array(inverse))
+        count = len(duplicates.later)
+        reasons = pa.array(np.where(duplicates.exact, "exact_duplicate", "near_duplicate"), pa.string())
+        return pa.record_batch(
+            [
+                *(column.combine_chunks() for column in rows.slice(0, count).columns),
+                reasons,
+                *(column.combine_chunks() for column in rows.slice(count).columns),
+                pa.array(duplicates.similarity, pa.float32()),
+            ],
+            schema=DROPPED_SCHEMA,
+        )
+
+    def _origins(self) -> Iterator[pa.RecordBatch]:
+        """Id, source and line of all documents: first of earlier runs, then the new ones."""
+        columns = list(Origin._fields)
+        for name in self.key_shards:
+            yield from read_batches(self.draft.path / name, columns)
+        yield from (batch.select(columns) for batch in self._documents())
 
     def _write(self, keys: KeyFiles, dropped: Flags, old: int) -> None:
         """Second pass: the kept documents to the shards of their split; their keys and origins to key shards."""
         limit = self.job.settings.shard_megabytes * 1_000_000
-        # Every shard is in one language, so that later stages know the language of a document by its shard.
-        writers = {
-            (split, language): ShardWriter(self.draft.path, prefix_of(split, language), schema=self.schema, limit=limit)
-            for split in SPLITS
-            for language in self.languages
-        }
+        writers = {split: ShardWriter(self.draft.path, split, schema=self.schema, limit=limit) for split in SPLITS}
         key_writer = ShardWriter(self.draft.path, "keys", schema=self.key_schema, limit=limit)
         heldout = self._heldout(keys, dropped, old)
         position = old
@@ -359,21 +327,20 @@ class _Run:
             rows = slice(position, position + batch.num_rows)
             position = rows.stop
             kept, held = ~dropped[rows], heldout[rows]
-            codes = self.codes[rows.start - old : rows.stop - old]
-            for (split, language), writer in writers.items():
-                mask = kept & (held if split == "heldout" else ~held) & (codes == self.languages.index(language))
+            for split, writer in writers.items():
+                mask = kept & (held if split == "heldout" else ~held)
                 chosen = batch.filter(pa.array(mask)).select(self.schema.names)
                 writer.write(chosen)
                 self.counts.kept += chosen.num_rows
                 self.counts.heldout += chosen.num_rows if split == "heldout" else 0
                 for column in chosen.columns[1:2] + chosen.columns[3:]:
                     self.counts.characters += pc.sum(pc.utf8_length(column)).as_py() or 0
-            packed = [_pack(keys.exact(rows)[kept])]
+            columns = [packed_rows(keys.exact(rows)[kept])]
             if self.shingles:
-                packed.append(_pack(keys.sketches(rows)[kept]))
+                columns.append(packed_rows(keys.sketches(rows)[kept]))
             origins = batch.select(Origin._fields).filter(pa.array(kept)).columns
-            key_writer.write(pa.record_batch([*packed, *origins, pa.array(held[kept])], schema=self.key_schema))
-        for (split, _), writer in writers.items():
+            key_writer.write(pa.record_batch([*columns, *origins, pa.array(held[kept])], schema=self.key_schema))
+        for split, writer in writers.items():
             self.shards[split] = self.shards[split] + writer.close()
         self.key_shards = self.key_shards + key_writer.close()
 
@@ -385,41 +352,19 @@ class _Run:
     def _heldout(self, keys: KeyFiles, dropped: Flags, old: int) -> Flags:
         """Flags (n,) of the held-out documents: a function of the hash of each document's text alone.
 
-        If that selects no document of a small corpus, or of one of its languages, the kept document with the smallest
-        hash is held out.
+        If that selects no document of a small corpus, the kept document with the smallest hash is held out.
         """
         share = self.job.settings.heldout
         bound = np.uint64(min(int(share * 2**64), 2**64 - 1))
         flags = np.zeros(keys.count, dtype=bool)
-        smallest: dict[str | None, tuple[int, int]] = {}
-        missing = {*self.languages} - {language_of(name) for name in self.shards["heldout"]}
+        smallest: list[tuple[int, int]] = []
         for rows in keys.ranges():
             hashes = keys.exact(rows)[:, 0]
             flags[rows] = hashes < bound
-            new = np.flatnonzero(~dropped[rows])
-            new = new[new + rows.start >= old]
-            codes = self.codes[new + rows.start - old]
-            for language in missing:
-                own = new[codes == self.languages.index(language)]
-                if own.size:
-                    least = int(own[np.argmin(hashes[own])])
-                    found = (int(hashes[least]), rows.start + least)
-                    smallest[language] = min(smallest.get(language, found), found)
-        if share > 0:
-            flags[[document for _, document in smallest.values()]] = True
+            new = np.flatnonzero(~dropped[rows] & (np.arange(rows.start, rows.stop) >= old))
+            if new.size:
+                least = int(new[np.argmin(hashes[new])])
+                smallest.append((int(hashes[least]), rows.start + least))
+        if share > 0 and smallest and not self.shards["heldout"]:
+            flags[min(smallest)[1]] = True
         return flags
-
-
-def _pack(rows: npt.NDArray[Any]) -> pa.Array:
-    """(n, width) numbers as n fixed-width binary values."""
-    rows = np.ascontiguousarray(rows)
-    width = rows.dtype.itemsize * rows.shape[1]
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(rows), [None, pa.py_buffer(rows.data)])
-
-
-def _unpack(column: pa.Array, dtype: Any) -> npt.NDArray[Any]:
-    """The inverse of `_pack`."""
-    width = column.type.byte_width
-    buffer = column.buffers()[1]
-    rows = np.frombuffer(buffer, dtype=np.uint8, count=width * len(column), offset=width * column.offset)
-    return rows.view(dtype).reshape(len(column), -1)

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from components.artifacts import writing
 from components.errors import ConfigError
 from components.formats import corpus
-from components.ingestion.held_out import BATCH, HELD_OUT, HeldOut
+from components.ingestion.matching import BATCH, HELD_OUT, HeldOut
 from components.settings.leakage import LeakageSettings
 from components.settings.section import Section
 from components.settings.unlabelled import OF_ONE_TEXT, UnlabelledSettings
@@ -60,7 +60,7 @@ def unlabelled(job: UnlabelledJob) -> Path:
         ArtifactError: examples or corpus are incomplete or damaged.
         ConfigError: documents are requested for a kind whose rows are not one text.
     """
-    found: list[Fields] = []
+    kept: list[Fields] = []
     left_out = 0
     sources: list[str] = []
     if job.settings is not None:
@@ -77,13 +77,13 @@ def unlabelled(job: UnlabelledJob) -> Path:
         if source != "task" and job.corpus is not None:
             sources.append("domain")
             rows.append((text,) for text in corpus.read_documents(job.corpus))
-        found, left_out = _sample(
+        kept, left_out = _sample(
             (fields for part in rows for fields in part),
             job.examples,
             most=job.settings.rows,
             threshold=job.threshold,
         )
-    return _write(job.output, found, sources, left_out)
+    return _write(job.output, kept, sources, left_out)
 
 
 def write_texts(output: Path, rows: Iterable[Fields], *, examples: Path, most: int) -> Path:
@@ -98,20 +98,20 @@ def write_texts(output: Path, rows: Iterable[Fields], *, examples: Path, most: i
     Raises:
         ArtifactError: the examples are incomplete or damaged.
     """
-    found, left_out = _sample(rows, examples, most=most, threshold=LeakageSettings().threshold)
-    return _write(output, found, ["memory"], left_out)
+    kept, left_out = _sample(rows, examples, most=most, threshold=LeakageSettings().threshold)
+    return _write(output, kept, ["memory"], left_out)
 
 
-def _write(output: Path, found: list[Fields], sources: list[str], left_out: int) -> Path:
+def _write(output: Path, texts: list[Fields], sources: list[str], left_out: int) -> Path:
     with writing(output, kind=KIND) as draft:
-        table = pa.table([pa.array(found, pa.list_(pa.string()))], schema=_SCHEMA)
+        table = pa.table([pa.array(texts, pa.list_(pa.string()))], schema=_SCHEMA)
         pq.write_table(table, draft.path / FILE, compression="zstd")
         (draft.path / "metrics.json").write_text(
-            json.dumps({"texts": len(found), "held_out": left_out}) + "\n", "utf-8"
+            json.dumps({"texts": len(texts), "held_out": left_out}) + "\n", "utf-8"
         )
-        draft.facts |= {"sources": sources, "rows": len(found)}
-    if found or left_out:
-        print(f"{output.name}: {len(found):,} texts without labels; left out: {left_out:,} copies of dev or test")
+        draft.facts |= {"sources": sources, "rows": len(texts)}
+    if texts or left_out:
+        print(f"{output.name}: {len(texts):,} texts without labels; left out: {left_out:,} copies of dev or test")
     return output
 
 
@@ -130,9 +130,9 @@ def _sample(rows: Iterable[Fields], examples: Path, *, most: int, threshold: flo
     distinct = _distinct(rows)
     while batch := list(islice(distinct, BATCH)):
         candidates = [entry for entry in batch if is_among(entry[0])]
-        found = held.copies(["\n".join(fields) for _, fields in candidates])
-        copies += [candidates[index][0] for index in found]
-        kept += [entry for index, entry in enumerate(candidates) if index not in found]
+        indices = held.copies(["\n".join(fields) for _, fields in candidates])
+        copies += [candidates[index][0] for index in indices]
+        kept += [entry for index, entry in enumerate(candidates) if index not in indices]
         kept = heapq.nsmallest(most, kept)
     return [fields for _, fields in kept], sum(map(is_among, copies))
 

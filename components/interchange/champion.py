@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,12 +48,8 @@ class Source:
     """What is exported.
 
     Attributes:
-        directory: of the classifier.
-        name: of the model for people, such as `aws-type:3`.
         task: name of the task; empty if it is not known.
-        digest: of the model's content.
         rows: labelled rows on which the export is measured; None: it is not measured.
-        split: their split.
     """
 
     directory: Path
@@ -69,12 +65,10 @@ class Export:
     """How a model is exported.
 
     Attributes:
-        output: directory to write.
         form: of a trained model: `onnx` (graph, tokenizer.json, and labels in config.json), `huggingface` (a folder
             that `transformers.pipeline` loads) or `container` (the context of an image that serves the model).
         int8: whether the graph is also written with 8-bit matrices, and the loss measured.
         member: of an average, the number of the model to export instead; from 0.
-        overwrite: as of `components.outputs.named_output`.
     """
 
     output: Path
@@ -85,7 +79,7 @@ class Export:
 
 
 def is_classifier(directory: Path) -> bool:
-    """Whether a directory is that of a trained task model."""
+    """Whether a directory holds a trained task model."""
     return (directory / CONFIG).is_file() and (directory / "labels.json").is_file()
 
 
@@ -116,12 +110,12 @@ def export_classifier(source: Source, export: Export) -> list[str]:
     config = json.loads((source.directory / CONFIG).read_text(encoding="utf-8"))
     labels = json.loads((source.directory / "labels.json").read_text(encoding="utf-8"))
     with named_output(export.output, kind=KIND, overwrite=export.overwrite) as draft:
-        card = _Card(source, str(config["kind"]), labels)
+        usage, lines = "", list[str]()
         if form == "container":
             from components.interchange.container import write_context
 
             notes = write_context(draft.path, source.directory)
-            card.usage = "    docker build --tag model .\n    docker run --publish 8000:8000 model\n"
+            usage = "docker build --tag model .\ndocker run --publish 8000:8000 model\n"
         elif form_of(source.directory) == FORM:
             raise ConfigError(
                 f"{source.name}: is a model of words without a language model, which {form} cannot express; "
@@ -130,44 +124,30 @@ def export_classifier(source: Source, export: Export) -> list[str]:
         elif form == "huggingface":
             from components.interchange.pipelines import MODULE, TRUST, write_pipeline
 
-            notes, card.usage = write_pipeline(
-                draft.path, load_members(source.directory)[0], family=family_of(source.directory / ENCODER)
-            )
-            card.lines += [TRUST] * (draft.path / MODULE).exists()
+            classifier = load_members(source.directory)[0]
+            notes, usage = write_pipeline(draft.path, classifier, family=family_of(source.directory / ENCODER))
+            lines += [TRUST] * (draft.path / MODULE).exists()
         else:
             classifier = load_members(source.directory)[0]
             notes = _graph(draft.path, classifier, int8=int8)
-            card.lines += _measured(draft.path, source, classifier, int8=int8)
-        card.write(draft.path)
+            lines += _measured(draft.path, source, classifier, int8=int8)
+        card = _card(source, str(config["kind"]), labels, usage=usage, lines=lines)
+        (draft.path / CARD).write_text(card, encoding="utf-8")
         draft.facts |= {"form": form, "model": source.name, "digest": source.digest}
-    return [*notes, *card.lines]
+    return [*notes, *lines]
 
 
-@dataclass
-class _Card:
+def _card(source: Source, kind: str, labels: Sequence[str], *, usage: str, lines: Sequence[str]) -> str:
     """The model card."""
-
-    source: Source
-    kind: str
-    labels: Sequence[str]
-    usage: str = ""
-    lines: list[str] = field(default_factory=list)
-
-    def write(self, directory: Path) -> None:
-        """Write README.md."""
-        named = f"{len(self.labels)} labels: {', '.join(self.labels)}" if self.labels else "no labels"
-        text = (
-            f"# {self.source.name}\n\nA {self.kind} model"
-            + (f" of the task {self.source.task}" if self.source.task else "")
-            + f", exported from Headstart. Content digest: {self.source.digest}.\n\n{named}\n"
-            + (f"\n```\n{_dedented(self.usage)}```\n" if self.usage else "")
-            + "".join(f"\n- {line}" for line in self.lines)
-        )
-        (directory / CARD).write_text(text.rstrip() + "\n", encoding="utf-8")
-
-
-def _dedented(text: str) -> str:
-    return "".join(line.removeprefix("    ") + "\n" for line in text.splitlines())
+    named = f"{len(labels)} labels: {', '.join(labels)}" if labels else "no labels"
+    text = (
+        f"# {source.name}\n\nA {kind} model"
+        + (f" of the task {source.task}" if source.task else "")
+        + f", exported from Headstart. Content digest: {source.digest}.\n\n{named}\n"
+        + (f"\n```\n{usage}```\n" if usage else "")
+        + "".join(f"\n- {line}" for line in lines)
+    )
+    return text.rstrip() + "\n"
 
 
 def _graph(directory: Path, classifier: TextClassifier, *, int8: bool) -> list[str]:

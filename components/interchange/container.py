@@ -46,12 +46,7 @@ CMD ["python", "-m", "components.cli", "serve", "--model", "model", "--host", "0
 
 
 def write_context(directory: Path, model: Path) -> list[str]:
-    """Write the context of an image for a trained task model; returns log lines.
-
-    Args:
-        directory: to write to.
-        model: directory of the classifier.
-    """
+    """Write the context of an image for a trained task model; returns log lines."""
     (directory / DOCKERFILE).write_text(SERVED_IMAGE, encoding="utf-8")
     (directory / IGNORED).write_text("**/__pycache__\nREADME.md\nmanifest.json\n!model/**\n", encoding="utf-8")
     shutil.copyfile(FILES / LOCK, directory / LOCK)

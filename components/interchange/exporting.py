@@ -30,11 +30,8 @@ def export_encoder(encoder: Path, *, output: Path, form: str = "huggingface", ov
     """Convert an encoder directory and write the directory `output`; returns log lines.
 
     Args:
-        encoder: output of `pretrain`, `adapt` or `import`.
-        output: directory to write.
         form: `huggingface`: a folder for AutoModel and AutoTokenizer of transformers, with the same outputs and ids;
             `onnx`: the computation graph, and the tokenizer; `vectors`: a text file of word vectors (static families).
-        overwrite: as of `components.outputs.named_output`.
 
     Raises:
         ArtifactError: `encoder` is not a complete encoder directory, or the output exists.
@@ -67,21 +64,13 @@ def _huggingface(directory: Path, encoder: Encoder) -> list[str]:
             f"the family {encoder.family!r} has no counterpart in transformers"
             f"{nearest(encoder.family, CONVERTERS)}; `--format onnx` supports every encoder that ONNX can express"
         )
-    converter = CONVERTERS[encoder.family]
-    config, tensors = converter.to_huggingface(encoder.model)
-    notes = []
-    contents = {part: config.pop(part) for part in converter.parts}
-    for part, content in {"": config, **contents}.items():
-        folder = directory / part
-        own = {name.rpartition("/")[2]: tensor for name, tensor in tensors.items() if name.rpartition("/")[0] == part}
-        folder.mkdir(exist_ok=True)
-        (folder / CONFIG).write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-        save_file(own, folder / WEIGHTS, metadata={"format": "pt"})
-        notes += [
-            f"{f'{part}/: ' if part else ''}{content['architectures'][0]}: {len(own)} tensors",
-            *write_tokenizer(folder, encoder.tokenizer, encoder.model),
-        ]
-    return notes
+    config, tensors = CONVERTERS[encoder.family].to_huggingface(encoder.model)
+    (directory / CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
+    return [
+        f"{config['architectures'][0]}: {len(tensors)} tensors",
+        *write_tokenizer(directory, encoder.tokenizer, encoder.model),
+    ]
 
 
 def _vectors(directory: Path, encoder: Encoder) -> list[str]:

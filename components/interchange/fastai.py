@@ -42,7 +42,6 @@ class FastaiModel:
 
     Attributes:
         settings: arguments of `AWDLSTMConfig` without `vocabulary`.
-        pieces: vocabulary with the special pieces first.
         tensors: state dict of `AWDLSTM`.
     """
 
@@ -68,10 +67,10 @@ def from_fastai(state: Mapping[str, Tensor], vocabulary: Sequence[str]) -> Fasta
     lstms: dict[int, dict[str, Tensor]] = {}
     surplus = []
     for name, tensor in plain.items():
-        if found := _LSTM.fullmatch(name):
-            parts = lstms.setdefault(int(found[1]), {})
+        if result := _LSTM.fullmatch(name):
+            parts = lstms.setdefault(int(result[1]), {})
             # The raw weights have priority over the weights after DropConnect.
-            parts[found[2]] = tensor.float() if found[3] else parts.get(found[2], tensor.float())
+            parts[result[2]] = tensor.float() if result[3] else parts.get(result[2], tensor.float())
         elif not _COPIES.fullmatch(name):
             surplus.append(f"surplus {name}")
         elif tensor.shape != table.shape or not torch.equal(tensor.float(), table):
@@ -79,11 +78,11 @@ def from_fastai(state: Mapping[str, Tensor], vocabulary: Sequence[str]) -> Fasta
     if problems := [*surplus, *_shape_problems(table, bias, lstms)]:
         raise ArtifactError(f"not an AWD-LSTM of fastai: {'; '.join(sorted(problems))}")
     pieces, rows = _our_pieces(vocabulary, len(table))
-    known = torch.tensor(rows) >= 0
+    given = torch.tensor(rows) >= 0
     embedding = torch.zeros(len(rows), table.shape[1])
     output = torch.full((len(rows),), NEVER)
-    embedding[known] = table[[row for row in rows if row >= 0]]
-    output[known] = bias[[row for row in rows if row >= 0]]
+    embedding[given] = table[[row for row in rows if row >= 0]]
+    output[given] = bias[[row for row in rows if row >= 0]]
     tensors = {"embedding": embedding, "bias": output}
     for layer, parts in lstms.items():
         tensors |= {f"lstms.{layer}.{part}": parts[part].clone() for part in ("weight_ih", "weight_hh")}
@@ -94,10 +93,6 @@ def from_fastai(state: Mapping[str, Tensor], vocabulary: Sequence[str]) -> Fasta
 
 def read_fastai(weights: Path, vocabulary: Path) -> FastaiModel:
     """Read and convert a weight file and its vocabulary; only plain tensors are unpickled.
-
-    Args:
-        weights: .pth, as written by `learn.save`.
-        vocabulary: .json, a list of words in id order.
 
     Raises:
         ArtifactError: a file is missing, damaged or has other content, or the files do not match.

@@ -20,7 +20,6 @@ def predict(directory: Path, rows: Sequence[Fields], *, int8: bool = False) -> l
 
     Args:
         directory: with config.json, tokenizer.json and the graph.
-        rows: N inputs of one or two texts.
         int8: whether the quantised graph is used.
 
     Returns:

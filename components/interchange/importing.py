@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from torch import Tensor
 from components.artifacts import Draft, digest_files
 from components.errors import ArtifactError, ConfigError
 from components.interchange.folder import read_config, read_tensors, weight_files
-from components.interchange.huggingface import CONVERTERS, MODEL_TYPES, family_of
+from components.interchange.huggingface import CONVERTERS, family_of
 from components.interchange.published import Imported
 from components.interchange.words import from_fastai_file, from_vectors
 from components.models import family as family_named
@@ -39,12 +39,10 @@ def import_encoder(
     """Convert a published model and write the encoder directory `output`; returns the log of the mapping.
 
     Args:
-        source: a Hugging Face folder (BERT, RoBERTa, ALBERT, ELECTRA, GPT-2, XLNet), a fastai weight file (.pth), or
+        source: a Hugging Face folder (BERT, RoBERTa, ALBERT, GPT-2, XLNet), a fastai weight file (.pth), or
             word vectors as text (.txt, .vec, .gz).
-        output: directory to write.
         family: of the result; None: determined from config.json, `ulmfit` for .pth, `word2vec` for vectors.
         vocabulary: .json, of a fastai file; None: `itos.json` in the same folder.
-        overwrite: as of `components.outputs.named_output`.
 
     Raises:
         ArtifactError: the format is unknown, the source is damaged or inconsistent, or the output exists.
@@ -81,22 +79,19 @@ def read_published(
     """Convert a published model of any format; arguments and errors as in `import_encoder`.
 
     Args:
-        source: see `import_encoder`.
-        family: see `import_encoder`.
-        vocabulary: see `import_encoder`.
         digest: expected SHA-256 of the source; None: not verified.
     """
     if family is not None:
         family_named(family)
-    found, files = _recognised(source, vocabulary)
+    result, files = _recognised(source, vocabulary)
     content = digest_files(files)
     if digest is not None and digest != content:
         raise ArtifactError(
             f"{source}: its digest is {content}, expected {digest}; it is not the model that was specified"
         )
-    if found == "fastai":
+    if result == "fastai":
         return from_fastai_file(files[0], files[1], family=family, digest=content)
-    if found == "vectors":
+    if result == "vectors":
         return from_vectors(source, family=family, digest=content)
     return _from_huggingface(source, family, content)
 
@@ -113,9 +108,7 @@ def source_digest(source: Path, *, vocabulary: Path | None = None) -> str:
 def _recognised(source: Path, vocabulary: Path | None) -> tuple[str, list[Path]]:
     """The format of a source, and the files that are read."""
     if source.is_dir():
-        folders = [source, *(source / part for part in _parts(source, read_config(source)))]
-        weights = [path for folder in folders for path in (folder / "config.json", *weight_files(folder))]
-        return "huggingface", [*weights, *(source / name for name in FILES)]
+        return "huggingface", [source / "config.json", *weight_files(source), *(source / name for name in FILES)]
     if not source.exists():
         raise ArtifactError(f"{source}: does not exist")
     if source.suffix in FASTAI:
@@ -134,38 +127,35 @@ def _recognised(source: Path, vocabulary: Path | None) -> tuple[str, list[Path]]
 def _from_huggingface(folder: Path, family: str | None, digest: str) -> Imported:
     config = read_config(folder)
     try:
-        found = family_of(config)
+        result = family_of(config)
     except ArtifactError as error:
         raise ArtifactError(f"{folder}/{error}") from error
-    if family is not None and family != found:
+    if family is not None and family != result:
         raise ConfigError(
-            f"{folder}: its model_type {config['model_type']!r} belongs to the family {found!r}, not {family!r}"
+            f"{folder}: its model_type {config['model_type']!r} belongs to the family {result!r}, not {family!r}"
         )
     tensors = read_tensors(weight_files(folder))
-    for part in _parts(folder, config):
-        config[part] = read_config(folder / part)
-        tensors |= {f"{part}/{name}": tensor for name, tensor in read_tensors(weight_files(folder / part)).items()}
     vocabulary = read_vocabulary(folder)
     try:
-        settings, rows, own = CONVERTERS[found].from_huggingface(config, tensors)
+        settings, rows, inner = CONVERTERS[result].from_huggingface(config, tensors)
     except ArtifactError as error:
         raise ArtifactError(f"{folder}: {error}") from error
     if vocabulary.size != rows:
         raise ArtifactError(f"{folder}: the tokenizer has {vocabulary.size} pieces, but the model has {rows} rows")
     kind = vocabulary.tokenizer.kind
-    model = build_model(found, vocabulary=rows, settings=settings, tokenizer=kind)
-    model.load_state_dict(own)
+    model = build_model(result, vocabulary=rows, settings=settings, tokenizer=kind)
+    model.load_state_dict(inner)
     model.remap_vocabulary(torch.tensor(vocabulary.rows))
     model.bind(vocabulary.tokenizer)
     log = [
-        f"{folder}: model_type {config['model_type']!r} -> family {found!r}",
+        f"{folder}: model_type {config['model_type']!r} -> family {result!r}",
         f"tokenizer: {kind}, {vocabulary.tokenizer.vocab_size} pieces",
         *_special_log(vocabulary),
         f"{len(tensors)} tensors imported",
     ]
-    if fresh := _fresh(found, model, tensors):
-        log.append(f"not in the file, initialised as in a new model: {', '.join(_summarised(fresh))}")
-    return Imported(found, model.eval(), vocabulary.tokenizer, digest, log, fresh)
+    if fresh := _fresh(result, model, tensors):
+        log.append(f"not in the file, initialised as in a new model: {', '.join(fresh)}")
+    return Imported(result, model.eval(), vocabulary.tokenizer, digest, log, fresh)
 
 
 def _special_log(vocabulary: Vocabulary) -> list[str]:
@@ -181,23 +171,11 @@ def _special_log(vocabulary: Vocabulary) -> list[str]:
 def _fresh(family: str, model: LanguageModel, tensors: Mapping[str, Tensor]) -> list[str]:
     """Names of the family's tensors that are not in the file."""
     expected = CONVERTERS[family].to_huggingface(model)[1]
-    found = {name.replace(".gamma", ".weight").replace(".beta", ".bias") for name in tensors}
-    return [name for name in expected if name not in found and _without_prefix(name) not in found]
+    result = {name.replace(".gamma", ".weight").replace(".beta", ".bias") for name in tensors}
+    return [name for name in expected if name not in result and _without_prefix(name) not in result]
 
 
 def _without_prefix(name: str) -> str:
     """The name in a file of the bare encoder."""
-    part, slash, own = name.rpartition("/")
-    return part + slash + own.partition(".")[2]
-
-
-def _summarised(names: Sequence[str]) -> list[str]:
-    """The names of tensors; those of a further network as one entry."""
-    return list(dict.fromkeys(f"the {name.partition('/')[0]}" if "/" in name else name for name in names))
-
-
-def _parts(folder: Path, config: Mapping[str, Any]) -> list[str]:
-    """Names of the subfolders with further networks of the model (`Converter.parts`)."""
-    if config.get("model_type") not in MODEL_TYPES:
-        return []
-    return [part for part in CONVERTERS[family_of(config)].parts if (folder / part).is_dir()]
+    part, slash, inner = name.rpartition("/")
+    return part + slash + inner.partition(".")[2]

@@ -76,10 +76,6 @@ def export_graph(
     also `segments` (batch, length) int64.
 
     Args:
-        path: of the file.
-        graph: the module; its arguments are the inputs.
-        encoder: the encoder within it.
-        outputs: names of its outputs.
         segments: whether it reads segments.
         instead: end of the message if ONNX cannot express the computation.
 
@@ -153,10 +149,10 @@ def _agrees(path: Path, model: LanguageModel) -> bool:
     with torch.no_grad():
         expected = _Encoder(model)(tokens, lengths)
     try:
-        found = ReferenceEvaluator(str(path)).run(None, {"tokens": tokens.numpy(), "lengths": lengths.numpy()})
+        result = ReferenceEvaluator(str(path)).run(None, {"tokens": tokens.numpy(), "lengths": lengths.numpy()})
     except Exception:  # any operator may fail on an unexpected shape
         return False
     return all(
         other.shape == tuple(ours.shape) and np.allclose(other, ours.numpy(), atol=TOLERANCE, rtol=TOLERANCE)
-        for ours, other in zip(expected, found, strict=True)
+        for ours, other in zip(expected, result, strict=True)
     )

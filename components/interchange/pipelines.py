@@ -19,13 +19,12 @@ from torch import Tensor, nn
 from components.errors import ConfigError, nearest
 from components.interchange.exported import __file__ as exported
 from components.interchange.huggingface import CONVERTERS
+from components.interchange.task_onnx import several_parts
 from components.interchange.tokenizer_json import write_tokenizer
 from components.models.encoder import CONFIG, WEIGHTS
 from components.task_models.classifier import TextClassifier
-from components.task_models.heads import TextHead
-from components.task_models.inputs import reads_apart
+from components.task_models.heads import RegressionHead, TextHead
 from components.task_models.norms import BatchNorm, FixedNorm
-from components.task_models.regression import RegressionHead
 
 MODULE: Final = "modeling_headstart.py"
 #: Line of the model card of a folder with this module.
@@ -39,7 +38,6 @@ BASES: Final = {
     "bert": ("bert.", "Bert", "first"),
     "roberta": ("roberta.", "Roberta", "first"),
     "albert": ("albert.", "Albert", "first"),
-    "electra": ("electra.", "Electra", "first"),
     "gpt": ("transformer.", "GPT2", "last"),
     "xlnet": ("transformer.", "XLNet", "last"),
 }
@@ -58,11 +56,6 @@ Affine = tuple[Tensor, Tensor]
 def write_pipeline(directory: Path, classifier: TextClassifier, *, family: str) -> tuple[list[str], str]:
     """Write config.json, model.safetensors and the tokenizer; returns log lines, and how the folder is used.
 
-    Args:
-        directory: to write to.
-        classifier: the model.
-        family: of its encoder.
-
     Raises:
         ConfigError: transformers has no counterpart of the family, of the task or of a part of the model.
     """
@@ -70,36 +63,37 @@ def write_pipeline(directory: Path, classifier: TextClassifier, *, family: str) 
     _refuse(classifier, family, task)
     config, tensors = CONVERTERS[family].to_huggingface(classifier.model.encoder)
     prefix, name, summary = BASES[family]
-    for part in CONVERTERS[family].parts:
-        config.pop(part, None)
     encoder = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
     head = affine_layers(classifier.model.head)
     config |= _labels(classifier)
     sequence = task == "text-classification"
     if sequence:
         kind = "ForSequenceClassification"
-        found = _sequence(classifier, config, head, encoder, summary)
+        result = _sequence(classifier, config, head, encoder, summary)
     else:
         kind = "ForTokenClassification" if task == "token-classification" else "ForQuestionAnswering"
         ((weight, bias),) = head
         output = "classifier" if task == "token-classification" else "qa_outputs"
-        found = {prefix + key: value for key, value in encoder.items() if not key.startswith("pooler.")}
-        found |= {f"{output}.weight": weight, f"{output}.bias": bias}
+        result = {prefix + key: value for key, value in encoder.items() if not key.startswith("pooler.")}
+        result |= {f"{output}.weight": weight, f"{output}.bias": bias}
     config["architectures"] = [("Headstart" if sequence else name) + kind]
     if sequence:
         config["auto_map"] = {"AutoModelForSequenceClassification": f"modeling_headstart.Headstart{kind}"}
         text = Path(exported).with_name(MODULE).read_text(encoding="utf-8")
         (directory / MODULE).write_text(text.replace("BertConfig", f"{name}Config"), encoding="utf-8")
     (directory / CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    save_file({key: value.contiguous().clone() for key, value in found.items()}, directory / WEIGHTS, {"format": "pt"})
+    save_file({key: value.contiguous().clone() for key, value in result.items()}, directory / WEIGHTS, {"format": "pt"})
     notes = write_tokenizer(directory, classifier.tokenizer, classifier.model.encoder, segments=family != "gpt")
     trust = ", trust_remote_code=True" if sequence else ""
-    usage = f'    from transformers import pipeline\n    model = pipeline("{task}", "FOLDER"{trust})\n'
+    usage = f'from transformers import pipeline\nmodel = pipeline("{task}", "FOLDER"{trust})\n'
     if task == "question-answering":
         # Version 5 of transformers has no pipeline for it.
         name = "AutoModelForQuestionAnswering"
-        usage = f'    from transformers import {name}\n    model = {name}.from_pretrained("FOLDER")\n'
-    return [f"{config['architectures'][0]}: {len(found)} tensors{' and a module of its own' * sequence}", *notes], usage
+        usage = f'from transformers import {name}\nmodel = {name}.from_pretrained("FOLDER")\n'
+    return [
+        f"{config['architectures'][0]}: {len(result)} tensors{' and a module of its own' * sequence}",
+        *notes,
+    ], usage
 
 
 def _refuse(classifier: TextClassifier, family: str, task: str | None) -> None:
@@ -109,14 +103,8 @@ def _refuse(classifier: TextClassifier, family: str, task: str | None) -> None:
         problem = f"the family {family!r} has no counterpart in transformers{nearest(family, CONVERTERS)}"
     elif task is None:
         problem = f"transformers has no pipeline for a {classifier.kind} task"
-    elif classifier.words is not None:
-        problem = "the model is combined with words (finetune.<name>.words)"
-    elif not isinstance(model.head, TextHead) or (task == "text-classification" and model.of_units):
-        problem = f"its reader ({settings.reader}) has no counterpart in transformers"
-    elif classifier.kind in ("pair", "similarity") and reads_apart(settings, model.encoder):
-        problem = "it reads two texts as two sequences"
-    elif task == "text-classification" and (model.combine is not None or settings.chunk is not None):
-        problem = "it reads long texts in parts (chunk)"
+    elif reason := several_parts(classifier):
+        problem = reason
     elif getattr(model.encoder, "task", None) is not None:
         problem = "its special tokens of tasks (task_tokens: own) have no counterpart in transformers"
     elif task != "text-classification":
@@ -125,8 +113,6 @@ def _refuse(classifier: TextClassifier, family: str, task: str | None) -> None:
             problem = f"transformers reads another piece of a word than {family} does here"
         elif classifier.kind == "tagging" and settings.tagger != "linear":
             problem = f"tagger: {settings.tagger} has no counterpart in transformers"
-        elif classifier.kind == "questions" and settings.answering != "linear":
-            problem = f"answering: {settings.answering} has no counterpart in transformers"
         elif not plain:
             problem = "transformers reads the last layer by one linear layer (layers: last, head_hidden: 0)"
     if problem:
@@ -139,22 +125,21 @@ def affine_layers(head: nn.Module) -> list[Affine]:
     Numbers are computed in float64. The output of a regression is on the scale of its targets.
     """
     assert isinstance(head, TextHead)
-    layers: list[Affine] = []
+    pairs: list[tuple[nn.Module, nn.Module]] = [(head.norm, head.output)]
     if isinstance(head.hidden, nn.Sequential):
-        first, between = head.hidden[0], head.hidden[2]
-        assert isinstance(first, nn.Linear)
-        layers.append(_after(_normalising(head.norm), _of(first)))
-        layers.append(_after(_normalising(between), _of(head.output)))
-    else:
-        layers.append(_after(_normalising(head.norm), _of(head.output)))
+        pairs = [(head.norm, head.hidden[0]), (head.hidden[2], head.output)]
+    layers = []
+    for norm, layer in pairs:
+        assert isinstance(layer, nn.Linear)
+        weight, bias = layer.weight.detach().double(), layer.bias.detach().double()
+        if (affine := _normalising(norm)) is not None:
+            scale, offset = affine
+            weight, bias = weight * scale, bias + weight @ offset
+        layers.append((weight, bias))
     if isinstance(head, RegressionHead):
         weight, bias = layers[-1]
         layers[-1] = (weight * head.range.double(), bias * head.range.double() + head.low.double())
     return [(weight.float(), bias.float()) for weight, bias in layers]
-
-
-def _of(layer: nn.Linear) -> Affine:
-    return layer.weight.detach().double(), layer.bias.detach().double()
 
 
 def _normalising(norm: nn.Module) -> Affine | None:
@@ -170,28 +155,20 @@ def _normalising(norm: nn.Module) -> Affine | None:
     return None
 
 
-def _after(normalising: Affine | None, layer: Affine) -> Affine:
-    """A linear layer after a normalisation, as one linear layer."""
-    if normalising is None:
-        return layer
-    (scale, offset), (weight, bias) = normalising, layer
-    return weight * scale, bias + weight @ offset
-
-
 def _labels(classifier: TextClassifier) -> dict[str, Any]:
     if classifier.kind == "questions":
         return {}
     if classifier.kind in ("regression", "similarity"):
         return {"id2label": {"0": "value"}, "label2id": {"value": 0}, "problem_type": "regression"}
     names = dict(enumerate(classifier.labels))
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "id2label": {str(number): name for number, name in names.items()},
         "label2id": {name: number for number, name in names.items()},
     }
     if classifier.kind != "tagging":
         several = classifier.kind == "multilabel"
-        found["problem_type"] = "multi_label_classification" if several else "single_label_classification"
-    return found
+        result["problem_type"] = "multi_label_classification" if several else "single_label_classification"
+    return result
 
 
 def _sequence(
@@ -208,9 +185,9 @@ def _sequence(
         "widths": [head[0][0].shape[1], *(len(bias) for _, bias in head)],
         "mix": 0 if mix is None else len(mix.scores),
     }
-    found = {f"encoder.{key}": value for key, value in encoder.items()}
+    result = {f"encoder.{key}": value for key, value in encoder.items()}
     for index, (weight, bias) in enumerate(head):
-        found |= {f"head.{2 * index}.weight": weight, f"head.{2 * index}.bias": bias}
+        result |= {f"head.{2 * index}.weight": weight, f"head.{2 * index}.bias": bias}
     if mix is not None:
-        found["mix"] = (mix.gamma * mix.scores.softmax(0)).detach()
-    return found
+        result["mix"] = (mix.gamma * mix.scores.softmax(0)).detach()
+    return result

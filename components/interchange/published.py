@@ -19,11 +19,7 @@ class Imported:
     """The result of an import.
 
     Attributes:
-        family: key in `FAMILIES`.
         model: embedding rows in the order of the tokenizer's pieces.
-        tokenizer: with the published segmentation.
-        digest: SHA-256 of all files that were read.
-        log: lines that describe the mapping.
         fresh: names of tensors that the source lacks; they are initialised as in a new model.
     """
 

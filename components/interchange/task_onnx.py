@@ -12,9 +12,9 @@ from components.errors import ConfigError
 from components.interchange.onnx import export_graph
 from components.task_models.base import most_pieces
 from components.task_models.classifier import TextClassifier
+from components.task_models.heads import RegressionHead
 from components.task_models.inputs import reads_apart
 from components.task_models.model import TaskModel
-from components.task_models.regression import RegressionHead
 
 MODEL: Final = "model.onnx"
 INT8: Final = "model.int8.onnx"
@@ -46,20 +46,22 @@ def refuse(classifier: TextClassifier) -> None:
     Raises:
         ConfigError: it does not; the message says why and names what does.
     """
-    model, settings, kind = classifier.model, classifier.settings, classifier.kind
-    problem = ""
-    if kind not in (*SINGLE, *PAIRS):
-        problem = f"the answer of a {kind} task is decoded outside of a graph"
-    elif kind in PAIRS and reads_apart(settings, model.encoder):
-        problem = "it reads two texts as two sequences"
-    elif model.of_units:
-        problem = f"its reader ({settings.reader}) reads every piece"
-    elif model.combine is not None or settings.chunk is not None:
-        problem = "it reads long texts in parts (chunk)"
-    elif classifier.words is not None:
-        problem = "it is combined with a model of words (finetune.<name>.words)"
-    if problem:
-        raise ConfigError(f"ONNX cannot express this model: {problem}; `--format container` serves every model")
+    problem = f"the answer of a {classifier.kind} task is decoded outside of a graph"
+    if classifier.kind in (*SINGLE, *PAIRS) and not (problem := several_parts(classifier)):
+        return
+    raise ConfigError(f"ONNX cannot express this model: {problem}; `--format container` serves every model")
+
+
+def several_parts(classifier: TextClassifier) -> str:
+    """Why a model is not one network on one sequence, as a sentence; empty if it is."""
+    model, settings = classifier.model, classifier.settings
+    if classifier.words is not None:
+        return "it is combined with a model of words (finetune.<name>.words)"
+    if classifier.kind in PAIRS and reads_apart(settings, model.encoder):
+        return "it reads two texts as two sequences"
+    if model.combine is not None or (settings.chunk is not None and not model.of_units):
+        return "it reads long texts in parts (chunk)"
+    return ""
 
 
 def write_task_graph(path: Path, classifier: TextClassifier) -> None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
@@ -45,8 +47,8 @@ def read_vectors(path: Path) -> WordVectors:
     """
     path = Path(path)
     try:
-        with _open(path) as file:
-            return _read(path, file)
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            return _read(path, cast(BinaryIO, file))
     except FileNotFoundError as error:
         raise DataError(f"{path}: does not exist") from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -59,8 +61,6 @@ def write_vectors(path: Path, words: Sequence[str], vectors: Vectors, *, header:
     """Write word vectors, compressed if the name ends in .gz; `read_vectors` returns the same numbers.
 
     Args:
-        path: file to write.
-        words: N distinct words without white space.
         vectors: (N, D).
         header: whether the first line is "N D", as in word2vec and fastText.
 
@@ -78,7 +78,10 @@ def write_vectors(path: Path, words: Sequence[str], vectors: Vectors, *, header:
     try:
         with partial_path(path) as aside:
             # Compressed files contain no time and no name: the same vectors give the same bytes.
-            with aside.open("wb") as raw, _compressing(raw, path) as file:
+            with aside.open("wb") as raw, ExitStack() as stack:
+                file = cast(BinaryIO, raw)
+                if path.suffix == ".gz":
+                    file = cast(BinaryIO, stack.enter_context(gzip.GzipFile("", "wb", fileobj=raw, mtime=0)))
                 if header:
                     file.write(f"{len(words)} {vectors.shape[1]}\n".encode())
                 for word, vector in zip(words, vectors, strict=True):
@@ -90,41 +93,23 @@ def write_vectors(path: Path, words: Sequence[str], vectors: Vectors, *, header:
         ) from error
 
 
-def _open(path: Path) -> BinaryIO:
-    return cast(BinaryIO, gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
-
-
-def _compressing(raw: BinaryIO, path: Path) -> BinaryIO:
-    if path.suffix != ".gz":
-        return raw
-    return cast(BinaryIO, gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0))
-
-
 def _read(path: Path, file: BinaryIO) -> WordVectors:
     lines = _lines(path, file)
     first = next(lines, None)
     if first is None:
         raise DataError(f"{path}: has no vectors")
-    fields = first[1].split(" ")
-    declared = None
+    fields, declared = first[1].split(" "), None
+    width = len(fields) - 1
     if len(fields) == 2 and all(field.isascii() and field.isdigit() for field in fields):
         declared, width = int(fields[0]), int(fields[1])
-        first = None
     else:
-        width = len(fields) - 1
+        lines = chain([first], lines)
     if width < 1:
         raise DataError(f"{path}, line 1: expected a word and its numbers, or a header 'words width'")
     line_of: dict[str, int] = {}
     blocks: list[Vectors] = []
-    block: list[tuple[int, str]] = []
-    for number, line in [first] if first else []:
-        block.append((number, _split(path, number, line, width, line_of)))
-    for number, line in lines:
-        block.append((number, _split(path, number, line, width, line_of)))
-        if len(block) == TOGETHER:
-            blocks.append(_numbers(path, block, width))
-            block = []
-    blocks.append(_numbers(path, block, width))
+    while block := [(number, _split(path, number, line, width, line_of)) for number, line in islice(lines, TOGETHER)]:
+        blocks.append(_numbers(path, block, width))
     if declared is not None and declared != len(line_of):
         raise DataError(f"{path}: {declared} words in the header, {len(line_of)} in the file; is it truncated?")
     if not line_of:

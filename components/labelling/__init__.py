@@ -1,1 +1,1 @@
-"""Which texts to label next, answers merged into the labelled data, and labels that look wrong."""
+"""Which texts to label next, the file of answers, and labels that look wrong."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import cast, get_args
 
 from components.artifacts import read_json
 from components.errors import ConfigError, nearest
 from components.labelling.answers import Merged, read_answers
-from components.labelling.queue import Model, check_format, queue, write_suggestions
+from components.labelling.queue import check_format, queue, write_suggestions
 from components.labelling.review import review, write_review
 from components.labelling.rows import shown, source_of
 from components.outputs import check_output
@@ -28,9 +27,6 @@ def suggest(
     count: int,
     file: Path | None,
     output: Path | None,
-    model: str,
-    balanced: bool,
-    seed: int,
     overwrite: bool = False,
 ) -> Iterator[str]:
     """Choose texts and write them; arguments as of `queue` and `write_suggestions`.
@@ -39,26 +35,22 @@ def suggest(
         ArtifactError: the file exists and may not be replaced.
         ConfigError, DataError: as `queue` and `write_suggestions`.
     """
-    if model not in get_args(Model):
-        raise ConfigError(
-            f"--model: {model!r} is not one of {', '.join(get_args(Model))}{nearest(model, get_args(Model))}"
-        )
     name, source = source_of(params, task)
     output = output or Path(f"{name}-to-label.csv")
     check_format(output)
     check_output(output, overwrite=overwrite)
-    found = queue(params, task=name, count=count, file=file, model=cast(Model, model), balanced=balanced, seed=seed)
-    write_suggestions(output, found.suggestions, source, overwrite=overwrite)
-    warm = found.suggestions[0].proposed is not None
-    yield f"{found.candidates:,} texts from {found.source}; {found.left_out:,} more have labels or are held out"
-    yield f"chosen by {'uncertainty and diversity' if warm else 'typicality'} ({found.model})"
-    if len(found.suggestions) < count:
-        others = found.candidates - len(found.suggestions)
+    result = queue(params, task=name, count=count, file=file)
+    write_suggestions(output, result.suggestions, source, overwrite=overwrite)
+    warm = result.suggestions[0].proposed is not None
+    yield f"{result.candidates:,} texts from {result.source}; {result.left_out:,} more have labels or are held out"
+    yield f"chosen by {'uncertainty and diversity' if warm else 'typicality'} ({result.model})"
+    if len(result.suggestions) < count:
+        others = result.candidates - len(result.suggestions)
         why = f"the {others:,} others are near copies of these" if others else "there are no others"
-        yield f"only {len(found.suggestions)} of {count} texts: {why}"
-    labels = ", ".join(found.labels[:20]) + (" ..." if len(found.labels) > 20 else "")
+        yield f"only {len(result.suggestions)} of {count} texts: {why}"
+    labels = ", ".join(result.labels[:20]) + (" ..." if len(result.labels) > 20 else "")
     yield f"labels: {labels or 'none yet; new ones need --new-labels'}"
-    yield f"{output}: {len(found.suggestions)} texts; fill in the labels, then run `headstart label {output.name}`"
+    yield f"{output}: {len(result.suggestions)} texts; fill in the labels, then run `headstart label {output.name}`"
 
 
 def merged_lines(merged: Merged, *, empty: int) -> Iterator[str]:
@@ -90,34 +82,31 @@ def label_quality(
     output = output or Path(f"{name}-label-quality.csv")
     check_output(output, overwrite=overwrite)
     given = [answer for path in answers for answer in read_answers(path, source, by=path.stem)[0]]
-    found = review(params, task=name, annotators=annotators, answers=given)
-    counts = Counter(found.rows[one.row].split for one in found.suspects)
-    sizes = Counter(row.split for row in found.rows)
-    yield f"probabilities: {found.sources}"
+    result = review(params, task=name, annotators=annotators, answers=given)
+    counts = Counter(result.rows[suspect.row].split for suspect in result.suspects)
+    sizes = Counter(row.split for row in result.rows)
+    yield f"probabilities: {result.sources}"
     for split, size in sizes.items():
         yield f"{split}: {counts[split]} of {size:,} labels look wrong"
-    for one in found.suspects[:SHOWN]:
-        row = found.rows[one.row]
-        labels = f"{shown(row.labels or (), source)!r}, rather {shown(one.proposed, source)!r}"
+    for suspect in result.suspects[:SHOWN]:
+        row = result.rows[suspect.row]
+        labels = f"{shown(row.labels or (), source)!r}, rather {shown(suspect.proposed, source)!r}"
         yield f"  {row.split} {row.id}: {labels}: {' | '.join(row.fields)[:80]!r}"
-    yield f"{len(found.pairs)} pairs of copies or near copies have different labels"
-    for pair in found.pairs[:SHOWN]:
-        first, second = found.rows[pair.first], found.rows[pair.second]
+    yield f"{len(result.pairs)} pairs of copies or near copies have different labels"
+    for pair in result.pairs[:SHOWN]:
+        first, second = result.rows[pair.first], result.rows[pair.second]
         yield (
             f"  {first.split} {first.id} {shown(first.labels or (), source)!r}, {second.split} {second.id} "
             f"{shown(second.labels or (), source)!r}: {' | '.join(first.fields)[:60]!r}"
         )
-    if (several := found.agreement) is None:
+    if (several := result.agreement) is None:
         yield "agreement: no text has labels of two annotators (--annotators COLUMN, --answers FILE)"
     else:
         alpha = "undefined" if several.alpha is None else f"{several.alpha:.3f}"
         bounds = "" if several.low is None else f" [{several.low:.3f}, {several.high:.3f}]"
         disputed = len(several.disputed)
         yield f"agreement on {several.texts} texts: Krippendorff's alpha {alpha}{bounds}; {disputed} are disputed"
-        for one_name, other, texts, kappa in several.kappas:
-            value = "undefined" if kappa is None else f"{kappa:.3f}"
-            yield f"  {one_name} and {other}: Cohen's kappa {value} on {texts} texts"
-    rows = write_review(output, found, source, overwrite=overwrite)
+    rows = write_review(output, result, source, overwrite=overwrite)
     yield f"{output}: {rows} rows; fill in labels that should change, then run `headstart label {output.name}`"
 
 
@@ -139,9 +128,9 @@ def more_labels(params: Params, *, task: str, system: str, labels: int) -> str:
     name = task or params.run.tasks[0]
     path = Path(params.run.out) / "evaluation" / name / "evaluation.json"
     evaluation = read_json(path, made_by="the stage evaluate")
-    known = [found["system"] for found in evaluation["systems"]]
-    if system and system not in known:
-        raise ConfigError(f"--system: unknown system {system!r}{nearest(system, known)}")
+    systems = [result["system"] for result in evaluation["systems"]]
+    if system and system not in systems:
+        raise ConfigError(f"--system: unknown system {system!r}{nearest(system, systems)}")
     system = system or best_system(evaluation)
     gain = of_system(evaluation, system, more=labels)
     return in_words(gain, unit=evaluation["unit"], title=evaluation["titles"][evaluation["main"]], system=system)

@@ -1,13 +1,14 @@
 """What is known about texts before they are labelled: features, and probabilities of labels.
 
 The champion is used if there is one that has all labels of the data. Otherwise a logistic regression on features
-that no label has formed: those of an encoder of the run, or latent semantic and word vectors of the texts.
+that no label has formed: the output of an encoder of the run, or latent semantic and word vectors of the texts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,6 @@ from numpy.typing import NDArray
 
 from components.artifacts import is_complete
 from components.errors import HeadstartError
-from components.settings.finetune import FinetuneSettings
 from components.settings.params import Params
 from components.tasks.data import Fields
 
@@ -106,53 +106,18 @@ def projection(features: int) -> Floats:
     return (rng.standard_normal((features, WIDTH)) / np.sqrt(features)).astype(np.float32)
 
 
-def encoder_directory(params: Params) -> tuple[Path, FinetuneSettings] | None:
-    """The encoder of a run that knows most: adapted before pretrained, in the order of run.families; None if there is
-    none."""
-    for start in ("adapted", "pretrained"):
-        for family in params.run.families:
-            directory = Path(params.run.out) / "encoder" / family / start
-            if family in params.finetune and is_complete(directory, kind="encoder"):
-                return directory, params.finetune[family]
-    return None
-
-
-def encoder_features(
-    directory: Path, texts: Sequence[Fields], *, kind: str, labels: Sequence[str], settings: FinetuneSettings
-) -> Floats:
-    """(N, D) with norm 1: what the head of a task model reads, by the encoder as it is.
-
-    Args:
-        directory: of the encoder.
-        texts: N inputs.
-        kind: of the task.
-        labels: names; they have no influence.
-        settings: `finetune.<family>`.
-    """
-    from components.models.encoder import load_encoder
-    from components.task_models.classifier import TextClassifier
-    from components.task_models.kinds import find_task
-    from components.task_models.model import TaskModel
-
-    encoder, task = load_encoder(directory), find_task(kind)
-    model = TaskModel(encoder.model, task=task, settings=settings, labels=list(labels) or ["a", "b"]).eval()
-    classifier = TextClassifier(list(labels), model, encoder.tokenizer, task, settings)
-    return _unit(classifier.answer_measured(texts, projection)[2])
-
-
-def word_features(texts: Sequence[Fields], *, labels: int, others: Sequence[Fields] = ()) -> Floats:
-    """(N + M, D) with norm 1: latent semantic and word vectors, fitted on N texts, of these and of M others. Two texts
-    of a row give both vectors, the absolute difference and the product."""
+def word_features(texts: Sequence[Fields], *, labels: int) -> Floats:
+    """(N, D) with norm 1: latent semantic and word vectors, fitted on the N texts. Two texts of a row give both
+    vectors, the absolute difference and the product."""
     from components.words.features import LatentFeatures
     from components.words.latent import LatentSemantics, WordMeans, dimensions_of
 
     semantics, means = dimensions_of(labels)
-    parts = list(zip(*[*texts, *others], strict=True))
     distinct = sorted({text for fields in texts for text in fields})
-    found = LatentFeatures(
+    latent = LatentFeatures(
         LatentSemantics.fit(distinct, dimensions=semantics), WordMeans.fit(distinct, dimensions=means)
     )
-    vectors = [np.concatenate(found.parts(part), axis=1) for part in parts]
+    vectors = [np.concatenate(latent.parts(part), axis=1) for part in zip(*texts, strict=True)]
     if len(vectors) == 2:
         first, second = vectors
         vectors += [np.abs(first - second), first * second]
@@ -170,11 +135,20 @@ def fitted(features: Floats, training: Training, *, strength: float = STRENGTH) 
 
 
 def frozen(params: Params, texts: Sequence[Fields], *, kind: str, labels: Sequence[str]) -> tuple[Floats, str]:
-    """(N, D) features that no label has formed, and their source in words."""
-    if (found := encoder_directory(params)) is not None:
-        directory, settings = found
-        name = f"{directory.parent.name}-{directory.name}"
-        return encoder_features(directory, texts, kind=kind, labels=labels, settings=settings), name
+    """(N, D) features that no label has formed, with norm 1, and their source in words: of the encoder of the run that
+    knows most (adapted before pretrained, in the order of run.families), otherwise of the words."""
+    from components.models.encoder import load_encoder
+    from components.task_models.classifier import TextClassifier
+    from components.task_models.kinds import find_task
+    from components.task_models.model import TaskModel
+
+    for start, family in product(("adapted", "pretrained"), params.run.families):
+        directory = Path(params.run.out) / "encoder" / family / start
+        if family in params.finetune and is_complete(directory, kind="encoder"):
+            encoder, task, settings = load_encoder(directory), find_task(kind), params.finetune[family]
+            model = TaskModel(encoder.model, task=task, settings=settings, labels=list(labels) or ["a", "b"]).eval()
+            classifier = TextClassifier(model, encoder.tokenizer)
+            return _unit(classifier.answer_measured(texts, projection)[2]), f"{family}-{start}"
     return word_features(texts, labels=len(labels)), "words"
 
 

@@ -23,7 +23,7 @@ from components.formats.lines import Reading
 from components.formats.tables import PLAIN, suffix
 from components.ingestion.cleaning import clean
 from components.ingestion.dedup import Shingles, Sketches, band_key
-from components.ingestion.matching import Wanted
+from components.ingestion.matching import TextSearch
 from components.ingestion.readers import raw_files, read_text, read_texts, reader_for
 from components.labelling.rows import FileRow, text_columns
 from components.settings.params import Params
@@ -57,12 +57,12 @@ class Pool:
     @cached_property
     def _bands(self) -> list[tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.int64]]]:
         """Of each band of the signatures: keys of the texts, the same sorted, and the texts in that order."""
-        found = []
+        candidates = []
         for start in range(0, self.sketches.shape[1] - BAND + 1, BAND):
             keys = band_key(self.sketches[:, start : start + BAND])
             order = np.argsort(keys, kind="stable")
-            found.append((keys, keys[order], order))
-        return found
+            candidates.append((keys, keys[order], order))
+        return candidates
 
     def copies(self, index: int) -> NDArray[np.int64]:
         """Indices of the near copies of a text, itself included, ascending; compared are those that share a band."""
@@ -108,13 +108,13 @@ def read_pool(
         )
     else:
         texts, name = _of_domain(params), "the domain"
-    known = {row.digest for row in rows if row.labels is not None or row.split != "train"} | set(without)
+    excluded = {row.digest for row in rows if row.labels is not None or row.split != "train"} | set(without)
     counts = {"read": 0, "known": 0}
-    found = [fields for _, fields in heapq.nsmallest(MOST, _distinct(texts, known, counts))]
+    candidates = [fields for _, fields in heapq.nsmallest(MOST, _distinct(texts, excluded, counts))]
     shingles = Shingles(ngram=NGRAM, permutations=PERMUTATIONS)
-    sketches = shingles.sketches([joined(fields) for fields in found])
-    near = _near([row.fields for row in rows if row.digest in known], sketches)
-    keep = [index for index in range(len(found)) if index not in near]
+    sketches = shingles.sketches([joined(fields) for fields in candidates])
+    near = _near([row.fields for row in rows if row.digest in excluded], sketches)
+    keep = [index for index in range(len(candidates)) if index not in near]
     if not counts["read"]:
         raise DataError(
             f"{name}: there is no text without labels; name a file: headstart suggest FILE, or data.unlabelled: [FILE] "
@@ -125,7 +125,7 @@ def read_pool(
             f"{name}: holds no text that could be labelled ({counts['read']} read; the others have labels, are in dev "
             "or test, or are near copies of such texts); name a file of further texts: headstart suggest FILE"
         )
-    return Pool([found[index] for index in keep], sketches[keep], name, counts["known"] + len(near))
+    return Pool([candidates[index] for index in keep], sketches[keep], name, counts["known"] + len(near))
 
 
 def joined(fields: Fields) -> str:
@@ -133,26 +133,26 @@ def joined(fields: Fields) -> str:
     return clean("\n".join(fields))
 
 
-def _distinct(texts: Iterable[Fields], known: set[bytes], counts: dict[str, int]) -> Iterator[tuple[bytes, Fields]]:
+def _distinct(texts: Iterable[Fields], excluded: set[bytes], counts: dict[str, int]) -> Iterator[tuple[bytes, Fields]]:
     seen: set[bytes] = set()
     for fields in texts:
         counts["read"] += 1
         if not all(field.strip() for field in fields):
             continue
         digest = digest_of(fields)
-        if digest in known:
+        if digest in excluded:
             counts["known"] += 1
         elif digest not in seen:
             seen.add(digest)
             yield digest, fields
 
 
-def _near(known: Sequence[Fields], sketches: Sketches) -> set[int]:
+def _near(excluded: Sequence[Fields], sketches: Sketches) -> set[int]:
     """Indices of the texts that are near copies of known ones."""
-    if not known or not len(sketches):
+    if not excluded or not len(sketches):
         return set()
     shingles = Shingles(ngram=NGRAM, permutations=PERMUTATIONS)
-    wanted = Wanted([joined(fields) for fields in known], shingles=shingles, rows=BAND, threshold=SIMILAR)
+    wanted = TextSearch([joined(fields) for fields in excluded], shingles=shingles, rows=BAND, threshold=SIMILAR)
     return {index for index, _, _ in wanted.near(sketches)}
 
 

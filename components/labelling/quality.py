@@ -13,14 +13,13 @@ import io
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from components.ingestion.dedup import Shingles
-from components.ingestion.matching import Wanted
+from components.ingestion.matching import TextSearch
 from components.labelling.pool import BAND, NGRAM, PERMUTATIONS, SIMILAR, joined
 from components.labelling.rows import Names
 from components.tasks.data import Fields
@@ -62,8 +61,8 @@ def suspects(
     if not len(targets):
         return []
     values = np.clip(np.asarray(probabilities, dtype=np.float64), 1e-7, 1 - 1e-7)
-    found = _of_one_label(targets, values, labels) if exclusive else _of_several(targets, values, labels)
-    return sorted(found, key=lambda one: (one.quality, one.row))
+    results = _of_one_label(targets, values, labels) if exclusive else _of_several(targets, values, labels)
+    return sorted(results, key=lambda suspect: (suspect.quality, suspect.row))
 
 
 def _of_one_label(targets: Sequence[NDArray[np.float64]], values: Floats, labels: Sequence[str]) -> list[Suspect]:
@@ -73,24 +72,24 @@ def _of_one_label(targets: Sequence[NDArray[np.float64]], values: Floats, labels
     kept = np.unique(given[used])
     if len(kept) < 2:
         return []
-    own = values[np.ix_(used, kept)]
-    own = own / own.sum(axis=1, keepdims=True)
-    marked = used[_marked(np.searchsorted(kept, given[used]), own)]
-    found = [
+    shares = values[np.ix_(used, kept)]
+    shares = shares / shares.sum(axis=1, keepdims=True)
+    marked = used[_marked(np.searchsorted(kept, given[used]), shares)]
+    results = [
         Suspect(int(row), (labels[int(values[row].argmax())],), _margin(values[row], given[row])) for row in marked
     ]
     # A label that the models give too is not wrong.
-    return [one for one in found if one.quality < 0]
+    return [suspect for suspect in results if suspect.quality < 0]
 
 
 def _of_several(targets: Sequence[NDArray[np.float64]], values: Floats, labels: Sequence[str]) -> list[Suspect]:
     several = [[int(number) for number in target] for target in targets]
-    found = []
+    results = []
     for row in _marked(several, values, several=True):
         is_given = np.isin(np.arange(len(labels)), several[row])
         proposed = tuple(sorted(label for label, share in zip(labels, values[row], strict=True) if share >= 0.5))
-        found.append(Suspect(int(row), proposed, float(np.where(is_given, values[row], 1 - values[row]).min())))
-    return found
+        results.append(Suspect(int(row), proposed, float(np.where(is_given, values[row], 1 - values[row]).min())))
+    return results
 
 
 def _marked(labels: Any, probabilities: Floats, *, several: bool = False) -> NDArray[np.int64]:
@@ -122,13 +121,13 @@ def different_twins(fields: Sequence[Fields], labels: Sequence[Names | None]) ->
     out."""
     texts = [joined(parts) for parts in fields]
     shingles = Shingles(ngram=NGRAM, permutations=PERMUTATIONS)
-    wanted = Wanted(texts, shingles=shingles, rows=BAND, threshold=SIMILAR)
-    found = [
+    wanted = TextSearch(texts, shingles=shingles, rows=BAND, threshold=SIMILAR)
+    results = [
         Pair(first, second, similarity)
         for first, second, similarity in wanted.near(shingles.sketches(texts))
         if first < second and None not in (labels[first], labels[second]) and labels[first] != labels[second]
     ]
-    return sorted(found, key=lambda pair: (-pair.similarity, pair.first, pair.second))
+    return sorted(results, key=lambda pair: (-pair.similarity, pair.first, pair.second))
 
 
 @dataclass(frozen=True)
@@ -138,7 +137,6 @@ class Agreement:
     Attributes:
         texts: number of texts with labels of two or more annotators.
         alpha, low, high: Krippendorff's alpha with the bounds of its interval; None: undefined.
-        kappas: (first, second, number of common texts, Cohen's kappa or None) of every pair of annotators.
         disputed: keys of the texts with different labels, those with the fewest equal labels first.
     """
 
@@ -146,7 +144,6 @@ class Agreement:
     alpha: float | None
     low: float | None
     high: float | None
-    kappas: list[tuple[str, str, int, float | None]]
     disputed: list[bytes]
 
 
@@ -166,12 +163,6 @@ def agreement(given: Mapping[bytes, Mapping[str, Names]], *, confidence: float =
             sample = krippendorff([rows[index] for index in rng.integers(len(rows), size=len(rows))])
             resampled += [] if sample is None else [sample]
     low, high = np.quantile(resampled, [(1 - confidence) / 2, (1 + confidence) / 2]) if resampled else (None, None)
-    names = sorted({name for labels in units.values() for name in labels})
-    kappas = []
-    for first, second in combinations(names, 2):
-        both = [(labels[first], labels[second]) for labels in units.values() if {first, second} <= labels.keys()]
-        if both:
-            kappas.append((first, second, len(both), cohen(both)))
     disputed = [key for key, counts in zip(units, rows, strict=True) if len(counts) > 1]
     disputed.sort(key=lambda key: max(Counter(units[key].values()).values()) / len(units[key]))
     return Agreement(
@@ -179,7 +170,6 @@ def agreement(given: Mapping[bytes, Mapping[str, Names]], *, confidence: float =
         alpha,
         None if low is None else float(low),
         None if high is None else float(high),
-        kappas,
         disputed,
     )
 
@@ -205,17 +195,9 @@ def krippendorff(units: Iterable[Counter[Names]]) -> float | None:
     return 1 - (number - 1) * observed / expected if expected else None
 
 
-def cohen(pairs: Sequence[tuple[Names, Names]]) -> float | None:
-    """Cohen's kappa (1960) of two annotators: (p_o - p_e) / (1 - p_e); None if both give one label only."""
-    first, second = Counter(a for a, _ in pairs), Counter(b for _, b in pairs)
-    by_chance = sum(first[label] * second[label] for label in first) / len(pairs) ** 2
-    same = sum(a == b for a, b in pairs) / len(pairs)
-    return (same - by_chance) / (1 - by_chance) if by_chance < 1 else None
-
-
 def by_annotator(triples: Iterable[tuple[bytes, str, Names]]) -> dict[bytes, dict[str, Names]]:
     """Text -> annotator -> the last label."""
-    found: dict[bytes, dict[str, Names]] = defaultdict(dict)
+    results: dict[bytes, dict[str, Names]] = defaultdict(dict)
     for key, annotator, labels in triples:
-        found[key][annotator] = labels
-    return found
+        results[key][annotator] = labels
+    return results

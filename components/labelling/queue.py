@@ -6,11 +6,11 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
-from components.errors import ConfigError, DataError
+from components.errors import DataError
 from components.formats.spreadsheet import csv_for_people
 from components.labelling import models
 from components.labelling.models import Known, Training
@@ -23,8 +23,6 @@ from components.settings.tasks import TaskSource
 from components.tasks.data import Fields
 from components.unlabelled.texts import digest_of
 
-#: `auto`: the champion if it knows all labels, otherwise a model on features without labels.
-Model = Literal["auto", "champion", "frozen", "words"]
 #: Columns that are added to the texts.
 PROPOSED, CONFIDENCE, WHY = "proposed", "confidence", "why"
 #: Labelled texts a label, up to which the choice is by typicality.
@@ -80,37 +78,32 @@ def queue(
     task: str = "",
     count: int = 50,
     file: Path | None = None,
-    model: Model = "auto",
-    balanced: bool = True,
     without: Collection[str] = (),
-    seed: int = 0,
 ) -> Queue:
-    """Choose the texts to label next. The same data, model and seed give the same texts in the same order.
+    """Choose the texts to label next. The same data and model give the same texts in the same order.
 
     Args:
         params: settings; paths are relative to the working directory.
         task: the first of run.tasks if empty.
         count: number of texts.
         file: file or folder of texts without labels; None: the rows of train without a label, otherwise the domain.
-        model: what features and proposals come from.
-        balanced: whether labels with few texts are preferred.
         without: keys of suggestions that are left out, such as those that a person has skipped.
-        seed: of the random choice.
 
     Raises:
-        ConfigError: the task is unknown, or its kind cannot be labelled here; there is no champion and `model` asks for
-            it.
+        ConfigError: the task is unknown, or its kind cannot be labelled here.
         DataError: a file is damaged, or no text is left.
     """
     name, source = source_of(params, task)
-    rows = read_rows(source)
+    rows = read_rows(name, source)
     labels = known_labels(rows, source)
     training = _training(rows, labels, source)
     pool = read_pool(params, source, rows, file=file, without={bytes.fromhex(key) for key in without})
-    known = _known(params, name, source, pool, training, model)
-    chosen = list(_chosen(pool, known, training, count=count, balanced=balanced, seed=seed))
-    found = [_suggestion(pool.fields[index], known, index, why, source) for index, why in chosen]
-    return Queue(found, labels, pool.source, known.source, len(pool.fields), pool.left_out)
+    beliefs = _known(params, name, source, pool, training)
+    suggestions = [
+        _suggestion(pool.fields[index], beliefs, index, why, source)
+        for index, why in _chosen(pool, beliefs, training, count=count)
+    ]
+    return Queue(suggestions, labels, pool.source, beliefs.source, len(pool.fields), pool.left_out)
 
 
 def _training(rows: Sequence[FileRow], labels: list[str], source: TaskSource) -> Training:
@@ -121,58 +114,37 @@ def _training(rows: Sequence[FileRow], labels: list[str], source: TaskSource) ->
     return Training([row.fields for row in used], targets, labels, exclusive=source.kind != "multilabel")
 
 
-def _known(params: Params, task: str, source: TaskSource, pool: Pool, training: Training, model: Model) -> Known:
-    """Features and probabilities of the pool."""
-    if model in ("auto", "champion"):
-        champion = models.champion_of(params, task)
-        usable = champion is not None and set(training.labels) <= set(champion.labels)
-        if usable and (known := models.of_champion(champion, pool.fields)) is not None:
-            return known
-        if model == "champion":
-            raise ConfigError(
-                f"{task}: there is no champion that knows all labels of train and shows its features; use --model auto"
-            )
+def _known(params: Params, task: str, source: TaskSource, pool: Pool, training: Training) -> Known:
+    """Features and probabilities of the pool: by the champion if it knows all labels, otherwise by a regression on
+    features that no label has formed."""
+    champion = models.champion_of(params, task)
+    usable = champion is not None and set(training.labels) <= set(champion.labels)
+    if usable and (beliefs := models.of_champion(champion, pool.fields)) is not None:
+        return beliefs
     texts = [*pool.fields, *training.fields]
-    if model == "words":
-        features, name = models.word_features(texts, labels=len(training.labels)), "words"
-    else:
-        features, name = models.frozen(params, texts, kind=source.kind, labels=training.labels)
-    own, labelled = features[: len(pool.fields)], features[len(pool.fields) :]
-    if not _is_warm(training):
-        return Known(own, None, training.labels, name, labelled)
+    features, name = models.frozen(params, texts, kind=source.kind, labels=training.labels)
+    candidates, labelled = features[: len(pool.fields)], features[len(pool.fields) :]
+    # With too few labels there is no model.
+    if not training.teaches or len(training.fields) < COLD * len(training.labels):
+        return Known(candidates, None, training.labels, name, labelled)
     head = models.fitted(labelled, training)
-    return Known(own, head.answers(own), training.labels, f"regression on {name}", labelled)
+    return Known(candidates, head.answers(candidates), training.labels, f"regression on {name}", labelled)
 
 
-def _is_warm(training: Training) -> bool:
-    """Whether there are enough labels for a model."""
-    return training.teaches and len(training.fields) >= COLD * len(training.labels)
-
-
-def _chosen(
-    pool: Pool, known: Known, training: Training, *, count: int, balanced: bool, seed: int
-) -> Iterator[tuple[int, str]]:
+def _chosen(pool: Pool, beliefs: Known, training: Training, *, count: int) -> Iterator[tuple[int, str]]:
     """(index in the pool, why)."""
-    if known.probabilities is None:
-        labelled = known.labelled if known.labelled is not None else known.features[:0]
-        for index, size in typical(known.features, labelled=labelled, count=count, copies=pool.copies, seed=seed):
+    if beliefs.probabilities is None:
+        labelled = beliefs.labelled if beliefs.labelled is not None else beliefs.features[:0]
+        for index, size in typical(beliefs.features, labelled=labelled, count=count, copies=pool.copies):
             yield index, f"typical of a group of {size} texts"
         return
-    counts = None
-    if balanced:
-        own = dict(zip(training.labels, training.counts.tolist(), strict=True))
-        counts = np.asarray([own.get(label, 0) for label in known.labels], dtype=np.int64)
+    given = dict(zip(training.labels, training.counts.tolist(), strict=True))
+    counts = np.asarray([given.get(label, 0) for label in beliefs.labels], dtype=np.int64)
     exclusive = training.exclusive
     for index in uncertain(
-        known.features,
-        known.probabilities,
-        counts=counts,
-        count=count,
-        copies=pool.copies,
-        exclusive=exclusive,
-        seed=seed,
+        beliefs.features, beliefs.probabilities, counts=counts, count=count, copies=pool.copies, exclusive=exclusive
     ):
-        yield index, _doubt(known.probabilities[index], known.labels, exclusive=exclusive)
+        yield index, _doubt(beliefs.probabilities[index], beliefs.labels, exclusive=exclusive)
 
 
 def _doubt(probabilities: models.Floats, labels: Sequence[str], *, exclusive: bool) -> str:
@@ -184,17 +156,17 @@ def _doubt(probabilities: models.Floats, labels: Sequence[str], *, exclusive: bo
     return f"{labels[nearest]} {probabilities[nearest]:.2f}"
 
 
-def _suggestion(fields: Fields, known: Known, index: int, why: str, source: TaskSource) -> Suggestion:
+def _suggestion(fields: Fields, beliefs: Known, index: int, why: str, source: TaskSource) -> Suggestion:
     key = digest_of(fields).hex()
-    if known.probabilities is None:
+    if beliefs.probabilities is None:
         return Suggestion(fields, None, None, {}, why, key)
-    row = known.probabilities[index]
+    row = beliefs.probabilities[index]
     if source.kind == "multilabel":
-        proposed = tuple(sorted(label for label, value in zip(known.labels, row, strict=True) if value >= 0.5))
+        proposed = tuple(sorted(label for label, value in zip(beliefs.labels, row, strict=True) if value >= 0.5))
         confidence = float(np.maximum(row, 1 - row).min())
     else:
-        proposed, confidence = (known.labels[int(row.argmax())],), float(row.max())
-    shares = {label: float(value) for label, value in zip(known.labels, row, strict=True)}
+        proposed, confidence = (beliefs.labels[int(row.argmax())],), float(row.max())
+    shares = {label: float(value) for label, value in zip(beliefs.labels, row, strict=True)}
     return Suggestion(fields, proposed, confidence, shares, why, key)
 
 
@@ -221,14 +193,14 @@ def write_suggestions(
     check_format(path)
     texts, label = answer_columns(source)
     rows: list[dict[str, str | float]] = [
-        dict[str, str | float](zip(texts, one.fields, strict=True))
+        dict[str, str | float](zip(texts, suggestion.fields, strict=True))
         | {
             label: "",
-            PROPOSED: "" if one.proposed is None else shown(one.proposed, source),
-            CONFIDENCE: "" if one.confidence is None else round(one.confidence, 4),
-            WHY: one.why,
+            PROPOSED: "" if suggestion.proposed is None else shown(suggestion.proposed, source),
+            CONFIDENCE: "" if suggestion.confidence is None else round(suggestion.confidence, 4),
+            WHY: suggestion.why,
         }
-        for one in suggestions
+        for suggestion in suggestions
     ]
     if path.suffix == ".jsonl":
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

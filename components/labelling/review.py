@@ -1,13 +1,10 @@
 """The labels of a task under review: probabilities of models that have not learned from a row, and what they show.
 
-Stored out-of-fold predictions of the last run are used for the rows that they cover: those of the system with the best
-score of selection, at its largest label budget. The other rows are predicted in cross-validation, by a regression on
-features of an encoder of the run, or of words.
+The models are regressions in cross-validation, on features of an encoder of the run, or of words.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,21 +13,18 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from components.artifacts import read_manifest
-from components.errors import ArtifactError, DataError
+from components.errors import DataError
 from components.formats.lines import Reading
 from components.formats.spreadsheet import csv_for_people
 from components.labelling import models
-from components.labelling.answers import Answer, ledger_of, read_ledger
+from components.labelling.answers import Answer
 from components.labelling.quality import Agreement, Pair, Suspect, agreement, by_annotator, different_twins, suspects
 from components.labelling.queue import PROPOSED, WHY
 from components.labelling.rows import (
-    READERS,
     Names,
     answer_columns,
     label_columns,
     labels_of,
-    layout_of,
     scalar,
     shown,
     source_of,
@@ -39,13 +33,12 @@ from components.labelling.rows import (
 from components.outputs import write_named
 from components.settings.params import Params
 from components.settings.tasks import SPLITS, TaskSource
-from components.tasks.budgets import ALL, sample_rows
 from components.tasks.data import Examples, Fields, Split
-from components.tasks.examples import digest, read_facts, strata_of
+from components.tasks.examples import strata_of
 from components.tasks.folds import folds_of
 from components.tasks.kinds import find_kind
-from components.tasks.results import KIND as RESULTS
-from components.tasks.results import OUT_OF_FOLD, best_score, read_answers
+from components.tasks.reading.labels import files_of, labels_file, read_entries
+from components.tasks.reading.records import READERS, layout_of
 from components.unlabelled.texts import digest_of
 
 FOLDS: Final = 5
@@ -100,88 +93,29 @@ def review(params: Params, *, task: str = "", annotators: str = "", answers: Seq
         DataError: the data are invalid, or lack the column.
     """
     name, source = source_of(params, task)
-    found = find_kind(source.kind).read(name, source)
-    splits = {split: getattr(found, split) for split in SPLITS}
-    rows = [row for split, part in splits.items() for row in _rows(split, part, found.labels)]
-    probabilities, sources = _probabilities(params, name, source, found)
+    result = find_kind(source.kind).read(name, source)
+    splits = {split: getattr(result, split) for split in SPLITS}
+    rows = [row for split, part in splits.items() for row in _rows(split, part, result.labels)]
+    probabilities, features = _cross_validated(params, source, result)
     targets = [target for part in splits.values() for target in part.targets]
-    given = _given(source, ledger_of(name, source), annotators, answers)
+    given = _given(name, source, annotators, answers)
     several = agreement(by_annotator((digest_of(fields), by, labels) for fields, by, labels in given))
     texts = {digest_of(fields): fields for fields, _, _ in given}
     by_text = by_annotator((digest_of(fields), by, labels) for fields, by, labels in given)
     return Review(
         rows,
-        suspects(targets, probabilities, found.labels, exclusive=source.kind != "multilabel"),
+        suspects(targets, probabilities, result.labels, exclusive=source.kind != "multilabel"),
         different_twins([row.fields for row in rows], [row.labels for row in rows]),
         several if several.texts else None,
         [(texts[key], by_text[key]) for key in several.disputed],
-        sources,
+        f"cross-validation of a regression on {features} for {len(rows):,} rows",
     )
 
 
 def _rows(split: str, part: Split, labels: Sequence[str]) -> Iterator[Row]:
     for fields, row_id, target in zip(part.fields, part.ids, part.targets, strict=True):
-        known = all(number >= 0 for number in target)
-        yield Row(split, row_id, fields, tuple(sorted(labels[int(number)] for number in target)) if known else None)
-
-
-def _probabilities(params: Params, task: str, source: TaskSource, examples: Examples) -> tuple[Probabilities, str]:
-    """(N, C) for the rows of train, dev and test, and where they are from."""
-    parts = {split: getattr(examples, split) for split in SPLITS}
-    found = {split: np.full((len(part), len(examples.labels)), np.nan) for split, part in parts.items()}
-    system = _stored(params, task, examples, found)
-    covered = sum(int(np.isfinite(part).all(axis=1).sum()) for part in found.values())
-    everything = np.concatenate(list(found.values()))
-    total = len(everything)
-    sources = [f"stored predictions of {system} for {covered:,} rows"] if covered else []
-    if covered < total:
-        missing = ~np.isfinite(everything).all(axis=1)
-        own, name = _cross_validated(params, source, examples)
-        everything[missing] = own[missing]
-        sources.append(f"cross-validation of a regression on {name} for {total - covered:,} rows")
-    return everything, "; ".join(sources)
-
-
-def _stored(params: Params, task: str, examples: Examples, found: dict[str, Probabilities]) -> str:
-    """Fill in the stored predictions of the best system of the last run, if it has read the same data; returns its
-    name, or nothing."""
-    out = Path(params.run.out)
-    try:
-        facts = read_facts(out / "examples" / task)
-    except ArtifactError:
-        return ""
-    digests = {split: digest(getattr(examples, split), examples.labels) for split in SPLITS}
-    if facts.digests != digests or facts.selection != "budget":
-        return ""
-    best: tuple[float, str, int, Path] | None = None
-    for path in sorted((out / "finetuned" / task).glob("*/runs.json")):
-        try:
-            if read_manifest(path.parent, kind=RESULTS).facts["examples"] != digests:
-                continue
-            records = json.loads(path.read_text(encoding="utf-8"))
-        except (ArtifactError, KeyError, ValueError):
-            continue
-        for system in dict.fromkeys(record["system"] for record in records):
-            own = [record for record in records if record["system"] == system]
-            most = max((record["budget"] for record in own), key=lambda budget: (budget == ALL, budget))
-            score = float(np.mean([best_score(record) for record in own if record["budget"] == most]))
-            if best is None or score > best[0]:
-                best = score, system, most, path.parent
-    if best is None:
-        return ""
-    _, system, budget, directory = best
-    strata = strata_of(examples.train, facts.kind)
-    for stored, split in ((OUT_OF_FOLD, "train"), ("test", "test")):
-        sums, counts = np.zeros_like(found[split]), np.zeros(len(found[split]))
-        for (name, size, seed), answers in read_answers(directory, stored).items():
-            if (name, size) == (system, budget) and answers and len(answers[0]) == sums.shape[1]:
-                rows = sample_rows(strata, budget, seed=seed)[0] if split == "train" else np.arange(len(sums))
-                if len(rows) == len(answers):
-                    sums[rows] += np.stack(answers)
-                    counts[rows] += 1
-        has = counts > 0
-        found[split][has] = sums[has] / counts[has, None]
-    return system
+        has_class = all(number >= 0 for number in target)
+        yield Row(split, row_id, fields, tuple(sorted(labels[int(number)] for number in target)) if has_class else None)
 
 
 def _cross_validated(params: Params, source: TaskSource, examples: Examples) -> tuple[Probabilities, str]:
@@ -190,44 +124,44 @@ def _cross_validated(params: Params, source: TaskSource, examples: Examples) -> 
     texts = [fields for part in parts for fields in part.fields]
     features, name = models.frozen(params, texts, kind=source.kind, labels=examples.labels)
     train, exclusive = examples.train, source.kind != "multilabel"
-    count, found = len(train), np.zeros((len(texts), len(examples.labels)))
+    count, result = len(train), np.zeros((len(texts), len(examples.labels)))
 
     def predicted(rows: NDArray[np.int64], wanted: NDArray[np.int64]) -> Any:
-        own = train.take(rows)
-        training = models.Training(own.fields, own.targets, examples.labels, exclusive)
+        part = train.take(rows)
+        training = models.Training(part.fields, part.targets, examples.labels, exclusive)
         return models.fitted(features[rows], training, strength=STRENGTH).answers(features[wanted])
 
     folds = folds_of(strata_of(train, source.kind), FOLDS, seed=0)
     for fold in np.unique(folds):
         inside = np.flatnonzero(folds == fold)
-        found[inside] = predicted(np.flatnonzero(folds != fold), inside)
+        result[inside] = predicted(np.flatnonzero(folds != fold), inside)
     rest = np.arange(count, len(texts))
     if len(rest):
-        found[rest] = predicted(np.arange(count), rest)
-    return found, name
+        result[rest] = predicted(np.arange(count), rest)
+    return result, name
 
 
-def _given(source: TaskSource, ledger: Path, column: str, answers: Sequence[Answer]) -> list[tuple[Fields, str, Names]]:
-    """(texts, annotator, labels) of the files, the ledger and further answers, the oldest first."""
-    found: list[tuple[Fields, str, Names]] = []
+def _given(task: str, source: TaskSource, column: str, answers: Sequence[Answer]) -> list[tuple[Fields, str, Names]]:
+    """(texts, annotator, labels) of the files, the file of labels and further answers, the oldest first."""
+    result: list[tuple[Fields, str, Names]] = []
     if column:
         texts, labels = text_columns(source), label_columns(source)
         for split in SPLITS:
-            for file in source.files(split):
-                for path in source.located(file):
-                    reader = READERS[source.format_at(path)]
-                    for number, values in reader(path, [*texts, *labels, column], layout_of(source), Reading()):
-                        where = f"{path}, row {number}"
-                        own = labels_of(values[len(texts) : -1], source, where)
-                        by = scalar(values[-1], where).strip()
-                        if own is not None and by:
-                            found.append((tuple(scalar(value, where) for value in values[: len(texts)]), by, own))
-    merged = (entry for entry in read_ledger(ledger) if entry["action"] != "undo" and entry["after"] is not None)
-    found += [(tuple(entry["texts"]), entry["by"], tuple(entry["after"])) for entry in merged]
-    return found + [(answer.fields, answer.by, answer.labels) for answer in answers]
+            for path, member in files_of(task, source, split):
+                layout = layout_of(source, member, nested=True)
+                reader = READERS[source.format_at(path)]
+                for number, values in reader(path, [*texts, *labels, column], layout, Reading()):
+                    where = f"{path}, row {number}"
+                    given = labels_of(values[len(texts) : -1], source, where)
+                    by = scalar(values[-1], where).strip()
+                    if given is not None and by:
+                        result.append((tuple(scalar(value, where) for value in values[: len(texts)]), by, given))
+    merged = (entry for entry in read_entries(labels_file(task, source)) if entry["action"] != "undo")
+    result += [(tuple(entry["texts"]), entry["by"], tuple(entry["after"])) for entry in merged]
+    return result + [(answer.fields, answer.by, answer.labels) for answer in answers]
 
 
-def write_review(path: Path, found: Review, source: TaskSource, *, overwrite: bool = False) -> int:
+def write_review(path: Path, result: Review, source: TaskSource, *, overwrite: bool = False) -> int:
     """Write the rows that should be looked at as csv: texts, an empty label, the proposed and the given label, why, and
     where. `headstart label` reads it when labels are filled in. Returns the number of rows.
 
@@ -242,17 +176,17 @@ def write_review(path: Path, found: Review, source: TaskSource, *, overwrite: bo
 
     def add(row: Row, proposed: str, why: str) -> None:
         given = "" if row.labels is None else shown(row.labels, source)
-        own = dict(zip(texts, row.fields, strict=True))
-        lines.append(own | {label: "", PROPOSED: proposed, "given": given, WHY: why, "where": f"{row.split} {row.id}"})
+        line = dict(zip(texts, row.fields, strict=True))
+        lines.append(line | {label: "", PROPOSED: proposed, "given": given, WHY: why, "where": f"{row.split} {row.id}"})
 
-    for one in found.suspects:
-        add(found.rows[one.row], shown(one.proposed, source), f"looks wrong ({one.quality:+.2f})")
-    for pair in found.pairs:
-        for own, other in ((pair.first, pair.second), (pair.second, pair.first)):
-            twin = found.rows[other]
+    for suspect in result.suspects:
+        add(result.rows[suspect.row], shown(suspect.proposed, source), f"looks wrong ({suspect.quality:+.2f})")
+    for pair in result.pairs:
+        for part, other in ((pair.first, pair.second), (pair.second, pair.first)):
+            twin = result.rows[other]
             why = f"similarity {pair.similarity:.2f} to {twin.split} {twin.id}: {shown(twin.labels or (), source)}"
-            add(found.rows[own], "", why)
-    for fields, given in found.disputed:
+            add(result.rows[part], "", why)
+    for fields, given in result.disputed:
         why = ", ".join(f"{by}: {shown(labels, source)}" for by, labels in sorted(given.items()))
         add(Row("", "annotators", fields, None), "", why)
     text = csv_for_people([*texts, label, PROPOSED, "given", WHY, "where"], lines)

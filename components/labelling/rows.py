@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from components.errors import ConfigError, DataError, nearest
-from components.formats.annotations.tables import ANNOTATED
 from components.formats.lines import Reading
-from components.formats.plain import read_label_first, read_parallel
-from components.formats.tables import TABLES, Layout
 from components.settings.params import Params
 from components.settings.tasks import SPLITS, TaskSource
 from components.tasks.data import Fields
+from components.tasks.reading.labels import answers_beside, files_of, labels_file
+from components.tasks.reading.records import READERS, layout_of
 from components.unlabelled.texts import digest_of
 
 #: Kinds of task whose rows can be suggested and labelled.
 LABELLED_KINDS: Final = ("classification", "multilabel", "pair")
 #: Label of a text in `multilabel` that has none of the labels; an empty cell means that nobody has labelled it.
 NO_LABELS: Final = "[]"
-READERS = {**TABLES, **ANNOTATED, "label-first": read_label_first, "parallel": read_parallel}
 
 #: Labels of a row, ascending: one, or any number in `multilabel`.
 Names = tuple[str, ...]
@@ -83,50 +81,47 @@ def label_columns(source: TaskSource) -> tuple[str, ...]:
 
 
 def answer_columns(source: TaskSource) -> tuple[tuple[str, ...], str]:
-    """Columns of the texts and of the label in files for people: those of the task, if they have names."""
-    own, usual = text_columns(source), ("first", "second") if source.kind == "pair" else ("text",)
-    texts = tuple(there if name.isdigit() else name for name, there in zip(own, usual, strict=True))
+    """Columns of the texts and of the label in files for people: the columns of the task, if they have names."""
+    columns, usual = text_columns(source), ("first", "second") if source.kind == "pair" else ("text",)
+    texts = tuple(there if name.isdigit() else name for name, there in zip(columns, usual, strict=True))
     return texts, "label" if source.label.isdigit() else source.label
 
 
-def layout_of(source: TaskSource, member: str = "") -> Layout:
-    """How the files of a task are read."""
-    return Layout(
-        header=source.header,
-        delimiter=source.delimiter,
-        quotes=source.quotes,
-        encoding=source.encoding,
-        member=member,
-        nested=True,
-    )
-
-
-def read_rows(source: TaskSource, *, splits: Sequence[str] = SPLITS) -> list[FileRow]:
-    """The rows of all files that exist and are not empty, in order; rows without text are left out.
+def read_rows(task: str, source: TaskSource, *, splits: Sequence[str] = SPLITS) -> list[FileRow]:
+    """The rows of all files that exist and are not empty, in order, with the last answers to their texts; rows without
+    text are left out.
 
     Raises:
         DataError: a file is damaged or lacks a column (file and line).
     """
-    found: list[FileRow] = []
+    rows: list[FileRow] = []
     columns = [*text_columns(source), *label_columns(source)]
     texts = len(text_columns(source))
     for split in splits:
-        for file in source.files(split):
-            name, _, member = file.partition("#")
-            for path in source.located(name):
-                if not path.exists() or (path.is_file() and not path.stat().st_size):
-                    continue
-                reader = READERS[source.format_at(path)]
-                for number, values in reader(path, columns, layout_of(source, member), Reading()):
-                    where = f"{path}, row {number}"
-                    fields = tuple(scalar(value, where) for value in values[:texts])
-                    if all(field.strip() for field in fields):
-                        found.append(FileRow(split, path, number, fields, labels_of(values[texts:], source, where)))
-    return found
+        for path, member in files_of(task, source, split):
+            if not path.exists() or (path.is_file() and not path.stat().st_size):
+                continue
+            layout = layout_of(source, member, nested=True)
+            for number, values in READERS[source.format_at(path)](path, columns, layout, Reading()):
+                where = f"{path}, row {number}"
+                fields = tuple(scalar(value, where) for value in values[:texts])
+                if all(field.strip() for field in fields):
+                    rows.append(FileRow(split, path, number, fields, labels_of(values[texts:], source, where)))
+    answers = answers_beside(task, source) if "train" in splits else {}
+    given = {digest: tuple(entry["after"]) for digest, entry in answers.items()}
+    rows = [replace(row, labels=given.get(row.digest, row.labels)) if row.split == "train" else row for row in rows]
+    for digest in {row.digest for row in rows if row.split == "train"}:
+        answers.pop(digest, None)
+    file = labels_file(task, source)
+    added = [
+        FileRow("train", file, answer["line"], tuple(answer["texts"]), tuple(answer["after"]))
+        for answer in answers.values()
+    ]
+    return rows + added
 
 
 def known_labels(rows: Iterable[FileRow], source: TaskSource) -> list[str]:
-    """The labels of train, sorted; those of the columns `labels` in any case."""
+    """The labels of train, sorted; the columns `labels` are labels in any case."""
     given = set(source.labels or ()) if source.kind == "multilabel" else set()
     train = {name for row in rows if row.split == "train" for name in row.labels or ()}
     return sorted((given | train) - {source.outside})
@@ -176,12 +171,7 @@ def scalar(value: Any, where: str) -> str:
 
 def by_digest(rows: Iterable[FileRow]) -> dict[bytes, list[FileRow]]:
     """The rows of each text."""
-    found: dict[bytes, list[FileRow]] = {}
+    grouped: dict[bytes, list[FileRow]] = {}
     for row in rows:
-        found.setdefault(row.digest, []).append(row)
-    return found
-
-
-def labelled(rows: Iterable[FileRow]) -> Iterator[FileRow]:
-    """The rows with a label."""
-    return (row for row in rows if row.labels is not None)
+        grouped.setdefault(row.digest, []).append(row)
+    return grouped

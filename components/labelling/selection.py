@@ -54,12 +54,12 @@ def typical(
     """
     everything = np.concatenate([features, labelled]).astype(np.float32)
     clusters = _clusters(everything, min(len(labelled) + count, MOST_CLUSTERS), seed=seed)
-    own, served = clusters[: len(features)], np.bincount(clusters[len(features) :], minlength=clusters.max() + 1)
-    sizes = np.bincount(own, minlength=len(served))
-    free = np.ones(len(features), dtype=bool)
+    cluster_of, served = clusters[: len(features)], np.bincount(clusters[len(features) :], minlength=clusters.max() + 1)
+    sizes = np.bincount(cluster_of, minlength=len(served))
+    open_rows = np.ones(len(features), dtype=bool)
     order: dict[int, list[int]] = {}
     for _ in range(min(count, len(features))):
-        left = np.bincount(own[free], minlength=len(served))
+        left = np.bincount(cluster_of[open_rows], minlength=len(served))
         if not left.any():
             return
         # Small clusters hold outliers; they come last.
@@ -67,12 +67,12 @@ def typical(
         usable = np.flatnonzero(large if large.any() else left > 0)
         cluster = int(min(usable, key=lambda index: (served[index], -sizes[index], index)))
         if cluster not in order:
-            order[cluster] = _by_typicality(features, np.flatnonzero(own == cluster))
-        chosen = next(index for index in order[cluster] if free[index])
+            order[cluster] = _by_typicality(features, np.flatnonzero(cluster_of == cluster))
+        chosen = next(index for index in order[cluster] if open_rows[index])
         yield chosen, int(sizes[cluster])
         served[cluster] += 1
-        free[copies(chosen)] = False
-        free[chosen] = False
+        open_rows[copies(chosen)] = False
+        open_rows[chosen] = False
 
 
 def _clusters(features: Floats, count: int, *, seed: int) -> NDArray[np.int64]:
@@ -102,8 +102,8 @@ def typicality(features: Floats) -> NDArray[np.float64]:
     nearest = NearestNeighbors(n_neighbors=min(NEIGHBOURS + 1, len(features))).fit(features)
     distances = nearest.kneighbors(features)[0][:, 1:].mean(axis=1)
     # Rows with many copies have distance 0.
-    found = 1 / np.maximum(distances, 1e-3 * max(float(distances.mean()), 1e-6))
-    return np.asarray(found / found.mean(), dtype=np.float64)
+    inverse = 1 / np.maximum(distances, 1e-3 * max(float(distances.mean()), 1e-6))
+    return np.asarray(inverse / inverse.mean(), dtype=np.float64)
 
 
 def uncertain(
@@ -136,12 +136,12 @@ def uncertain(
     errors = (probabilities - target).astype(np.float32)
     norms = np.einsum("nc,nc->n", errors, errors) * np.einsum("nd,nd->n", features, features)
     # Squared distance to the nearest chosen text; before the first, the squared length of the gradient.
-    distances, free = norms.astype(np.float64), np.ones(len(features), dtype=bool)
+    distances, open_rows = norms.astype(np.float64), np.ones(len(features), dtype=bool)
     density = typicality(features) ** DENSITY
     rng = np.random.default_rng(seed)
     given = None if counts is None else counts.astype(np.float64).copy()
     for number in range(min(count, len(features))):
-        allowed = free if given is None else free & _of_rarest(predicted, free, given)
+        allowed = open_rows if given is None else open_rows & _of_rarest(predicted, open_rows, given)
         weights = np.where(allowed, distances * density, 0.0)
         if not allowed.any():
             return
@@ -154,14 +154,16 @@ def uncertain(
         yield chosen
         if given is not None:
             given[predicted[chosen]] += 1
-        free[copies(chosen)] = False
-        free[chosen] = False
+        open_rows[copies(chosen)] = False
+        open_rows[chosen] = False
         products = (errors @ errors[chosen]) * (features @ features[chosen])
         apart = np.maximum(norms + norms[chosen] - 2 * products, 0.0)
         distances = np.minimum(distances, apart) if number else apart
 
 
-def _of_rarest(predicted: NDArray[np.int64], free: NDArray[np.bool_], given: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _of_rarest(
+    predicted: NDArray[np.int64], open_rows: NDArray[np.bool_], given: NDArray[np.float64]
+) -> NDArray[np.bool_]:
     """(N,) whether the model gives a candidate the label with the fewest texts, of those that it gives any."""
-    left = np.bincount(predicted[free], minlength=len(given)) > 0
+    left = np.bincount(predicted[open_rows], minlength=len(given)) > 0
     return np.asarray(predicted == int(np.where(left, given, np.inf).argmin()))

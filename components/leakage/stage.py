@@ -15,14 +15,15 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field
 
 from components.artifacts import read_manifest, write_json, writing
 from components.formats import corpus as corpora
 from components.formats.corpus import read_batches
 from components.ingestion.cleaning import clean
-from components.ingestion.dedup import Shingles, Sketches, hashed_words
-from components.ingestion.matching import LEAST_WORDS, Wanted
+from components.ingestion.dedup import Shingles, Sketches, hashed_words, unpacked_rows
+from components.ingestion.matching import LEAST_WORDS, TextSearch
 from components.progress import Progress
 from components.settings.ingest import NearDuplicates
 from components.settings.leakage import LeakageSettings
@@ -73,48 +74,39 @@ class _Rows:
     """The texts of the rows of dev and test, numbered over both splits."""
 
     def __init__(self, job: LeakageJob) -> None:
-        words = read_facts(job.examples).kind == "tagging"
         splits = {split: read_split(job.examples, split) for split in SEARCHED}
-        self.counts = {split: len(found) for split, found in splits.items()}
-        self.ids = [row_id or "" for found in splits.values() for row_id in found.ids]
-        fields = [parts for found in splits.values() for parts in found.fields]
-        shingles = _shingles(job)
-        rows = _signature(job).rows
+        self.counts = {split: len(rows) for split, rows in splits.items()}
+        dev = self.counts["dev"]
+        self.parts = {"dev": slice(0, dev), "test": slice(dev, None)}
+        self.ids = [row_id or "" for rows in splits.values() for row_id in rows.ids]
+        fields = [parts for rows in splits.values() for parts in rows.fields]
+        threshold, near = job.settings.threshold, job.near
+        #: Form of the signatures. The corpora store signatures; their form is used if it suits the threshold.
+        self.form = NearDuplicates(threshold=threshold, permutations=128)
+        if near is not None and near.threshold <= threshold:
+            self.form = near.model_copy(update={"threshold": threshold})
+        self.shingles = Shingles(ngram=self.form.ngram, permutations=self.form.permutations)
+        tagging = read_facts(job.examples).kind == "tagging"
         #: Each row as one text, to compare with rows of train.
-        self.wholes = [clean(_joined(parts, words)) for parts in fields]
-        #: Texts that can be documents by themselves, to compare with corpora, and their rows.
+        wholes = [_joined(parts, tagging) for parts in fields]
+        #: Texts that can be documents by themselves, to compare with corpora -> their rows.
         texts: dict[str, list[int]] = {}
         for row, parts in enumerate(fields):
-            for text in [self.wholes[row]] if words else _own_texts(parts):
+            for text in [wholes[row]] if tagging else _documents_of(parts):
                 texts.setdefault(clean(text), []).append(row)
+        self.of_corpora, self.of_rows = (
+            TextSearch(each, shingles=self.shingles, rows=self.form.rows, threshold=threshold)
+            for each in (list(texts), wholes)
+        )
         self.owners = list(texts.values())
-        threshold = job.settings.threshold
-        self.of_corpora = Wanted(list(texts), shingles=shingles, rows=rows, threshold=threshold)
-        self.of_rows = Wanted(self.wholes, shingles=shingles, rows=rows, threshold=threshold)
-
-    def split_of(self, row: int) -> str:
-        """The split of a row."""
-        return "dev" if row < self.counts["dev"] else "test"
 
 
-def _signature(job: LeakageJob) -> NearDuplicates:
-    """Form of the signatures: that of the corpora if it suits the threshold, because they are stored there."""
-    near = job.near
-    if near is not None and near.threshold <= job.settings.threshold:
-        return near.model_copy(update={"threshold": job.settings.threshold})
-    return NearDuplicates(threshold=job.settings.threshold, permutations=128)
+def _joined(fields: Fields, tagging: bool) -> str:
+    """A row as one clean text."""
+    return clean((" " if tagging else "\n").join(fields))
 
 
-def _shingles(job: LeakageJob) -> Shingles:
-    form = _signature(job)
-    return Shingles(ngram=form.ngram, permutations=form.permutations)
-
-
-def _joined(fields: Fields, words: bool) -> str:
-    return (" " if words else "\n").join(fields)
-
-
-def _own_texts(fields: Fields) -> list[str]:
+def _documents_of(fields: Fields) -> list[str]:
     """The texts of a row that can be documents: its only one; of several those that are long enough not to occur by
     chance."""
     if len(fields) == 1:
@@ -122,8 +114,8 @@ def _own_texts(fields: Fields) -> list[str]:
     return [text for text in dict.fromkeys(fields) if len(hashed_words([clean(text)])[0]) >= LEAST_WORDS]
 
 
-class _Found:
-    """What was found in one source."""
+class _Copies:
+    """The copies of rows in one source."""
 
     def __init__(self, rows: _Rows) -> None:
         self.rows = rows
@@ -131,24 +123,29 @@ class _Found:
         self.exact, self.near = (np.zeros(len(rows.ids), dtype=bool) for _ in range(2))
         self.examples: dict[str, list[dict[str, Any]]] = {split: [] for split in SEARCHED}
 
-    def add(self, row: int, document: str, similarity: float, *, exact: bool) -> None:
-        """Record that a row occurs in a document; a near copy that is exact too is listed once."""
-        if not exact and self.exact[row]:
-            return
-        (self.exact if exact else self.near)[row] = True
-        listed = self.examples[self.rows.split_of(row)]
-        if len(listed) < _LISTED:
-            listed.append({"row": self.rows.ids[row], "document": document, "similarity": round(similarity, 3)})
+    def add(self, rows: Sequence[int], document: str, similarity: float = 1.0, *, exact: bool) -> None:
+        """Record that rows occur in a document; a near copy that is exact too is listed once."""
+        for row in rows:
+            if not exact and self.exact[row]:
+                continue
+            (self.exact if exact else self.near)[row] = True
+            listed = self.examples["dev" if row < self.rows.counts["dev"] else "test"]
+            if len(listed) < _LISTED:
+                listed.append({"row": self.rows.ids[row], "document": document, "similarity": round(similarity, 3)})
+
+    def add_near(self, ids: pa.Array, sketches: Sketches) -> None:
+        """Record the near copies among documents of a corpus."""
+        for document, text, similarity in self.rows.of_corpora.near(sketches):
+            self.add(self.rows.owners[text], ids[document].as_py(), similarity, exact=False)
 
     def as_json(self) -> dict[str, Any]:
         """For leakage.json; a row that is both is exact."""
-        found: dict[str, Any] = {"documents": self.documents}
-        bounds = {"dev": slice(0, self.rows.counts["dev"]), "test": slice(self.rows.counts["dev"], None)}
-        for split, part in bounds.items():
+        result: dict[str, Any] = {"documents": self.documents}
+        for split, part in self.rows.parts.items():
             exact, near = self.exact[part], self.near[part]
-            listed = sorted(self.examples[split], key=lambda one: (-one["similarity"], one["row"], one["document"]))
-            found[split] = {"exact": int(exact.sum()), "near": int((near & ~exact).sum()), "examples": listed}
-        return found
+            listed = sorted(self.examples[split], key=lambda copy: (-copy["similarity"], copy["row"], copy["document"]))
+            result[split] = {"exact": int(exact.sum()), "near": int((near & ~exact).sum()), "examples": listed}
+        return result
 
 
 def leakage(job: LeakageJob) -> Path:
@@ -159,19 +156,15 @@ def leakage(job: LeakageJob) -> Path:
     """
     rows = _Rows(job)
     sources = list(dict.fromkeys(source for seen in job.systems.values() for source in seen))
-    found = {
-        source: _in_corpus(job, source, rows) if source.startswith(CORPUS) else _in_train(job, source, rows)
-        for source in sources
-    }
-    systems = {system: _system(job, system, seen, found, rows) for system, seen in job.systems.items()}
+    copies = {source: (_in_corpus if source.startswith(CORPUS) else _in_train)(job, source, rows) for source in sources}
     content = {
         "schema": SCHEMA,
         "task": job.task,
         "settings": job.settings.model_dump(),
         "rows": rows.counts,
-        "sources": {source: one.as_json() for source, one in found.items()},
+        "sources": {source: each.as_json() for source, each in copies.items()},
         "unknown": sorted({name for names in job.unknown.values() for name in names}),
-        "systems": systems,
+        "systems": {system: _system(job, system, copies, rows) for system in job.systems},
     }
     with writing(job.output, kind=KIND) as draft:
         (draft.path / "leakage.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", "utf-8")
@@ -181,16 +174,14 @@ def leakage(job: LeakageJob) -> Path:
     return job.output
 
 
-def _in_corpus(job: LeakageJob, source: str, rows: _Rows) -> _Found:
+def _in_corpus(job: LeakageJob, source: str, rows: _Rows) -> _Copies:
     """Search a corpus: texts word by word, and signatures, which its key shards have in document order."""
     assert job.corpus is not None  # a system that has seen a corpus
     directory = job.corpus / source.removeprefix(CORPUS)
-    manifest = read_manifest(directory, kind=corpora.KIND)
-    found = _Found(rows)
-    stored = manifest.facts["recipe"]["settings"].get("near_duplicates") or {}
-    form = _signature(job)
-    has_sketches = (stored.get("ngram"), stored.get("permutations")) == (form.ngram, form.permutations)
-    shingles = _shingles(job)
+    facts = read_manifest(directory, kind=corpora.KIND).facts
+    copies = _Copies(rows)
+    stored = facts["recipe"]["settings"].get("near_duplicates") or {}
+    has_sketches = (stored.get("ngram"), stored.get("permutations")) == (rows.form.ngram, rows.form.permutations)
     shards = corpora.shards(directory, "train")
     with Progress(f"leakage {source}", total=len(shards), unit="shard") as bar:
         for shard in shards:
@@ -200,70 +191,52 @@ def _in_corpus(job: LeakageJob, source: str, rows: _Rows) -> _Found:
                 for column in batch.columns[1:]:
                     texts = column.to_pylist()
                     for document, text in rows.of_corpora.exact(texts):
-                        for row in rows.owners[text]:
-                            found.add(row, ids[document].as_py(), 1.0, exact=True)
+                        copies.add(rows.owners[text], ids[document].as_py(), exact=True)
                     if not has_sketches:
-                        _record_near(found, rows, ids, shingles.sketches(texts))
-                found.documents += batch.num_rows
+                        copies.add_near(ids, rows.shingles.sketches(texts))
+                copies.documents += batch.num_rows
             bar.advance(1)
-    if has_sketches:
-        for name in manifest.facts["keys"]:
-            for batch in read_batches(directory / name, ["id", "sketch", "heldout"]):
-                kept = ~np.asarray(batch.column(2).to_numpy(zero_copy_only=False), dtype=bool)
-                column = batch.column(1)
-                width = column.type.byte_width
-                raw = np.frombuffer(column.buffers()[1], np.uint8, width * len(column), width * column.offset)
-                sketches = raw.view(np.uint16).reshape(len(column), -1)[kept]
-                _record_near(found, rows, batch.column(0).filter(pa.array(kept)), sketches)
-    return found
+    for name in facts["keys"] if has_sketches else ():
+        for batch in read_batches(directory / name, ["id", "sketch", "heldout"]):
+            batch = batch.filter(pc.invert(batch.column(2)))
+            copies.add_near(batch.column(0), unpacked_rows(batch.column(1), np.uint16))
+    return copies
 
 
-def _in_train(job: LeakageJob, source: str, rows: _Rows) -> _Found:
+def _in_train(job: LeakageJob, source: str, rows: _Rows) -> _Copies:
     """Search the train rows of a task."""
     directory = {**job.others, job.task: job.examples}[source.partition("/")[2]]
-    words = read_facts(directory).kind == "tagging"
+    tagging = read_facts(directory).kind == "tagging"
     train = read_split(directory, "train")
-    found, shingles = _Found(rows), _shingles(job)
+    copies = _Copies(rows)
     for start in range(0, len(train), _ROWS):
         part = slice(start, start + _ROWS)
-        texts = [clean(_joined(fields, words)) for fields in train.fields[part]]
+        texts = [_joined(fields, tagging) for fields in train.fields[part]]
         ids = [row_id or "" for row_id in train.ids[part]]
         for document, row in rows.of_rows.exact(texts):
-            found.add(row, ids[document], 1.0, exact=True)
-        for document, row, similarity in rows.of_rows.near(shingles.sketches(texts)):
-            found.add(row, ids[document], similarity, exact=False)
-        found.documents += len(texts)
-    return found
+            copies.add([row], ids[document], exact=True)
+        for document, row, similarity in rows.of_rows.near(rows.shingles.sketches(texts)):
+            copies.add([row], ids[document], similarity, exact=False)
+        copies.documents += len(texts)
+    return copies
 
 
-def _record_near(found: _Found, rows: _Rows, ids: pa.Array, sketches: Sketches) -> None:
-    for document, text, similarity in rows.of_corpora.near(sketches):
-        for row in rows.owners[text]:
-            found.add(row, ids[document].as_py(), similarity, exact=False)
-
-
-def _system(
-    job: LeakageJob, system: str, sources: Sequence[str], found: Mapping[str, _Found], rows: _Rows
-) -> dict[str, Any]:
+def _system(job: LeakageJob, system: str, copies: Mapping[str, _Copies], rows: _Rows) -> dict[str, Any]:
     """Test rows that a system or its ancestors have seen, over all of its sources, and the verdict of the rule.
 
     Exact copies of test rows in the task's own train rows are governed by `overlap`.
     """
-    test = slice(rows.counts["dev"], None)
-    own = f"train/{job.task}"
-    exact, near, ruled = (np.zeros(rows.counts["test"], dtype=bool) for _ in range(3))
-    for source in sources:
-        exact |= found[source].exact[test]
-        near |= found[source].near[test]
-        if source != own:
-            ruled |= found[source].exact[test]
-    near &= ~exact
-    allowed = job.settings.allowed
-    reasons = []
-    if job.settings.exact == "refuse" and ruled.sum() > allowed:
-        reasons.append(f"{int(ruled.sum())} test rows occur in what it was trained on (leakage.exact: refuse)")
-    if job.settings.near == "refuse" and near.sum() > allowed:
-        reasons.append(f"{int(near.sum())} test rows have near copies in what it was trained on (leakage.near: refuse)")
+    sources = job.systems[system]
+    test, none = rows.parts["test"], np.zeros(rows.counts["test"], dtype=bool)
+    exact = np.logical_or.reduce([none, *(copies[source].exact[test] for source in sources)])
+    near = np.logical_or.reduce([none, *(copies[source].near[test] for source in sources)]) & ~exact
+    others = [source for source in sources if source != f"train/{job.task}"]
+    ruled = np.logical_or.reduce([none, *(copies[source].exact[test] for source in others)])
+    reasons = [
+        f"{int(seen.sum())} test rows {what} in what it was trained on (leakage.{rule}: refuse)"
+        for rule, seen, what in (("exact", ruled, "occur"), ("near", near, "have near copies"))
+        if getattr(job.settings, rule) == "refuse" and seen.sum() > job.settings.allowed
+    ]
     return {
         "sources": list(sources),
         "unknown": job.unknown.get(system, []),
@@ -276,8 +249,8 @@ def _system(
 def _metrics(content: Mapping[str, Any]) -> dict[str, int]:
     """Flat counts for DVC."""
     return {
-        f"{source.replace('/', '.')}.{split}.{kind}": found[split][kind]
-        for source, found in content["sources"].items()
+        f"{source.replace('/', '.')}.{split}.{kind}": copies[split][kind]
+        for source, copies in content["sources"].items()
         for split in SEARCHED
         for kind in ("exact", "near")
     }
@@ -286,16 +259,16 @@ def _metrics(content: Mapping[str, Any]) -> dict[str, int]:
 def in_words(content: Mapping[str, Any]) -> Iterator[str]:
     """One line per source in which rows of dev or test occur, and one per system that is refused."""
     rows = content["rows"]
-    for source, found in content["sources"].items():
+    for source, copies in content["sources"].items():
         parts = [
-            f"{found[split]['exact']} exact and {found[split]['near']} near of {rows[split]:,} {split} rows"
+            f"{copies[split]['exact']} exact and {copies[split]['near']} near of {rows[split]:,} {split} rows"
             for split in SEARCHED
-            if found[split]["exact"] or found[split]["near"]
+            if copies[split]["exact"] or copies[split]["near"]
         ]
         if parts:
             yield f"{source} has copies of {', '.join(parts)}"
     for name in content["unknown"]:
         yield f"{name} was imported: whether its training text has the test rows is unknown"
-    for system, found in content["systems"].items():
-        if found["refused"]:
-            yield f"{system} is not promoted: {found['refused']}"
+    for system, seen in content["systems"].items():
+        if seen["refused"]:
+            yield f"{system} is not promoted: {seen['refused']}"

@@ -15,13 +15,12 @@ from components.formats import corpus as corpora
 from components.formats.corpus import read_batches
 from components.formats.lines import Reading
 from components.ingestion.cleaning import clean
-from components.ingestion.dedup import Shingles, exact_keys
+from components.ingestion.dedup import Shingles, exact_keys, unpacked_rows
 from components.ingestion.documents import DROPPED, Origin
-from components.ingestion.readers import read_pairs, read_texts
+from components.ingestion.readers import read_documents
 from components.lineage.matching import Texts, key_of
 from components.pipeline import jobs
 from components.pipeline.documents import find_document
-from components.settings.data import CorpusSource
 from components.settings.params import Params
 from components.settings.tasks import SPLITS
 from components.tasks.examples import KIND as EXAMPLES
@@ -67,25 +66,25 @@ def texts_of(params: Params, document: str, *, where: str = "") -> list[str]:
     Raises:
         DataError: the id names different texts in several corpora or tasks.
     """
-    found: dict[str, list[str]] = {}
+    matches: dict[str, list[str]] = {}
     with suppress(HeadstartError):
         for name, fate in find_document(params, document):
-            found.setdefault(name, []).extend(_raw_texts(params, name, fate.origin))
+            matches.setdefault(name, []).extend(_raw_texts(params, name, fate.origin))
     for task, directory in _tasks(params):
         source = params.data.tasks[task]
         for split in SPLITS:
             rows = read_split(directory, split)
             for fields, row_id in zip(rows.fields, rows.ids, strict=True):
                 if row_id is not None and f"/{source.path}/{row_id}".endswith(f"/{document.lstrip('/')}"):
-                    found.setdefault(task, []).extend([" ".join(fields)] if source.kind == "tagging" else fields)
+                    matches.setdefault(task, []).extend([" ".join(fields)] if source.kind == "tagging" else fields)
     if where:
-        found = {name: texts for name, texts in found.items() if name == where}
-    if len({tuple(sorted(map(key_of, texts))) for texts in found.values()}) > 1:
-        names = ", ".join(found)
+        matches = {name: texts for name, texts in matches.items() if name == where}
+    if len({tuple(sorted(map(key_of, texts))) for texts in matches.values()}) > 1:
+        names = ", ".join(matches)
         raise DataError(
             f"{document!r} names different documents in {names}; add the folder to the position, or --in NAME"
         )
-    return list(dict.fromkeys(text for texts in found.values() for text in texts if text.strip()))
+    return list(dict.fromkeys(text for texts in matches.values() for text in texts if text.strip()))
 
 
 def _raw_texts(params: Params, name: str, origin: Origin) -> list[str]:
@@ -97,12 +96,7 @@ def _raw_texts(params: Params, name: str, origin: Origin) -> list[str]:
     path = root / origin.source if root.is_dir() else root
     if not path.is_file():
         return []
-    rows: Iterator[tuple[int, list[str]]] = (
-        ((number, [text]) for number, text, _ in read_texts(path, source, Reading()))
-        if isinstance(source, CorpusSource)
-        else ((number, [text, target]) for number, text, target, _ in read_pairs(path, source, Reading()))
-    )
-    for number, texts in rows:
+    for number, texts, _ in read_documents(path, source, Reading()):
         if number == origin.line:
             return [clean(text, strip_markup=params.ingest.strip_markup) for text in texts]
     return []
@@ -111,25 +105,25 @@ def _raw_texts(params: Params, name: str, origin: Origin) -> list[str]:
 def holders(params: Params, texts: Texts) -> list[Found]:
     """Copies of the texts in the corpora and labelled data that the run's folder holds, and the duplicates of them that
     ingestion has dropped."""
-    found: list[Found] = []
+    matches: list[Found] = []
     for name, directory in _corpora(params):
         kept = [document for split in corpora.SPLITS for document in _in_split(directory, name, split, texts)]
         ids = {document.id for document in kept}
-        found += kept
+        matches += kept
         for batch in read_batches(directory / DROPPED, ["id", "source", "line", "twin"]):
             for row in batch.to_pylist():
                 if row["twin"] in ids:
                     position = f"{row['source']}:{row['line']}"
-                    found.append(Found(f"corpus/{name}", "dropped", row["id"], position))
+                    matches.append(Found(f"corpus/{name}", "dropped", row["id"], position))
     for task, directory in _tasks(params):
         for split in SPLITS:
             rows = read_split(directory, split)
-            found += [
+            matches += [
                 Found(f"examples/{task}", split, row_id or "", f"{split}.parquet")
                 for fields, row_id in zip(rows.fields, rows.ids, strict=True)
                 if texts.in_values(list(fields))
             ]
-    return found
+    return matches
 
 
 def _in_split(directory: Path, name: str, split: corpora.Split, texts: Texts) -> Iterator[Found]:
@@ -156,9 +150,9 @@ def near_copies(params: Params, wanted: Sequence[str], *, without: Sequence[Foun
     near = params.ingest.near_duplicates
     if near is None:
         return []
-    known = {(one.where, one.id) for one in without}
+    listed = {(match.where, match.id) for match in without}
     signatures = Shingles(ngram=near.ngram, permutations=near.permutations).sketches([clean(text) for text in wanted])
-    found: list[Found] = []
+    matches: list[Found] = []
     for name, directory in _corpora(params):
         here: list[Found] = []
         facts = read_manifest(directory, kind=corpora.KIND).facts
@@ -167,18 +161,15 @@ def near_copies(params: Params, wanted: Sequence[str], *, without: Sequence[Foun
             continue
         for shard in facts["keys"]:
             for batch in read_batches(directory / shard, ["sketch", "id", "heldout"]):
-                column = batch.column(0)
-                width = column.type.byte_width
-                raw = np.frombuffer(column.buffers()[1], np.uint8, width * len(column), width * column.offset)
-                sketches = raw.view(np.uint16).reshape(len(column), -1)
+                sketches = unpacked_rows(batch.column(0), np.uint16)
                 similarity = np.max([(sketches == signature).mean(axis=1) for signature in signatures], axis=0)
                 for row in np.flatnonzero(similarity >= near.threshold).tolist():
                     split = "heldout" if batch.column(2)[row].as_py() else "train"
-                    one = Found(f"corpus/{name}", split, batch.column(1)[row].as_py(), shard, float(similarity[row]))
-                    if (one.where, one.id) not in known:
-                        here.append(one)
-        found += sorted(here, key=lambda one: -one.similarity)[:_MOST_NEAR]
-    return found
+                    match = Found(f"corpus/{name}", split, batch.column(1)[row].as_py(), shard, float(similarity[row]))
+                    if (match.where, match.id) not in listed:
+                        here.append(match)
+        matches += sorted(here, key=lambda match: -match.similarity)[:_MOST_NEAR]
+    return matches
 
 
 def _corpora(params: Params) -> list[tuple[str, Path]]:

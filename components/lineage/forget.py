@@ -18,6 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from components.account import who
 from components.artifacts import MANIFEST, changing_data, private_folder, write_atomic
 from components.errors import ConfigError, DataError, StorageError
@@ -39,7 +41,7 @@ from components.lineage.places import (
 from components.lineage.removed import RECORDS, STATE, name_of, pending, repository_key
 from components.lineage.stores import Cache, Item, local_folder, remotes
 from components.masking import masked
-from components.registry.taints import record_taints
+from components.registry.ledger import record_taints
 from components.settings.imports import is_local_copy
 from components.settings.params import Params
 from components.storage import remove_objects
@@ -57,7 +59,7 @@ class Plan:
 
     Attributes:
         texts: the documents.
-        found: their copies in corpora and labelled data.
+        copies: their copies in corpora and labelled data.
         near: near copies, which stay.
         raw: raw files that hold them.
         side: other files of the repository that hold them (predictions, rejected rows, logs).
@@ -72,7 +74,7 @@ class Plan:
     """
 
     texts: Texts
-    found: list[Found]
+    copies: list[Found]
     near: list[Found]
     raw: list[Path]
     side: list[Path] = field(default_factory=list)
@@ -127,10 +129,10 @@ def wanted_texts(
         elif line.strip():
             ids.append(line.strip())
     for document in ids:
-        found = texts_of(params, document, where=where)
-        if not found:
+        copies = texts_of(params, document, where=where)
+        if not copies:
             raise refuse_unknown(document)
-        wanted += found
+        wanted += copies
     wanted += pending(root)
     if not any(map(key_of, wanted)):
         raise ConfigError("nothing to forget: name an id, --text TEXT or --file LIST")
@@ -145,9 +147,9 @@ def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
         RegistryError: the registry cannot be reached.
     """
     texts = Texts(wanted)
-    found = holders(params, texts)
+    copies = holders(params, texts)
     raw = raw_holders(params, texts, root=root)
-    plan = Plan(texts, found, near_copies(params, wanted, without=found), raw)
+    plan = Plan(texts, copies, near_copies(params, wanted, without=copies), raw)
     cache, tracked = Cache(root), tracked_by_git(root)
     folders, caches = data_folders(params, root), _caches(params, root)
     plan.caches = served_texts(root / params.drift.folder, texts)
@@ -157,16 +159,16 @@ def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
         removed = [*folders, *caches, *plan.caches]
         if any(path == folder or folder in path.parents for folder in removed) or not holds(path, texts):
             continue
-        if path in tracked or any(path == one or one in path.parents for one in fixed) or path.suffix == ".db":
+        if path in tracked or any(path == copy or copy in path.parents for copy in fixed) or path.suffix == ".db":
             plan.fixed.append(path)
         elif (output := output_of(path, params, root=root)) is not None:
             held_outputs.append(output)
         else:
             plan.side.append(path)
     plan.outputs = sorted({*held_outputs, *derived_outputs([*raw, *held_outputs], root=root)})
-    evidence = Evidence(texts, wanted, found, raw, cache, params)
-    ids = {one.id for one in found}
-    plan.objects = cache.affected(texts, exact=evidence.exact, ids=ids) if cache.objects.is_dir() else []
+    evidence = Evidence(texts, wanted, copies=copies, files=raw, cache=cache)
+    ids = {copy.id for copy in copies}
+    plan.objects = cache.affected(texts, exact=evidence.exact, ids=ids)
     plan.remote = remotes(root) if plan.objects else {}
     plan.learners = learners(connect(params.registry), evidence)
     if plan.outputs or raw or plan.learners:
@@ -178,7 +180,7 @@ def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
 
 def _caches(params: Params, root: Path) -> list[Path]:
     """Local folders of checkpoints and features. In a folder outside of the repository, which may hold other things
-    too, those of the single runs."""
+    too, the folders of the single runs."""
     folders = [root / path for path in (params.cluster.storage, params.cluster.features) if "://" not in path]
     inside = [folder for folder in folders if folder.resolve().is_relative_to(root.resolve())]
     runs = {path.parent for folder in folders for path in folder.rglob(f"{STEP}*")}
@@ -208,14 +210,14 @@ def plan_lines(plan: Plan, *, root: Path) -> Iterator[str]:
     sections: list[tuple[str, list[str]]] = [
         ("records to remove from raw files", _relative(plan.raw, root)),
         ("records to remove from other files", _relative(plan.side, root)),
-        ("copies in corpora and labelled data", [str(one) for one in plan.found]),
+        ("copies in corpora and labelled data", [str(copy) for copy in plan.copies]),
         ("outputs to remove, which a retraining makes again", _relative(plan.outputs, root)),
         ("caches to remove", [*_relative(plan.caches, root), *filter(None, [masked(plan.checkpoints)])]),
         ("objects to remove from DVC's cache", [f"{item.md5} ({item.what})" for item in plan.objects]),
-        ("near copies, which stay; name their ids to remove them too", [str(one) for one in plan.near]),
+        ("near copies, which stay; name their ids to remove them too", [str(copy) for copy in plan.near]),
         ("files that stay and have to be edited by hand", _relative(plan.fixed, root)),
         ("not removed, because it is not in this repository", plan.elsewhere),
-        ("versions that have learned from them", [str(one) for one in plan.learners]),
+        ("versions that have learned from them", [str(copy) for copy in plan.learners]),
     ]
     for title, lines in sections:
         if lines:
@@ -257,24 +259,36 @@ def forget(params: Params, plan: Plan, wanted: Sequence[str], *, root: Path, rea
         # Labels may have been written since the plan was made; from now on `merge` refuses these texts.
         plan.raw = list(dict.fromkeys([*plan.raw, *raw_holders(params, plan.texts, root=root)]))
         removed = {os.path.relpath(path, root): remove_records(path, plan.texts) for path in [*plan.raw, *plan.side]}
-    sizes = {item.md5: item.path.stat().st_size for item in plan.objects}
-    for item in plan.objects:
-        item.path.unlink(missing_ok=True)
-    left = _left(params, plan, root)
-    key = repository_key(root)
     certificate = {
         "schema": SCHEMA,
         "certificate": name,
         "time": now.isoformat(timespec="seconds"),
         "by": who(),
         "reason": reason,
-        "documents": [name_of(key, text) for text in plan.texts.keys],
+        "documents": [name_of(repository_key(root), text) for text in plan.texts.keys],
         "records": removed,
-        "outputs": _relative(plan.outputs, root),
-        "caches": _relative(plan.caches, root),
         "checkpoints": stored,
         "not_removed": elsewhere,
-        "dvc_cache": [{"md5": item.md5, "bytes": sizes[item.md5], "held": item.what} for item in plan.objects],
+        **_purge(plan, root),
+        "searched_again": _left(plan, root),
+    }
+    path = root / RECORDS / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, json.dumps(certificate, indent=1) + "\n")
+    write_atomic(path.with_suffix(".txt"), yaml.safe_dump(certificate, sort_keys=False, allow_unicode=True, width=1000))
+    (root / STATE / "pending.json").unlink()
+    return path
+
+
+def _purge(plan: Plan, root: Path) -> dict[str, Any]:
+    """Remove objects from DVC's cache and remotes; returns the parts of the certificate that follow from the plan."""
+    objects = [{"md5": item.md5, "bytes": item.path.stat().st_size, "held": item.what} for item in plan.objects]
+    for item in plan.objects:
+        item.path.unlink(missing_ok=True)
+    return {
+        "outputs": _relative(plan.outputs, root),
+        "caches": _relative(plan.caches, root),
+        "dvc_cache": objects,
         "remotes": {
             remote: _purge_remote(root, url, plan.objects) | {"url": masked(url)} for remote, url in plan.remote.items()
         },
@@ -288,29 +302,15 @@ def forget(params: Params, plan: Plan, wanted: Sequence[str], *, root: Path, rea
             }
             for learner in plan.learners
         ],
-        "searched_again": left,
     }
-    path = root / RECORDS / f"{name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, json.dumps(certificate, indent=1) + "\n")
-    write_atomic(path.with_suffix(".txt"), "\n".join(certificate_lines(certificate)) + "\n")
-    (root / STATE / "pending.json").unlink()
-    return path
 
 
-def _left(params: Params, plan: Plan, root: Path) -> dict[str, Any]:
+def _left(plan: Plan, root: Path) -> dict[str, Any]:
     """The result of a second search: number of files, and those that hold a document still."""
     cache = Cache(root)
-    count, held = 0, []
-    for path in walk(root, without=(cache.path, root / STATE)):
-        count += 1
-        if holds(path, plan.texts):
-            held.append(os.path.relpath(path, root))
-    for md5, path in cache.files() if cache.objects.is_dir() else ():
-        count += 1
-        if holds(path, plan.texts):
-            held.append(f"DVC object {md5}")
-    return {"files": count, "still_held_by": held}
+    files = {os.path.relpath(path, root): path for path in walk(root, without=(cache.path, root / STATE))}
+    files |= {f"DVC object {md5}": path for md5, path in cache.files()}
+    return {"files": len(files), "still_held_by": [name for name, path in files.items() if holds(path, plan.texts)]}
 
 
 def _purge_checkpoints(plan: Plan) -> tuple[dict[str, Any], list[str]]:
@@ -337,38 +337,3 @@ def _purge_remote(root: Path, url: str, objects: Sequence[Item]) -> dict[str, An
     for key in removed:
         (folder / key).unlink()
     return {"removed": removed, "to_remove": []}
-
-
-def certificate_lines(certificate: dict[str, Any]) -> Iterator[str]:
-    """A certificate in words."""
-    yield f"Certificate of removal {certificate['certificate']}"
-    yield f"{certificate['time']} by {certificate['by']}" + (f": {certificate['reason']}" * bool(certificate["reason"]))
-    yield f"Documents (HMAC-SHA256 with the key of the repository): {len(certificate['documents'])}"
-    yield from (f"  {digest}" for digest in certificate["documents"])
-    yield f"Records removed from files: {sum(certificate['records'].values())}"
-    yield from (f"  {path}: {number}" for path, number in certificate["records"].items())
-    for title, key in (("Outputs removed", "outputs"), ("Caches removed", "caches")):
-        if certificate[key]:
-            yield f"{title}:"
-            yield from (f"  {path}" for path in certificate[key])
-    yield f"Objects removed from DVC's cache: {len(certificate['dvc_cache'])}"
-    yield from (f"  {item['md5']} ({item['held']}, {item['bytes']:,} bytes)" for item in certificate["dvc_cache"])
-    for name, remote in certificate["remotes"].items():
-        yield f"DVC remote {name} ({remote['url']}): {len(remote['removed'])} objects removed"
-        if remote["to_remove"]:
-            yield "  to do by its operator, old versions and backups of the store included:"
-            yield from (f"    {line}" for line in remote["to_remove"])
-    if stored := certificate["checkpoints"]:
-        yield f"Objects and versions of checkpoints removed from {stored['url']}: {stored['removed']}"
-    if certificate["not_removed"]:
-        yield "Not removed, because it is not in this repository:"
-        yield from (f"  {line}" for line in certificate["not_removed"])
-    again = certificate["searched_again"]
-    yield f"Searched again: {again['files']:,} files, {len(again['still_held_by'])} of them hold a document still"
-    yield from (f"  {path}: to be edited by hand" for path in again["still_held_by"])
-    yield f"Versions that have learned from the documents: {len(certificate['versions'])}"
-    for version in certificate["versions"]:
-        how = "" if version["certain"] else ", to be safe: the data of that time are not available"
-        yield f"  {version['version']} ({', '.join(version['sources'])}{how})"
-    if certificate["near_copies"]:
-        yield f"Near copies that stay: {certificate['near_copies']}"

@@ -9,7 +9,9 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +112,7 @@ class Texts:
 
 
 def _apart(key: str) -> str:
-    """A key with spaces around every word, those of scripts without spaces too."""
+    """A key with spaces around every word, also of scripts without spaces."""
     return f" {key if key.isascii() else ' '.join(words(key))} "
 
 
@@ -133,10 +135,9 @@ def file_holds(path: Path, texts: Texts) -> bool:
     """
     with path.open("rb") as file:
         head = file.read(9)
-    if head.startswith(_PARQUET):
-        return any(map(texts.in_values, parquet_rows(path)))
-    if head.startswith(_ARROW_STREAM):
-        return any(map(texts.in_values, stream_rows(path)))
+    if head.startswith((_PARQUET, _ARROW_STREAM)):
+        with open_table(path, text_only=True) as table:
+            return any(any(held_rows(batch, texts)) for batch in table.batches)
     if head.startswith(_NUMBERS) or _is_safetensors(head):
         return False
     codec = "gzip" if head.startswith(_GZIP) else "zstd" if head.startswith(_ZSTD) else None
@@ -148,21 +149,41 @@ def _is_safetensors(head: bytes) -> bool:
     return len(head) == 9 and head[8:] == b"{" and head[4:8] == bytes(4)
 
 
-def parquet_rows(path: Path) -> Iterator[list[Any]]:
-    """The values of the text columns of each row, nested ones included."""
+@dataclass(frozen=True)
+class Table:
+    """An open Parquet file or Arrow stream; `compression` is None for a stream."""
+
+    schema: pa.Schema
+    batches: Iterable[pa.RecordBatch]
+    compression: str | None
+
+
+@contextmanager
+def open_table(path: Path, *, text_only: bool = False) -> Iterator[Table]:
+    """Open a Parquet file or an Arrow stream, in which Hugging Face saves data sets.
+
+    Args:
+        path: of the file.
+        text_only: whether columns without texts may be left out of the batches.
+    """
+    with path.open("rb") as file:
+        is_parquet = file.read(4) == _PARQUET
+    if not is_parquet:
+        with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as stream:
+            yield Table(stream.schema, stream, None)
+        return
     with pq.ParquetFile(path, pre_buffer=False) as file:
-        names = [field.name for field in file.schema_arrow if holds_text(field.type)]
-        if names:
-            for batch in file.iter_batches(batch_size=1024, columns=names):
-                yield from map(list, zip(*(column.to_pylist() for column in batch.columns), strict=True))
+        groups = file.metadata.num_row_groups
+        codec = file.metadata.row_group(0).column(0).compression if groups else "SNAPPY"
+        names = [field.name for field in file.schema_arrow if holds_text(field.type)] if text_only else None
+        batches = file.iter_batches(batch_size=1024, columns=names) if names != [] else ()
+        yield Table(file.schema_arrow, batches, "NONE" if codec == "UNCOMPRESSED" else codec)
 
 
-def stream_rows(path: Path) -> Iterator[list[Any]]:
-    """The values of the text columns of each row of an Arrow stream."""
-    with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as stream:
-        names = [field.name for field in stream.schema if holds_text(field.type)]
-        for batch in stream if names else ():
-            yield from map(list, zip(*(batch.column(name).to_pylist() for name in names), strict=True))
+def held_rows(batch: pa.RecordBatch, texts: Texts) -> list[bool]:
+    """Whether each row holds one of the texts, in a column of texts or in a nested one."""
+    values = [batch.column(index).to_pylist() for index, field in enumerate(batch.schema) if holds_text(field.type)]
+    return [texts.in_values(row) for row in zip(*values, strict=True)] or [False] * batch.num_rows
 
 
 def holds_text(kind: pa.DataType) -> bool:

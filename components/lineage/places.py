@@ -35,7 +35,7 @@ DERIVED = (
 
 
 def walk(root: Path, *, without: tuple[Path, ...] = ()) -> Iterator[Path]:
-    """All files below a folder except those of `SKIPPED` folders; links are not followed."""
+    """All files below a folder outside of `SKIPPED` folders; links are not followed."""
     for folder, folders, files in os.walk(root):
         here = Path(folder)
         folders[:] = sorted(name for name in folders if name not in SKIPPED and here / name not in without)
@@ -51,11 +51,11 @@ def data_folders(params: Params, root: Path) -> list[Path]:
     named = [source.path for source in corpora if source is not None]
     named += [source.path for source in params.data.parallel.values()]
     named += [source.path for source in params.data.tasks.values()]
-    found: list[Path] = []
+    places: list[Path] = []
     for path in [root / "data", *((root / name) for name in named)]:
-        if path.exists() and not any(path.is_relative_to(other) for other in found):
-            found.append(path)
-    return found
+        if path.exists() and not any(path.is_relative_to(other) for other in places):
+            places.append(path)
+    return places
 
 
 def raw_holders(params: Params, texts: Texts, *, root: Path) -> list[Path]:
@@ -92,7 +92,7 @@ def tracked_by_git(root: Path) -> set[Path]:
 
 
 def derived_outputs(changed: list[Path], *, root: Path) -> list[Path]:
-    """The outputs that DVC's stages, those of experiments included, have made from changed files, directly or by way of
+    """The outputs that DVC's stages, also of experiments, have made from changed files, directly or by way of
     other outputs, as far as they exist and hold data or weights (`DERIVED`).
 
     Args:
@@ -101,7 +101,7 @@ def derived_outputs(changed: list[Path], *, root: Path) -> list[Path]:
     """
     base = root.resolve()
     affected = [path.resolve() for path in changed]
-    found: dict[Path, None] = {}
+    places: dict[Path, None] = {}
     stages = [
         as_read(name, stage, root)
         for lock in [root / "dvc.lock", *sorted(root.glob("experiments/*/dvc.lock"))]
@@ -112,16 +112,16 @@ def derived_outputs(changed: list[Path], *, root: Path) -> list[Path]:
         again = False
         for stage in stages:
             read = [(root / entry["path"]).resolve() for entry in stage.get("deps", [])]
-            if not any(_overlap(one, other) for one in read for other in affected):
+            if not any(_overlap(other_path, other) for other_path in read for other in affected):
                 continue
             for entry in stage.get("outs", []):
                 out = (root / entry["path"]).resolve()
-                if out in found or not out.is_relative_to(base) or not {*out.relative_to(base).parts} & {*DERIVED}:
+                if out in places or not out.is_relative_to(base) or not {*out.relative_to(base).parts} & {*DERIVED}:
                     continue
-                found[out] = None
+                places[out] = None
                 affected.append(out)
                 again = True
-    return sorted(path for path in found if path.exists())
+    return sorted(path for path in places if path.exists())
 
 
 def output_of(path: Path, params: Params, *, root: Path) -> Path | None:
@@ -141,5 +141,5 @@ def served_texts(folder: Path, texts: Texts) -> list[Path]:
     return [path for path in sorted(folder.rglob(f"*{TEXT_SUFFIX}")) if any(map(texts.begun_by, read_texts(path)))]
 
 
-def _overlap(one: Path, other: Path) -> bool:
-    return one == other or one in other.parents or other in one.parents
+def _overlap(other_path: Path, other: Path) -> bool:
+    return other_path == other or other_path in other.parents or other in other_path.parents

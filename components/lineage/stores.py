@@ -79,8 +79,8 @@ class Cache:
     def listings(self) -> Iterator[dict[str, str]]:
         """The listings of all folders."""
         for path in sorted(self.objects.glob("[0-9a-f][0-9a-f]/*.dir")):
-            if (found := _listing(path)) is not None:
-                yield found
+            if (items := _listing(path)) is not None:
+                yield items
 
     def affected(self, texts: Texts, *, exact: Collection[bytes], ids: Collection[str]) -> list[Item]:
         """The objects that hold one of the texts, its tokens, its key or its id.
@@ -90,30 +90,30 @@ class Cache:
             exact: BLAKE2b-128 keys of the documents, as in the key shards of a corpus.
             ids: of the documents, as in `dropped.parquet`.
         """
-        found = {md5: Item(path, md5, "text") for md5, path in self.files() if _holds(path, texts)}
+        items = {md5: Item(path, md5, "text") for md5, path in self.files() if _holds(path, texts)}
         shards: set[str] = set()  # stems of the shards that hold a document
         origins: set[str] = set()  # digests of the splits that hold a row
         for listing in self.listings():
-            shards |= {Path(name).stem for name, md5 in listing.items() if md5 in found and _SHARD.fullmatch(name)}
-            if any(md5 in found for name, md5 in listing.items() if name.endswith(".parquet")):
+            shards |= {Path(name).stem for name, md5 in listing.items() if md5 in items and _SHARD.fullmatch(name)}
+            if any(md5 in items for name, md5 in listing.items() if name.endswith(".parquet")):
                 digests = self._facts(listing).get("digests") or {}
-                origins |= {digest for split, digest in digests.items() if listing.get(f"{split}.parquet") in found}
+                origins |= {digest for split, digest in digests.items() if listing.get(f"{split}.parquet") in items}
         for listing in self.listings():
             tokens = {f"{stem}.arrow" for stem in shards}
             if origins.intersection(map(str, (self._facts(listing).get("origins") or {}).values())):
                 tokens |= {name for name in listing if name.endswith(".arrow")}
             for name, md5 in listing.items():
                 path = self.find(md5)
-                if md5 in found or path is None:
+                if md5 in items or path is None:
                     continue
                 if name in tokens:
-                    found[md5] = Item(path, md5, "tokens")
+                    items[md5] = Item(path, md5, "tokens")
                 elif _KEYS.fullmatch(name) and holds_key(path, exact):
-                    found[md5] = Item(path, md5, "keys")
+                    items[md5] = Item(path, md5, "keys")
                 elif name == DROPPED and holds_id(path, ids):
-                    found[md5] = Item(path, md5, "dropped")
+                    items[md5] = Item(path, md5, "dropped")
         # Those with the text last: tokens and keys are found by them, also after an interruption.
-        return sorted(found.values(), key=lambda item: (item.what == "text", item.md5))
+        return sorted(items.values(), key=lambda item: (item.what == "text", item.md5))
 
     def _facts(self, listing: dict[str, str]) -> dict[str, Any]:
         path = self.find(listing[MANIFEST]) if MANIFEST in listing else None
@@ -159,11 +159,11 @@ def holds_id(path: Path, ids: Collection[str]) -> bool:
 
 def remotes(root: Path) -> dict[str, str]:
     """Name -> address of the DVC remotes."""
-    found = {}
+    items = {}
     for section, values in _config(root).items():
         if (name := re.fullmatch(r"'?remote \"(.+)\"'?", section)) and "url" in values:
-            found[name[1]] = values["url"]
-    return found
+            items[name[1]] = values["url"]
+    return items
 
 
 def local_folder(root: Path, url: str) -> Path | None:

@@ -13,9 +13,8 @@ from components.lineage.matching import Texts
 from components.lineage.models import Evidence, learners
 from components.lineage.places import raw_holders
 from components.lineage.stores import Cache
-from components.registry.alias_changes import TAINTED
-from components.registry.lineage import read_lineage
-from components.registry.provenance import PROVENANCE, provenance
+from components.registry.ledger import TAINTED
+from components.registry.lineage import PROVENANCE, provenance, read_lineage
 from components.settings.params import Params
 from components.settings.registry import RegistrySettings
 from components.tracking import Registry, Version, connect
@@ -46,7 +45,7 @@ def trace_model(params: Params, model: str, *, root: Path) -> dict[str, Any]:
 
 
 def find_version(registry: Registry, settings: RegistrySettings, model: str) -> Version:
-    """A version by NAME, NAME:VERSION, NAME/VERSION or NAME@ALIAS; NAME may be that of a task.
+    """A version by NAME, NAME:VERSION, NAME/VERSION or NAME@ALIAS; NAME may be the name of a task.
 
     Raises:
         RegistryError: there is no such model, version or alias.
@@ -58,18 +57,20 @@ def find_version(registry: Registry, settings: RegistrySettings, model: str) -> 
     names = registry.models()
     full = name if name in names else settings.model_name(name)
     if full not in names:
-        shown = ", ".join(sorted(known for known in names if known.startswith(f"{settings.prefix}-"))) or "none"
+        shown = ", ".join(sorted(model for model in names if model.startswith(f"{settings.prefix}-"))) or "none"
         raise RegistryError(f"{name}: no registered model or task with this name; registered: {shown}")
     if number:
-        found = registry.find_number(full, number)
+        result = registry.find_number(full, number)
     else:
-        found = registry.alias(full, alias or settings.alias)
-        if found is None and not at and (versions := registry.versions(full)):
-            found = versions[-1]
-    if found is None:
-        known = ", ".join(version.number for version in registry.versions(full))
-        raise RegistryError(f"{full}: has no {f'version {number}' if number else f'alias {alias}'}; versions: {known}")
-    return found
+        result = registry.alias(full, alias or settings.alias)
+        if result is None and not at and (versions := registry.versions(full)):
+            result = versions[-1]
+    if result is None:
+        numbers = ", ".join(version.number for version in registry.versions(full))
+        raise RegistryError(
+            f"{full}: has no {f'version {number}' if number else f'alias {alias}'}; versions: {numbers}"
+        )
+    return result
 
 
 def _trace_version(registry: Registry, version: Version) -> dict[str, Any]:
@@ -87,8 +88,8 @@ def _trace_version(registry: Registry, version: Version) -> dict[str, Any]:
 def _traced(registry: Registry, labels: str) -> list[dict[str, Any]]:
     """The traces of the versions in a tag, NAME/NUMBER with commas between."""
     pairs = [label.rpartition("/") for label in labels.split(", ") if label]
-    found = [registry.find_number(name, number) for name, _, number in pairs]
-    return [_trace_version(registry, version) for version in found if version is not None]
+    result = [registry.find_number(name, number) for name, _, number in pairs]
+    return [_trace_version(registry, version) for version in result if version is not None]
 
 
 def _trace_path(params: Params, path: Path, *, root: Path) -> dict[str, Any]:
@@ -120,12 +121,12 @@ def _trace_path(params: Params, path: Path, *, root: Path) -> dict[str, Any]:
     }
 
 
-def model_lines(found: Mapping[str, Any], *, level: int = 0) -> Iterator[str]:
+def model_lines(result: Mapping[str, Any], *, level: int = 0) -> Iterator[str]:
     """A trace as an indented tree."""
     indent = "  " * level
-    tags, made = found["tags"], found["provenance"]
+    tags, made = result["tags"], result["provenance"]
     what = " ".join(part for part in (tags.get("kind"), tags.get("family"), tags.get("start")) if part)
-    yield f"{indent}{found['model']}" + (f": {what}" if what else "")
+    yield f"{indent}{result['model']}" + (f": {what}" if what else "")
     if TAINTED in tags:
         yield f"{indent}  TAINTED: has learned from a document that was removed since (certificate {tags[TAINTED]})"
     yield f"{indent}  content   {tags.get('digest', 'unknown')}"
@@ -139,12 +140,12 @@ def model_lines(found: Mapping[str, Any], *, level: int = 0) -> Iterator[str]:
         yield from (f"{indent}  {line}" for line in _made_lines(made))
     if made is not None:
         yield f"{indent}  teacher   {tags.get('teacher_system') or 'none'}"
-    if found["parameters"]:
-        yield f"{indent}  settings  {len(found['parameters'])} of its stage (all with --json)"
-    for parent in found["parents"]:
+    if result["parameters"]:
+        yield f"{indent}  settings  {len(result['parameters'])} of its stage (all with --json)"
+    for parent in result["parents"]:
         yield f"{indent}  initialised from"
         yield from model_lines(parent, level=level + 2)
-    for teacher in found["teachers"]:
+    for teacher in result["teachers"]:
         yield f"{indent}  has learned the predictions of"
         yield from model_lines(teacher, level=level + 2)
 
@@ -197,38 +198,39 @@ def trace_document(params: Params, document: str, *, root: Path, where: str = ""
     texts = Texts(wanted)
     if not texts:
         raise ConfigError("--document: has no words")
-    found = holders(params, texts)
+    result = holders(params, texts)
     files = raw_holders(params, texts, root=root)
-    evidence = Evidence(texts, wanted, found, files, Cache(root), params)
-    known = learners(connect(params.registry), evidence)
+    evidence = Evidence(texts, wanted, copies=result, files=files, cache=Cache(root))
+    learned = learners(connect(params.registry), evidence)
     return {
         "by_id": bool(named),
         "files": [path.relative_to(root).as_posix() for path in files],
-        "copies": [_as_json(one) for one in found],
-        "near": [_as_json(one) for one in near_copies(params, wanted, without=found)],
+        "copies": [_as_json(match) for match in result],
+        "near": [_as_json(match) for match in near_copies(params, wanted, without=result)],
         "versions": [
-            {"version": one.version.label, "sources": list(one.sources), "certain": one.certain} for one in known
+            {"version": match.version.label, "sources": list(match.sources), "certain": match.certain}
+            for match in learned
         ],
     }
 
 
-def _as_json(found: Any) -> dict[str, Any]:
-    return {name: value for name, value in vars(found).items() if name != "key"}
+def _as_json(result: Any) -> dict[str, Any]:
+    return {name: value for name, value in vars(result).items() if name != "key"}
 
 
-def document_lines(found: Mapping[str, Any]) -> Iterator[str]:
+def document_lines(result: Mapping[str, Any]) -> Iterator[str]:
     """The trace of a document in words."""
-    if not found["files"] and not found["copies"]:
-        what = "" if found["by_id"] else "no document has this id; as a text: "
+    if not result["files"] and not result["copies"]:
+        what = "" if result["by_id"] else "no document has this id; as a text: "
         yield f"{what}no copy in the raw data, the corpora and the labelled data of this run"
-    yield from (f"raw file  {path}" for path in found["files"])
-    for copy in found["copies"]:
+    yield from (f"raw file  {path}" for path in result["files"])
+    for copy in result["copies"]:
         yield f"{copy['where']}, {copy['split']}: {copy['id']} ({copy['file']})"
-    for copy in found["near"]:
+    for copy in result["near"]:
         similarity = f"estimated Jaccard similarity {copy['similarity']:.2f}"
         yield f"near copy: {copy['where']}, {copy['split']}: {copy['id']} ({copy['file']}; {similarity})"
-    if not found["versions"]:
+    if not result["versions"]:
         yield "no registered version has learned from it"
-    for version in found["versions"]:
+    for version in result["versions"]:
         how = "learned from it in" if version["certain"] else "may have learned from it (data not available) in"
         yield f"{version['version']} {how} {', '.join(version['sources'])}"

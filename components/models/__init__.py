@@ -8,7 +8,7 @@ from components.errors import ConfigError, nearest
 from components.models.base import ModelFamily
 from components.tables import LazyTable
 
-__all__ = ["COMPUTED", "FAMILIES", "family"]
+__all__ = ["FAMILIES", "family"]
 
 #: Family -> "module:attribute" of its `ModelFamily`; everything else about a family is in its module.
 FAMILIES: LazyTable[ModelFamily[Any]] = LazyTable(
@@ -20,7 +20,6 @@ FAMILIES: LazyTable[ModelFamily[Any]] = LazyTable(
         "gpt": "components.models.gpt:FAMILY",
         "roberta": "components.models.roberta:FAMILY",
         "albert": "components.models.albert:FAMILY",
-        "electra": "components.models.electra:FAMILY",
         "word2vec": "components.models.word2vec:FAMILY",
         "glove": "components.models.glove:FAMILY",
         "fasttext": "components.models.fasttext:FAMILY",
@@ -31,19 +30,12 @@ FAMILIES: LazyTable[ModelFamily[Any]] = LazyTable(
 )
 
 
-#: The same for encoders that are computed from others and have no objective: they are not trained from a block of
-#: `pretrain`.
-COMPUTED: LazyTable[ModelFamily[Any]] = LazyTable({"stacked": "components.models.stacked:FAMILY"})
-
-
 def family(name: str) -> ModelFamily[Any]:
     """The family of that name.
 
     Raises:
         ConfigError: there is no such family; the message suggests the nearest name.
     """
-    if name in COMPUTED:
-        return COMPUTED[name]
     if name not in FAMILIES:
         raise ConfigError(f"unknown family {name!r}{nearest(name, FAMILIES)}")
     return FAMILIES[name]

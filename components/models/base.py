@@ -84,12 +84,10 @@ class LanguageModel(nn.Module, ABC):
     #: Whether `hidden_states` carries a state from chunk to chunk, so that a text of any length is one row. Other
     #: families split long texts into windows, one row each.
     carries_state: ClassVar[bool] = False
-    #: Whether `text_loss` needs the output of `components.training.masking.mask_texts`.
-    masks_texts: ClassVar[bool] = False
     #: Names of the parameters that have one row per piece, which `remap_vocabulary` moves; those whose last part is
     #: `bias` are output biases.
     piece_parameters: ClassVar[tuple[str, ...]] = ()
-    #: Whether long pretraining runs on a GPU are compiled (`components.training.compilation`).
+    #: Whether long pretraining runs on a GPU are compiled (`components.training.loop`).
     compiles: ClassVar[bool] = False
     _chunking: Chunking | None = None
 
@@ -119,15 +117,13 @@ class LanguageModel(nn.Module, ABC):
         section 3.2): summed negative log-likelihood in nats, and the number of targets.
 
         Args:
-            batch: `tokens` (B, T), `lengths` (B,) and optionally `segments` (B, T), as for `hidden_states`; for masked
-                and permuted families also the output of `components.training.masking.mask_texts`: `masked_tokens`
-                (B, T), `masked_positions` and `masked_targets` (B, M), padded with -1.
-            hidden: output of `hidden_states` for `tokens`; causal families use it instead of a second forward pass.
+            batch: `tokens` (B, T) and `lengths` (B,), as for `hidden_states`.
+            hidden: output of `hidden_states` for `tokens`.
 
         Raises:
-            ConfigError: the family has no language-model objective on plain text.
+            ConfigError: the family does not predict the next piece of a text in one direction.
         """
-        raise ConfigError(f"{type(self).__name__} has no language-model objective on plain text; set lm_weight to 0")
+        raise ConfigError(f"{type(self).__name__} has no causal language model of whole texts; set lm_weight to 0")
 
     @abstractmethod
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from components.models.base import Carry, LanguageModel, Losses, at_columns, count_tensor
-from components.models.layers.targets import following, preceding
 from components.tokenization.special import END
 
 
@@ -36,13 +35,6 @@ class BidirectionalModel(LanguageModel):
             },
             carry=carry_forward + carry_backward,
         )
-
-    def text_targets(
-        self, hidden_BTD: Tensor, tokens_BT: Tensor, lengths: Tensor
-    ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-        """States (N, H) and the pieces (N,) that they predict: (those of the forward model, those of the backward)."""
-        ahead_BTH, back_BTH = hidden_BTD.chunk(2, dim=-1)
-        return following(ahead_BTH, tokens_BT, lengths), preceding(back_BTH, tokens_BT, lengths)
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         # Between the special pieces at both ends: the forward state after the last piece, the backward one after the

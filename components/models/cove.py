@@ -35,9 +35,8 @@ from components.models.base import (
 from components.models.layers.chunks import Texts
 from components.models.layers.directions import joined, turned
 from components.models.layers.dropout import Dropout
-from components.models.layers.linear import Linear
+from components.models.layers.linear import Linear, compute_dtype
 from components.models.layers.lstm import LSTM, cell
-from components.models.layers.precision import compute_dtype
 from components.models.layers.softmax import linear_cross_entropy
 from components.tokenization.special import END, START
 

@@ -14,7 +14,6 @@ Shape suffixes: B batch rows, T words, N distinct words, C characters, P project
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import torch
@@ -22,14 +21,14 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.base import Batch, Carry, Losses, ModelConfig, ModelFamily, Rate, Size, Sum, counted
+from components.models.base import Batch, Carry, Losses, ModelConfig, ModelFamily, Rate, Size
 from components.models.bidirectional import BidirectionalModel
 from components.models.layers.characters import WORD_CHARACTERS, CharacterCNN, spell, spelling_table
 from components.models.layers.chunks import Texts
 from components.models.layers.directions import joined, turn, turned
 from components.models.layers.dropout import Dropout
 from components.models.layers.host import move, on_host
-from components.models.layers.projected_lstm import ProjectedLSTM
+from components.models.layers.lstm import ProjectedLSTM
 from components.models.layers.softmax import linear_cross_entropy
 from components.tokenization import Tokenizer
 from components.tokenization.special import UNK
@@ -135,15 +134,6 @@ class ELMo(BidirectionalModel):
                 for ahead_TBP, back_TBP in zip(forward, backward, strict=True)
             ),
         ]
-
-    def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
-        # Words outside the vocabulary have ids of their own; as targets they are UNK.
-        known_BT = batch["tokens"].masked_fill(batch["tokens"] >= self.config.vocabulary, UNK)
-        (ahead_NP, next_N), (back_NP, previous_N) = self.text_targets(self.drop(hidden[-1]), known_BT, batch["lengths"])
-        total = linear_cross_entropy(
-            torch.cat([ahead_NP, back_NP]), self.output, self.bias, torch.cat([next_N, previous_N])
-        )
-        return counted(total, next_N, previous_N)
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         return [

@@ -217,6 +217,7 @@ def _empty_model(directory: Path, family: str, sizes: Mapping[str, Any]) -> Lang
 #: Options of earlier versions in config.json, and the value with which a model can still be read.
 REMOVED: Final = {
     "bigrams": 0, "value_embeddings": 0, "norm": "post", "glu": False, "rotary": False, "biases": True, "causal": 0.0,
+    "norm_first": False, "same_length": False, "masking": 0.15,
 }  # fmt: skip
 
 

@@ -23,8 +23,7 @@ from torch.nn import functional as F
 
 from components.models.base import Batch, Carry, Losses, ModelFamily, Size
 from components.models.layers.host import both, move, on_host
-from components.models.layers.negative_sampling import skip_gram
-from components.models.static import NegativeSamplingConfig, StaticVectors
+from components.models.static import NegativeSamplingConfig, StaticVectors, skip_gram
 from components.tokenization.special import FIRST_ORDINARY, UNK
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class FastTextConfig(NegativeSamplingConfig):
         shortest, longest: length range of the n-grams in characters, including the marks "<" and ">" of a word's ends.
         buckets: rows of the n-gram table; unless `sparse`, time and memory per step are proportional to it.
         sparse: whether a step updates only the n-grams that it reads. AdamW then counts the updates of each n-gram
-            separately (`components.training.rows`).
+            separately (`components.training.rows`); other optimizers need `sparse: false`.
     """
 
     shortest: Size = 3

@@ -11,14 +11,13 @@ Shape suffixes: B batch rows, T characters, D embedding width, H hidden width, N
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.base import Batch, Carry, Losses, ModelConfig, ModelFamily, Rate, Size, Sum, counted
+from components.models.base import Batch, Carry, Losses, ModelConfig, ModelFamily, Rate, Size
 from components.models.bidirectional import BidirectionalModel
 from components.models.layers.chunks import Texts
 from components.models.layers.directions import joined, turned
@@ -111,12 +110,6 @@ class FLAIR(BidirectionalModel):
             joined(ahead_TBD.transpose(0, 1), back_TBD.transpose(0, 1), turned_BT)
             for ahead_TBD, back_TBD in zip(forward, backward, strict=True)
         ]
-
-    def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
-        (ahead_NH, next_N), (back_NH, previous_N) = self.text_targets(hidden[-1], batch["tokens"], batch["lengths"])
-        total = linear_cross_entropy(ahead_NH, self.forwards.output, self.forwards.bias, next_N)
-        total = total + linear_cross_entropy(back_NH, self.backwards.output, self.backwards.bias, previous_N)
-        return counted(total, next_N, previous_N)
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         directions = (self.forwards, self.backwards)

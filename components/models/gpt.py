@@ -37,13 +37,11 @@ from components.models.base import (
     counted,
     last_states,
 )
-from components.models.layers.attention import Mask
+from components.models.layers.directions import following
 from components.models.layers.dropout import Dropout
-from components.models.layers.norm import LayerNorm
-from components.models.layers.packing import packing_for
-from components.models.layers.precision import compute_dtype
+from components.models.layers.linear import LayerNorm, compute_dtype
+from components.models.layers.packing import packing
 from components.models.layers.softmax import linear_cross_entropy
-from components.models.layers.targets import following
 from components.models.layers.transformer import (
     INITIAL_STD,
     Activation,
@@ -137,7 +135,7 @@ class GPT(LanguageModel):
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
         # Padding is at the end and attention is causal, so it needs no mask.
         check_length(tokens.shape[1], self.config.positions)
-        packed = None if self.config.band else packing_for(self.token, lengths, tokens.shape[1])
+        packed = None if self.config.band else packing(lengths, tokens.shape[1])
         if packed is None:
             return self._run(tokens)
         states = self._run(packed.pack(tokens), packed.mask, packed.positions)
@@ -216,7 +214,7 @@ class GPT(LanguageModel):
         known_BTD = F.embedding(tokens_BT.clamp(max=self.config.vocabulary - 1), self.token)
         return torch.where((own_BT >= 0).unsqueeze(-1), F.embedding(own_BT.clamp(min=0), self.task), known_BTD)
 
-    def _run(self, tokens_BT: Tensor, mask: Mask | None = None, positions_BT: Tensor | None = None) -> list[Tensor]:
+    def _run(self, tokens_BT: Tensor, mask: Tensor | None = None, positions_BT: Tensor | None = None) -> list[Tensor]:
         """Outputs (B, T, D) of the embeddings and of every block, the last one after the final norm. Without positions,
         they are 0 .. T - 1."""
         if positions_BT is None:

@@ -36,15 +36,13 @@ from components.models.base import (
     last_states,
 )
 from components.models.layers.adaptive import TiedVocabulary
-from components.models.layers.attention import Mask
 from components.models.layers.chunks import for_learners
+from components.models.layers.directions import following
 from components.models.layers.dropout import Dropout
 from components.models.layers.host import both
-from components.models.layers.norm import LayerNorm
+from components.models.layers.linear import compute_dtype
 from components.models.layers.packing import packing
-from components.models.layers.precision import compute_dtype
 from components.models.layers.relative import Count, RelativeBlock, RelativeConfig, Scope, distances, sinusoids
-from components.models.layers.targets import following
 from components.tokenization.special import END
 
 
@@ -54,17 +52,12 @@ class TransformerXLConfig(RelativeConfig):
     Attributes:
         evaluation_memory: `memory` in evaluation; null: as in training. It may be longer, because distances that do not
             occur in training have encodings, too (Dai et al. 2019 train with 384 and evaluate with 1,600).
-        same_length: whether each position attends to exactly `memory` positions before it, wherever it is in the
-            segment. Evaluation then does not depend on the length of segments.
-        norm_first: pre-norm blocks with a final norm, instead of post-norm as in the paper.
         tied_biases: whether all layers share u and v.
         cutoffs: first ids of the softmax's clusters after the first; needs a vocabulary sorted by frequency (words).
         divide: factor between the widths of consecutive clusters.
     """
 
     evaluation_memory: Count | None = None
-    same_length: bool = False
-    norm_first: bool = False
     tied_biases: bool = True
     cutoffs: tuple[Size, ...] = ()
     divide: Size = 1
@@ -98,16 +91,12 @@ class TransformerXL(LanguageModel):
             config.vocabulary, config.width, cutoffs=config.cutoffs, divide=config.divide, std=0.005
         )
         self.blocks = nn.ModuleList(
-            RelativeBlock(
-                config, activation="relu", eps=1e-5, norm_first=config.norm_first, biased=not config.tied_biases
-            )
+            RelativeBlock(config, activation="relu", eps=1e-5, biased=not config.tied_biases)
             for _ in range(config.layers)
         )
         size = (config.head_count, config.width // config.head_count)
         self.content_bias = nn.Parameter(torch.zeros(size)) if config.tied_biases else None
         self.position_bias = nn.Parameter(torch.zeros(size)) if config.tied_biases else None
-        # Not in the published code; without it the softmax's input would not be normalised.
-        self.norm = LayerNorm(config.width) if config.norm_first else None
         self.drop = Dropout(config.dropout)
         self.apply(self._initialise)
 
@@ -169,7 +158,6 @@ class TransformerXL(LanguageModel):
         groups = [self.pieces.embedding_parameters(), *(list(block.parameters()) for block in self.blocks)]
         # Shared biases belong to the lowest block that uses them.
         groups[1] += shared
-        groups[-1] += [] if self.norm is None else list(self.norm.parameters())
         return groups
 
     def remap_vocabulary(self, rows: Tensor) -> None:
@@ -192,7 +180,7 @@ class TransformerXL(LanguageModel):
         return [END, *pieces]
 
     def _run(
-        self, tokens_BT: Tensor, carry: Carry, keys: list[Tensor] | None = None, *, mask: Mask | None = None
+        self, tokens_BT: Tensor, carry: Carry, keys: list[Tensor] | None = None, *, mask: Tensor | None = None
     ) -> list[Tensor]:
         """Outputs (B, T, D) of the embedding and of every block.
 
@@ -202,12 +190,9 @@ class TransformerXL(LanguageModel):
             mask: (B, 1, T, T), True where attention is allowed, combined with the causal mask; only without a carry.
         """
         segment = tokens_BT.shape[1]
+        # From here on in the dtype of the matrix products: every block ends in a norm, which bounds rounding errors.
         x_BTD = self.pieces.embed(tokens_BT) * self.config.width**0.5
-        if not self.config.norm_first:
-            # Every post-norm block ends in a norm, which bounds rounding errors; a pre-norm residual stream stays in
-            # float32.
-            x_BTD = x_BTD.to(compute_dtype(x_BTD))
-        outputs = [self.drop(x_BTD)]
+        outputs = [self.drop(x_BTD.to(compute_dtype(x_BTD)))]
         scope = self._scope(segment, segment + (carry[0].shape[1] if carry else 0), tokens_BT.device).within(mask)
         biases = None
         if self.content_bias is not None and self.position_bias is not None:
@@ -220,18 +205,12 @@ class TransformerXL(LanguageModel):
                 keys_BSC = _after(carry, index, block.keys(x_BTD))
                 keys.append(keys_BSC)
             outputs.append(block(x_BTD, keys_BSC, scope, biases))
-        if self.norm is not None:
-            outputs[-1] = self.norm(outputs[-1])
         return outputs
 
     def _scope(self, segment: int, keys: int, device: torch.device) -> Scope:
         config = self.config
         encoding = sinusoids(distances(segment, keys, ahead=False, clamp=config.clamp, device=device), config.width)
-        # Distance from a key to its query.
-        behind_TS = torch.arange(keys - segment, keys, device=device).unsqueeze(1) - torch.arange(keys, device=device)
-        hidden_TS = behind_TS < 0
-        if config.same_length:
-            hidden_TS |= behind_TS > self.memory
+        hidden_TS = torch.arange(keys, device=device) > torch.arange(keys - segment, keys, device=device).unsqueeze(1)
         return Scope(segment, self.drop(encoding), hidden_TS)
 
     def _remembered(self, carry: Carry, inputs: list[Tensor]) -> Carry:
@@ -269,14 +248,13 @@ FAMILY = ModelFamily(
         # model; with the published width, clusters and projections it is 16. The released weights have 18 layers
         # (284M). `clamp` is the published value for evaluation, or the largest distance in training if that is larger.
         "wt103-base": _wikitext(16, 410, 10, 2100, memory=150, evaluation_memory=640, clamp=400),
-        "wt103-large": _wikitext(
-            16, 1024, 16, 4096, divide=4, tied_biases=False, memory=384, evaluation_memory=1600, clamp=1000,
-            dropout=0.2, dropout_attention=0.2,
-        ),
-        "wt103-large-18": _wikitext(
-            18, 1024, 16, 4096, divide=4, tied_biases=False, memory=384, evaluation_memory=1600, clamp=1000,
-            dropout=0.2, dropout_attention=0.2,
-        ),
+        **{
+            name: _wikitext(
+                layers, 1024, 16, 4096, divide=4, tied_biases=False, memory=384, evaluation_memory=1600, clamp=1000,
+                dropout=0.2, dropout_attention=0.2,
+            )
+            for name, layers in (("wt103-large", 16), ("wt103-large-18", 18))
+        },
         "enwik8-12": {
             "layers": 12, "width": 512, "heads": 8, "feedforward": 2048, "memory": 512, "evaluation_memory": 2100,
             "clamp": 1024,

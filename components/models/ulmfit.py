@@ -15,7 +15,7 @@ width of static vectors.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
@@ -39,11 +39,10 @@ from components.models.base import (
     last_states,
 )
 from components.models.layers.chunks import Texts
-from components.models.layers.directions import turn, turned
+from components.models.layers.directions import following, preceding, turn, turned
 from components.models.layers.dropout import LockedDropout, RowDropout
 from components.models.layers.lstm import LSTM
 from components.models.layers.softmax import linear_cross_entropy
-from components.models.layers.targets import following, preceding
 from components.models.layers.vocabulary import looked_up, remapped
 from components.tokenization.special import END
 
@@ -197,19 +196,12 @@ class AWDLSTM(LanguageModel):
         return outputs, tuple(states)
 
 
-#: Howard and Ruder 2018, section 4.1: pretrained on WikiText-103.
-_ULMFIT: Final = {
-    "embedding": 400,
-    "hidden": 1150,
-    "layers": 3,
-    "dropout_embedding": 0.05,
-    "dropout_input": 0.4,
-    "dropout_weight": 0.5,
-    "dropout_hidden": 0.3,
-    "dropout_output": 0.4,
-    "activation": 2.0,
-    "slowness": 1.0,
-}
+def _size(hidden: int, *rates: float) -> dict[str, Any]:
+    """Three layers with tied embeddings of 400; dropout of rows, input, weights, layers and output."""
+    names = ("dropout_embedding", "dropout_input", "dropout_weight", "dropout_hidden", "dropout_output")
+    noise = dict(zip(names, rates, strict=True))
+    return {"embedding": 400, "hidden": hidden, "layers": 3, **noise, "activation": 2.0, "slowness": 1.0}
+
 
 FAMILY = ModelFamily(
     name="ulmfit",
@@ -222,34 +214,13 @@ FAMILY = ModelFamily(
     presets={
         # Merity et al. 2017, section 5, for WikiText-2 (33 million parameters); the Penn Treebank (24 million) has
         # dropout_input 0.4.
-        "awd-lstm": {
-            "embedding": 400,
-            "hidden": 1150,
-            "layers": 3,
-            "dropout_embedding": 0.1,
-            "dropout_input": 0.65,
-            "dropout_weight": 0.5,
-            "dropout_hidden": 0.3,
-            "dropout_output": 0.4,
-            "activation": 2.0,
-            "slowness": 1.0,
-        },
-        "awd-lstm-wt103": _ULMFIT,
+        "awd-lstm": _size(1150, 0.1, 0.65, 0.5, 0.3, 0.4),
+        # Howard and Ruder 2018, section 4.1: pretrained on WikiText-103.
+        "awd-lstm-wt103": _size(1150, 0.05, 0.4, 0.5, 0.3, 0.4),
         # The same with a width that is a multiple of 8, for bf16; the whole recipe is experiments/ulmfit.
-        "ulmfit": {**_ULMFIT, "hidden": 1152},
-        # fastai's defaults since 2018 and its published weights for WikiText-103: 1152 is a multiple of 8, and the
-        # dropout rates are lower, for a large corpus.
-        "awd-lstm-1152": {
-            "embedding": 400,
-            "hidden": 1152,
-            "layers": 3,
-            "dropout_embedding": 0.02,
-            "dropout_input": 0.25,
-            "dropout_weight": 0.2,
-            "dropout_hidden": 0.15,
-            "dropout_output": 0.1,
-            "activation": 2.0,
-            "slowness": 1.0,
-        },
+        "ulmfit": _size(1152, 0.05, 0.4, 0.5, 0.3, 0.4),
+        # fastai's defaults since 2018 and its published weights for WikiText-103, with lower dropout rates for a large
+        # corpus.
+        "awd-lstm-1152": _size(1152, 0.02, 0.25, 0.2, 0.15, 0.1),
     },
 )

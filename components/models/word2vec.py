@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from components.models.base import Batch, Carry, Losses, ModelFamily
-from components.models.layers.negative_sampling import cbow, skip_gram
-from components.models.static import NegativeSamplingConfig, StaticVectors
+from components.models.static import NegativeSamplingConfig, StaticVectors, cbow, skip_gram
 
 #: Architecture -> the loss of a batch, summed over its pairs.
 OBJECTIVES = {"skip_gram": skip_gram, "cbow": cbow}

@@ -16,7 +16,7 @@ queries, S memory and segment, D width.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import cast
 
 import torch
@@ -28,17 +28,13 @@ from components.models.base import (
     LanguageModel,
     Losses,
     ModelFamily,
-    Sum,
     count_tensor,
-    counted,
     last_states,
 )
 from components.models.layers.adaptive import TiedVocabulary
-from components.models.layers.attention import Mask
 from components.models.layers.dropout import Dropout
-from components.models.layers.host import on_host, places
+from components.models.layers.linear import compute_dtype
 from components.models.layers.packing import packing
-from components.models.layers.precision import compute_dtype
 from components.models.layers.relative import RelativeBlock, RelativeConfig, Scope, distances, sinusoids
 from components.tokenization.special import END, MASK, START
 
@@ -70,7 +66,6 @@ class XLNet(LanguageModel):
     config: XLNetConfig
     attention = "around"
     compiles = True
-    masks_texts = True
 
     def __init__(self, config: XLNetConfig) -> None:
         super().__init__()
@@ -110,21 +105,6 @@ class XLNet(LanguageModel):
         states, top_RWD = self._run(tokens_RW, segments_RW, torch.zeros_like(tokens_RW), (), mask=packed.mask)
         return [packed.unpack(state_RWD) for state_RWD in (*states, top_RWD)]
 
-    def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
-        # A second pass with another order: pieces that are not predicted first, padding last.
-        tokens, positions_BM, targets_BM = batch["tokens"], batch["masked_positions"], batch["masked_targets"]
-        real_BM = targets_BM >= 0
-        predicted = positions_BM.shape[1]
-        order_BT = (torch.arange(tokens.shape[1], device=tokens.device) >= batch["lengths"].unsqueeze(1)).long()
-        order_BT *= predicted + 1
-        ranks_BM = torch.arange(1, predicted + 1, device=tokens.device).expand_as(positions_BM)
-        # Padding columns repeat a predicted position, with rank 0; the maximum is the position's real rank.
-        order_BT = order_BT.scatter_reduce(1, positions_BM, ranks_BM * real_BM, "amax")
-        _, top_BMD = self._run(tokens, _segments(tokens), order_BT, (), positions_BM=positions_BM)
-        real = places(on_host(targets_BM) >= 0, tokens.device)
-        targets_N = targets_BM[real]
-        return counted(self.pieces.loss_sum(self.drop(top_BMD)[real], targets_N), targets_N)
-
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         return last_states(hidden, lengths)
 
@@ -161,7 +141,7 @@ class XLNet(LanguageModel):
         *,
         positions_BM: Tensor | None = None,
         backward: Tensor | None = None,
-        mask: Mask | None = None,
+        mask: Tensor | None = None,
     ) -> tuple[list[Tensor], Tensor]:
         """Both streams; `mask` (B, 1, T, T) is True where attention is allowed, combined with the order.
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from components.drift.comparison import Comparison, compare
 from components.drift.measurements import Measured, Reference, spaced
-from components.drift.measuring import measure
-from components.drift.reference import find_reference, record_reference
+from components.drift.measuring import find_reference, measure, record_reference
 from components.drift.traffic import read_traffic
 from components.errors import ConfigError, DataError, RegistryError, nearest
 from components.formats.rows import READERS, open_rows
@@ -133,27 +132,21 @@ def read_inputs(file: Path, *, kind: str, columns: Mapping[str, str] | None = No
     return rows
 
 
-def publish(found: Comparison, *, out: Path, name: str) -> None:
-    """Keep the result for the report and the summary of the next run.
-
-    Args:
-        found: the result.
-        out: `params.run.out`.
-        name: of the task or corpus.
-    """
+def publish(result: Comparison, *, out: Path, name: str) -> None:
+    """Keep the result for the report and the summary of the next run."""
     time_of_check = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     chapter = Chapter(f"Drift: {name}")
-    chapter.lead.append(f"{found.sentence} ({time_of_check}).")
-    if found.features:
-        chapter.tables.append(Table(COLUMNS, cells(found)))
-    chapter.text += notes(found)
-    numbers = json.loads(json.dumps(found.as_dict() | {"time": time_of_check}))
+    chapter.lead.append(f"{result.sentence} ({time_of_check}).")
+    if result.features:
+        chapter.tables.append(Table(COLUMNS, cells(result)))
+    chapter.text += notes(result)
+    numbers = json.loads(json.dumps(result.as_dict() | {"time": time_of_check}))
     # Texts of users are printed, but not kept in a report that others may see.
     numbers["examples"] = []
     findings.write(out, f"{PREFIX}{name}", Findings(chapter, numbers), options={}, inputs={})
 
 
-def cells(found: Comparison) -> list[Sequence[str]]:
+def cells(result: Comparison) -> list[Sequence[str]]:
     """Rows of a table with `COLUMNS`."""
     return [
         [
@@ -162,25 +155,18 @@ def cells(found: Comparison) -> list[Sequence[str]]:
             part.new,
             f"{part.effect:.2f}",
             f"{part.adjusted:.2g}",
-            "drift" if part.alarm else "small" if part.adjusted <= found.error else "",
+            "drift" if part.alarm else "small" if part.adjusted <= result.error else "",
         ]
-        for part in found.features
+        for part in result.features
     ]
 
 
-def notes(found: Comparison) -> list[str]:
-    """Sentences below the table: how often an alarm is false, and the estimated shares of the classes."""
-    lines = []
-    if found.labels_estimate:
-        largest = sorted(found.labels_estimate.items(), key=lambda item: -item[1])[:5]
-        shares = ", ".join(f"{label} {share:.0%}" for label, share in largest)
-        lines.append(
-            f"Estimated shares of the true classes now, if texts of a class are as before: {shares}; the others less."
-        )
-    if found.features:
-        lines.append(
-            f"{found.rows:,} rows against {found.reference_rows:,} of {found.seen}. Without drift, a check raises an "
-            f"alarm with a probability of at most {found.error:.2g} (drift.false_alarms in a year of "
-            f"drift.checks_per_year checks). An alarm also needs an effect of at least {found.least_effect:g}."
-        )
-    return lines
+def notes(result: Comparison) -> list[str]:
+    """A sentence below the table: how often an alarm is false."""
+    if not result.features:
+        return []
+    return [
+        f"{result.rows:,} rows against {result.reference_rows:,} of training. Without drift, a check raises an "
+        f"alarm with a probability of at most {result.error:.2g} (drift.false_alarms in a year of "
+        f"drift.checks_per_year checks). An alarm also needs an effect of at least {result.least_effect:g}."
+    ]

@@ -1,4 +1,4 @@
-"""What can be deleted: checkpoints, cached features, outputs without a stage, logs.
+"""What can be deleted: checkpoints, cached features, outputs without a stage, logs, versions of registered models.
 
 Checkpoints and features have digests as names; age decides, because no stage knows the digests of other settings. A run
 that is interrupted for longer than `gc.checkpoint_days` starts from the beginning.
@@ -8,20 +8,28 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from components.artifacts import MANIFEST
 from components.drift.traffic import ROWS_SUFFIX, Segment, segments
 from components.errors import StorageError
+from components.monitoring.disk import size_of
+from components.settings.params import Params
 
 if TYPE_CHECKING:
     import pyarrow.fs
 
+    from components.registry.ledger import State
+    from components.tracking import Version
+
 DAY_S = 86400.0
+#: Tags that keep a version: it was marked by a person or by a command, such as `headstart forget`.
+MARKS = ("tainted", "keep")
 
 
 @dataclass(frozen=True)
@@ -54,7 +62,6 @@ def old_checkpoints(storage: str, *, days: float, now: float | None = None) -> I
     Raises:
         StorageError: the storage cannot be read.
     """
-    # Imported here because every run imports this module, for the sizes of its outputs.
     import pyarrow as pa
     import pyarrow.fs
 
@@ -64,44 +71,31 @@ def old_checkpoints(storage: str, *, days: float, now: float | None = None) -> I
         infos = files.get_file_info(pyarrow.fs.FileSelector(root, recursive=True, allow_not_found=True))
     except (OSError, pa.ArrowInvalid) as error:
         raise StorageError(f"cluster.storage {storage}: cannot be read ({error})") from error
+    root = root.rstrip("/")
     runs: dict[str, list[tuple[float, int]]] = {}
     for info in infos:
         if info.type == pyarrow.fs.FileType.File:
-            key = info.path[len(root.rstrip("/")) + 1 :].partition("/")[0]
+            key = info.path[len(root) + 1 :].partition("/")[0]
             runs.setdefault(key, []).append((info.mtime.timestamp() if info.mtime else 0.0, info.size or 0))
-    for key, found in sorted(runs.items()):
-        age = _days(max(written for written, _ in found), now)
-        if age > days:
-            yield Garbage(
-                "checkpoints",
-                f"{storage}/{key}",
-                sum(size for _, size in found),
-                f"last written {age:.0f} days ago",
-                _deleting(files, f"{root.rstrip('/')}/{key}"),
-            )
+    for key, written in sorted(runs.items()):
+        if (age := _days(max(moment for moment, _ in written), now)) > days:
+            size = sum(size for _, size in written)
+            delete = partial(_delete_stored, files, f"{root}/{key}")
+            yield Garbage("checkpoints", f"{storage}/{key}", size, f"last written {age:.0f} days ago", delete)
 
 
-def _deleting(files: pyarrow.fs.FileSystem, path: str) -> Callable[[], None]:
-    def delete() -> None:
-        import pyarrow.fs
+def _delete_stored(files: pyarrow.fs.FileSystem, path: str) -> None:
+    import pyarrow.fs
 
-        if files.get_file_info(path).type == pyarrow.fs.FileType.Directory:
-            files.delete_dir(path)
-        else:
-            files.delete_file(path)
-
-    return delete
+    is_folder = files.get_file_info(path).type == pyarrow.fs.FileType.Directory
+    (files.delete_dir if is_folder else files.delete_file)(path)
 
 
 def old_features(folder: Path, *, days: float, now: float | None = None) -> Iterator[Garbage]:
     """Cached features that were last used more than `days` ago."""
     for manifest in sorted(folder.glob(f"[!.]*/{MANIFEST}")):
-        age = _days(manifest.stat().st_mtime, now)
-        if age > days:
-            reason = f"last used {age:.0f} days ago"
-            yield Garbage(
-                "features", str(manifest.parent), size_of(manifest.parent), reason, _removing(manifest.parent)
-            )
+        if (age := _days(manifest.stat().st_mtime, now)) > days:
+            yield _of_path("features", manifest.parent, f"last used {age:.0f} days ago")
 
 
 def orphaned_outputs(former: Iterable[tuple[str, Path]], current: Iterable[Path]) -> Iterator[Garbage]:
@@ -114,25 +108,18 @@ def orphaned_outputs(former: Iterable[tuple[str, Path]], current: Iterable[Path]
     kept = [path.absolute() for path in current]
     seen: set[Path] = set()
     for stage, path in former:
-        own = path.absolute()
-        if own in seen or not own.exists() or any(_overlap(own, other) for other in kept):
-            continue
-        seen.add(own)
-        yield Garbage(
-            "outputs", str(path), size_of(own), f"of {stage}, which the settings no longer have", _removing(own)
-        )
-
-
-def _overlap(one: Path, other: Path) -> bool:
-    return one == other or one in other.parents or other in one.parents
+        output = path.absolute()
+        overlaps = any(output == other or output in other.parents or other in output.parents for other in kept)
+        if output not in seen and output.exists() and not overlaps:
+            seen.add(output)
+            yield _of_path("outputs", path, f"of {stage}, which the settings no longer have")
 
 
 def old_logs(state: Path, *, days: float, now: float | None = None) -> Iterator[Garbage]:
     """Log files below `.headstart` that were last written more than `days` ago."""
     for path in sorted(state.glob("**/*.log*")):
-        if path.is_file() and _days(path.stat().st_mtime, now) > days:
-            age = _days(path.stat().st_mtime, now)
-            yield Garbage("logs", str(path), path.stat().st_size, f"last written {age:.0f} days ago", _removing(path))
+        if path.is_file() and (age := _days(path.stat().st_mtime, now)) > days:
+            yield _of_path("logs", path, f"last written {age:.0f} days ago")
 
 
 def old_traffic(folder: Path, *, days: float, now: float | None = None) -> Iterator[Garbage]:
@@ -141,48 +128,78 @@ def old_traffic(folder: Path, *, days: float, now: float | None = None) -> Itera
         with suppress(FileNotFoundError):
             age = _days(segment.path.stat().st_mtime, now)
             if age > days and not segment.written:
-                name = str(segment.path.with_name(segment.path.name.removesuffix(ROWS_SUFFIX)))
-                yield Garbage("logs", name, segment.size, f"last written {age:.0f} days ago", _dropping(segment))
+                name = str(segment.path).removesuffix(ROWS_SUFFIX)
+                yield Garbage("logs", name, segment.size, f"last written {age:.0f} days ago", partial(_drop, segment))
 
 
-def _dropping(segment: Segment) -> Callable[[], None]:
-    def delete() -> None:
-        if not segment.written:
-            segment.delete()
-
-    return delete
+def _drop(segment: Segment) -> None:
+    if not segment.written:
+        segment.delete()
 
 
-def _removing(path: Path) -> Callable[[], None]:
-    def delete() -> None:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+def _of_path(kind: str, path: Path, reason: str) -> Garbage:
+    return Garbage(kind, str(path), size_of(path), reason, partial(_remove, path.absolute()))
 
-    return delete
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _days(moment: float, now: float | None) -> float:
     return ((time.time() if now is None else now) - moment) / DAY_S
 
 
-def size_of(path: Path) -> int:
-    """Bytes of a file, or of all files below a folder."""
-    if not path.is_dir() or path.is_symlink():
-        return path.lstat().st_size if path.exists() else 0
-    total = 0
-    for file in path.rglob("*"):
-        with suppress(OSError):
-            if not file.is_dir() or file.is_symlink():
-                total += file.lstat().st_size
-    return total
+def old_versions(params: Params) -> Iterator[Garbage]:
+    """Versions that the rule of `params.gc` does not keep, of the models that `params.run` names, oldest first.
+
+    Raises:
+        RegistryError: the registry cannot be reached.
+    """
+    from components.registry.ledger import Ledger  # the import of MLflow takes seconds
+    from components.tracking import connect
+
+    registry = connect(params.registry)
+    ledger, rule, prefix = Ledger(registry), params.gc, params.registry.prefix
+    tasks = [params.registry.model_name(task) for task in params.run.tasks]
+    encoders = [f"{prefix}-{family}-{start}" for family in params.run.families for start in ("pretrained", "adapted")]
+    versions = {name: registry.versions(name) for name in [*tasks, *encoders]}
+    kept: dict[str, set[str]] = {}
+    parents: set[str] = set()
+    # Classifiers first, then the adapted encoders, whose parents are encoders too.
+    for name in [*tasks, *reversed(encoders)]:
+        state = ledger.state(name, params.registry.alias) if name in tasks else None
+        kept[name] = keep(
+            versions[name], state, registry.aliased(name), newest=rule.keep_versions, champions=rule.keep_champions
+        )
+        kept[name] |= {version.number for version in versions[name] if version.label in parents}
+        parents |= {version.tags.get("parent", "") for version in versions[name] if version.number in kept[name]}
+    reason = f"not among the newest {rule.keep_versions}, never chosen by a person, no recent champion"
+    for version in [version for name in versions for version in versions[name] if version.number not in kept[name]]:
+        yield Garbage("versions", version.label, registry.size(version), reason, partial(registry.delete, version))
 
 
-def in_units(size: float) -> str:
-    """Bytes in words: `1.2 GB`."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "bytes" or size >= 100 else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
+def keep(
+    versions: Sequence[Version], state: State | None, aliased: set[str], *, newest: int, champions: int
+) -> set[str]:
+    """Numbers of the versions that are kept.
+
+    Args:
+        versions: of one model, oldest first.
+        state: of the alias of the model; None for encoders.
+        aliased: numbers with any alias.
+        newest: number of the newest versions that are kept.
+        champions: number of the last champions that are kept.
+    """
+    numbers = {version.number for version in versions[-newest:]} | aliased
+    numbers |= {version.number for version in versions if any(version.tags.get(mark) for mark in MARKS)}
+    if state is None:
+        return numbers
+    numbers |= {number for number, _ in state.champions[-champions:]}
+    for change in state.changes:
+        if change.by_person:
+            # Both the version that a person chose and the one that it replaced.
+            numbers |= {change["before"], change["after"]} - {None}
+    return numbers | {version.number for version in versions if version.digest in state.vetoes}

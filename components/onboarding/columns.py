@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from components.errors import DataError
@@ -41,11 +41,11 @@ _NUMBERS: Final = 20
 _SEPARATORS: Final = (",", ";", "|")
 
 
-def guess(found: Rows, *, text: str | None = None, label: str | None = None, kind: str | None = None) -> dict[str, Any]:
+def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind: str | None = None) -> dict[str, Any]:
     """Keys of `data.tasks.<name>`: kind and columns.
 
     Args:
-        found: rows of train.
+        rows: rows of train.
         text: column of the text, or of both texts of a pair, separated by a comma; None: guessed.
         label: column of the label; None: guessed.
         kind: of the task; None: guessed.
@@ -53,38 +53,38 @@ def guess(found: Rows, *, text: str | None = None, label: str | None = None, kin
     Raises:
         DataError: there is no such column, or nothing looks like a text or a label.
     """
-    if found.format == "squad":
+    if rows.format == "squad":
         return {"kind": "questions"}
-    if found.format in ("conll", "conllu"):
-        return {"kind": "tagging", "scheme": _scheme(found.rows, "tags")}
-    columns = {name.casefold(): name for name in found.columns}
+    if rows.format in ("conll", "conllu"):
+        return {"kind": "tagging", "scheme": _scheme(rows.rows, "tags")}
+    columns = {name.casefold(): name for name in rows.columns}
     for name in [*(text.split(",") if text else []), *([label] if label else [])]:
-        if name not in found.columns:
-            raise DataError(f"no column {name!r}; the columns are {', '.join(map(repr, found.columns))}")
+        if name not in rows.columns:
+            raise DataError(f"no column {name!r}; the columns are {', '.join(map(repr, rows.columns))}")
     if {"question", "context", "answers"} <= columns.keys() and kind in (None, "questions"):
         return {"kind": "questions"} | {key: columns[key] for key in ("question", "context", "answers")}
-    words = next((columns[name] for name in WORDS if name in columns and _is_list(found, columns[name])), None)
+    words = next((columns[name] for name in WORDS if name in columns and _is_list(rows, columns[name])), None)
     if words is not None and kind in (None, "tagging"):
         tags = label or next((columns[name] for name in TAGS if name in columns and columns[name] != words), None)
         if tags is not None:
-            return {"kind": "tagging", "words": words, "tags": tags, "scheme": _scheme(found.rows, tags)}
+            return {"kind": "tagging", "words": words, "tags": tags, "scheme": _scheme(rows.rows, tags)}
     if kind == "tagging":
-        return _tagging(found, text, label)
+        return _tagging(rows, text, label)
     if "choices" in columns and kind in (None, "choice"):
-        return _choice(found, columns, text, label)
+        return _choice(rows, columns, text, label)
     named = next((columns[name] for name in LABELS if name in columns), None)
-    texts = text.split(",") if text else _text_columns(found, label or named)
-    flags = [] if label else flags_of(_by_column(found), texts)
-    label = label or (None if flags else _label_column(found, texts))
+    texts = text.split(",") if text else _text_columns(rows, label or named)
+    flags = [] if label else flags_of(_by_column(rows), texts)
+    label = label or (None if flags else _label_column(rows, texts))
     if label is None and not flags:
         raise DataError(
-            f"no column looks like a label (columns: {', '.join(map(repr, found.columns))}); name it with --label"
+            f"no column looks like a label (columns: {', '.join(map(repr, rows.columns))}); name it with --label"
         )
     keys: dict[str, Any] = {"first": texts[0], "second": texts[1]} if len(texts) > 1 else {"text": texts[0]}
     if flags:
         return {"kind": "multilabel"} | keys | {"labels": flags}
     assert label is not None
-    values = [row.get(label) for row in found.rows]
+    values = [row.get(label) for row in rows.rows]
     measured = is_measured(values)
     if len(texts) > 1:
         kind = kind or ("similarity" if measured else "pair")
@@ -97,51 +97,56 @@ def guess(found: Rows, *, text: str | None = None, label: str | None = None, kin
     return keys | ({"label_separator": separator} if separator not in (None, ",") else {})
 
 
-def text_column(found: Rows, *, like: str | None) -> str:
+def text_column(rows: Rows, *, like: str | None) -> str:
     """The column of the text in a table without labels: `like`, the column of the labelled texts, if it has that.
 
     Raises:
         DataError: no column holds text.
     """
-    return like if like in found.columns else _text_columns(found, None)[0]
+    return like if like in rows.columns else _text_columns(rows, None)[0]
 
 
-def group_column(found: Rows, keys: dict[str, Any]) -> tuple[str, int, int] | None:
+def group_column(rows: Rows, keys: dict[str, Any]) -> tuple[str, int, int] | None:
     """The column of the group, the number of its values and of its rows: named like a group, with many values and
     several rows for each; of several the one with the fewest values, whose groups are the largest."""
     used = {value for value in keys.values() if isinstance(value, str)} | {*keys.get("labels", [])}
     candidates = []
-    for name in (name for name in found.columns if name not in used):
+    for name in (name for name in rows.columns if name not in used):
         words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)
-        given = [row[name] for row in found.rows if row.get(name) not in (None, "")]
+        given = [row[name] for row in rows.rows if row.get(name) not in (None, "")]
         if not GROUPS & {word.lower() for word in words} or any(isinstance(value, list | dict) for value in given):
             continue
         values = len({_text(value) for value in given})
-        if values >= _GROUPS and len(given) >= max(_ROWS_EACH * values, len(found.rows) / 2):
+        if values >= _GROUPS and len(given) >= max(_ROWS_EACH * values, len(rows.rows) / 2):
             candidates.append((name, values, len(given)))
     return min(candidates, key=lambda candidate: candidate[1], default=None)
 
 
-def others(found: Rows, keys: dict[str, Any]) -> list[str]:
+def others(rows: Rows, keys: dict[str, Any]) -> list[str]:
     """Other columns that could be the label: with few values, but more than one."""
     used = {value for value in keys.values() if isinstance(value, str)}
     if not {"label", "score"} & keys.keys():
         return []
-    most = min(_CLASSES, max(2, len(found.rows) / 2))
-    counts = {name: len({_text(row.get(name)) for row in found.rows}) for name in found.columns if name not in used}
-    return [name for name, count in counts.items() if 2 <= count <= most]
+    return list(_with_few_values(rows, [name for name in rows.columns if name not in used]))
 
 
-def _tagging(found: Rows, text: str | None, label: str | None) -> dict[str, Any]:
+def _with_few_values(rows: Rows, names: Iterable[str]) -> dict[str, int]:
+    """Column -> number of its values, of columns that may be labels: with few values, but more than one."""
+    most = min(_CLASSES, max(2, len(rows.rows) / 2))
+    counts = {name: len({_text(row.get(name)) for row in rows.rows}) for name in names}
+    return {name: count for name, count in counts.items() if 2 <= count <= most}
+
+
+def _tagging(rows: Rows, text: str | None, label: str | None) -> dict[str, Any]:
     """Words and tags in texts, separated by spaces."""
-    columns = _by_column(found)
+    columns = _by_column(rows)
     tags = label or next((name for name, values in columns.items() if _holds_tags(values)), None)
     if tags is None:
         raise DataError(
-            f"no column holds tags (columns: {', '.join(map(repr, found.columns))}); name the tags with --label"
+            f"no column holds tags (columns: {', '.join(map(repr, rows.columns))}); name the tags with --label"
         )
-    words = text or _text_columns(found, tags)[0]
-    parts = [{tags: str(row.get(tags) or "").split()} for row in found.rows]
+    words = text or _text_columns(rows, tags)[0]
+    parts = [{tags: str(row.get(tags) or "").split()} for row in rows.rows]
     return {"kind": "tagging", "words": words, "tags": tags, "scheme": _scheme(parts, tags)}
 
 
@@ -151,13 +156,13 @@ def _holds_tags(values: Sequence[Any]) -> bool:
     return bool(parts - {"O"}) and all(re.fullmatch(r"O|[BIESLU]-\S+", part) for part in parts)
 
 
-def _choice(found: Rows, columns: dict[str, str], text: str | None, label: str | None) -> dict[str, Any]:
+def _choice(rows: Rows, columns: dict[str, str], text: str | None, label: str | None) -> dict[str, Any]:
     first = text or next((columns[name] for name in ("question", "prompt", "text") if name in columns), None)
     answer = label or next((columns[name] for name in ("label", "answer") if name in columns), None)
     if first is None or answer is None:
         raise DataError("a choice needs columns of the prompt and of the answer; name them with --text and --label")
     keys: dict[str, Any] = {"kind": "choice", "text": first, "choices": columns["choices"], "label": answer}
-    values = [str(row.get(answer, "")).strip() for row in found.rows]
+    values = [str(row.get(answer, "")).strip() for row in rows.rows]
     if all(re.fullmatch(r"[A-Z]", value) for value in values):
         return keys | {"answer": "letter"}
     if all(value.isdigit() for value in values):
@@ -187,21 +192,19 @@ def texts_of(columns: Mapping[str, Sequence[Any]], label: str | None) -> list[st
     return [max(lengths, key=lengths.__getitem__)] if lengths else []
 
 
-def _text_columns(found: Rows, label: str | None) -> list[str]:
+def _text_columns(rows: Rows, label: str | None) -> list[str]:
     """One text column, or two of a pair."""
-    if texts := texts_of(_by_column(found), label):
+    if texts := texts_of(_by_column(rows), label):
         return texts
-    raise DataError(f"no column holds text (columns: {', '.join(map(repr, found.columns))}); name it with --text")
+    raise DataError(f"no column holds text (columns: {', '.join(map(repr, rows.columns))}); name it with --text")
 
 
-def _label_column(found: Rows, texts: Sequence[str]) -> str | None:
-    columns = {name.casefold(): name for name in found.columns if name not in texts}
+def _label_column(rows: Rows, texts: Sequence[str]) -> str | None:
+    columns = {name.casefold(): name for name in rows.columns if name not in texts}
     named = next((columns[name] for name in (*LABELS, *LABELS_TOO) if name in columns), None)
     if named is not None:
         return named
-    counts = {name: len({_text(row.get(name)) for row in found.rows}) for name in columns.values()}
-    most = min(_CLASSES, max(2, len(found.rows) / 2))
-    suited = {name: count for name, count in counts.items() if 2 <= count <= most}
+    suited = _with_few_values(rows, columns.values())
     # The column with the fewest values; of equal ones the last, because labels usually follow the text.
     return min(reversed(list(suited)), key=suited.__getitem__) if suited else None
 
@@ -218,8 +221,8 @@ def flags_of(columns: Mapping[str, Sequence[Any]], texts: Sequence[str]) -> list
     return flags if len(flags) > 1 else []
 
 
-def _is_list(found: Rows, column: str) -> bool:
-    return all(isinstance(row.get(column), list) for row in found.rows)
+def _is_list(rows: Rows, column: str) -> bool:
+    return all(isinstance(row.get(column), list) for row in rows.rows)
 
 
 def is_measured(values: Sequence[Any]) -> bool:
@@ -251,8 +254,8 @@ def separator_of(values: Sequence[Any]) -> str | None:
         joined = [parts for parts in split if len(parts) > 1]
         if not joined or any(not part or len(part) > 40 for parts in joined for part in parts):
             continue
-        known = Counter(part for parts in split for part in set(parts))
-        if len(known) < len(set(texts)) and all(known[part] > 1 for parts in joined for part in parts):
+        uses = Counter(part for parts in split for part in set(parts))
+        if len(uses) < len(set(texts)) and all(uses[part] > 1 for parts in joined for part in parts):
             return separator
     return None
 
@@ -268,8 +271,8 @@ def _scheme(rows: Sequence[dict[str, Any]], column: str) -> str:
     return "bio" if "B" in prefixes else "iob1"
 
 
-def _by_column(found: Rows) -> dict[str, list[Any]]:
-    return {name: [row.get(name) for row in found.rows] for name in found.columns}
+def _by_column(rows: Rows) -> dict[str, list[Any]]:
+    return {name: [row.get(name) for row in rows.rows] for name in rows.columns}
 
 
 def _text(value: Any) -> str:

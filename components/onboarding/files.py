@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import csv
 import itertools
-import json
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ import pyarrow.parquet as pq
 
 from components.errors import DataError
 from components.formats.lines import Reading, lines
+from components.formats.tables import parse_json, parse_object, suffix
 
 #: Rows of a file that are looked at.
 ROWS: Final = 5_000
@@ -38,24 +38,13 @@ _LABELS: Final = 200
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a file.
-
-    Attributes:
-        format: as of `data.tasks.<name>.format`.
-        columns: names, or numbers without a header.
-        rows: column -> value.
-        keys: further keys of the task: header, delimiter, encoding.
-    """
+    """The rows of a file: its `data.tasks.<name>.format`, the columns by name, or by number without a header, and
+    further keys of the task (header, delimiter, encoding)."""
 
     format: str
     columns: list[str]
     rows: list[dict[str, Any]]
     keys: dict[str, Any]
-
-
-def suffix_of(path: Path) -> str:
-    """The suffix without compression, in lower case."""
-    return Path(path.name.lower().removesuffix(".gz").removesuffix(".zst")).suffix
 
 
 def read_rows(path: Path) -> Rows:
@@ -64,53 +53,55 @@ def read_rows(path: Path) -> Rows:
     Raises:
         DataError: the format is not recognised, or the file is damaged or empty.
     """
+    rows = _read(path)
+    if not rows.rows:
+        raise DataError(f"{path}: holds no rows")
+    return rows
+
+
+def _read(path: Path) -> Rows:
     if path.is_dir():
-        return _filled(path, _parallel(path))
+        return _parallel(path)
     name, _, member = str(path).partition("#")
     if member:
-        rows = json_members(Path(name))[member][:ROWS]
-        columns = list(dict.fromkeys(column for row in rows for column in row))
-        return _filled(path, Rows("json", columns, rows, {}))
-    suffix = suffix_of(path)
-    form = SUFFIXES.get(suffix)
+        return _objects("json", json_members(Path(name))[member][:ROWS])
+    form = SUFFIXES.get(suffix(path.name))
     if form == "parquet":
-        batches = pq.ParquetFile(path).iter_batches(ROWS)
-        rows = next(batches).to_pylist() if pq.ParquetFile(path).metadata.num_rows else []
-        return _filled(path, Rows("parquet", list(pq.read_schema(path).names), rows, {}))
+        batch = next(pq.ParquetFile(path).iter_batches(ROWS), None)
+        return Rows("parquet", list(pq.read_schema(path).names), batch.to_pylist() if batch else [], {})
+    if form == "json":
+        return _of_json(path)
     texts, encoding = _text(path)
     keys = {} if encoding == "utf-8" else {"encoding": encoding}
-    if form == "json":
-        return _filled(path, _of_json(path, "\n".join(_text(path, most=None)[0])))
     form = form or _sniffed(path, texts)
     if form == "jsonl":
-        try:
-            rows = [json.loads(line) for line in texts if line.strip()]
-        except ValueError as error:
-            raise DataError(f"{path}: not JSON lines ({error}); correct the line") from error
-        if not all(isinstance(row, dict) for row in rows):
-            raise DataError(f"{path}: a line is not an object; write one object with columns per line")
-        return _filled(path, Rows(form, list(dict.fromkeys(key for row in rows for key in row)), rows, keys))
+        numbered = [(number, line) for number, line in enumerate(texts, 1) if line.strip()]
+        return _objects(form, [parse_object(line, f"{path}, line {number}")[0] for number, line in numbered], keys)
     if form in ("csv", "tsv"):
-        return _filled(path, _table(texts, form, keys))
+        return _table(texts, form, keys)
     if form == "label-first":
-        rows = [{"label": label, "text": rest} for label, _, rest in (line.partition(" ") for line in texts if line)]
-        return _filled(path, Rows(form, ["label", "text"], rows, keys))
-    sentences = [
-        list(group) for filled, group in itertools.groupby(texts, key=lambda line: bool(line.strip())) if filled
+        parts = (line.partition(" ") for line in texts if line)
+        return Rows(form, ["label", "text"], [{"label": label, "text": rest} for label, _, rest in parts], keys)
+    groups = (list(group) for filled, group in itertools.groupby(texts, key=lambda line: bool(line.strip())) if filled)
+    sentences = [[re.split(r"[\t ]+", line) for line in group if not line.startswith("#")] for group in groups]
+    word, tag = (1, 3) if form == "conllu" else (0, -1)
+    tagged = [
+        {"words": [cells[word] for cells in sentence], "tags": [cells[tag] for cells in sentence]}
+        for sentence in sentences
+        if sentence and min(map(len, sentence)) >= 2
     ]
-    tagged = [[re.split(r"[\t ]+", line) for line in one if not line.startswith("#")] for one in sentences]
-    tagged = [one for one in tagged if one and min(map(len, one)) >= 2]
-    rows = [{"words": [cells[0] for cells in one], "tags": [cells[-1] for cells in one]} for one in tagged]
-    if form == "conllu":
-        rows = [{"words": [cells[1] for cells in one], "tags": [cells[3] for cells in one]} for one in tagged]
-    return _filled(path, Rows(form, ["words", "tags"], rows, keys))
+    return Rows(form, ["words", "tags"], tagged, keys)
+
+
+def _objects(form: str, rows: list[dict[str, Any]], keys: dict[str, Any] | None = None) -> Rows:
+    return Rows(form, list(dict.fromkeys(column for row in rows for column in row)), rows, keys or {})
 
 
 def _parallel(folder: Path) -> Rows:
     """Line n of every file is a value of row n."""
     files = {file.name: file for file in sorted(folder.iterdir()) if file.is_file() and not file.name.startswith(".")}
     texts = {name: _text(file) for name, file in files.items()}
-    counts = {name: len(found) for name, (found, _) in texts.items()}
+    counts = {name: len(texts_of) for name, (texts_of, _) in texts.items()}
     if len(counts) < 2 or len(set(counts.values())) > 1:
         listed = ", ".join(f"{name}: {count} lines" for name, count in counts.items()) or "no files"
         raise DataError(
@@ -118,7 +109,8 @@ def _parallel(folder: Path) -> Rows:
             "name a labelled file (csv, tsv, jsonl, json, parquet, conll)"
         )
     rows = [
-        dict(zip(texts, values, strict=True)) for values in zip(*(found for found, _ in texts.values()), strict=True)
+        dict(zip(texts, values, strict=True))
+        for values in zip(*(texts_of for texts_of, _ in texts.values()), strict=True)
     ]
     encodings = {encoding for _, encoding in texts.values()} - {"utf-8"}
     return Rows("parallel", list(texts), rows, {"encoding": encodings.pop()} if encodings else {})
@@ -130,38 +122,29 @@ def json_members(path: Path) -> dict[str, list[dict[str, Any]]]:
     Raises:
         DataError: the file is damaged.
     """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: not JSON ({error}); JSON lines have the suffix .jsonl") from error
-    found = {}
+    content = parse_json(path, Reading())
+    members = {}
     for name, rows in content.items() if isinstance(content, dict) else ():
         if isinstance(rows, list) and rows and all(isinstance(row, list) and len(row) > 1 for row in rows):
             rows = [{str(column): value for column, value in enumerate(row)} for row in rows]
         if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
-            found[name] = rows
-    return found
+            members[name] = rows
+    return members
 
 
-def _filled(path: Path, found: Rows) -> Rows:
-    if not found.rows:
-        raise DataError(f"{path}: holds no rows")
-    return found
-
-
-def _text(path: Path, *, most: int | None = ROWS) -> tuple[list[str], str]:
+def _text(path: Path) -> tuple[list[str], str]:
     """The first lines, and the encoding."""
     for encoding in ENCODINGS:
         reading = Reading()
         try:
-            found = [line for _, line in itertools.islice(lines(path, reading, encoding=encoding), most)]
+            first = [line for _, line in itertools.islice(lines(path, reading, encoding=encoding), ROWS)]
         except DataError:
             if encoding == ENCODINGS[-1]:
                 raise
             continue
-        if reading.bad_bytes or (encoding == "cp874" and not _is_thai(found)):
+        if reading.bad_bytes or (encoding == "cp874" and not _is_thai(first)):
             continue
-        return found, encoding
+        return first, encoding
     raise DataError(f"{path}: the encoding is not recognised; convert the file to utf-8")
 
 
@@ -219,7 +202,7 @@ def _is_header(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
     if len(set(first)) < len(first) or any(not name.strip() or len(name) > 60 or _is_number(name) for name in first):
         return False
     values = [{row[column] for row in rest if len(row) > column} for column in range(len(first))]
-    if any(name in known for name, known in zip(first, values, strict=True)):
+    if any(name in column_values for name, column_values in zip(first, values, strict=True)):
         return False
     return max(len(name.split()) for name in first) <= 4
 
@@ -228,20 +211,13 @@ def _is_number(text: str) -> bool:
     return re.fullmatch(r"[+-]?\d+(\.\d+)?", text.strip()) is not None
 
 
-def _of_json(path: Path, text: str) -> Rows:
-    try:
-        content = json.loads(text)
-    except ValueError as error:
-        raise DataError(f"{path}: not JSON ({error}); JSON lines have the suffix .jsonl") from error
-    if (
-        isinstance(content, dict)
-        and isinstance(content.get("data"), list)
-        and "paragraphs" in str(content["data"])[:500_000]
-    ):
+def _of_json(path: Path) -> Rows:
+    content = parse_json(path, Reading())
+    members = ", ".join(list(content)[:9]) if isinstance(content, dict) else ""
+    if members and isinstance(content.get("data"), list) and "paragraphs" in str(content["data"])[:500_000]:
         return Rows("squad", ["question", "context", "answers"], [{"question": "", "context": "", "answers": []}], {})
     if isinstance(content, list) and content and all(isinstance(row, dict) for row in content):
-        return Rows("json", list(dict.fromkeys(key for row in content for key in row)), content[:ROWS], {})
-    members = ", ".join(list(content)[:9]) if isinstance(content, dict) else ""
+        return replace(_objects("json", content), rows=content[:ROWS])
     raise DataError(
         f"{path}: expected a list of objects, one per row, or lists of rows by split (train, dev, test)"
         + (f"; found the members {members}" if members else "")

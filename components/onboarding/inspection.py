@@ -52,18 +52,18 @@ class Facts:
     def lines(self) -> list[str]:
         """The facts in words."""
         sizes = ", ".join(f"{count:,} {split}" for split, count in self.rows.items() if count)
-        found = [f"{self.kind}: {sizes}" + (" (test held out of train)" if self.held_out else "")]
+        lines = [f"{self.kind}: {sizes}" + (" (test held out of train)" if self.held_out else "")]
         if self.classes:
             listed = [f"{name} {count:,}" for name, count in list(self.classes.items())[:_LISTED]]
             more = len(self.classes) - len(listed)
-            found.append(f"{len(self.classes)} labels: {', '.join(listed)}" + (f" and {more} more" if more else ""))
+            lines.append(f"{len(self.classes)} labels: {', '.join(listed)}" + (f" and {more} more" if more else ""))
             least, most = min(self.classes.values()), max(self.classes.values())
             if most > 10 * least:
                 rare = [name for name, count in self.classes.items() if 10 * count < most]
-                found.append(
+                lines.append(
                     f"unbalanced: {len(rare)} label(s) have less than a tenth of the rows of {next(iter(self.classes))}"
                 )
-        found.append(f"language {self.language}; {self.median} characters a text, 5% have more than {self.long}")
+        lines.append(f"language {self.language}; {self.median} characters a text, 5% have more than {self.long}")
         problems = [
             (self.empty, "row(s) have no text; they are dropped"),
             (self.duplicates, "row(s) of train repeat an earlier text"),
@@ -73,7 +73,7 @@ class Facts:
                 for split, count in self.overlap.items()
             ),
         ]
-        return found + [f"warning: {count:,} {what}" for count, what in problems if count]
+        return lines + [f"warning: {count:,} {what}" for count, what in problems if count]
 
 
 def inspect(name: str, source: TaskSource) -> Facts:
@@ -82,32 +82,32 @@ def inspect(name: str, source: TaskSource) -> Facts:
     Raises:
         DataError: the data are invalid (file, line, what to do).
     """
-    found = find_kind(source.kind, key=f"data.tasks.{name}.kind").read(name, source)
-    texts = [" ".join(fields) for fields in found.train.fields]
+    examples = find_kind(source.kind, key=f"data.tasks.{name}.kind").read(name, source)
+    texts = [" ".join(fields) for fields in examples.train.fields]
     lengths = np.array([len(text) for text in texts])
     keys = [text_key(text) for text in texts]
     return Facts(
         kind=source.kind,
-        rows={split: len(getattr(found, split)) for split in SPLITS},
-        held_out=found.counts.get("test_rows_held_out", 0),
-        classes=_classes(found),
+        rows={split: len(getattr(examples, split)) for split in SPLITS},
+        held_out=examples.counts.get("test_rows_held_out", 0),
+        classes=_classes(examples),
         median=int(np.median(lengths)),
         long=int(np.quantile(lengths, WHOLE)),
         duplicates=len(keys) - len(set(keys)),
-        conflicts=_conflicts(found.train, keys) if found.labels and source.kind != "tagging" else 0,
-        overlap={split: found.counts.get(f"{split}_rows_in_later_splits", 0) for split in SPLITS[:2]},
-        empty=sum(found.counts.get(f"{split}_rows_empty", 0) for split in SPLITS),
+        conflicts=_conflicts(examples.train, keys) if examples.labels and source.kind != "tagging" else 0,
+        overlap={split: examples.counts.get(f"{split}_rows_in_later_splits", 0) for split in SPLITS[:2]},
+        empty=sum(examples.counts.get(f"{split}_rows_empty", 0) for split in SPLITS),
         language=language_of(texts),
     )
 
 
-def _classes(found: Examples) -> dict[str, int]:
-    counts = Counter(int(number) for target in found.train.targets for number in target if number >= 0)
-    return {found.labels[number]: count for number, count in counts.most_common()} if found.labels else {}
+def _classes(examples: Examples) -> dict[str, int]:
+    counts = Counter(int(number) for target in examples.train.targets for number in target if number >= 0)
+    return {examples.labels[number]: count for number, count in counts.most_common()} if examples.labels else {}
 
 
 def _conflicts(train: Split, keys: Sequence[str]) -> int:
     labels: dict[str, set[tuple[float, ...]]] = {}
     for key, target in zip(keys, train.targets, strict=True):
         labels.setdefault(key, set()).add(tuple(target.tolist()))
-    return sum(len(one) > 1 for one in labels.values())
+    return sum(len(targets) > 1 for targets in labels.values())

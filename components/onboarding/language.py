@@ -51,5 +51,5 @@ def language_of(texts: Sequence[str]) -> str:
     if counts[best] > SHARE * len(letters):
         return best
     words = Counter(sample.casefold().split())
-    scores = {code: sum(words[word] for word in known) for code, known in STOPWORDS.items()}
+    scores = {code: sum(words[word] for word in frequent) for code, frequent in STOPWORDS.items()}
     return max(scores, key=scores.__getitem__) if any(scores.values()) else "en"

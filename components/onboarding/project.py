@@ -1,4 +1,4 @@
-"""A folder that `headstart retrain` can work in: git, DVC, dvc.yaml, .gitignore, and the labelled files."""
+"""A folder that `headstart retrain` can work in: git, DVC, .gitignore, and the labelled files."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from typing import Final
 from components.artifacts import changing_data, write_atomic
 from components.errors import ConfigError
 from components.formats.lines import Reading, lines
-from components.labelling.answers import givers, read_ledger
 from components.onboarding.splits import split_files
 from components.outputs import named_output
-from components.resources import PIPELINE, pipeline_text
 from components.settings.loading import load_params
 from components.settings.registry import find_repository
 
@@ -60,9 +58,6 @@ def make_project(folder: Path) -> list[str]:
     made.append("DVC's folder .dvc")
     for name, wanted in ((".gitignore", _GITIGNORE), (".dvcignore", _DVCIGNORE)):
         _append(folder / name, wanted)
-    if not (folder / PIPELINE).exists():
-        write_atomic(folder / PIPELINE, pipeline_text())
-        made.append(PIPELINE)
     return made
 
 
@@ -81,8 +76,7 @@ def take_files(files: Mapping[str, Path], *, name: str, root: Path) -> tuple[str
     versions them. A copy is renewed if the file has changed.
 
     Raises:
-        ConfigError: a copy holds labels that were merged into it since, and the file lacks.
-        ArtifactError: the copy has changed in another way.
+        ArtifactError: a copy has changed since it was made.
     """
     folders = {file.resolve().parent for file in files.values()}
     data = (root / "data").resolve()
@@ -98,22 +92,9 @@ def take_files(files: Mapping[str, Path], *, name: str, root: Path) -> tuple[str
             for one in [path for path in given.iterdir() if path.is_file()] if given.is_dir() else [given]:
                 copy = target / one.relative_to(given.parent)
                 if not copy.is_file() or copy.read_bytes() != one.read_bytes():
-                    _refuse_merged(copy, given)
                     with named_output(copy, overwrite=True) as draft:
                         shutil.copyfile(one, draft.path)
     return target.relative_to(root).as_posix(), {split: file.name for split, file in files.items()}
-
-
-def _refuse_merged(copy: Path, file: Path) -> None:
-    """Refuse to replace a copy into which labels were merged."""
-    for ledger in copy.parent.glob("labels-*.ledger.jsonl") if copy.exists() else ():
-        files = {str(entry["file"]).partition("#")[0] for entry in read_ledger(ledger)}
-        if copy.name in files and givers(ledger):
-            raise ConfigError(
-                f"{copy}: holds labels that `headstart label` or the pages have merged, and {file} lacks; run "
-                f"`headstart fit` without a file to keep them, merge new rows with `headstart label {file}`, or remove "
-                f"{ledger} to lose those labels"
-            )
 
 
 def holds_lines(path: Path) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +12,6 @@ from typing import Any, Final
 import numpy as np
 
 from components.onboarding.inspection import Facts
-from components.onboarding.lengths import estimated_pieces
 from components.onboarding.starts import Measured
 from components.settings.completion import PASSES
 from components.settings.contrastive import ContrastiveSettings, pairs_of
@@ -20,11 +19,17 @@ from components.settings.finetune import FIRST_MINUTES
 from components.settings.unlabelled import OF_ONE_TEXT
 from components.task_models.reading import Extent, reading_of
 from components.tasks.label_texts import are_words, text_of
+from components.words.systems import UNSPACED
 
 #: Labels that are listed in a comment.
 _LABELS: Final = 6
 #: Column of the comments.
 _COLUMN: Final = 58
+#: Characters per piece at least. In languages without spaces, pieces of a vocabulary of another language are single
+#: characters.
+_CHARACTERS, _CHARACTERS_UNSPACED = 3.5, 1.2
+#: Special pieces of a text or a pair of texts.
+_SPECIAL: Final = 4
 #: Words of text from which a language model is worth its training, and characters of a word.
 LEAST_WORDS: Final = 200_000
 #: Minutes of the stages of a run without training: reading, evaluation, report, registration.
@@ -62,7 +67,9 @@ class Proposal:
         """What is read of a text."""
         if self.start is not None:
             return self.start.reading
-        pieces = estimated_pieces(self.facts.long, language=self.facts.language)
+        # There is no tokenizer yet.
+        per_piece = _CHARACTERS_UNSPACED if self.facts.language in UNSPACED else _CHARACTERS
+        pieces = int(self.facts.long / per_piece) + _SPECIAL
         return reading_of(np.array([pieces]), single=self.facts.kind in OF_ONE_TEXT)
 
     @property
@@ -74,111 +81,95 @@ class Proposal:
     def expected_minutes(self) -> float:
         """Expected minutes of the first run."""
         train, test = self.facts.rows["train"], self.facts.rows["test"]
-        words = 0.2 + train * (self.folds + 1) / 60_000
+        minutes = _FIXED + 0.2 + train * (self.folds + 1) / 60_000
         if self.start is not None:
-            encoded = (train + test) / self.start.texts_per_second / 60
-            return _FIXED + words + encoded + self._learning
-        if self.own_tokens:
-            return _FIXED + words + self.own_tokens / self.speed / 60 + 2.0
-        return _FIXED + words
+            minutes += (train + test) / self.start.texts_per_second / 60 + self._learning
+        elif self.own_tokens:
+            minutes += self.own_tokens / self.speed / 60 + 2.0
+        return minutes
 
     @property
     def _learning(self) -> float:
-        """Minutes of the ways to learn: contrastive training of some passes, in every fold and at the end."""
+        """Minutes of contrastive training of some passes, in every fold and at the end."""
         assert self.start is not None
-        if self.start.large:
-            return 0.0
-        train = min(self.facts.rows["train"], 2_000)
-        used = ContrastiveSettings()
+        used, train = ContrastiveSettings(), min(self.facts.rows["train"], 2_000)
         steps = min(used.pairs / pairs_of(used.rows), used.epochs * train / used.rows)
         cost = 3 * used.rows * steps * (self.folds + 1) / self.start.texts_per_second / 60
-        return min(cost, self.minutes)
-
-    @property
-    def _windows(self) -> list[tuple[str, str]]:
-        chunk = self.reading.chunk
-        return [] if chunk is None else [(f"    chunk: {chunk}", "long texts are read in windows of so many pieces")]
+        return 0.0 if self.start.large else min(cost, self.minutes)
 
     def text(self) -> str:
         """The content of params.yaml."""
-        task = dict(self.task)
-        lines: list[tuple[str, str]] = [("data:", ""), ("  tasks:", ""), (f"    {self.name}:", "")]
+        head = [
+            f"# {self.name}: {self.facts.kind}, language {self.facts.language}, written by headstart init.",
+            "# Every other key has a default: headstart check --settings",
+        ]
+        rows = [*self._data(), *self._models()]
+        return "\n".join([*head, *(f"{key.ljust(_COLUMN)} # {why}" if why else key for key, why in rows)]) + "\n"
+
+    def _data(self) -> Iterator[tuple[str, str]]:
+        """Lines of the section `data` with their comments."""
+        facts = self.facts
         comments = {
             "path": "folder of the files",
             "kind": "others: docs/tasks.md",
-            "train": f"{self.facts.rows['train']:,} rows are learned",
-            "test": f"{self.facts.rows['test']:,} rows are only scored",
+            "train": f"{facts.rows['train']:,} rows are learned",
+            "test": f"{facts.rows['test']:,} rows are only scored",
             "dev": "not used for choices: selection: budget",
             "text": "column of the text",
             "label": "column of the label" + (f"; or {', '.join(self.others[:4])}" if self.others else ""),
             "group": "the rows of a group are in one split and one fold; null: rows are independent",
             "language": "selects baselines",
         }
-        if self.facts.held_out:
-            of = "group" if "group" in task else "text"
-            comments["test"] = f"{self.facts.held_out:,} rows of train are held out, by a hash of the {of}"
-        for key, value in task.items():
-            lines.append((f"      {key}: {_flow(value)}", comments.get(key, "")))
-        if (
-            self.start is not None
-            and self.facts.kind in OF_ONE_TEXT
-            and not are_words(map(text_of, self.facts.classes))
-        ):
-            names = [json.dumps(name, ensure_ascii=False) for name in sorted(self.facts.classes)[:_LABELS]]
+        if facts.held_out:
+            of = "group" if "group" in self.task else "text"
+            comments["test"] = f"{facts.held_out:,} rows of train are held out, by a hash of the {of}"
+        yield from (("data:", ""), ("  tasks:", ""), (f"    {self.name}:", ""))
+        for key, value in self.task.items():
+            yield f"      {key}: {_flow(value)}", comments.get(key, "")
+        if self.start is not None and facts.kind in OF_ONE_TEXT and not are_words(map(text_of, facts.classes)):
+            names = [json.dumps(name, ensure_ascii=False) for name in sorted(facts.classes)[:_LABELS]]
             texts = ", ".join(f"{name}: ..." for name in names)
-            lines.append((f"      # label_texts: {{{texts}}}", "meaning of each label in a few words, for the encoder"))
-        folds = f"      folds: {self.folds}"
-        lines.append((folds, "of the cross-validation within the labels, by which systems are chosen"))
+            yield f"      # label_texts: {{{texts}}}", "meaning of each label in a few words, for the encoder"
+        yield f"      folds: {self.folds}", "of the cross-validation within the labels, by which systems are chosen"
         if self.start is not None or self.own_tokens:
-            lines.append(("      seeds: [0]", "more seeds measure the noise of training: [0, 1, 2]"))
+            yield "      seeds: [0]", "more seeds measure the noise of training: [0, 1, 2]"
         if self.unlabelled:
-            lines.append((f"  unlabelled: {_flow(self.unlabelled)}", "text without labels, beside that of train"))
-        if self.start is not None:
+            yield f"  unlabelled: {_flow(self.unlabelled)}", "text without labels, beside the texts of train"
+
+    def _models(self) -> Iterator[tuple[str, str]]:
+        """Lines of the sections `pretrain` and `finetune` with their comments."""
+        start, reading = self.start, self.reading
+        windows = [(f"    chunk: {reading.chunk}", "long texts are read in windows of so many pieces")]
+        windows = [] if reading.chunk is None else windows
+        if start is not None:
             ways, reason = "", "limit of all ways to learn that are tried"
-            if self.start.large:
+            if start.large:
                 ways, reason = ", ways: [features]", "only heads on frozen features: its embeddings are large"
-            speed = f"{self.start.parameters / 1e6:.0f} M parameters, {self.start.texts_per_second:,.0f} texts/s here"
-            lines += [
+            speed = f"{start.parameters / 1e6:.0f} M parameters, {start.texts_per_second:,.0f} texts/s here"
+            yield from (
                 ("pretrain:", ""),
-                (f"  {self.start.name}:", speed),
-                (f"    source: {_flow(str(self.start.folder))}", ""),
-                (f"    digest: {self.start.digest}", ""),
+                (f"  {start.name}:", speed),
+                (f"    source: {_flow(str(start.folder))}", ""),
+                (f"    digest: {start.digest}", ""),
                 ("finetune:", ""),
-                (f"  {self.start.name}:", "the recipe for imported encoders; `headstart params` shows all keys"),
-                (
-                    f"    max_length: {self.reading.max_length}",
-                    f"pieces of a text; {self.reading.cut:.1%} are longer",
-                ),
-                *self._windows,
+                (f"  {start.name}:", "the recipe for imported encoders; `headstart check --settings` shows all keys"),
+                (f"    max_length: {reading.max_length}", f"pieces of a text; {reading.cut:.1%} are longer"),
+                *windows,
                 (f"    auto: {{minutes: {self.minutes:g}{ways}}}", reason),
-            ]
+            )
         elif self.own_tokens:
-            lines += [
+            yield from (
                 ("pretrain:", ""),
                 ("  ulmfit:", f"a language model of the text, about {self.speed:,.0f} tokens/s here"),
                 ("    model: {embedding: 320, hidden: 640, layers: 2, static: 320}", ""),
                 (f"    training: {{tokens: {self.own_tokens}, vectors: true}}", ""),
                 ("finetune:", ""),
                 ("  ulmfit:", ""),
-                (
-                    f"    max_length: {self.reading.max_length}",
-                    "pieces of a text, estimated from characters",
-                ),
-                *self._windows,
-            ]
-        else:
-            lines.append(
-                ("pretrain: {}", "words models only; with an encoder: headstart init FILE --start FOLDER --overwrite")
+                (f"    max_length: {reading.max_length}", "pieces of a text, estimated from characters"),
+                *windows,
             )
-        head = [
-            f"# {self.name}: {self.facts.kind}, language {self.facts.language}, written by headstart init.",
-            "# Every other key has a default: headstart params",
-        ]
-        return "\n".join([*head, *(_commented(*line) for line in lines)]) + "\n"
-
-
-def _commented(line: str, comment: str) -> str:
-    return f"{line.ljust(_COLUMN)} # {comment}" if comment else line
+        else:
+            yield "pretrain: {}", "words models only; with an encoder: headstart init FILE --start FOLDER --overwrite"
 
 
 def _flow(value: Any) -> str:
@@ -205,20 +196,16 @@ def own_tokens(characters: int, *, speed: float, minutes: float) -> int:
 
 
 def block_name(text: str) -> str:
-    """A name for a block, from that of a file or folder."""
-    kept = "".join(
-        letter if letter.isascii() and (letter.isalnum() or letter == "-") else "-" for letter in text.lower()
-    )
-    kept = "-".join(part for part in kept.split("-") if part)
-    return kept or "task"
+    """A name for a block, from the name of a file or folder."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "task"
 
 
 def names_of(starts: Sequence[str]) -> Mapping[str, str]:
     """Start -> name of its block; different for different starts."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for start in starts:
         name = block_name(Path(start).name)
-        while name in found.values():
+        while name in names.values():
             name += "-2"
-        found[start] = name
-    return found
+        names[start] = name
+    return names

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from components.errors import DataError
-from components.onboarding.files import json_members, suffix_of
+from components.formats.tables import suffix
+from components.onboarding.files import json_members
 
 #: Words in the name of a file -> split.
 SPLITS: Final = {
@@ -33,30 +34,32 @@ def split_files(path: Path) -> dict[str, Path]:
         )
     files = [file for file in sorted(path.iterdir()) if file.is_file() and not file.name.startswith(".")]
     files = [file for file in files if not re.match(r"(?i)(license|readme|sources?)\b", file.name)]
-    if not files and (folders := _named(one for one in path.iterdir() if one.is_dir() and one.name[0] != ".")):
+    if not files and (
+        folders := _named(folder for folder in path.iterdir() if folder.is_dir() and folder.name[0] != ".")
+    ):
         return folders
-    found: dict[str, list[Path]] = {}
+    by_split: dict[str, list[Path]] = {}
     for file in files:
         words = re.split(r"[^a-z]+", file.name.lower())
         words += [word for name in words for group in SPLITS.values() for word in group[:1] if name.endswith(word)]
         split = next((split for split, names in SPLITS.items() if {*names} & {*words}), None)
         if split is not None:
-            found.setdefault(split, []).append(file)
-    if "train" not in found and len(files) == 1:
+            by_split.setdefault(split, []).append(file)
+    if "train" not in by_split and len(files) == 1:
         return _members(files[0]) or {"train": files[0]}
-    if "train" not in found:
+    if "train" not in by_split:
         names = ", ".join(file.name for file in files[:5]) or "no files"
         raise DataError(f"{path}: no file is called train ({names}); name the labelled file itself, or rename it")
-    twice = {split: names for split, names in found.items() if len(names) > 1}
+    twice = {split: names for split, names in by_split.items() if len(names) > 1}
     for split, several in twice.items():
         listed = ", ".join(file.name for file in several)
         raise DataError(f"{path}: several files may be {split} ({listed}); name one file, or keep one of them")
-    return {split: found[split][0] for split in SPLITS if split in found}
+    return {split: by_split[split][0] for split in SPLITS if split in by_split}
 
 
 def _members(path: Path) -> dict[str, Path]:
     """Split -> FILE#MEMBER; empty if the file has no member called train."""
-    if suffix_of(path) != ".json":
+    if suffix(path.name) != ".json":
         return {}
     return _named(path.with_name(f"{path.name}#{member}") for member in json_members(path))
 
@@ -64,5 +67,5 @@ def _members(path: Path) -> dict[str, Path]:
 def _named(paths: Iterable[Path]) -> dict[str, Path]:
     """Split -> path whose name, or member, is one of the split's words; empty without train."""
     names = {path.name.rpartition("#")[2].lower(): path for path in paths}
-    found = {split: next((names[word] for word in words if word in names), None) for split, words in SPLITS.items()}
-    return {split: path for split, path in found.items() if path is not None} if found["train"] else {}
+    by_split = {split: next((names[word] for word in words if word in names), None) for split, words in SPLITS.items()}
+    return {split: path for split, path in by_split.items() if path is not None} if by_split["train"] else {}

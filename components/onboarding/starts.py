@@ -56,7 +56,7 @@ class Measured:
     reading: Extent
 
 
-def measure(start: str, found: Examples, *, kind: str, name: str) -> Measured:
+def measure(start: str, examples: Examples, *, kind: str, name: str) -> Measured:
     """Encode some rows of train.
 
     Raises:
@@ -64,8 +64,8 @@ def measure(start: str, found: Examples, *, kind: str, name: str) -> Measured:
         ConfigError: there is no such folder or start.
     """
     folder = folder_of(start).absolute()
-    rows = np.random.default_rng(0).permutation(len(found.train))[:ROWS]
-    sample = found.train.take(rows)
+    rows = np.random.default_rng(0).permutation(len(examples.train))[:ROWS]
+    sample = examples.train.take(rows)
     with tempfile.TemporaryDirectory() as directory:
         output = Path(directory) / "encoder"
         import_encoder(folder, output=output)
@@ -78,11 +78,11 @@ def measure(start: str, found: Examples, *, kind: str, name: str) -> Measured:
     encoded = np.concatenate(encoder.tokenizer.encode_batch([text for fields in sample.fields for text in fields]))
     pieces = len(encoded)
     task = find_task(kind)
-    sizes = sizes_of(found.train.fields, encoder.tokenizer, encoder.model, settings, task=task)
+    sizes = sizes_of(examples.train.fields, encoder.tokenizer, encoder.model, settings, task=task)
     evidence = float("nan")
     if kind in ("classification", "pair") and len(vectors) == len(sample):
         labels = sample.labels
-        targets = np.eye(len(found.labels))[labels]
+        targets = np.eye(len(examples.labels))[labels]
         evidence = float(logme(vectors.astype(np.float64), targets))
     return Measured(
         name=name,
@@ -98,9 +98,9 @@ def measure(start: str, found: Examples, *, kind: str, name: str) -> Measured:
     )
 
 
-def choose(found: Sequence[Measured]) -> Measured:
+def choose(measured: Sequence[Measured]) -> Measured:
     """The encoder with the highest evidence; the first if no evidence is known."""
-    return max(found, key=lambda one: -np.inf if np.isnan(one.logme) else one.logme)
+    return max(measured, key=lambda start: -np.inf if np.isnan(start.logme) else start.logme)
 
 
 def own_speed() -> float:

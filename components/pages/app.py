@@ -17,7 +17,7 @@ A `HeadstartError` is a page with its message. Every page works without scripts,
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode
@@ -179,7 +179,7 @@ class Pages:
             neighbours = self.similar.find(self.project.examples(task), facts, text, budget=budget, seeds=seeds)
         return {"predictions": predictions, "neighbours": neighbours}
 
-    def labels(self, task: str) -> Response:
+    def labels(self, task: str = "") -> Response:
         """The next text to label."""
         settings = self.project.settings
         task = self._task(task)
@@ -191,11 +191,6 @@ class Pages:
             problem = str(error)
         shown = session.next
         shares = sorted((shown.probabilities if shown else {}).items(), key=lambda item: -item[1])
-        progress = ""
-        if len(session.scores) > 1:
-            numbers, scores = zip(*session.scores, strict=True)
-            curve = {"cross-validated": figures.Line(numbers, scores)}
-            progress = self.lines(curve, x_label="labelled texts", y_label="macro F1")
         return self.page(
             "label.html.j2",
             "/label",
@@ -206,9 +201,7 @@ class Pages:
             counts=counts,
             problem=problem,
             shares=shares[: trying.SHOWN],
-            progress=progress,
             count=labelling.COUNT,
-            every=labelling.EVERY,
         )
 
     def label(self, form: Mapping[str, Sequence[str]]) -> Response:
@@ -241,9 +234,9 @@ class Pages:
         found = errors.read_errors(self.project, task, query)
         return self.page("errors.html.j2", "/errors", tasks=tasks, task=task, found=found, page_size=errors.PAGE)
 
-    def lineage(self, query: Mapping[str, str]) -> Response:
-        """From the data to the served model."""
-        found = graph.picture(self.project, chosen=query.get("node", ""))
+    def lineage(self, node: str = "") -> Response:
+        """From the data to the served model; `node` is the one whose facts are shown."""
+        found = graph.picture(self.project, chosen=node)
         return self.page("lineage.html.j2", "/lineage", picture=found, size=(graph.WIDTH, graph.HEIGHT))
 
     def report(self) -> Response:
@@ -256,6 +249,10 @@ class Pages:
     def missing(self, message: str) -> Response:
         """A page for what does not exist."""
         return self.page("problem.html.j2", "", status=404, title="Not found", message=message)
+
+    def unknown(self) -> Response:
+        """A page for an unknown address."""
+        return self.missing("no such page")
 
     def problem(self, error: HeadstartError) -> Response:
         """A page with the message of an error."""
@@ -272,50 +269,26 @@ def create_app(project: Project, guard: Guard) -> FastAPI:
     async def failed(request: Request, error: HeadstartError) -> Response:
         return await run_in_threadpool(pages.problem, error)
 
-    @app.get("/")
-    def home() -> Response:
-        return pages.overview()
-
-    @app.get("/runs")
-    def runs() -> Response:
-        return pages.runs()
-
-    @app.get("/runs/{identifier}")
-    def run(identifier: str) -> Response:
-        return pages.run(identifier)
+    async def posted(request: Request, answer: Callable[[dict[str, list[str]]], Response]) -> Response:
+        form = await read_form(request, guard, bodies)
+        return form if isinstance(form, Response) else await run_in_threadpool(answer, form)
 
     @app.get("/try")
-    def trial(request: Request) -> Response:
-        return pages.trial({"task": request.query_params.get("task", "")})
+    def trial(task: str = "") -> Response:
+        return pages.trial({"task": task})
 
     @app.post("/try")
     async def tried(request: Request) -> Response:
         # A text is sent in the body, so that it is in no address and no log.
-        form = await read_form(request, guard, bodies)
-        if isinstance(form, Response):
-            return form
-        return await run_in_threadpool(pages.trial, {name: values[-1] for name, values in form.items()})
-
-    @app.get("/label")
-    def labels(request: Request) -> Response:
-        return pages.labels(request.query_params.get("task", ""))
+        return await posted(request, lambda form: pages.trial({name: values[-1] for name, values in form.items()}))
 
     @app.post("/label")
     async def label(request: Request) -> Response:
-        form = await read_form(request, guard, bodies)
-        return form if isinstance(form, Response) else await run_in_threadpool(pages.label, form)
+        return await posted(request, pages.label)
 
     @app.get("/errors")
     def wrong(request: Request) -> Response:
         return pages.errors(request.query_params)
-
-    @app.get("/lineage")
-    def lineage(request: Request) -> Response:
-        return pages.lineage(request.query_params)
-
-    @app.get("/report")
-    def report() -> Response:
-        return pages.report()
 
     @app.get("/static/{name}")
     def static(name: str) -> Response:
@@ -324,10 +297,17 @@ def create_app(project: Project, guard: Guard) -> FastAPI:
         path = Path(__file__).parent / "static" / name
         return Response(path.read_bytes(), media_type=f"{STATIC[name]}; charset=utf-8")
 
-    @app.get("/{path:path}")
-    def unknown(path: str) -> Response:
-        return pages.missing("no such page")
-
+    shown: dict[str, Callable[..., Response]] = {
+        "/": pages.overview,
+        "/runs": pages.runs,
+        "/runs/{identifier}": pages.run,
+        "/label": pages.labels,
+        "/lineage": pages.lineage,
+        "/report": pages.report,
+        "/{path:path}": pages.unknown,
+    }
+    for path, page in shown.items():
+        app.add_api_route(path, page, response_model=None)
     return app
 
 

@@ -56,8 +56,8 @@ class Errors:
         choice: what is shown.
         systems, budgets, seeds: that can be chosen.
         rows: number of rows.
-        found: the wrong answers that `choice` selects.
-        page: those of this page.
+        errors: the wrong answers that `choice` selects.
+        page: the rows of this page.
         labels: of the confusions; empty for kinds without them.
         counts: (C, C) confusions.
         pairs: (true, predicted, count), most frequent first.
@@ -69,7 +69,7 @@ class Errors:
     budgets: Sequence[int]
     seeds: Sequence[int]
     rows: int
-    found: Sequence[Mistake]
+    errors: Sequence[Mistake]
     labels: Sequence[str] = ()
     counts: Any = None
     pairs: Sequence[tuple[str, str, int]] = ()
@@ -78,7 +78,7 @@ class Errors:
     @property
     def page(self) -> Sequence[Mistake]:
         """The rows of this page."""
-        return self.found[self.choice.start : self.choice.start + PAGE]
+        return self.errors[self.choice.start : self.choice.start + PAGE]
 
 
 def read_errors(project: Project, task: str, wanted: Mapping[str, str]) -> Errors | None:
@@ -96,15 +96,15 @@ def read_errors(project: Project, task: str, wanted: Mapping[str, str]) -> Error
     if not evaluation or facts is None:
         return None
     # Ensembles have no answers of their own.
-    stored = [one for one in evaluation["systems"] if (project.out / _folder(task, one)).is_dir()]
+    stored = [entry for entry in evaluation["systems"] if (project.out / _folder(task, entry)).is_dir()]
     if not stored:
         return None
     budgets = evaluation["budgets"]
     budget = _known(wanted.get("budget", ""), budgets, budgets[-1])
-    names = [one["system"] for one in stored]
+    names = [entry["system"] for entry in stored]
     best = evaluation["best"].get(str(budget), "")
     system = _known(wanted.get("system", ""), names, best if best in names else names[0])
-    chosen = next(one for one in stored if one["system"] == system)
+    chosen = next(entry for entry in stored if entry["system"] == system)
     directory = project.out / _folder(task, chosen)
     split_name = _known(wanted.get("split", ""), ["test", SELECTION_SPLIT], "test")
     answers = read_answers(directory, "test" if split_name == "test" else SELECTION[facts.selection])
@@ -114,7 +114,7 @@ def read_errors(project: Project, task: str, wanted: Mapping[str, str]) -> Error
     seed = _known(wanted.get("seed", ""), seeds, seeds[0])
     split = _rows(project, task, facts, split_name, budget, seed)
     given = answers[system, budget, seed]
-    found = mistakes(split, given, kind=facts.kind, labels=facts.labels)
+    errors = mistakes(split, given, kind=facts.kind, labels=facts.labels)
     choice = Choice(
         task,
         system,
@@ -133,11 +133,11 @@ def read_errors(project: Project, task: str, wanted: Mapping[str, str]) -> Error
         budgets,
         seeds,
         len(split),
-        [one for one in found if _selected(one, choice)],
+        [entry for entry in errors if _selected(entry, choice)],
         labels=facts.labels if confused and len(facts.labels) <= CLASSES else (),
         counts=confusion(split, given, labels=facts.labels) if confused else None,
-        pairs=_pairs(found) if confused else (),
-        slices=_slices(split, found),
+        pairs=_pairs(errors) if confused else (),
+        slices=_slices(split, errors),
     )
 
 
@@ -145,8 +145,8 @@ def _folder(task: str, system: Mapping[str, Any]) -> str:
     return f"finetuned/{task}/{BASELINES if system['family'] == BASELINE else system['system']}"
 
 
-def _known(given: str, known: Sequence[Any], default: Any) -> Any:
-    return next((value for value in known if str(value) == given), default)
+def _known(given: str, choices: Sequence[Any], default: Any) -> Any:
+    return next((value for value in choices if str(value) == given), default)
 
 
 def _rows(project: Project, task: str, facts: TaskFacts, split: str, budget: int, seed: int) -> Split:
@@ -156,19 +156,19 @@ def _rows(project: Project, task: str, facts: TaskFacts, split: str, budget: int
     return rows_of_selection(examples, facts)(budget, seed)
 
 
-def _selected(one: Mistake, choice: Choice) -> bool:
-    wanted = (choice.true, one.true), (choice.predicted, one.predicted), (choice.slice, one.slice)
-    return all(not value or value == own for value, own in wanted)
+def _selected(entry: Mistake, choice: Choice) -> bool:
+    wanted = (choice.true, entry.true), (choice.predicted, entry.predicted), (choice.slice, entry.slice)
+    return all(not value or value == given for value, given in wanted)
 
 
-def _pairs(found: Sequence[Mistake]) -> list[tuple[str, str, int]]:
-    counted = Counter((one.true, one.predicted) for one in found)
+def _pairs(errors: Sequence[Mistake]) -> list[tuple[str, str, int]]:
+    counted = Counter((entry.true, entry.predicted) for entry in errors)
     return [(true, predicted, count) for (true, predicted), count in counted.most_common(PAIRS)]
 
 
-def _slices(split: Split, found: Sequence[Mistake]) -> list[tuple[str, int, int]]:
+def _slices(split: Split, errors: Sequence[Mistake]) -> list[tuple[str, int, int]]:
     rows = Counter(name for name in split.slices if name)
-    wrong = Counter(one.slice for one in found)
-    usual = len(found) / max(len(split), 1)
+    wrong = Counter(entry.slice for entry in errors)
+    usual = len(errors) / max(len(split), 1)
     counted = ((name, count, wrong[name]) for name, count in rows.items())
-    return sorted(counted, key=lambda one: usual * one[1] - one[2])
+    return sorted(counted, key=lambda entry: usual * entry[1] - entry[2])

@@ -78,16 +78,16 @@ def picture(project: Project, *, chosen: str = "") -> Picture | None:
     related = _related(graph, chosen) if node is not None else set(nodes)
     width = max(len(layer) for layer in graph.layers) * (WIDTH + GAP_X) - GAP_X
     boxes = {
-        one.key: Box(
-            one,
+        item.key: Box(
+            item,
             (width - len(layer) * (WIDTH + GAP_X) + GAP_X) / 2 + column * (WIDTH + GAP_X),
             row * (HEIGHT + GAP_Y),
-            chosen=one.key == chosen,
-            marked=one.key in champions,
-            related=one.key in related,
+            chosen=item.key == chosen,
+            marked=item.key in champions,
+            related=item.key in related,
         )
         for row, layer in enumerate(graph.layers)
-        for column, one in enumerate(layer)
+        for column, item in enumerate(layer)
     }
     arrows = [
         (
@@ -112,7 +112,7 @@ def _graph(project: Project) -> tuple[Ancestry, set[str], dict[str, dict[str, st
         versions = data_versions(job["data"], project=project.root, out=Path(settings.run.out))
     except HeadstartError:  # data that do not exist any more
         versions = {}
-    versions = {name: one for name, one in versions.items() if (project.root / one.path).exists()}
+    versions = {name: item for name, item in versions.items() if (project.root / item.path).exists()}
     trained = [start for start, _ in TRAINED if start in settings.run.starts]
     outputs = Outputs(project.out, job["families"], job["tasks"], trained, job["parents"], versions)
     graph = ancestry(outputs, missing_ok=True)
@@ -120,7 +120,7 @@ def _graph(project: Project) -> tuple[Ancestry, set[str], dict[str, dict[str, st
     champions: set[str] = set()
     facts: dict[str, dict[str, str]] = {}
     last: list[Node] = []
-    known = {node.key for layer in layers for node in layer}
+    keys = {node.key for layer in layers for node in layer}
     for task in settings.run.tasks:
         model = settings.registry.model_name(task)
         with suppress(HeadstartError):
@@ -128,7 +128,7 @@ def _graph(project: Project) -> tuple[Ancestry, set[str], dict[str, dict[str, st
             champion = project.champion(task).version
             versions_of = registry.versions(model)
             shown = versions_of[-VERSIONS:]
-            if champion is not None and champion.number not in {one.number for one in shown}:
+            if champion is not None and champion.number not in {item.number for item in shown}:
                 shown = [champion, *shown]
             for version in shown:
                 is_champion = champion is not None and version.number == champion.number
@@ -140,9 +140,9 @@ def _graph(project: Project) -> tuple[Ancestry, set[str], dict[str, dict[str, st
                 last.append(node)
                 facts[node.key] = {name: str(version.tags[name]) for name in SHOWN if version.tags.get(name)}
                 family = version.tags.get("family", "")
-                if f"{task}/{family}" in known:
+                if f"{task}/{family}" in keys:
                     edges.append((f"{task}/{family}", node.key))
-                elif f"data:{version.tags.get('data', '').partition('=')[0]}" in known:
+                elif f"data:{version.tags.get('data', '').partition('=')[0]}" in keys:
                     edges.append((f"data:{version.tags['data'].partition('=')[0]}", node.key))
     if last:
         layers.append(last)
@@ -158,13 +158,13 @@ SHOWN = ("system", "family", "start", "parent", "data", "git_commit", "run")
 
 def _related(graph: Ancestry, key: str) -> set[str]:
     """A node with all that it comes from and all that comes from it."""
-    found = {key}
-    for own, other in ((1, 0), (0, 1)):
+    reached = {key}
+    for side, other in ((1, 0), (0, 1)):
         front = {key}
         while front:
-            front = {edge[other] for edge in graph.edges if edge[own] in front} - found
-            found |= front
-    return found
+            front = {edge[other] for edge in graph.edges if edge[side] in front} - reached
+            reached |= front
+    return reached
 
 
 def _facts(project: Project, node: Node) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """The labelling page: the texts that `components.labelling.queue` chooses, one after another, and a person's answers.
 
-Every answer is merged into the data at once, so nothing is lost when the server ends; undo takes the last one back.
+Every answer is appended to the file of labels at once, so nothing is lost when the server ends; undo takes the last one
+back.
 """
 
 from __future__ import annotations
@@ -9,27 +10,16 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Literal
 
-import numpy as np
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import f1_score
-from sklearn.model_selection import StratifiedKFold, cross_val_predict
-
-from components.drift.measurements import spaced
-from components.errors import DataError, HeadstartError
-from components.labelling.answers import Answer, ledger_of, merge, read_ledger, undo
+from components.errors import HeadstartError
+from components.labelling.answers import Answer, merge, undo
 from components.labelling.queue import Suggestion, queue
 from components.labelling.rows import read_rows, source_of
 from components.pages.project import Project
-from components.words.text import tfidf
 
 #: Texts that are chosen at once, and labels that have a key.
 COUNT, KEYS = 50, 9
-#: Number of answers between two measurements of the score.
-EVERY = 10
-#: Folds, and maximum number of rows, of a measurement.
-FOLDS, MOST = 5, 4000
 
 State = Literal["idle", "choosing", "ready", "failed"]
 
@@ -68,7 +58,6 @@ class Session:
         labels: known labels.
         about: how the texts were chosen, in words.
         problem: why the last act failed.
-        scores: (number of labelled rows, macro F1) measured in this session.
     """
 
     state: State = "idle"
@@ -77,7 +66,6 @@ class Session:
     labels: list[str] = field(default_factory=list)
     about: str = ""
     problem: str = ""
-    scores: list[tuple[int, float]] = field(default_factory=list)
 
     @property
     def next(self) -> Suggestion | None:
@@ -87,7 +75,7 @@ class Session:
     @property
     def answered(self) -> int:
         """Number of labels given in this session."""
-        return sum(one.labels is not None for one in self.done)
+        return sum(given.labels is not None for given in self.done)
 
     def buttons(self) -> list[str]:
         """The labels with keys: all in their order if there are few, otherwise the most probable ones."""
@@ -104,7 +92,6 @@ class Labelling:
         self._project = project
         self._sessions: dict[str, Session] = {}
         self._lock = threading.RLock()
-        self._measuring = threading.Lock()
 
     def session(self, task: str) -> Session:
         """The session of a task."""
@@ -122,9 +109,9 @@ class Labelling:
 
     def _choose(self, task: str) -> None:
         session = self.session(task)
-        skipped = {one.suggestion.key for one in session.done if one.labels is None}
+        skipped = {given.suggestion.key for given in session.done if given.labels is None}
         try:
-            found = queue(self._project.settings, task=task, count=COUNT, without=skipped)
+            chosen_texts = queue(self._project.settings, task=task, count=COUNT, without=skipped)
         except HeadstartError as error:
             with self._lock:
                 session.state, session.problem = "failed", str(error)
@@ -134,11 +121,12 @@ class Labelling:
                 session.state, session.problem = "failed", f"the choice of texts failed ({error!r})"
             raise
         with self._lock:
-            session.waiting, session.labels = list(found.suggestions), list(found.labels)
-            number = len(found.suggestions)
-            session.about = f"{number} of {found.candidates:,} texts from {found.source} ({found.model})"
+            session.waiting, session.labels = list(chosen_texts.suggestions), list(chosen_texts.labels)
+            number = len(chosen_texts.suggestions)
+            session.about = (
+                f"{number} of {chosen_texts.candidates:,} texts from {chosen_texts.source} ({chosen_texts.model})"
+            )
             session.state = "ready"
-        self._measure(task)
 
     def answer(self, task: str, key: str, labels: Sequence[str], *, new: bool = False) -> None:
         """Merge the answer to the text that is shown.
@@ -162,9 +150,6 @@ class Labelling:
                 return
             session.done.append(Given(session.waiting.pop(0), tuple(labels), merged.batch))
             session.labels = sorted({*session.labels, *labels})
-            due = session.answered % EVERY == 0
-        if due:
-            threading.Thread(target=self._measure, args=[task], name="measure", daemon=True).start()
 
     def skip(self, task: str, key: str) -> None:
         """Leave the shown text out."""
@@ -184,7 +169,7 @@ class Labelling:
             session.problem = ""
             if last.batch:
                 try:
-                    self._take_back(task, last.batch)
+                    undo(self._project.settings, task=task, batch=last.batch)
                 except HeadstartError as error:
                     session.problem = str(error)
                     return
@@ -192,51 +177,8 @@ class Labelling:
             session.waiting.insert(0, last.suggestion)
             session.state = "ready"
 
-    def _take_back(self, task: str, batch: str) -> None:
-        settings = self._project.settings
-        name, source = source_of(settings, task)
-        entries = list(read_ledger(ledger_of(name, source)))
-        undone = {entry["undone"] for entry in entries if entry["action"] == "undo"}
-        left = [entry["batch"] for entry in entries if entry["action"] != "undo" and entry["batch"] not in undone]
-        if not left or left[-1] != batch:
-            raise DataError("other labels were merged since; `headstart label --undo` takes back the last ones")
-        undo(settings, task=task)
-
     def counts(self, task: str) -> Counts:
         """The labels of train."""
-        _, source = source_of(self._project.settings, task)
-        rows = [row.labels for row in read_rows(source, splits=("train",)) if row.labels is not None]
+        name, source = source_of(self._project.settings, task)
+        rows = [row.labels for row in read_rows(name, source, splits=("train",)) if row.labels is not None]
         return Counts(Counter(label for labels in rows for label in labels).most_common(), len(rows))
-
-    def _measure(self, task: str) -> None:
-        """Measure the score with the present labels."""
-        with self._measuring:
-            try:
-                found = cross_validated(self._project, task)
-            except (HeadstartError, ValueError):  # too few labels
-                return
-        if found is not None:
-            with self._lock:
-                session = self.session(task)
-                session.scores = sorted({**dict(session.scores), found[0]: found[1]}.items())
-
-
-def cross_validated(project: Project, task: str) -> tuple[int, float] | None:
-    """Number of labelled rows of train, and the macro F1 of a quick model of words by cross-validation within them.
-
-    It is a measure of progress, not the score of the trained systems. None for rows with several labels, or if a label
-    has a single row.
-    """
-    _, source = source_of(project.settings, task)
-    rows = [row for row in read_rows(source, splits=("train",)) if row.labels is not None]
-    if any(len(row.labels or ()) != 1 for row in rows):
-        return None
-    chosen: list[Any] = [rows[index] for index in spaced(len(rows), MOST)]
-    labels = np.asarray([row.labels[0] for row in chosen])
-    counts = Counter(labels.tolist())
-    if len(counts) < 2 or min(counts.values()) < 2:
-        return None
-    features: Final = tfidf().fit_transform(["\n".join(row.fields) for row in chosen])
-    folds = StratifiedKFold(min(FOLDS, *counts.values()), shuffle=True, random_state=0)
-    predicted = cross_val_predict(LogisticRegression(C=10, max_iter=300), features, labels, cv=folds)
-    return len(rows), float(f1_score(labels, predicted, average="macro"))

@@ -76,7 +76,7 @@ class TaskView:
         if not self.evaluation:
             return []
         main, systems = self.evaluation["main"], self.evaluation["systems"]
-        scores = [(one["system"], one["artifact"]["scores"][main]) for one in systems if "artifact" in one]
+        scores = [(item["system"], item["artifact"]["scores"][main]) for item in systems if "artifact" in item]
         return sorted(scores, key=lambda entry: -entry[1]["mean"])
 
 
@@ -137,7 +137,7 @@ def _drift(project: Project, name: str) -> tuple[str, str] | None:
 
 def cost(project: Project) -> Cost | None:
     """The cost of a complete run; None if no stage has run here."""
-    last = {one.stage: one.seconds for one in History(project.root).read()}
+    last = {item.stage: item.seconds for item in History(project.root).read()}
     if not last:
         return None
     seconds = sum(last.values())

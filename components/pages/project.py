@@ -11,8 +11,7 @@ from typing import Any
 
 from components.artifacts import read_json, read_manifest
 from components.errors import HeadstartError, RegistryError
-from components.registry.ledger import Ledger
-from components.registry.ledger_entries import State, in_words
+from components.registry.ledger import Ledger, State, in_words
 from components.settings.loading import load_params
 from components.settings.params import Params
 from components.tasks.examples import TaskFacts, read_facts
@@ -101,8 +100,8 @@ class Project:
     def decision(self, task: str) -> dict[str, Any]:
         """The last decision about a task's challenger; empty before the first run."""
         path = self.out / "registry" / "decision.json"
-        found = read_json(path, made_by="the stage promote", missing_ok=True)
-        return dict(found.get("decisions", {}).get(task, {}))
+        stored = read_json(path, made_by="the stage promote", missing_ok=True)
+        return dict(stored.get("decisions", {}).get(task, {}))
 
     def facts(self, task: str) -> TaskFacts | None:
         """The facts of a task; None before the stage examples has run."""
@@ -134,9 +133,7 @@ class Project:
         """The ledger's state of the champion's alias."""
         registry = self.registry()
         settings = self.settings.registry
-        # Reading imports no ledger of an earlier version; that is the work of commands that write.
-        ledger = Ledger(registry, legacy=self.root / ".headstart" / "none")
-        return ledger.state(settings.model_name(task), settings.alias)
+        return Ledger(registry).state(settings.model_name(task), settings.alias)
 
     def champion(self, task: str) -> Champion:
         """The served version of a task."""
@@ -148,10 +145,10 @@ class Project:
             return Champion(problem=str(error))
         if version is None:
             return Champion(problem="no version is promoted")
-        if last is None or last.after != version.number:
+        if last is None or last["after"] != version.number:
             return Champion(version, change="set by hand in MLflow")
-        since = f"{last.entry.time:%Y-%m-%d %H:%M} UTC"
-        return Champion(version, since=since, change=in_words(last.entry, reasons=False), reasons=last.reasons)
+        since = f"{last.time:%Y-%m-%d %H:%M} UTC"
+        return Champion(version, since=since, change=in_words(last, reasons=False), reasons=tuple(last["reasons"]))
 
     def challenger(self, task: str) -> Version | None:
         """The version that the last decision was about, unless it is the champion; None if there is none."""
@@ -175,7 +172,6 @@ class Project:
         """The changes of the champion and the decisions, newest first."""
         with suppress(HeadstartError):
             state = self.state(task)
-            entries = [*(change.entry for change in state.changes), *state.decisions]
-            newest = sorted(entries, key=lambda entry: entry.order, reverse=True)
+            newest = sorted([*state.changes, *state.decisions], key=lambda entry: entry.position, reverse=True)
             return [f"{entry.time:%Y-%m-%d %H:%M} UTC: {in_words(entry)}" for entry in newest]
         return []

@@ -1,4 +1,4 @@
-"""The retrainings of a project: those that MLflow has, and the one that runs, from its spool."""
+"""The retrainings of a project, from their runs in MLflow."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from components.errors import HeadstartError
 from components.pages.project import Project
 from components.progress import duration
 from components.reporting.figures import Line
-from components.telemetry.curves import Position, read_points
-from components.telemetry.retraining import Retraining
-from components.telemetry.spool import spools
+from components.telemetry.live import expected_of, is_killed
 from components.tracking import PARENT, PREFIX, RETRAIN, Registry
 
 #: Number of retrainings in a list, and of stages of one.
@@ -118,15 +116,11 @@ class Run:
 
 
 def listed(project: Project) -> tuple[list[Run], str]:
-    """The retrainings, newest first, without their stages, and why MLflow's are missing."""
-    found = {run.id: run for run in _of_spools(project, full=False)}
-    problem = ""
+    """The retrainings, newest first, without their stages, and why they are missing."""
     try:
-        for run in _search(project.registry(), {"stage": RETRAIN}, most=LISTED):
-            found.setdefault(run.data.tags.get(f"{PREFIX}run", ""), _of_mlflow(run))
+        return [_of_mlflow(run) for run in _search(project.registry(), {f"{PREFIX}stage": RETRAIN}, most=LISTED)], ""
     except HeadstartError as error:
-        problem = str(error)
-    return sorted(found.values(), key=lambda run: -run.begun)[:LISTED], problem
+        return [], str(error)
 
 
 def find(project: Project, identifier: str) -> Run | None:
@@ -135,72 +129,15 @@ def find(project: Project, identifier: str) -> Run | None:
     Raises:
         RegistryError: MLflow cannot be reached.
     """
-    for run in _of_spools(project, full=True):
-        if run.id == identifier:
-            return run
     if not re.fullmatch(r"[A-Za-z0-9-]{1,64}", identifier):
         return None
-    registry = project.registry()
-    roots = _search(registry, {"run": identifier, "stage": RETRAIN}, most=1)
-    return _of_mlflow(roots[0], registry) if roots else None
-
-
-def running(project: Project) -> Run | None:
-    """The retraining that runs, if there is one."""
-    return next((run for run in _of_spools(project, full=True) if run.state == RUNNING), None)
-
-
-def _of_spools(project: Project, *, full: bool) -> list[Run]:
-    found = []
-    usual: dict[str, float] = {}
-    for folder in spools(project.root):
-        retraining = Retraining(folder)
-        retraining.read()
-        if not retraining.run:
-            continue
-        if retraining.end is None and retraining.is_killed:
-            retraining.interrupt()
-        if full and not usual:
-            usual = {one.stage: one.seconds for one in History(project.root).read()}
-        end = retraining.end or {}
-        begun = retraining.run["time"] / 1000
-        found.append(
-            Run(
-                folder.name,
-                retraining.run["name"],
-                STATUS[end.get("status", "RUNNING")],
-                begun,
-                (end["time"] / 1000 if end else time.time()) - begun,
-                summary=end.get("summary", ()),
-                reason=end.get("reason", ""),
-                stages=[_of_events(retraining, name, usual) for name in retraining.stages] if full else (),
-                expected=retraining.run.get("expected", {}),
-            )
-        )
-    return found
-
-
-def _of_events(retraining: Retraining, name: str, usual: Mapping[str, float]) -> StageRun:
-    stage = retraining.stages[name]
-    points, _ = read_points(retraining.folder / stage.file, Position(), history=stage.history, ended=bool(stage.end))
-    values: dict[str, list[tuple[float, float]]] = {}
-    for point in points:
-        values.setdefault(point.key, []).append((point.step, point.value))
-    end = stage.end or {}
-    return StageRun(
-        name,
-        OUTCOMES.get(end.get("outcome", ""), KILLED) if end else RUNNING,
-        (end["time"] if end else 1000 * time.time()) / 1000 - stage.start / 1000,
-        usual=usual.get(name),
-        why="; ".join(stage.reasons),
-        error=end.get("error", ""),
-        curves=_lines(values),
-        latest={key: max(of)[1] for key, of in values.items()} if not end else {},
-    )
+    tags = {f"{PREFIX}run": identifier, f"{PREFIX}stage": RETRAIN}
+    roots = _search(project.registry(), tags, most=1)
+    return _of_mlflow(roots[0], project) if roots else None
 
 
 def _search(registry: Registry, tags: Mapping[str, str], *, most: int) -> list[Any]:
-    query = " and ".join(f"tags.`{PREFIX}{key}` = '{value}'" for key, value in tags.items())
+    query = " and ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
     try:
         experiment = registry.client.get_experiment_by_name(registry.settings.experiment)
         if experiment is None:
@@ -211,58 +148,57 @@ def _search(registry: Registry, tags: Mapping[str, str], *, most: int) -> list[A
         raise HeadstartError(f"MLflow, {registry.address}: {str(error)[:200]}") from error
 
 
-def _of_mlflow(run: Any, registry: Registry | None = None) -> Run:
+def _of_mlflow(run: Any, project: Project | None = None) -> Run:
     tags, info = run.data.tags, run.info
     note = tags.get("mlflow.note.content", "")
+    killed = info.status == "RUNNING" and is_killed(tags.get(f"{PREFIX}process", ""))
     stages = []
-    if registry is not None:
-        children = _search_children(registry, info.run_id)
+    if project is not None:
+        registry, usual = project.registry(), {each.stage: each.seconds for each in History(project.root).read()}
+        children = _search(registry, {PARENT: info.run_id}, most=STAGES)
         # The runs of registered models, which the stage `register` makes, are children too.
         children = [child for child in children if f"{PREFIX}stage" in child.data.tags]
-        stages = [_stage_of_mlflow(registry, child) for child in sorted(children, key=lambda one: one.info.start_time)]
+        children.sort(key=lambda child: child.info.start_time)
+        stages = [_stage_of_mlflow(registry, child, usual, killed=killed) for child in children]
     return Run(
         tags.get(f"{PREFIX}run", ""),
         info.run_name,
-        STATUS.get(info.status, info.status.lower()),
+        KILLED if killed else STATUS.get(info.status, info.status.lower()),
         info.start_time / 1000,
         ((info.end_time or 1000 * time.time()) - info.start_time) / 1000,
         summary=[line.removeprefix("- ") for line in note.splitlines() if line.startswith("- ")],
         reason=tags.get(f"{PREFIX}reason", ""),
         stages=stages,
+        expected=expected_of(tags),
     )
 
 
-def _search_children(registry: Registry, parent: str) -> list[Any]:
-    experiment = registry.client.get_experiment_by_name(registry.settings.experiment)
-    if experiment is None:
-        return []
-    query = f"tags.`{PARENT}` = '{parent}'"
-    return list(registry.client.search_runs([experiment.experiment_id], query, max_results=STAGES))
-
-
-def _stage_of_mlflow(registry: Registry, run: Any) -> StageRun:
+def _stage_of_mlflow(registry: Registry, run: Any, usual: Mapping[str, float], *, killed: bool) -> StageRun:
     tags, info = run.data.tags, run.info
+    name = tags[f"{PREFIX}stage"]
     drawn = [key for key in run.data.metrics if DRAWN.search(key) and not key.startswith(COPIES)]
     values = {}
     for key in drawn:
         with suppress(Exception):  # a curve that cannot be read leaves the others
-            values[key] = [(one.step, one.value) for one in registry.client.get_metric_history(info.run_id, key)]
-    outcome = tags.get(f"{PREFIX}outcome", "")
+            values[key] = [(point.step, point.value) for point in registry.client.get_metric_history(info.run_id, key)]
+    state = OUTCOMES.get(tags.get(f"{PREFIX}outcome", ""), STATUS.get(info.status, info.status.lower()))
     return StageRun(
-        tags[f"{PREFIX}stage"],
-        OUTCOMES.get(outcome, STATUS.get(info.status, info.status.lower())),
+        name,
+        KILLED if killed and state == RUNNING else state,
         ((info.end_time or 1000 * time.time()) - info.start_time) / 1000,
+        usual=usual.get(name),
         why=tags.get(f"{PREFIX}why", ""),
         error=tags.get(f"{PREFIX}error", ""),
         curves=_lines(values),
+        latest=dict(run.data.metrics) if state == RUNNING and not killed else {},
     )
 
 
 def _lines(values: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, Line]:
     """The curves of losses and scores that have several points."""
-    found = {}
+    results = {}
     for key, points in values.items():
         ordered = sorted(dict(points).items())
         if DRAWN.search(key) and len(ordered) > 1:
-            found[key] = Line([step for step, _ in ordered], [value for _, value in ordered])
-    return found
+            results[key] = Line([step for step, _ in ordered], [value for _, value in ordered])
+    return results

@@ -131,8 +131,8 @@ class Similar:
         """
         digest = facts.digests["train"]
         with self._lock:
-            known = self._fitted.get(examples)
-            if known is None or known[0] != digest:
+            cached = self._fitted.get(examples)
+            if cached is None or cached[0] != digest:
                 split = read_split(examples, "train")
                 vectorizer = tfidf()
                 texts = ["\n".join(parts) for parts in split.fields]

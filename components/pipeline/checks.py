@@ -16,6 +16,7 @@ from components.settings.params import Params
 from components.settings.tasks import SPLITS
 from components.settings.tokenizer import SubwordSettings
 from components.settings.unlabelled import OF_ONE_TEXT
+from components.tasks.reading.labels import files_of
 
 
 def check_params(params: Params) -> None:
@@ -104,20 +105,12 @@ def _finetuning(params: Params) -> list[str]:
         assert block is not None  # the names are checked when the settings are loaded
         family = block.family
         objective = FAMILIES[family].objective if family in FAMILIES else "causal"
-        if params.finetune[name].lm_weight and objective in ("static", "translation"):
-            problems.append(f"finetune.{name}.lm_weight: {family} does not predict the pieces of a text; set it to 0")
+        if params.finetune[name].lm_weight and (objective != "causal" or family in ("elmo", "flair")):
+            problems.append(f"finetune.{name}.lm_weight: {family} has no causal model of whole texts; set it to 0")
         if params.adapt_task and block.tokenizer == PARALLEL:
             problems.append(
                 f"adapt_task: {name} is trained on pairs, which tasks do not contain; remove it from run.families"
             )
-        problems += [
-            f"finetune.{name}.context: sentences of {task} have no documents; set data.tasks.{task}.document, or "
-            "context to 0"
-            for task in params.run.tasks
-            if params.finetune[name].context
-            and params.data.tasks[task].kind == "tagging"
-            and params.data.tasks[task].document is None
-        ]
         if params.together and params.finetune[name].method not in ("finetune", "auto"):
             problems.append(f"finetune.{name}.method: joint training of tasks (`together`) requires finetune or auto")
     return problems
@@ -218,8 +211,7 @@ def _files(params: Params) -> list[str]:
         for task in params.run.tasks
         if Path((source := params.data.tasks[task]).path).exists()
         for split in SPLITS
-        for file in source.files(split)
-        for path in source.located(file)
+        for path, _ in files_of(task, source, split)
         if not path.exists()
     ]
     return problems

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from components.errors import ConfigError, DataError, HeadstartError, nearest
-from components.ingestion.documents import Fate, what_became_of
+from components.ingestion.documents import Outcome, what_became_of
 from components.pipeline import jobs
 from components.settings.params import Params
 
 
-def find_document(params: Params, document: str, *, corpus: str = "") -> list[tuple[str, Fate]]:
-    """(corpus, fate) of every document that `document` names, an id or a position.
+def find_document(params: Params, document: str, *, corpus: str = "") -> list[tuple[str, Outcome]]:
+    """(corpus, outcome) of every document that `document` names, an id or a position.
 
     Args:
         params: settings of the run.
@@ -25,11 +25,11 @@ def find_document(params: Params, document: str, *, corpus: str = "") -> list[tu
     directories = {job["output"].name: job["output"] for job in arguments}
     if corpus and corpus not in directories:
         raise ConfigError(f"unknown corpus {corpus!r}{nearest(corpus, directories)}")
-    found: list[tuple[str, Fate]] = []
+    found: list[tuple[str, Outcome]] = []
     problems: list[HeadstartError] = []
     for name in [corpus] if corpus else directories:
         try:
-            found += [(name, fate) for fate in what_became_of(directories[name], document)]
+            found += [(name, outcome) for outcome in what_became_of(directories[name], document)]
         except HeadstartError as error:
             problems.append(error)
     if not found:

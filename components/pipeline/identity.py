@@ -176,7 +176,7 @@ def _block(stage: str, item: str, arguments: Arguments) -> str:
     """The name of the block in `pretrain` that a job trains or continues; empty for jobs without a model."""
     if stage == "scratch":
         return str(arguments["name"])
-    if stage in ("pretrain", "adapt") or stage.startswith(("static-", "stacked-")):
+    if stage in ("pretrain", "adapt") or stage.startswith("static-"):
         return item
     if stage == "adapt-task":
         return str(arguments["name"]).partition(" ")[0]

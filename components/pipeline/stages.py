@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_type_hints
 
 from components.artifacts import write_atomic
 from components.errors import ConfigError, nearest
@@ -20,8 +20,8 @@ from components.pipeline import jobs, rebuild
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.identity import check_identity
 from components.pipeline.jobs import WHOLE, Arguments, out
-from components.settings.names import VECTORS, Start
 from components.settings.params import Params
+from components.settings.section import Section
 
 
 @dataclass(frozen=True)
@@ -29,16 +29,49 @@ class Stage:
     """An entry of the table.
 
     Attributes:
-        module: module that defines the job's class and the function.
-        job: name of the job's class; its fields are the arguments.
-        function: job -> path of what it wrote.
+        function: module below `components`, a colon, and the name of the function: job -> path of what it wrote.
         items: maps the settings to the items, and each item to the job's arguments.
+        minutes: time limit.
+        retries: maximum number of attempts after a crash.
+        persist: whether its output is kept between runs, and continued by the next.
+        metrics: whether it writes `metrics.json`.
+        curve: columns x and y of the curve that it writes.
+        trains: whether it trains, on GPUs if there are any, and writes checkpoints.
+        reads: what it depends on; None: the paths among its arguments.
+        writes: its output below the run's folder, if that is no argument; for stages that act on the registry.
     """
 
-    module: str
-    job: str
     function: str
     items: Callable[[Params], Mapping[str, Arguments]]
+    minutes: int
+    _: KW_ONLY
+    retries: int = 0
+    persist: bool = False
+    metrics: bool = True
+    curve: tuple[str, str] | None = None
+    trains: bool = False
+    reads: Callable[[Params], list[Path]] | None = None
+    writes: str = ""
+
+    @property
+    def always(self) -> bool:
+        """Whether DVC always runs it, because it acts on the registry."""
+        return bool(self.writes)
+
+    @property
+    def description(self) -> str:
+        """What it does: the first sentence about its items."""
+        return str(getattr(self.items, "func", self.items).__doc__).partition(".")[0]
+
+    @property
+    def module(self) -> str:
+        """The module of the function."""
+        return f"components.{self.function.partition(':')[0]}"
+
+    def load(self) -> tuple[Callable[[Any], Path], type[Section]]:
+        """The function and the class of its job, whose fields are the arguments."""
+        function = getattr(importlib.import_module(self.module), self.function.partition(":")[2])
+        return function, get_type_hints(function)["job"]
 
     def run(self, arguments: Arguments, *, code: str = "", rebuild: str = "") -> Path:
         """Construct the job and run it.
@@ -48,81 +81,64 @@ class Stage:
             code: digest of the code that the stage can reach, for jobs that have checkpoints.
             rebuild: why a full rebuild was requested, for jobs that continue from their last output.
         """
-        module = importlib.import_module(self.module)
-        job = getattr(module, self.job)
-        own = {name: value for name, value in (("code", code), ("rebuild", rebuild)) if name in job.model_fields}
-        written: Path = getattr(module, self.function)(job(**arguments, **own))
-        return written
+        function, job = self.load()
+        further = {name: value for name, value in (("code", code), ("rebuild", rebuild)) if name in job.model_fields}
+        return function(job(**arguments, **further))
 
 
+_LOSS = ("step", "loss")
+_DAYS = 2880
+#: Stages that act on the registry. DVC always runs them; they change nothing if it has the same content already.
+_acts = partial(Stage, retries=3, metrics=False)
 STAGES: dict[str, Stage] = {
-    "identity": Stage("components.pipeline.identity", "IdentityJob", "identity", jobs.identity),
-    "examples": Stage("components.tasks.examples", "ExamplesJob", "examples", jobs.examples),
-    "domain-texts": Stage("components.ingestion.domain_texts", "DomainTextsJob", "domain_texts", jobs.domain_texts),
-    "ingest": Stage("components.ingestion.stage", "IngestJob", "ingest", jobs.ingest),
-    "ingest-parallel": Stage("components.ingestion.stage", "IngestJob", "ingest", jobs.ingest_parallel),
-    "checks": Stage("components.data_checks.stage", "ChecksJob", "checks", jobs.checks),
-    "tokenizer": Stage("components.tokenization.vocabulary", "VocabularyJob", "fit_vocabulary", jobs.tokenizer),
-    "tokenizer-parallel": Stage(
-        "components.tokenization.train", "TokenizerJob", "train_tokenizer", jobs.tokenizer_parallel
-    ),
-    "tokenize": Stage("components.tokenization.tokenize", "TokenizeJob", "tokenize", jobs.tokenize),
-    "tokenize-parallel": Stage("components.tokenization.tokenize", "TokenizeJob", "tokenize", jobs.tokenize_parallel),
-    "pretrain": Stage("components.pretraining.pretrain", "PretrainJob", "pretrain", jobs.pretrain),
-    "adapt": Stage("components.pretraining.adapt", "AdaptJob", "adapt", jobs.adapt),
-    "task-tokens": Stage("components.tokenization.task_text", "TaskTokensJob", "task_tokens", jobs.task_tokens),
-    "adapt-task": Stage("components.pretraining.adapt", "AdaptJob", "adapt", jobs.adapt_task),
-    "scratch": Stage("components.pretraining.pretrain", "ScratchJob", "scratch", jobs.scratch),
-    "unlabelled": Stage("components.ingestion.unlabelled", "UnlabelledJob", "unlabelled", jobs.unlabelled),
+    "identity": Stage("pipeline.identity:identity", jobs.identity, 10, metrics=False),
+    # First, so that errors in the labels are reported before any training.
+    "examples": Stage("tasks.examples:examples", jobs.examples, 30),
+    "domain-texts": Stage("ingestion.domain_texts:domain_texts", jobs.domain_texts, 60),
+    "ingest": Stage("ingestion.stage:ingest", jobs.ingest, 120, retries=1, persist=True),
+    "ingest-parallel": Stage("ingestion.stage:ingest", jobs.ingest_parallel, 120, retries=1, persist=True),
+    "checks": Stage("data_checks.stage:checks", jobs.checks, 120, metrics=False),
+    "tokenizer": Stage("tokenization.vocabulary:fit_vocabulary", jobs.tokenizer, 60, retries=1, persist=True),
+    "tokenizer-parallel": Stage("tokenization.train:train_tokenizer", jobs.tokenizer_parallel, 60, retries=1),
+    "tokenize": Stage("tokenization.tokenize:tokenize", jobs.tokenize, 120, retries=1, persist=True),
+    "tokenize-parallel": Stage("tokenization.tokenize:tokenize", jobs.tokenize_parallel, 120, retries=1, persist=True),
+    "pretrain": Stage("pretraining.pretrain:pretrain", jobs.pretrain, _DAYS, retries=2, curve=_LOSS, trains=True),
+    "adapt": Stage("pretraining.adapt:adapt", jobs.adapt, _DAYS, retries=2, persist=True, curve=_LOSS, trains=True),
+    "scratch": Stage("pretraining.pretrain:scratch", jobs.scratch, 10, retries=1),
+    "unlabelled": Stage("ingestion.unlabelled:unlabelled", jobs.unlabelled, 60),
     **{
-        f"static-{start}": Stage(
-            "components.pretraining.static", "StaticJob", "static", partial(jobs.static, start=start)
-        )
-        for start in get_args(Start)
-        if start != VECTORS
+        f"static-{start}": Stage("pretraining.static:static", partial(jobs.static, start=start), 60, retries=1)
+        for start in ("pretrained", "adapted", "scratch")
     },
-    **{
-        f"stacked-{start}": Stage(
-            "components.pretraining.stacked", "StackedJob", "stacked", partial(jobs.stacked, start=start)
-        )
-        for start in get_args(Start)
-        if start != VECTORS
-    },
-    "finetune": Stage("components.finetuning.stage", "FinetuneJob", "finetune", jobs.finetune),
+    "finetune": Stage("finetuning.stage:finetune", jobs.finetune, _DAYS, retries=2, trains=True),
+    "task-tokens": Stage("tokenization.task_text:task_tokens", jobs.task_tokens, 60, retries=1),
+    "adapt-task": Stage("pretraining.adapt:adapt", jobs.adapt_task, _DAYS, retries=2, curve=_LOSS, trains=True),
     "finetune-task-adapted": Stage(
-        "components.finetuning.stage", "FinetuneJob", "finetune", jobs.finetune_task_adapted
+        "finetuning.stage:finetune", jobs.finetune_task_adapted, _DAYS, retries=2, trains=True
     ),
-    "intermediate": Stage("components.finetuning.intermediate", "IntermediateJob", "intermediate", jobs.intermediate),
+    "intermediate": Stage("finetuning.intermediate:intermediate", jobs.intermediate, 30, metrics=False),
     "finetune-after": Stage(
-        "components.finetuning.intermediate", "FinetuneAfterJob", "finetune_after", jobs.finetune_after
+        "finetuning.intermediate:finetune_after", jobs.finetune_after, _DAYS, retries=2, metrics=False, trains=True
     ),
-    "distil-texts": Stage("components.ingestion.unlabelled", "UnlabelledJob", "unlabelled", jobs.distil_texts),
-    "teach": Stage("components.finetuning.distil", "TeachJob", "teach", jobs.teach),
-    "distil": Stage("components.finetuning.distil", "DistilJob", "distil", jobs.distil),
-    "together": Stage("components.finetuning.together", "TogetherJob", "together", jobs.together),
-    "share": Stage("components.finetuning.together", "ShareJob", "share", jobs.share),
-    "baseline": Stage("components.baselines.stage", "BaselineJob", "baseline", jobs.baseline),
-    "evaluate": Stage("components.evaluation.stage", "EvaluateJob", "evaluate", jobs.evaluate),
-    "leakage": Stage("components.leakage.stage", "LeakageJob", "leakage", jobs.leakage),
-    "leakage-together": Stage("components.leakage.stage", "LeakageJob", "leakage", jobs.leakage_together),
-    "register": Stage("components.registry.stage", "RegisterJob", "register", jobs.register),
-    "promote": Stage("components.registry.promote", "PromoteJob", "promote", jobs.promote),
-    "report": Stage("components.reporting.stage", "ReportJob", "report", jobs.report),
+    "distil-texts": Stage("ingestion.unlabelled:unlabelled", jobs.distil_texts, 60),
+    "teach": Stage("finetuning.distil:teach", jobs.teach, _DAYS, retries=2, metrics=False, trains=True),
+    "distil": Stage("finetuning.distil:distil", jobs.distil, _DAYS, retries=2, metrics=False, trains=True),
+    "together": Stage("finetuning.together:together", jobs.together, _DAYS, retries=2, trains=True),
+    "share": Stage("finetuning.together:share", jobs.share, 30, metrics=False),
+    "baseline": Stage("baselines.stage:baseline", jobs.baseline, 120),
+    "evaluate": Stage("evaluation.stage:evaluate", jobs.evaluate, 120, curve=("labels", "score")),
+    "leakage": Stage("leakage.stage:leakage", jobs.leakage, 240),
+    "leakage-together": Stage("leakage.stage:leakage", jobs.leakage_together, 240),
+    "register": _acts(
+        "registry.stage:register", jobs.register, 60, reads=jobs.read_by_register, writes="registry/registered.json"
+    ),
+    "promote": _acts(
+        "registry.promote:promote", jobs.promote, 30, reads=jobs.read_by_promote, writes="registry/decision.json"
+    ),
+    "report": Stage("reporting.stage:report", jobs.report, 30, metrics=False, reads=jobs.read_by_report),
 }
 #: Stages that train, and write checkpoints; on GPUs if there are any.
-TRAINING = frozenset(
-    (
-        "pretrain",
-        "adapt",
-        "adapt-task",
-        "finetune",
-        "finetune-task-adapted",
-        "finetune-after",
-        "teach",
-        "distil",
-        "together",
-    )
-)
+TRAINING = frozenset(name for name, stage in STAGES.items() if stage.trains)
 
 
 def run_stage(name: str, params: Params, *, item: str = WHOLE) -> Path:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import tempfile
 from pathlib import Path
 from typing import Any, Final
 
 from components.artifacts import Manifest, read_json, read_manifest, write_atomic, writing
-from components.errors import ArtifactError, ConfigError
+from components.errors import ArtifactError
 from components.formats import corpus
 from components.models.base import LanguageModel
 from components.models.encoder import KIND, load_encoder
@@ -21,7 +20,6 @@ from components.pretraining.increments import Decision, decide, is_worse
 from components.pretraining.language_model import FINAL_PIECES, LanguageModelRun
 from components.pretraining.launch import Trained, train_encoder, write_encoder
 from components.pretraining.perplexity import heldout_sampler, measure
-from components.pretraining.replay import GENERAL, write_mixture
 from components.settings.adapt import IncrementSettings
 from components.settings.cluster import ClusterSettings
 from components.settings.section import Section, result_settings
@@ -52,7 +50,6 @@ class AdaptJob(Section):
         general_corpus: the general corpus; forgetting is measured on its held-out documents.
         output: encoder directory. The model in it, if there is one, is the start of an increment.
         training: budget, batches, optimizer, schedule.
-        replay: words of general text that are repeated per word of the domain's.
         increment: how new text is learned; None: every adaptation starts from `pretrained`.
         rebuild: why a rebuild was requested; empty: it was not.
         seed: of the batches and dropout.
@@ -70,7 +67,6 @@ class AdaptJob(Section):
     general_corpus: Path | None
     output: Path
     training: LanguageModelTraining
-    replay: float = 0.0
     increment: IncrementSettings | None = None
     rebuild: str = ""
     epochs: float | None = None
@@ -82,10 +78,9 @@ class AdaptJob(Section):
 def adapt(job: AdaptJob) -> Path:
     """Continue the pretraining of an encoder on the domain corpus; returns the encoder directory.
 
-    Its metrics contain the perplexity on held-out text of the domain and of the general corpus, before and after
-    adaptation, per piece and per word. Values per word are comparable between vocabularies. The values before
-    adaptation are those of the pretrained model, as measured by the last rebuild; `previous_` are those of the model
-    from which an increment continues. The fact `chain` of the manifest records what the model has learned.
+    Its metrics contain the perplexity on held-out text of the domain and of the general corpus, per piece and per word:
+    `before_` of the pretrained model, as measured by the last rebuild, and `previous_` of the model from which an
+    increment continues. The fact `chain` of the manifest records what the model has learned.
 
     Raises:
         ArtifactError: an input is incomplete or belongs to another tokenizer.
@@ -93,8 +88,7 @@ def adapt(job: AdaptJob) -> Path:
     """
     name = job.name or job.family
     before = _previous(job.output)
-    recipe = _recipe(job)
-    store = TokenStore(job.tokens, "train")
+    recipe, store = _recipe(job), TokenStore(job.tokens, "train")
     origins: dict[str, str] = read_manifest(job.tokens, kind=TOKENS).facts["origins"]
     decision = decide(
         store,
@@ -109,48 +103,35 @@ def adapt(job: AdaptJob) -> Path:
         print(f"adapt {name}: the adapted model has learned all text already")
         same = job.general_tokens is None or before.facts["general_tokens"] == _general_digest(job)
         return job.output if same else _measured_again(job, before)
-    text = _text(job)
-    run = _run(job, decision, store, text)
-    print(f"adapt {name}: {_words(decision, run)}")
-    trained = train_encoder(run, settings=job.cluster)
-    superseded: Trained | None = None
+    run, trained = _trained(job, decision, store)
+    superseded: list[Trained] = []  # its checkpoints are kept until the output is written
     if is_worse(decision, trained.history.before, trained.history.after):
         was, now = (math.exp(measured["loss"]) for measured in (trained.history.before, trained.history.after))
         reason = f"the increment raised the held-out perplexity from {was:.2f} to {now:.2f}"
         decision = Decision(0, reason, store.tokens)
-        superseded, run = trained, _run(job, decision, store, text)
-        print(f"adapt {name}: {_words(decision, run)}")
-        trained = train_encoder(run, settings=job.cluster)
-    metrics = _forgetting(job, trained.model) | {
-        "increment": decision.number,
-        "new_tokens": decision.new_tokens,
-        "replayed_tokens": _replayed(decision, run),
-    }
+        superseded.append(trained)
+        run, trained = _trained(job, decision, store)
+    counts = {"new_tokens": decision.new_tokens, "replayed_tokens": _replayed(decision, run)}
+    metrics = _forgetting(job, trained.model) | {"increment": decision.number, **counts}
     if decision.text is not None:
         first = read_json(job.output / "metrics.json", made_by="the stage adapt")
         metrics |= {name: value for name, value in first.items() if name.startswith("before_")}
         metrics |= {f"previous_{name}": value for name, value in trained.history.before.items()}
+    chain = {
+        "increment": decision.number,
+        "reason": decision.reason,
+        "previous": before.digest if before is not None and decision.text is not None else None,
+        "recipe": recipe,
+        "learned": {shard: origins[shard] for shard in store.shards if shard in origins},
+        **counts,
+    }
+    # `parent` is the origin of the weights, of an increment, too. The chain has the model between.
+    facts = {"parent": read_manifest(job.pretrained).digest, "seed": job.seed, "general_tokens": _general_digest(job)}
     with writing(job.output, kind=KIND) as draft:
         write_encoder(draft, trained, run=run, metrics=metrics)
-        draft.facts |= {
-            # Of an increment, too: the origin of the weights. The chain has the model between.
-            "parent": read_manifest(job.pretrained).digest,
-            "seed": job.seed,
-            "general_tokens": _general_digest(job),
-            "chain": {
-                "increment": decision.number,
-                "reason": decision.reason,
-                "previous": before.digest if before is not None and decision.text is not None else None,
-                "recipe": recipe,
-                "learned": {shard: origins[shard] for shard in store.shards if shard in origins},
-                "new_tokens": decision.new_tokens,
-                "replayed_tokens": _replayed(decision, run),
-            },
-        }
-    for done in filter(None, (superseded, trained)):
+        draft.facts |= {**facts, "chain": chain}
+    for done in (*superseded, trained):
         done.checkpoints.clear()
-    if text != job.tokens:
-        shutil.rmtree(text, ignore_errors=True)
     return job.output
 
 
@@ -169,7 +150,6 @@ def _recipe(job: AdaptJob) -> dict[str, Any]:
         "settings": {
             **result_settings(job.training),
             "epochs": job.epochs,
-            **({"replay": job.replay} if job.replay else {}),
         },
         "seed": job.seed,
         "code": job.code,
@@ -178,41 +158,22 @@ def _recipe(job: AdaptJob) -> dict[str, Any]:
     }
 
 
-def _text(job: AdaptJob) -> Path:
-    """The tokens of the domain, with general text among them if it is repeated."""
-    if not job.replay:
-        return job.tokens
-    if job.general_corpus is None or job.general_tokens is None:
-        raise ConfigError(
-            f"adapt.{job.name or job.family}.replay: there is no general text to repeat; set data.general"
-        )
-    # Next to the output, which all workers can read. It is written again when the stage resumes.
-    return write_mixture(
-        job.tokens,
-        general=job.general_corpus,
-        general_tokens=job.general_tokens,
-        tokenizer=job.tokenizer,
-        replay=job.replay,
-        seed=job.seed,
-        into=job.output.with_name(f".{job.output.name}-text"),
-    )
+def _trained(job: AdaptJob, decision: Decision, store: TokenStore) -> tuple[LanguageModelRun, Trained]:
+    run = _run(job, decision, store)
+    print(f"{run.name}: {_words(decision, run)}")
+    return run, train_encoder(run, settings=job.cluster)
 
 
-def _run(job: AdaptJob, decision: Decision, store: TokenStore, text: Path) -> LanguageModelRun:
-    """The training run of a decision on the tokens in `text`. An increment makes as many passes over its text as a
-    rebuild makes over all."""
+def _run(job: AdaptJob, decision: Decision, store: TokenStore) -> LanguageModelRun:
+    """The training run of a decision. An increment makes as many passes over its text as a rebuild makes over all."""
     name = f"adapt {job.name or job.family}"
-    training, parent, seed, increment = job.training, job.pretrained, job.seed, decision.text
+    training, parent, seed = job.training, job.pretrained, job.seed
     if job.epochs is not None:
         tokens = max(1, round(job.epochs * store.tokens))
         training = training.model_copy(update={"tokens": tokens, "seconds": None, "passes": None})
     if decision.text is not None and job.increment is not None:
         parent, seed = job.output, counter_seed(job.seed, "increment", decision.number)
         share = decision.text.select(store, seed=seed).tokens / store.tokens
-        if text != job.tokens:
-            # General documents are among the earlier text that an increment repeats.
-            learned = tuple(sorted((*decision.text.learned, GENERAL)))
-            increment = decision.text.model_copy(update={"learned": learned})
         # The first updates of an optimizer without state have the size of the rate in every coordinate.
         steps = (training.tokens or STEADY_STEPS * store.tokens) * share / (training.batch_size * training.window)
         changes: dict[str, Any] = {
@@ -227,9 +188,9 @@ def _run(job: AdaptJob, decision: Decision, store: TokenStore, text: Path) -> La
         name=name,
         family=job.family,
         parent=parent.absolute(),
-        tokens=text.absolute(),
+        tokens=job.tokens.absolute(),
         tokenizer=job.tokenizer.absolute(),
-        increment=increment,
+        increment=decision.text,
         training=training,
         seed=seed,
         code=job.code,
@@ -269,44 +230,33 @@ def _measured_again(job: AdaptJob, before: Manifest) -> Path:
 
 
 def _forgetting(job: AdaptJob, adapted: LanguageModel) -> dict[str, float]:
-    """Perplexity of the pretrained and of the adapted model on general held-out text."""
+    """Perplexity of the pretrained and of the adapted model on general held-out text, if there is enough."""
     numbers: dict[str, float] = {}
     if job.general_tokens is None or job.general_corpus is None:
         return numbers
     pretrained = load_encoder(job.pretrained)
-    models = {
-        "before": (pretrained.model, pretrained.tokenizer),
-        "after": (adapted, load_tokenizer(job.tokenizer)),
-    }
+    models = {"before": (pretrained.model, pretrained.tokenizer), "after": (adapted, load_tokenizer(job.tokenizer))}
     for when, (model, tokenizer) in models.items():
         general = TokenStore(job.general_tokens, "heldout")
         with tempfile.TemporaryDirectory() as folder:
             # The model has another vocabulary, that of the domain corpus or of a published model: encode anew.
             if general.tokenizer_fingerprint != tokenizer.fingerprint():
                 general = _encoded(job.general_corpus, tokenizer, Path(folder) / "tokens")
-            numbers |= _general_perplexity(model, general, job=job, pieces=tokenizer.pieces, prefix=f"general_{when}_")
+            sampler = heldout_sampler(
+                job.family,
+                general,
+                config=model.config,
+                pieces=tokenizer.pieces,
+                batch_size=job.training.batch_size,
+                window=job.training.window,
+                workers=1,
+            )
+            if sampler is not None:
+                measured = measure(
+                    model, sampler, general, family=job.family, pieces=FINAL_PIECES, precision="float32", world=World()
+                )
+                numbers |= measured.named(f"general_{when}_")
     return numbers
-
-
-def _general_perplexity(
-    model: LanguageModel, store: TokenStore, *, job: AdaptJob, pieces: list[str], prefix: str
-) -> dict[str, float]:
-    """Perplexity on general held-out text; empty if there is too little text."""
-    sampler = heldout_sampler(
-        job.family,
-        store,
-        config=model.config,
-        pieces=pieces,
-        batch_size=job.training.batch_size,
-        window=job.training.window,
-        workers=1,
-    )
-    if sampler is None:
-        return {}
-    measured = measure(
-        model, sampler, store, family=job.family, pieces=FINAL_PIECES, precision="float32", world=World()
-    )
-    return measured.named(prefix)
 
 
 def _encoded(source: Path, tokenizer: Tokenizer, directory: Path) -> TokenStore:

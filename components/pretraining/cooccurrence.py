@@ -153,10 +153,10 @@ def _on_disk(parts: Iterable[tuple[NDArray[Any], ...]]) -> Any:
 class CooccurrenceSampler(WindowSampler):
     """Cells of the co-occurrence matrix X for GloVe, sampled in proportion to their weight.
 
-    Pennington et al. 2014 sample the non-zero cells uniformly and multiply the loss of each by f(X_ij), although most
-    weights are close to 0. Here a cell is sampled with probability f(X_ij) / sum f and its loss has weight 1: the same
-    objective in expectation, with fewer cells. X is symmetric; a pair of words at distance d within a document counts
-    1 / d. END is not an element of a pair. The whole store is counted when the sampler is created.
+    Pennington et al. 2014 sample the non-zero cells uniformly and weight each loss by f(X_ij), mostly close to 0. Here
+    a cell is sampled with probability f(X_ij) / sum f and has weight 1: the same objective in expectation. X is
+    symmetric; a pair of words at distance d within a document counts 1 / d. The store is counted when the sampler is
+    created.
 
     Batch: `tokens`, `contexts` (B, window), the i and j of each cell, and `counts` (B, window) float32, X_ij. A cell is
     one token of the budget.

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from pydantic import Field
-from torch import nn
 
 from components.models.base import LanguageModel
 from components.models.encoder import build_model, load_encoder
 from components.models.static import StaticVectors
-from components.pretraining.balanced import Balanced
 from components.pretraining.increments import IncrementText
 from components.pretraining.perplexity import heldout_sampler, measure
 from components.pretraining.samplers import Tokens, WindowSampler, sampler_for
@@ -31,15 +30,13 @@ from components.tokenization import load_tokenizer, overlap
 from components.tokenization.selection import Selection
 from components.tokenization.store import TokenStore
 from components.training.checkpoint import CheckpointStore
-from components.training.compilation import is_compiled
 from components.training.distributed import Worker, World
 from components.training.groups import ParameterGroup, decayed, discriminative
-from components.training.loop import StepReport, TrainingState, train
+from components.training.loop import StepReport, TrainingState, is_compiled, train
 from components.training.optim import non_monotone
 from components.training.precision import Precision, choose, product_size
 from components.training.rng import counter_seed
 from components.training.saving import Saver
-from components.training.sharding import shard
 
 #: Number of rows of the training curve, and of pieces over which each held-out loss is measured.
 CURVE_POINTS = 20
@@ -107,15 +104,6 @@ class LanguageModelRun(Section):
         """The tokens of the run's documents."""
         return self._selected(TokenStore(self.tokens, "train"))
 
-    def sampled_text(self) -> Tokens:
-        """The tokens that samplers read: those of `text`, with small languages repeated if there are several."""
-        store = TokenStore(self.tokens, "train")
-        text = self._selected(store)
-        if not store.languages:
-            return text
-        chosen = text.chosen if isinstance(text, Selection) else np.arange(store.documents)
-        return Balanced(store, chosen, exponent=self.training.language_exponent, seed=self.seed)
-
     def _selected(self, store: TokenStore) -> TokenStore | Selection:
         return store if self.increment is None else self.increment.select(store, seed=self.seed)
 
@@ -135,8 +123,6 @@ class TrainingHistory:
         losses: training losses that were read since the last row of the curve.
         curve: rows of curve.csv.
         before, after: measurements on held-out text before and after training.
-        languages: language -> pieces of its text in the batches so far, of a corpus in several languages.
-        language_measurements: language -> measurements on its held-out text after training.
     """
 
     steps: int = 0
@@ -149,8 +135,6 @@ class TrainingHistory:
     curve: list[dict[str, float]] = field(default_factory=list)
     before: dict[str, float] = field(default_factory=dict)
     after: dict[str, float] = field(default_factory=dict)
-    languages: dict[str, int] = field(default_factory=dict)
-    language_measurements: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 def work(run: LanguageModelRun, worker: Worker) -> None:
@@ -161,7 +145,7 @@ def work(run: LanguageModelRun, worker: Worker) -> None:
     pieces = load_tokenizer(run.tokenizer).pieces
     sampler = sampler_for(
         run.family,
-        run.sampled_text(),
+        run.text(),
         config=model.config,
         pieces=pieces,
         batch_size=settings.batch_size,
@@ -177,13 +161,13 @@ def work(run: LanguageModelRun, worker: Worker) -> None:
         before_training(run, model)
         size = product_size(model)
         precision = world.broadcast(choose(settings.precision, device=world.device, size=size))
-        state = _fresh_state(model, settings, precision, world)
+        state = _fresh_state(model, settings, precision)
         steps = run.steps or world.broadcast(_steps_in_time(run, sampler, precision, world))
         history = TrainingHistory(steps=steps, before=heldout.measure(state, pieces=FINAL_PIECES))
         # Stores the precision and the number of steps, so that a resumed run keeps them, even on another machine.
         saver.save(state, {"progressed": vars(history)})
     else:
-        state = _fresh_state(model, settings, "float32", world)
+        state = _fresh_state(model, settings, "float32")
         state.restore(checkpoint.tensors, checkpoint.numbers["state"], world=world)
         history = TrainingHistory(**checkpoint.numbers["progressed"])
     history.workers = world.size
@@ -200,7 +184,7 @@ def _train(
     worker: Worker,
 ) -> None:
     world, total = worker.world, history.steps
-    compiled = _is_compiled(run, state.model, sampler, world)
+    compiled = is_compiled(state.model, sampler, settings=run.training, steps=run.steps, device=world.device)
     first = state.step + 1
     saved = clock = time.perf_counter()
     for report in train(
@@ -217,8 +201,10 @@ def _train(
             history.compilation += now - clock
         else:
             history.seconds += now - clock
-        _note(history, report)
-        _note_languages(history, sampler, report.step - 1)
+        history.tokens += report.tokens
+        if report.loss is not None and report.gradient_norm is not None:
+            history.losses.append(report.loss)
+            history.gradient_norm = report.gradient_norm
         last = report.step == total
         if report.step * CURVE_POINTS // total > (report.step - 1) * CURVE_POINTS // total:
             _add_point(history, report, heldout.measure(state, pieces=CURVE_PIECES))
@@ -228,19 +214,12 @@ def _train(
                     state.average.begin(report.step)
         if last:
             history.after = heldout.measure(state, pieces=FINAL_PIECES)
-            history.language_measurements = heldout.measure_languages(state, pieces=FINAL_PIECES)
         if last or _due(report, now - saved > run.training.checkpoint_seconds, world):
             saver.save(state, {"progressed": vars(history)})
             saved = time.perf_counter()
         worker.publish(_numbers(history, report))
         clock = time.perf_counter()
     saver.wait()
-
-
-def _is_compiled(run: LanguageModelRun, model: nn.Module, sampler: WindowSampler, world: World) -> bool:
-    # Hooks that gather a block's parameters would divide the graph at every block.
-    compiled = is_compiled(model, sampler, settings=run.training, steps=run.steps, device=world.device)
-    return compiled and not world.sharded
 
 
 def _numbers(history: TrainingHistory, report: StepReport) -> dict[str, float]:
@@ -277,11 +256,7 @@ def parameter_groups(model: LanguageModel, settings: LanguageModelTraining) -> l
     return discriminative(layers, head=rest, factor=settings.discriminative, unfreezing="none")
 
 
-def _fresh_state(
-    model: LanguageModel, settings: LanguageModelTraining, precision: Precision, world: World
-) -> TrainingState:
-    """The state before the first step, divided among the workers if `world` asks for it."""
-    shard(model, world)
+def _fresh_state(model: LanguageModel, settings: LanguageModelTraining, precision: Precision) -> TrainingState:
     return TrainingState.fresh(model, parameter_groups(model, settings), settings=settings, precision=precision)
 
 
@@ -293,7 +268,7 @@ def _steps_in_time(run: LanguageModelRun, sampler: WindowSampler, precision: Pre
     settings = run.training
     assert settings.seconds is not None
     model = initial_model(run).to(world.device)
-    state = _fresh_state(model, settings, precision, world)
+    state = _fresh_state(model, settings, precision)
     times: list[float] = []
     clock = began = time.perf_counter()
     for report in train(
@@ -303,7 +278,7 @@ def _steps_in_time(run: LanguageModelRun, sampler: WindowSampler, precision: Pre
         total_steps=MEASURED_STEPS,
         seed=run.seed,
         world=world,
-        compiled=_is_compiled(run, model, sampler, world),
+        compiled=is_compiled(model, sampler, settings=settings, steps=run.steps, device=world.device),
     ):
         if world.device.type == "cuda":
             torch.cuda.synchronize()
@@ -323,33 +298,22 @@ class _Heldout:
     """Measurements on the held-out text of a run."""
 
     def __init__(self, run: LanguageModelRun, model: LanguageModel, pieces: list[str], world: World) -> None:
-        self.run, self.config, self.pieces, self.world = run, model.config, pieces, world
+        self.run, self.world = run, world
         self.store = TokenStore(run.tokens, "heldout")
-        self.sampler = self._sampler(self.store)
-
-    def _sampler(self, store: TokenStore | Selection) -> WindowSampler | None:
-        return heldout_sampler(
-            self.run.family,
-            store,
-            config=self.config,
-            pieces=self.pieces,
-            batch_size=self.run.training.batch_size,
-            window=self.run.training.window,
-            workers=self.world.size,
+        self._sampler = partial(
+            heldout_sampler,
+            run.family,
+            config=model.config,
+            pieces=pieces,
+            batch_size=run.training.batch_size,
+            window=run.training.window,
+            workers=world.size,
         )
+        self.sampler = self._sampler(self.store)
 
     def measure(self, state: TrainingState, *, pieces: int) -> dict[str, float]:
         """Perplexity with the current (averaged) weights; empty if there is too little held-out text."""
         return self._measure(state, self.store, self.sampler, pieces=pieces)
-
-    def measure_languages(self, state: TrainingState, *, pieces: int) -> dict[str, dict[str, float]]:
-        """Perplexity on the held-out text of each language, as far as there is enough."""
-        found = {}
-        for language, documents in self.store.languages.items():
-            store = Selection(self.store, documents)
-            if measured := self._measure(state, store, self._sampler(store), pieces=pieces):
-                found[language] = measured
-        return found
 
     def _measure(
         self, state: TrainingState, store: TokenStore | Selection, sampler: WindowSampler | None, *, pieces: int
@@ -372,23 +336,6 @@ class _Heldout:
         if state.average is not None:
             state.average.swap()
         return measured.named("")
-
-
-def _note(history: TrainingHistory, report: StepReport) -> None:
-    history.tokens += report.tokens
-    if report.loss is not None:
-        history.losses.append(report.loss)
-    if report.gradient_norm is not None:
-        history.gradient_norm = report.gradient_norm
-
-
-def _note_languages(history: TrainingHistory, sampler: WindowSampler, step: int) -> None:
-    """Count the pieces of each language that the global batch of a step has read."""
-    text = sampler.store
-    if isinstance(text, Balanced):
-        counts = np.sum([text.count(start, length) for start, length in sampler.reads(step)], axis=0)
-        for language, number in zip(text.languages, counts.tolist(), strict=True):
-            history.languages[language] = history.languages.get(language, 0) + number
 
 
 def _add_point(history: TrainingHistory, report: StepReport, measured: dict[str, float]) -> None:
@@ -414,66 +361,45 @@ def _due(report: StepReport, overdue: bool, world: World) -> bool:
 
 
 def before_training(run: LanguageModelRun, model: LanguageModel) -> None:
-    """Set the embeddings and the static channel of `initial_model` to word vectors, as the settings ask."""
-    if run.training.vectors or run.vectors is not None:
-        _initialise_from_vectors(run, model)
-    _set_static_vectors(run, model)
-
-
-def _initialise_from_vectors(run: LanguageModelRun, model: LanguageModel) -> None:
-    """Initialise untrained embeddings with word vectors of a file, and the others with co-occurrence vectors of the
-    run's text."""
-    table = model.piece_embedding()
-    if table is None:
-        return
-    known = None
-    if run.vectors is not None:
+    """Set the embeddings and the static channel of `initial_model` to word vectors of a file or of the run's text, as
+    the settings ask. An increment keeps the channel of the whole text."""
+    table, known = model.piece_embedding(), None
+    if table is not None and run.vectors is not None:
         # Static vectors are the model; other models expect the scale that their layers are initialised for.
         known = start_from_vectors(table, run.vectors, keep_scale=isinstance(model, StaticVectors))
-        if not run.training.vectors:
-            return
-    if run.parent is not None:
-        known = overlap(load_encoder(run.parent).tokenizer.pieces, load_tokenizer(run.tokenizer).pieces) >= 0
-    vectors = cooccurrence_vectors(run.sampled_text(), vocabulary=table.shape[0], width=table.shape[1])
-    initialise_embeddings(table, vectors, known=known)
-
-
-def _set_static_vectors(run: LanguageModelRun, model: LanguageModel) -> None:
-    """Set static vectors to those of the run's text; an increment keeps those of the whole text."""
-    table = model.static_vectors()
-    if table is not None and run.increment is None:
-        table.copy_(cooccurrence_vectors(run.sampled_text(), vocabulary=table.shape[0], width=table.shape[1]))
+    if table is not None and run.training.vectors:
+        if run.parent is not None:
+            known = overlap(load_encoder(run.parent).tokenizer.pieces, load_tokenizer(run.tokenizer).pieces) >= 0
+        vectors = cooccurrence_vectors(run.text(), vocabulary=table.shape[0], width=table.shape[1])
+        initialise_embeddings(table, vectors, known=known)
+    channel = model.static_vectors()
+    if channel is not None and run.increment is None:
+        vectors = cooccurrence_vectors(run.text(), vocabulary=channel.shape[0], width=channel.shape[1])
+        channel.copy_(vectors)
 
 
 def initial_model(run: LanguageModelRun) -> LanguageModel:
     """The model before the first step: random weights from the run's seed, or the parent's weights with embeddings
     re-mapped to the run's vocabulary."""
-    model = _fresh_model(run) if run.parent is None else _parent_model(run, run.parent)
+    tokenizer = load_tokenizer(run.tokenizer)
+    if run.parent is None:
+        torch.manual_seed(counter_seed(run.seed, "weights"))
+        model = build_model(
+            run.family,
+            vocabulary=tokenizer.vocab_size,
+            preset=run.preset,
+            settings=run.model,
+            tokenizer=tokenizer.kind,
+        )
+        new = True
+    else:
+        parent = load_encoder(run.parent)
+        model, new = parent.model, parent.tokenizer.fingerprint() != tokenizer.fingerprint()
+        if new:
+            model.remap_vocabulary(torch.from_numpy(overlap(parent.tokenizer.pieces, tokenizer.pieces)))
+    if new:
+        model.bind(tokenizer)
+        # A parent's output bias has the frequencies of its own corpus.
+        model.set_output_bias(torch.from_numpy(tokenizer.log_frequencies()))
     model.set_dropout(run.training.dropout)
     return model
-
-
-def _fresh_model(run: LanguageModelRun) -> LanguageModel:
-    tokenizer = load_tokenizer(run.tokenizer)
-    torch.manual_seed(counter_seed(run.seed, "weights"))
-    model = build_model(
-        run.family,
-        vocabulary=tokenizer.vocab_size,
-        preset=run.preset,
-        settings=run.model,
-        tokenizer=tokenizer.kind,
-    )
-    model.bind(tokenizer)
-    model.set_output_bias(torch.from_numpy(tokenizer.log_frequencies()))
-    return model
-
-
-def _parent_model(run: LanguageModelRun, parent: Path) -> LanguageModel:
-    tokenizer = load_tokenizer(run.tokenizer)
-    encoder = load_encoder(parent)
-    if encoder.tokenizer.fingerprint() != tokenizer.fingerprint():
-        encoder.model.remap_vocabulary(torch.from_numpy(overlap(encoder.tokenizer.pieces, tokenizer.pieces)))
-        encoder.model.bind(tokenizer)
-        # The parent's output bias has the frequencies of its own corpus.
-        encoder.model.set_output_bias(torch.from_numpy(tokenizer.log_frequencies()))
-    return encoder.model

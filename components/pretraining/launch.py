@@ -30,7 +30,6 @@ from components.training.checkpoint import CheckpointStore, fingerprint
 from components.training.distributed import World
 from components.training.loop import TrainingState
 from components.training.precision import Precision
-from components.training.sharding import refuse_sharding
 
 #: Fields of a run that are not part of the checkpoint key: they do not affect the result, or the key contains a digest
 #: of the content instead of the path.
@@ -64,7 +63,7 @@ def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Traine
         ConfigError: invalid sizes of the model, or a window longer than its number of positions.
         TrainingError: training cannot continue.
     """
-    _check(run, settings)
+    _check(run)
     checkpoints = CheckpointStore(settings.storage, key=f"{run.name.replace(' ', '-')}-{_key(run)}")
     run = run.model_copy(update={"storage": checkpoints.storage, "key": checkpoints.key})
     seconds = run.training.seconds
@@ -175,16 +174,6 @@ def write_encoder(
     }
     if history.compilation:
         numbers["compilation_seconds"] = round(history.compilation, 2)
-    if history.languages:
-        read = sum(history.languages.values())
-        numbers["languages"] = {
-            language: {
-                "tokens": round(history.tokens * count / read),
-                "share": count / read,
-                **history.language_measurements.get(language, {}),
-            }
-            for language, count in history.languages.items()
-        }
     write_json(draft.path / "metrics.json", numbers)
     with (draft.path / "curve.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, CURVE, restval="")
@@ -203,7 +192,7 @@ def write_encoder(
     }
 
 
-def _check(run: LanguageModelRun, cluster_settings: ClusterSettings) -> None:
+def _check(run: LanguageModelRun) -> None:
     """Find errors of the inputs before workers start."""
     store = TokenStore(run.tokens, "train")
     if store.tokenizer_fingerprint != load_tokenizer(run.tokenizer).fingerprint():
@@ -221,8 +210,8 @@ def _check(run: LanguageModelRun, cluster_settings: ClusterSettings) -> None:
                 f"{run.parent}: is an encoder of {parent.family!r}; run the pretrain stage of {run.family} first"
             )
         model = parent.model
-    if cluster_settings.sharded:
-        refuse_sharding(model)
+    if model.sparse_parameters() and run.training.optimizer != "adamw":
+        raise ConfigError(f"{run.name}: with model.sparse, training.optimizer must be adamw")
     if run.vectors is not None and model.piece_embedding() is None:
         raise ConfigError(
             f"{run.name}: {run.family} reads characters and has no table of pieces that could start from word vectors; "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -52,10 +51,9 @@ def noise_distribution(counts: Ids, power: float) -> NDArray[np.float64]:
 class NegativeSampler(WindowSampler):
     """Skip-gram and CBOW with negative sampling, sub-sampling and a shrinking window (Mikolov et al. 2013a, b).
 
-    A row is a segment of `window` pieces of the stream. An epoch visits all segments; their order and the offset of the
-    first one are sampled for the epoch. Frequent words are dropped at random before contexts are formed, so contexts
-    extend further. Contexts end at the boundaries of the document and of the row, so `window` should be many times the
-    context. END is never a centre, a context word or a noise word. UNK is treated as a word, so that it has a vector.
+    A row is a segment of `window` pieces of the stream. An epoch visits all segments, in an order and with an offset of
+    its own. Frequent words are dropped before contexts are formed, which then extend further. Contexts end at the
+    boundaries of the document and of the row. END is never a centre, a context word or a noise word; UNK is a word.
 
     Batch, with T the number of words in the longest row, rounded up:
         tokens (B, T) the words that are kept, padded with 0;
@@ -86,10 +84,6 @@ class NegativeSampler(WindowSampler):
 
     def tokens_before(self, step: int) -> int:
         return step * self.batch_size * self.window
-
-    def reads(self, step: int) -> Iterable[tuple[int, int]]:
-        first = step * self.batch_size
-        return [(self._start(row), self.window) for row in range(first, first + self.batch_size)]
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         rows = self._rows(rank, world)

@@ -32,18 +32,17 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 class PermutationSampler(StreamSampler):
     """Rows of exactly `window` pieces, `text a [SEP] b [SEP] [CLS]`, with the predicted positions and their order.
 
-    The text is the next `remembered(window)` pieces of the row's stream (see `StreamSampler`), so that the memory
-    continues from step to step. a is what follows the text; b is what follows a, or in half of the rows a random
-    segment. The boundary between a and b is uniform over all positions; the published code takes the end of a sentence.
+    The text is the next `remembered(window)` pieces of the row's stream (`StreamSampler`), so that the memory continues
+    from step to step. a follows the text; b follows a, or in half of the rows is a random segment. The boundary between
+    a and b is uniform over all positions; the published code takes the end of a sentence.
 
-    Whole spans are predicted (section 3.1): the pieces are divided into contexts of 6 L pieces with a span of L, 1 to
-    5, in each. Spans count pieces, as in the paper (the code counts words). Every row predicts the same number of
-    pieces, round(window / 6), half of them in the text: the last spans of a random sequence are dropped, or single
-    pieces added.
+    Whole spans are predicted (section 3.1): contexts of 6 L pieces have a span of L pieces each, 1 to 5. Every row
+    predicts round(window / 6) pieces, half of them in the text: the last spans of a random sequence are dropped, or
+    single pieces added.
 
-    `order` defines the attention mask (see `XLNet`). In the text all pieces that are not predicted come first, with the
-    same number; predicted pieces follow in a random order. a and b follow in the same way; there the three special
-    pieces are at random ranks among the predicted ones, as published.
+    `order` defines the attention mask (`XLNet`). In the text, pieces that are not predicted come first, with the same
+    number, and predicted ones follow in a random order. So do a and b, where the three special pieces are at random
+    ranks among the predicted ones, as published.
 
     Batch: `tokens`, `segments`, `order` (B, window), `positions`, `targets` (B, M). With `backward_rows` in the model's
     config also `backward` (B,), 1 in every second row, whose stream is read in reverse.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Final
 
 import torch
 
@@ -17,13 +16,10 @@ from components.pretraining.samplers import Tokens, WindowSampler, sampler_for
 from components.tokenization.selection import Selection
 from components.tokenization.store import TokenStore
 from components.training.distributed import World
-from components.training.masking import PREDICTED
 from components.training.precision import Precision, computing
 
 #: Seed of the held-out batches; independent of the run's seed, so that all runs are measured on the same batches.
 SEED = 0
-#: Settings of the samplers in measurements.
-MEASURED: Final = {"masking": PREDICTED}
 
 
 @dataclass(frozen=True)
@@ -40,8 +36,7 @@ class Perplexity:
         perplexity_per_word: e^(loss * P / W), with P pieces and W words in the whole held-out text; comparable between
             tokenizers. For a masked model, comparable with other masked models only.
         bits_per_character: loss * P / C / ln 2, with C characters in the whole held-out text.
-        further: mean loss per target of each further objective: `next_sentence`, `sentence_order`, `replaced`. For
-            ELECTRA, whose perplexity is that of its generator, `replaced` measures the encoder itself.
+        further: mean loss per target of each further objective: `next_sentence`, `sentence_order`.
     """
 
     loss: float
@@ -68,12 +63,7 @@ def heldout_sampler(
     window: int,
     workers: int,
 ) -> WindowSampler | None:
-    """Batches of held-out text in windows of constant length; None if there is too little text.
-
-    15% of the text are masked, whatever the model is trained with, so that losses are comparable.
-    """
-    changes = {name: value for name, value in MEASURED.items() if name in type(config).model_fields}
-    config = config.model_copy(update=changes)
+    """Batches of held-out text in windows of constant length; None if there is too little text."""
     rows = min(batch_size, max(1, store.tokens // (2 * window)))
     rows = max(1, rows // workers) * workers
     try:

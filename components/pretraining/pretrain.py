@@ -27,22 +27,15 @@ if TYPE_CHECKING:
     from components.interchange.published import Imported
 
 
-class PretrainJob(Section):
-    """Inputs and output of pretraining.
+class ModelJob(Section):
+    """The model of a job, and its output.
 
     Attributes:
         name: of the block in `pretrain`, for progress lines and checkpoints; default: the family.
         family, preset, model: the model; `model` holds keys of the family's config class, which override the preset.
-        vectors, vectors_digest: a file of word vectors from which the embedding table starts, and its expected SHA-256.
-        tokens: token shards of the corpus of pretraining; None, as `tokenizer`, if there is none and the model is
-            imported.
-        tokenizer: directory of the tokenizer of the shards.
-        source, digest: a published model to import instead of training, and its expected SHA-256.
+        source, digest: a published model, and its expected SHA-256.
         output: encoder directory.
-        training: budget, batches, optimizer, schedule.
         seed: of the initial weights, the batches and dropout.
-        code: digest of the code and libraries that the stage can reach; part of the key of the checkpoints.
-        cluster: where training runs; does not affect the result.
     """
 
     name: str = ""
@@ -51,43 +44,46 @@ class PretrainJob(Section):
     model: dict[str, Any] = Field(default_factory=dict)
     source: Path | None = None
     digest: str | None = None
+    output: Path
+    seed: int = 0
+
+
+class PretrainJob(ModelJob):
+    """Inputs and output of pretraining; a published model is imported instead.
+
+    Attributes:
+        vectors, vectors_digest: a file of word vectors from which the embedding table starts, and its expected SHA-256.
+        tokens, tokenizer: token shards of the corpus of pretraining and the directory of their tokenizer; None if there
+            is no corpus and the model is imported.
+        training: budget, batches, optimizer, schedule.
+        code: digest of the code and libraries that the stage can reach; part of the key of the checkpoints.
+        cluster: where training runs; does not affect the result.
+    """
+
     vectors: Path | None = None
     vectors_digest: str | None = None
     tokens: Path | None
     tokenizer: Path | None
-    output: Path
     training: LanguageModelTraining
-    seed: int = 0
     code: str = ""
     cluster: ClusterSettings = ClusterSettings()
 
 
-class ScratchJob(Section):
+class ScratchJob(ModelJob):
     """Inputs and output of the models without language modelling: the same architecture and vocabulary.
 
     Attributes:
-        name, family, preset, model, source, digest: as in `PretrainJob`.
         tokenizer: directory of the tokenizer of downstream texts; None: that of the published model.
         tokens, training: token shards of the text of the word vectors, and settings of the language model on it; None:
             the model has no word vectors.
         start: `scratch`: all weights but the static channel are random, new ones for each seed of fine-tuning;
             `vectors`: the language model before its first step.
-        output: encoder directory.
-        seed: of the random weights.
     """
 
-    name: str = ""
-    family: str
-    preset: str | None = None
-    model: dict[str, Any] = Field(default_factory=dict)
-    source: Path | None = None
-    digest: str | None = None
     tokenizer: Path | None
     tokens: Path | None = None
     training: LanguageModelTraining | None = None
     start: Literal["scratch", "vectors"] = "scratch"
-    output: Path
-    seed: int = 0
 
 
 def pretrain(job: PretrainJob) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from components.errors import DataError
 from components.models.base import Batch
 from components.tokenization.special import END, START
-from components.training.masking import MASKED, PREDICTED, REPLACED, Masking
+from components.training.masking import Masking
 from components.training.rng import counter_rng
 from components.training.windows import Ids, Tokens, WindowSampler
 
@@ -26,7 +26,7 @@ class RowSampler(WindowSampler):
     for each row of each step (dynamic masking).
 
     Batch: `tokens` (B, window), `positions`, `targets` (B, K) of `Masking`, and the additions of a subclass. The
-    model's config has the rate (`masking`) and whether whole words are masked (`whole_words`).
+    model's config says whether whole words are masked (`whole_words`).
 
     Raises:
         DataError: the window is too small for special pieces and text.
@@ -36,8 +36,6 @@ class RowSampler(WindowSampler):
     frame: ClassVar[int]
     #: Number of uniform samples that select the text of a row.
     choices: int = 0
-    #: Fractions of the predicted pieces that become [MASK] and a random piece.
-    disguise: ClassVar[tuple[float, float]] = (MASKED, REPLACED)
 
     def __init__(self, store: Tokens, *, window: int, **options: Any) -> None:
         super().__init__(store, window=window, **options)
@@ -48,15 +46,7 @@ class RowSampler(WindowSampler):
             )
         self.slots = max(1, store.tokens // self.text - 1)
         whole_words = getattr(self.config, "whole_words", False)
-        masked, replaced = self.disguise
-        self.masking = Masking(
-            window,
-            vocabulary=self.vocabulary,
-            pieces=self.pieces if whole_words else (),
-            rate=getattr(self.config, "masking", PREDICTED),
-            masked=masked,
-            replaced=replaced,
-        )
+        self.masking = Masking(window, vocabulary=self.vocabulary, pieces=self.pieces if whole_words else ())
         self._order: tuple[int, Ids] = (-1, np.empty(0, np.int64))
 
     @abstractmethod
@@ -82,10 +72,6 @@ class RowSampler(WindowSampler):
         tokens, positions, targets = self.masking(texts, noise)
         masked = {"tokens": tokens, "positions": positions, "targets": targets}
         return {name: torch.from_numpy(value) for name, value in masked.items()} | more
-
-    def reads(self, step: int) -> Iterable[tuple[int, int]]:
-        first = step * self.batch_size
-        return [(self._sentence(row)[0], self.text) for row in range(first, first + self.batch_size)]
 
     def _sentence(self, row: int) -> tuple[int, int]:
         """Position in the stream of the sentence with which a row begins, and the index of its document."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 from components.models import family
 from components.models.base import ModelConfig
@@ -15,7 +15,6 @@ SAMPLERS: LazyTable[type[WindowSampler]] = LazyTable(
         "bidirectional_stream": "components.pretraining.streams:BidirectionalStreamSampler",
         "sentence_pairs": "components.pretraining.sentence_pairs:SentencePairSampler",
         "sentence_order": "components.pretraining.sentence_pairs:SentenceOrderSampler",
-        "two_segments": "components.pretraining.segments:TwoSegmentsSampler",
         "full_sentences": "components.pretraining.rows:FullSentencesSampler",
         "packed": "components.pretraining.streams:PackedSampler",
         "negative_sampling": "components.pretraining.negatives:NegativeSampler",
@@ -28,25 +27,6 @@ SAMPLERS: LazyTable[type[WindowSampler]] = LazyTable(
 __all__ = ["SAMPLERS", "Sampler", "Tokens", "WindowSampler", "sampler_for"]
 
 
-def sampler_for(
-    name: str,
-    store: Tokens,
-    *,
-    config: ModelConfig,
-    pieces: Sequence[str],
-    batch_size: int,
-    window: int,
-    seed: int,
-    jitter: float = 0,
-) -> WindowSampler:
+def sampler_for(name: str, store: Tokens, *, config: ModelConfig, **options: Any) -> WindowSampler:
     """The sampler of the family `name`; arguments as for `WindowSampler`."""
-    return SAMPLERS[family(name).sampler](
-        store,
-        batch_size=batch_size,
-        window=window,
-        seed=seed,
-        vocabulary=config.vocabulary,
-        jitter=jitter,
-        config=config,
-        pieces=pieces,
-    )
+    return SAMPLERS[family(name).sampler](store, vocabulary=config.vocabulary, config=config, **options)

@@ -53,8 +53,8 @@ class SentencePairSampler(PairSampler):
     """Rows for next-sentence prediction (Devlin et al. 2019, section 3.1 and appendices A.1 and A.2): with probability
     0.5 B follows A in the same document, otherwise it is from another, random document.
 
-    Documents of one sentence contain no pair: a text that continues with the next document is no positive example,
-    and a random B in all such rows would show the label by the form of A. So these rows train the masked pieces only.
+    Documents of one sentence contain no pair. A random B in all such rows would show the label by the form of A, so
+    these rows train the masked pieces only.
 
     Batch: that of `PairSampler` and `next_sentence` (B,), 0 if B follows A, 1 if it is random, `NO_PAIR` otherwise.
 
@@ -106,10 +106,9 @@ class SentencePairSampler(PairSampler):
 class SentenceOrderSampler(PairSampler):
     """Two parts of a text, one after the other, swapped with probability 0.5 (Lan et al. 2020, section 3.1).
 
-    The form of the parts must not reveal their order: both begin with a sentence, end anywhere within one, and have the
-    same distribution of lengths. So the earlier part ends at a random position, and the later part begins with the next
-    sentence of the same document; the pieces between them are skipped. The order of two documents is arbitrary, and the
-    second half of a sentence is known by its first piece: rows without a pair train the masked pieces only.
+    The form of the parts must not reveal their order: both begin with a sentence and have the same distribution of
+    lengths. So the earlier part ends at a random position, and the later part begins with the next sentence of the same
+    document; the pieces between them are skipped. Rows without a pair train the masked pieces only.
 
     Batch: that of `PairSampler` and `sentence_order` (B,), 0 if A is first in the text, 1 if B is, `NO_PAIR` otherwise.
     """

@@ -6,8 +6,7 @@ Simple but Tough-to-Beat Baseline for Sentence Embeddings, section 3): for every
     e(v) = mean over positions of the encoder's last layer for "[CLS] v [SEP]"
     t(v) = a / (a + p(v)) * (first D principal components of e(v))
 
-The vector of a text is then the mean of its t(v). The result is an encoder directory of the family word2vec, as an
-imported file of word vectors, and can be adapted, frozen and fine-tuned like one.
+The vector of a text is then the mean of its t(v). The result is an encoder directory of the family word2vec.
 
 Shape suffixes: V pieces, W words, T positions, E width of the encoder, D width of the vectors.
 """
@@ -100,7 +99,7 @@ def static(job: StaticJob) -> Path:
     if teacher.trained:
         vectors_VE = encode_pieces(teacher, tokenizer, name=f"static {job.name}")
         table_VD = reduce(vectors_VE, width=job.settings.width)
-        weights_V = piece_weights(frequencies, weights=job.settings.weights, smoothing=job.settings.smoothing)
+        weights_V = piece_weights(frequencies, smoothing=job.settings.smoothing)
         table_VD = table_VD * torch.from_numpy(weights_V).float()[:, None]
         settings: dict[str, Any] = {"width": table_VD.shape[1]}
     else:
@@ -231,24 +230,15 @@ def reduce(vectors_VE: Tensor, *, width: int) -> Tensor:
     return table_VD.float()
 
 
-def piece_weights(
-    frequencies: NDArray[np.int64], *, weights: Literal["sif", "zipf", "none"], smoothing: float
-) -> NDArray[np.float64]:
-    """(V,) a / (a + p): p the relative frequency of a piece among all (`sif`), or 1 / rank, normalised to a sum of 1
-    (`zipf`, for vocabularies in order of frequency: the first ordinary piece has the rank 1); or 1.
+def piece_weights(frequencies: NDArray[np.int64], *, smoothing: float) -> NDArray[np.float64]:
+    """(V,) a / (a + p), with a the smoothing and p the relative frequency of a piece among all; 1 for special pieces.
 
     Args:
         frequencies: (V,) counts; the special pieces do not count.
-        weights: see above.
-        smoothing: a.
     """
-    found = np.ones(len(frequencies))
-    ordinary = frequencies[FIRST_ORDINARY:].astype(np.float64)
-    if weights == "none" or not len(ordinary):
-        return found
-    mass = ordinary if weights == "sif" else 1 / np.arange(1, len(ordinary) + 1)
-    found[FIRST_ORDINARY:] = smoothing / (smoothing + mass / max(mass.sum(), 1e-12))
-    return found
+    counts = frequencies[FIRST_ORDINARY:].astype(np.float64)
+    weights = smoothing / (smoothing + counts / max(counts.sum(), 1e-12))
+    return np.concatenate([np.ones(min(FIRST_ORDINARY, len(frequencies))), weights])
 
 
 def _width(model: LanguageModel) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -82,50 +81,29 @@ class StreamSampler(WindowSampler):
         return buffer[start - begin : start - begin + length]
 
     def _read_stream(self, row: int, start: int, length: int, *, backward: bool) -> Ids:
-        first = row * self.stream_length
-        return np.concatenate(
-            [
-                self._read_epoch(epoch, first + inside, taken, backward=backward)
-                for epoch, inside, taken in self._epochs(start, length)
-            ]
-        )
-
-    def _epochs(self, start: int, length: int) -> Iterator[tuple[int, int, int]]:
-        """(epoch, position in the stream, length) of the parts of a stream at `start` to `start + length`."""
+        parts = []
         while length:
             epoch, inside = divmod(start, self.stream_length)
             taken = min(length, self.stream_length - inside)
-            yield epoch, inside, taken
+            parts.append(self._read_epoch(epoch, row * self.stream_length + inside, taken, backward=backward))
             start, length = start + taken, length - taken
+        return np.concatenate(parts)
 
     def _read_epoch(self, epoch: int, start: int, length: int, *, backward: bool) -> Ids:
         """Pieces `start` to `start + length` of an epoch's text, read in reverse if `backward`."""
         if backward:
             return self._read_epoch(epoch, self.store.tokens - start - length, length, backward=False)[::-1]
-        return np.concatenate([self.store.span(*part) for part in self._parts(epoch, start, length)])
-
-    def _parts(self, epoch: int, start: int, length: int) -> Iterator[tuple[int, int]]:
-        """(position, length) in the store's stream of the documents' parts at `start` to `start + length` of an epoch's
-        text."""
         order, ends = self._order(epoch)
-        index = int(np.searchsorted(ends, start, side="right"))
+        index, parts = int(np.searchsorted(ends, start, side="right")), []
         while length:
             document = order[index]
             first, last = self.store.offsets[document], self.store.offsets[document + 1]
             skipped = start - (ends[index] - (last - first))
             taken = min(length, int(last - first - skipped))
             if taken:
-                yield int(first + skipped), taken
+                parts.append(self.store.span(int(first + skipped), taken))
             start, length, index = start + taken, length - taken, index + 1
-
-    def reads(self, step: int) -> Iterable[tuple[int, int]]:
-        """Of the text that is read forwards, if rows are read in both directions."""
-        start, length = self.position(step)
-        backward = getattr(self.config, "direction", "forward") == "backward"
-        for row in range(self.batch_size):
-            for epoch, inside, taken in self._epochs(start, length):
-                begin = row * self.stream_length + inside
-                yield from self._parts(epoch, self.store.tokens - begin - taken if backward else begin, taken)
+        return np.concatenate(parts)
 
     def _order(self, epoch: int) -> tuple[Ids, Ids]:
         """The documents in the epoch's order, and the position in the epoch's text at which each ends."""

@@ -24,15 +24,12 @@ class Pairs(Protocol):
 
     def pair_lengths(self) -> Ids:
         """(documents, 2) number of pieces of each document and of its target, END included."""
-        ...
 
     def document(self, index: int) -> Any:
         """(n,) pieces of a source, END included."""
-        ...
 
     def target(self, index: int) -> Any:
         """(n,) pieces of its translation, END included."""
-        ...
 
 
 class TranslationSampler(WindowSampler):

@@ -52,9 +52,8 @@ class Matched:
 def match(tokenizer: Tokenizer, read: WordVectors) -> Matched:
     """Match the pieces of a tokenizer with the words of a file.
 
-    A piece is matched as it is written (files of subword vectors), and a piece that begins a word also by its text, as
-    it is and in lower case. The first match counts; a continuation ("##ing") is not the word "ing". UNK is matched with
-    the names that published files use.
+    A piece is matched as it is written, and a piece that begins a word also by its text, as it is and in lower case.
+    The first match counts. UNK is matched with the names that published files use.
     """
     row_of = {word: row for row, word in enumerate(read.words)}
     rows = np.full(tokenizer.vocab_size, -1, dtype=np.int64)

@@ -1,26 +1,41 @@
-"""The models of a run, with their names in the registry and their parents."""
+"""The models of a run: names in the registry, parents, files, descriptions.
+
+A registered model is a bundle: a complete directory (`components.artifacts`) with weights, tokenizer and configuration,
+which is data that the installed code loads. It holds no timings or curves, which differ between two runs with the same
+result, so its digest identifies the model.
+"""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from components.artifacts import MANIFEST, read_manifest
-from components.registry.runs import BASELINES
+from components.artifacts import MANIFEST, SCHEMA, Manifest, read_json, read_manifest, writing
+from components.errors import ArtifactError
+from components.registry.runs import BASELINES, CLASSIFIER, FROZEN_CLASSIFIER, artifact_of
 from components.settings.names import AFTER, FROM, FROZEN, TASK_ADAPTED, VECTORS, WITH
+from components.tasks.budgets import budget_name
+from components.tracking import Version
 
 if TYPE_CHECKING:
     from components.registry.stage import RegisterJob
 
 #: (family, start, task) of a model, unique within a run.
 Key = tuple[str, str, str | None]
-#: Folders of classifiers in the results of a system; the second is the head on the frozen encoder.
-CLASSIFIER = "classifier"
-FROZEN_CLASSIFIER = "classifier-frozen"
 #: Family of models without a language model.
 WORDS = "words"
+#: Files of a model's directory that describe its training and are not part of the bundle.
+EXCLUDED = ("metrics.json", "curve.csv")
+ENCODERS = {"pretrained": "pretrained on general text", "adapted": "adapted to the domain's text"}
+STARTS = {
+    "scratch": "random weights",
+    "vectors": "word vectors of the text, without a step of language modelling",
+    "pretrained": "the pretrained language model",
+    "adapted": "the language model that was adapted to the domain's text",
+}
 
 
 @dataclass(frozen=True)
@@ -36,7 +51,7 @@ class Candidate:
     task: str | None = None
     _: KW_ONLY
     #: Of an encoder: block of the model that its weights were computed from.
-    computed_from: tuple[str, ...] = ()
+    computed_from: str = ""
     #: Of a classifier: name of its system in results, and its folder below `directory`.
     system: str = ""
     part: str = CLASSIFIER
@@ -54,14 +69,9 @@ class Candidate:
         return self.section == "baseline"
 
     @property
-    def is_frozen(self) -> bool:
-        """Whether it is a head on a frozen encoder."""
-        return self.part == FROZEN_CLASSIFIER
-
-    @property
     def cost(self) -> int:
-        """Rank by the cost of training and serving: words, frozen, fine-tuned."""
-        return 0 if self.is_words else 1 if self.is_frozen else 2
+        """Rank by the cost of training and serving: words, head on a frozen encoder, fine-tuned."""
+        return 0 if self.is_words else 1 if self.part == FROZEN_CLASSIFIER else 2
 
     @property
     def key(self) -> Key:
@@ -73,7 +83,7 @@ class Candidate:
         """Key of the model that this one was initialised from; of an encoder that is computed from others, of the first
         of them. None for random weights."""
         if self.computed_from:
-            return (self.computed_from[0], self.start, None)
+            return (self.computed_from, self.start, None)
         if self.is_words:
             return None
         if self.task is not None and AFTER in self.start:
@@ -90,78 +100,51 @@ class Candidate:
 
 def candidates(job: RegisterJob) -> Iterator[Candidate]:
     """The models of a run, parents before children."""
-    trained = [name for name in job.families if not job.parents.get(name)]
-    known = [parent for parents in job.parents.values() for parent in parents]
-    # Trained encoders first, then those that are computed from them, in the order in which they depend on each other.
-    others = [name for name in known if name not in job.parents]
-    computed = [name for name in job.parents if name not in job.families]
-    for family in _in_order([*others, *trained, *computed, *job.families], job.parents):
+    teachers = [name for names in job.parents.values() for name in names]
+    for family in dict.fromkeys([*teachers, *sorted(job.families, key=job.parents.__contains__)]):
         for start, section in (("pretrained", "pretrain"), ("adapted", "adapt")):
             if start in job.starts:
-                name = f"{job.registry.prefix}-{family}-{start}"
-                origins = tuple(job.parents.get(family, ()))
-                section = computed_section(job, family) if origins else section
-                directory = job.out / "encoder" / family / start
-                yield Candidate(name, directory, "encoder", family, start, section, computed_from=origins)
+                teacher = next(iter(job.parents.get(family, ())), "")
+                yield _encoder(job, family, start, "static" if teacher else section, teacher)
     for family in job.families:
         for task, starts in job.further.items():
             if TASK_ADAPTED in starts:
-                start = f"{TASK_ADAPTED}-{task}"
-                name = f"{job.registry.prefix}-{family}-{start}"
-                yield Candidate(name, job.out / "encoder" / family / start, "encoder", family, start, "adapt")
+                yield _encoder(job, family, f"{TASK_ADAPTED}-{task}", "adapt")
     # The models of intermediate tasks come before those that start from them, and teachers before their students.
-    yield from sorted(_classifiers(job), key=lambda one: (bool(one.teachers), AFTER in one.start))
+    yield from sorted(_classifiers(job), key=lambda candidate: (bool(candidate.teachers), AFTER in candidate.start))
+
+
+def _encoder(job: RegisterJob, family: str, start: str, section: str, teacher: str = "") -> Candidate:
+    name, directory = f"{job.registry.prefix}-{family}-{start}", job.out / "encoder" / family / start
+    return Candidate(name, directory, "encoder", family, start, section, computed_from=teacher)
 
 
 def _classifiers(job: RegisterJob) -> Iterator[Candidate]:
+    def model(task: str, folder: str, family: str, start: str, section: str = "finetune", **more: Any) -> Candidate:
+        name, directory = f"{job.registry.prefix}-{task}", job.out / "finetuned" / task / folder
+        return Candidate(name, directory, "classifier", family, start, section, task, **more)
+
     for task in job.tasks:
-        name = f"{job.registry.prefix}-{task}"
+        finetuned = job.out / "finetuned" / task
         for family in job.families:
             for start in [*job.starts, *job.further.get(task, [])]:
                 system = f"{family}-{start}"
-                directory = job.out / "finetuned" / task / system
-                yield Candidate(name, directory, "classifier", family, start, "finetune", task, system=system)
-                if _exists(directory / FROZEN_CLASSIFIER):
-                    yield Candidate(
-                        name,
-                        directory,
-                        "classifier",
-                        family,
-                        f"{start}{FROZEN}",
-                        "finetune",
-                        task,
-                        system=f"{system}{FROZEN}",
-                        part=FROZEN_CLASSIFIER,
-                    )
+                yield model(task, system, family, start, system=system)
+                if _exists(finetuned / system / FROZEN_CLASSIFIER):
+                    frozen = {"system": f"{system}{FROZEN}", "part": FROZEN_CLASSIFIER}
+                    yield model(task, system, family, f"{start}{FROZEN}", **frozen)
         for system, teachers in job.students.items():
-            family, start = _parts(job, system)
-            directory = job.out / "finetuned" / task / system
-            yield Candidate(
-                name,
-                directory,
-                "classifier",
-                family,
-                start,
-                "finetune",
-                task,
-                system=system,
-                teachers=tuple(teachers),
-            )
-        directory = job.out / "finetuned" / task / BASELINES
-        if _exists(directory / CLASSIFIER):
-            system = str(read_manifest(directory / CLASSIFIER).facts["system"])
-            yield Candidate(name, directory, "classifier", WORDS, system, "baseline", task, system=system)
+            yield model(task, system, *_parts(job, system), system=system, teachers=tuple(teachers))
+        if _exists(finetuned / BASELINES / CLASSIFIER):
+            system = str(read_manifest(finetuned / BASELINES / CLASSIFIER).facts["system"])
+            yield model(task, BASELINES, WORDS, system, "baseline", system=system)
 
 
 def _parts(job: RegisterJob, system: str) -> tuple[str, str]:
     """Block and initialisation of a student."""
     without, _, group = system.partition(FROM)
-    return next(
-        (family, f"{start}{FROM}{group}")
-        for family in job.families
-        for start in job.starts
-        if without == f"{family}-{start}"
-    )
+    pairs = ((family, start) for family in job.families for start in job.starts)
+    return next((family, f"{start}{FROM}{group}") for family, start in pairs if without == f"{family}-{start}")
 
 
 def _exists(directory: Path) -> bool:
@@ -169,17 +152,134 @@ def _exists(directory: Path) -> bool:
     return (directory / MANIFEST).is_file()
 
 
-def computed_section(job: RegisterJob, family: str) -> str:
-    """The section of a computed block."""
-    return "stacked" if family in job.parameters.get("stacked", {}) else "static"
+@dataclass(frozen=True)
+class Content:
+    """The part of a stage's output directory that is the model.
+
+    Attributes:
+        directory: directory of the files.
+        kind: "encoder" or "classifier".
+        files: relative name -> size and SHA-256, from the directory's manifest.
+        facts: facts of that manifest.
+    """
+
+    directory: Path
+    kind: str
+    files: dict[str, dict[str, Any]]
+    facts: dict[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """Digest of the bundle's manifest."""
+        return Manifest(kind=self.kind, schema=SCHEMA, files=self.files, facts={}).digest
 
 
-def _in_order(names: Sequence[str], parents: Mapping[str, Sequence[str]]) -> list[str]:
-    """The names, each once, after those that it is computed from."""
-    found: dict[str, None] = {}
-    waiting = list(dict.fromkeys(names))
-    while waiting:
-        ready = [name for name in waiting if not set(parents.get(name, ())) & set(waiting)]
-        found |= dict.fromkeys(ready)
-        waiting = [name for name in waiting if name not in ready]
-    return list(found)
+def model_content(directory: Path, *, kind: str) -> Content:
+    """The model in a complete directory, according to its manifest; no other file is read.
+
+    Raises:
+        ArtifactError: the directory is not complete, is of another kind, or holds no weights.
+    """
+    manifest = read_manifest(directory, kind=kind)
+    files = {name: entry for name, entry in manifest.files.items() if name not in EXCLUDED}
+    if not any(name.endswith(".safetensors") for name in files):
+        raise ArtifactError(f"{directory}: holds no weights (*.safetensors); run its stage again")
+    return Content(directory=directory, kind=kind, files=files, facts=manifest.facts)
+
+
+def write_bundle(content: Content, path: Path) -> Path:
+    """Copy a model's files to the bundle `path` and verify the copies against the digests in the manifest.
+
+    Raises:
+        ArtifactError: a file was altered after the stage wrote it.
+    """
+    with writing(path, kind=content.kind) as draft:
+        draft.facts.update(content.facts)
+        for name in content.files:
+            target = draft.path / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(content.directory / name, target)
+    written = read_manifest(path)
+    for name, entry in content.files.items():
+        if written.files[name]["sha256"] != entry["sha256"]:
+            raise ArtifactError(
+                f"{content.directory / name}: altered since it was written (SHA-256 differs); "
+                "restore it with `dvc checkout` or run the stage again"
+            )
+    return path
+
+
+def describe_model(candidate: Candidate, *, alias: str) -> str:
+    """A registered model in words: what its versions are."""
+    if candidate.task is None:
+        how = ENCODERS.get(candidate.start, candidate.start)
+        return f"Language models of the family {candidate.family}, {how}: one version per retraining that changed them."
+    return (
+        f"Models of the task {candidate.task}: one version per system and retraining that changed it. The alias "
+        f"`{alias}` marks the best one; `headstart champion` and `headstart champion --history` say since when and why."
+    )
+
+
+def describe_version(
+    candidate: Candidate,
+    *,
+    out: Path,
+    facts: Mapping[str, Any],
+    data: Mapping[str, str],
+    parent: Version | None,
+    teachers: Sequence[Version] = (),
+) -> str:
+    """A version in words: what it is, the data that it has learned from, its score.
+
+    Args:
+        candidate: the model.
+        out: `params.run.out`, with the evaluation.
+        facts: of the model: `budget` and `seeds` of a classifier.
+        data: path -> digest of the data.
+        parent: version that it was initialised from.
+        teachers: versions whose predictions it has learned.
+    """
+    lines = [_what(candidate, facts)]
+    if parent is not None:
+        lines.append(f"Initialised from {parent.label}.")
+    if candidate.teachers:
+        systems, labels = ", ".join(candidate.teachers), ", ".join(teacher.label for teacher in teachers)
+        lines.append(f"Learned from the predictions of {systems}" + (f" ({labels})." if labels else "."))
+    read = ", ".join(f"{path} (version {digest[:12]})" for path, digest in data.items())
+    lines.append(f"Data: {read or 'unknown'}.")
+    if candidate.task is not None and (score := _score(candidate, out)):
+        lines.append(score)
+    return "\n\n".join(lines)
+
+
+def _what(candidate: Candidate, facts: Mapping[str, Any]) -> str:
+    if candidate.computed_from:
+        return f"{candidate.family}, computed from {candidate.computed_from}, {ENCODERS[candidate.start]}."
+    if candidate.task is None:
+        return f"Language model {candidate.family}, {ENCODERS.get(candidate.start, candidate.start)}."
+    budget, seeds = facts.get("budget"), facts.get("seeds", [])
+    labels = "" if budget is None else f" with the label budget {budget_name(budget)}"
+    labels += f", seed {seeds[0]}" if len(seeds) == 1 else f", the average of {len(seeds)} seeds" if seeds else ""
+    start = candidate.start.removesuffix(FROZEN).partition(FROM)[0]
+    start = STARTS.get(start, start)
+    what = (
+        f"{candidate.system}, a linear model on words, without a language model",
+        f"{candidate.family}, a head on {start} without fine-tuning",
+        f"{candidate.family}, fine-tuned from {start}",
+    )[candidate.cost]
+    return f"Model of the task {candidate.task}: {what}{labels}."
+
+
+def _score(candidate: Candidate, out: Path) -> str:
+    """The primary metric of the model on test with its interval; empty if it was not evaluated."""
+    path = out / "evaluation" / str(candidate.task) / "evaluation.json"
+    evaluation = read_json(path, made_by="the stage evaluate", missing_ok=True)
+    artifact = artifact_of(evaluation, candidate.system)
+    if not artifact:
+        return ""
+    score, title = artifact["scores"][evaluation["main"]], evaluation["titles"][evaluation["main"]]
+    interval = f"[{score['low']:.3f}, {score['high']:.3f}]"
+    return (
+        f"Score: {title} {score['mean']:.3f} {interval} on {evaluation['rows']['test']:,} test rows "
+        f"({evaluation['confidence']:.0%} interval), from {artifact['labels']:,} labelled rows."
+    )

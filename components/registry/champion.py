@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from components.errors import RegistryError
+from components.artifacts import SCHEMA, read_manifest
+from components.errors import ArtifactError, RegistryError, SchemaError
 from components.inference.loading import load_model
 from components.inference.prediction import Classifier
-from components.registry.alias_changes import missing_champion
-from components.registry.packaging import check_bundle
+from components.registry.ledger import Ledger, missing_champion
 from components.settings.registry import RegistrySettings
 from components.tracking import Registry, Version, connect
 
@@ -28,7 +28,7 @@ def find_champion(registry: Registry, task: str) -> Version:
     name, alias = registry.settings.model_name(task), registry.settings.alias
     version = registry.alias(name, alias)
     if version is None:
-        if reason := missing_champion(registry, model=name, alias=alias):
+        if reason := missing_champion(registry, Ledger(registry).state(name, alias)):
             raise RegistryError(reason)
         where = f"{name}@{alias} at {registry.address}"
         if versions := registry.versions(name):
@@ -41,16 +41,9 @@ def find_champion(registry: Registry, task: str) -> Version:
 
 
 @contextmanager
-def fetched(
-    registry: Registry, version: Version, *, kind: str = "classifier", directory: Path | None = None
-) -> Iterator[Path]:
-    """Download the bundle of a version, verify it against the registered digest, and delete it on exit.
-
-    Args:
-        registry: of the version.
-        version: to download.
-        kind: "encoder" or "classifier".
-        directory: where to; None: a temporary directory.
+def fetched(registry: Registry, version: Version, *, directory: Path | None = None) -> Iterator[Path]:
+    """Download the bundle of a classifier, verify it against the registered digest, and delete it on exit; `directory`:
+    where to, by default a temporary one.
 
     Raises:
         ArtifactError: the files differ from the registered ones, or their schema is not supported.
@@ -59,19 +52,30 @@ def fetched(
     directory = Path(tempfile.mkdtemp(prefix="headstart-")) if directory is None else directory
     try:
         bundle = registry.download(version, directory / "model")
-        check_bundle(bundle, kind=kind, digest=version.digest, what=version.label)
+        _check(bundle, version)
         yield bundle
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
+def _check(bundle: Path, version: Version) -> None:
+    try:
+        manifest = read_manifest(bundle, kind="classifier", verify=True)
+    except SchemaError as error:
+        raise SchemaError(
+            f"{version.label}: the schema of the registered model is not the one that this version of Headstart reads "
+            f"({SCHEMA}); run the pipeline again, which registers a new model, or install the version of Headstart "
+            "that has registered this one"
+        ) from error
+    if manifest.digest != version.digest:
+        raise ArtifactError(
+            f"{version.label}: its files are not the ones that were registered (digest {manifest.digest[:12]}, "
+            f"registered {version.digest[:12] or 'none'}); register the model again or roll back"
+        )
+
+
 def load_version(registry: Registry, version: Version, *, int8: bool = False) -> Classifier:
     """Load a registered classifier with the present code.
-
-    Args:
-        registry: of the version.
-        version: to load.
-        int8: as of `load_model`.
 
     Raises:
         ArtifactError: the files differ from the registered ones, or their schema is not supported.
@@ -119,23 +123,12 @@ class Loader:
         return f"{self.version.digest}{' int8' if self.int8 else ''}"
 
 
-def load_champion(
-    settings: RegistrySettings,
-    task: str,
-    *,
-    wrapped: Callable[[Classifier, Version], Classifier] = lambda classifier, version: classifier,
-) -> Classifier:
+def load_champion(settings: RegistrySettings, task: str) -> Classifier:
     """Load the champion of a task.
-
-    Args:
-        settings: `params.registry`.
-        task: name of the task.
-        wrapped: applied to the loaded champion, such as a log of its rows.
 
     Raises:
         RegistryError: no server, no champion, or the files cannot be downloaded.
         ArtifactError: the files differ from the registered ones.
     """
     registry = connect(settings)
-    version = find_champion(registry, task)
-    return wrapped(load_version(registry, version), version)
+    return load_version(registry, find_champion(registry, task))

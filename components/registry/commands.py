@@ -9,16 +9,14 @@ from __future__ import annotations
 from datetime import UTC, datetime, time
 
 from components.errors import ConfigError, RegistryError
-from components.registry.alias_changes import move, observe, roll_back
-from components.registry.ledger import Ledger
-from components.registry.ledger_entries import Change, Entry, State, in_words, taint_in_words
+from components.registry.ledger import Entry, Ledger, State, in_words, move, observe, roll_back, taint_in_words
 from components.settings.registry import RegistrySettings
-from components.tracking import Registry, Version, connect
+from components.tracking import Registry, connect
 
 
 def rollback(settings: RegistrySettings, task: str, *, to: str = "", reason: str = "") -> list[str]:
-    """Restore an earlier champion of a task. The contents of the champions after it are not promoted automatically any
-    more, even if they are registered again.
+    """Restore an earlier champion of a task; lines for the user. The contents of the champions after it are not
+    promoted automatically any more, even if they are registered again.
 
     Args:
         settings: `params.registry`.
@@ -26,15 +24,12 @@ def rollback(settings: RegistrySettings, task: str, *, to: str = "", reason: str
         to: version number; by default the previous champion. Deleted versions are passed over.
         reason: why, for the ledger.
 
-    Returns:
-        Lines for the user.
-
     Raises:
         RegistryError: there is no champion, no previous one, or `to` was not a champion or was deleted.
     """
     registry = connect(settings)
     model, alias = settings.model_name(task), settings.alias
-    _, number, restored, passed = roll_back(
+    number, restored, passed = roll_back(
         registry, Ledger(registry), model=model, alias=alias, to=to, reason=reason.strip()
     )
     lines = [f"version {deleted} was deleted and is passed over" for deleted in passed]
@@ -42,7 +37,8 @@ def rollback(settings: RegistrySettings, task: str, *, to: str = "", reason: str
 
 
 def assign(settings: RegistrySettings, task: str, *, version: str, reason: str, force: bool = False) -> str:
-    """Make a version the champion of a task without a comparison. It stays until a new candidate is better.
+    """Make a version the champion of a task without a comparison; a line for the user. It stays until a new candidate
+    is better.
 
     Args:
         settings: `params.registry`.
@@ -50,9 +46,6 @@ def assign(settings: RegistrySettings, task: str, *, version: str, reason: str, 
         version: number of the version.
         reason: why, for the ledger.
         force: whether a version that has learned from removed documents is accepted.
-
-    Returns:
-        A line for the user.
 
     Raises:
         ConfigError: the reason is empty.
@@ -65,8 +58,8 @@ def assign(settings: RegistrySettings, task: str, *, version: str, reason: str, 
     model, alias = settings.model_name(task), settings.alias
     chosen = registry.find_number(model, version)
     if chosen is None:
-        known = ", ".join(found.number for found in registry.versions(model))
-        raise RegistryError(f"{model}: has no version {version}; existing versions: {known or 'none'}")
+        numbers = ", ".join(each.number for each in registry.versions(model))
+        raise RegistryError(f"{model}: has no version {version}; existing versions: {numbers or 'none'}")
     if not chosen.digest or chosen.tags.get("kind") != "classifier":
         raise RegistryError(f"{chosen.label}: was not registered by Headstart as a classifier; choose another version")
     ledger = Ledger(registry)
@@ -75,21 +68,18 @@ def assign(settings: RegistrySettings, task: str, *, version: str, reason: str, 
         raise RegistryError(f"{model}@{alias}: version {version} is the champion already")
     if (taint := state.tainted.get(chosen.digest)) is not None and not force:
         raise RegistryError(f"{chosen.label} {taint_in_words(taint)}; choose another version, or add --force")
-    before = state.last.after if state.last is not None else "none"
+    before = state.last["after"] if state.last is not None else "none"
     move(registry, ledger, state, action="assign", after=chosen, reasons=[reason.strip()])
     return f"{model}@{alias}: version {chosen.number} is the champion, version {before} was"
 
 
 def describe_champion(settings: RegistrySettings, task: str, *, at: str = "") -> list[str]:
-    """Which version is or was the champion, since when, by whom and why.
+    """Which version is or was the champion, since when, by whom and why; lines for the user.
 
     Args:
         settings: `params.registry`.
         task: name of the task.
         at: date or time in ISO 8601, UTC unless it has an offset; a date stands for its end. By default now.
-
-    Returns:
-        Lines for the user.
 
     Raises:
         ConfigError: `at` is no date.
@@ -97,49 +87,35 @@ def describe_champion(settings: RegistrySettings, task: str, *, at: str = "") ->
     """
     registry = connect(settings)
     model, alias = settings.model_name(task), settings.alias
-    state = Ledger(registry).state(model, alias)
+    state, present = Ledger(registry).state(model, alias), registry.alias(model, alias)
     moment = parse_time(at) if at else datetime.now(UTC)
     change = state.at(moment)
-    if change is None and (at or registry.alias(model, alias) is None):
-        first = f"; the first one is of {_time(state.changes[0].entry)}" if state.changes else ""
+    if change is None and (at or present is None):
+        first = f"; the first one is of {_time(state.changes[0])}" if state.changes else ""
         raise RegistryError(f"{model}@{alias}: had no champion at {moment:%Y-%m-%d %H:%M:%S} UTC{first}")
     lines = _described(registry, state, change) if change is not None else []
-    return lines + ([] if at else [*_difference(registry, state), *_taint(state, registry.alias(model, alias))])
-
-
-def _taint(state: State, champion: Version | None) -> list[str]:
-    entry = state.tainted.get(champion.digest) if champion is not None else None
-    if champion is None or entry is None:
-        return []
-    return [
-        f"warning: the champion, version {champion.number}, {taint_in_words(entry)}; retrain, so that a clean model "
-        "replaces it"
-    ]
-
-
-def _described(registry: Registry, state: State, change: Change) -> list[str]:
-    index = state.changes.index(change)
-    until = f" until {_time(state.changes[index + 1].entry)}" if index + 1 < len(state.changes) else ""
-    deleted = "" if registry.find_number(state.model, change.after) else " (deleted since)"
-    lines = [
-        f"{state.model}@{state.alias}: version {change.after}{deleted} since {_time(change.entry)}{until}",
-        f"  {in_words(change.entry)}",
-    ]
-    if change.action == "hand":
-        earliest = f"after {_time(state.changes[index - 1].entry)} and " if index else ""
-        lines.append(f"  the move itself took place {earliest}before {_time(change.entry)}, when it was found")
+    if at:
+        return lines
+    number = present.number if present is not None else None
+    if number != (state.last["after"] if state.last is not None else None):  # the next decision or command records it
+        what = f"now points to version {number}, set by hand" if number else "the alias or its version was deleted"
+        lines.append(f"{model}@{alias}: {what} in MLflow")
+    if present is not None and (taint := state.tainted.get(present.digest)) is not None:
+        what = f"the champion, version {number}, {taint_in_words(taint)}"
+        lines.append(f"warning: {what}; retrain, so that a clean model replaces it")
     return lines
 
 
-def _difference(registry: Registry, state: State) -> list[str]:
-    """What a person has changed in MLflow since the last entry; the next decision or command records it."""
-    present = registry.alias(state.model, state.alias)
-    expected = state.last.after if state.last is not None else None
-    if (present.number if present is not None else None) == expected:
-        return []
-    if present is None:
-        return [f"{state.model}@{state.alias}: the alias or its version was deleted in MLflow"]
-    return [f"{state.model}@{state.alias}: now points to version {present.number}, set by hand in MLflow"]
+def _described(registry: Registry, state: State, change: Entry) -> list[str]:
+    index = state.changes.index(change)
+    until = f" until {_time(state.changes[index + 1])}" if index + 1 < len(state.changes) else ""
+    deleted = "" if registry.find_number(state.model, change["after"]) else " (deleted since)"
+    subject = f"{state.model}@{state.alias}: version {change['after']}{deleted}"
+    lines = [f"{subject} since {_time(change)}{until}", f"  {in_words(change)}"]
+    if change["action"] == "hand":
+        earliest = f"after {_time(state.changes[index - 1])} and " if index else ""
+        lines.append(f"  the move itself took place {earliest}before {_time(change)}, when it was found")
+    return lines
 
 
 def history(settings: RegistrySettings, task: str = "") -> list[str]:
@@ -149,7 +125,7 @@ def history(settings: RegistrySettings, task: str = "") -> list[str]:
         RegistryError: the registry cannot be reached.
     """
     entries = Ledger(connect(settings)).entries(settings.model_name(task) if task else None)
-    return [f"{_time(entry)}  {in_words(entry)}" for entry in sorted(entries, key=lambda entry: entry.order)]
+    return [f"{_time(entry)}  {in_words(entry)}" for entry in entries]
 
 
 def parse_time(text: str) -> datetime:

@@ -3,35 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from scipy import sparse
 
-from components.errors import HeadstartError, TransientError
+from components.artifacts import read_manifest
+from components.errors import ArtifactError, HeadstartError, TransientError
 from components.inference.prediction import Classifier
-from components.registry.baseline import BEST_BASELINE, rival_of
 from components.registry.champion import load_version
 from components.registry.latency import latency_of
-from components.registry.promotion import Decision, decide
-from components.registry.scored import Latency, Scored, TestRows
+from components.registry.promotion import Decision, Latency, Scored, TestRows, decide
+from components.registry.runs import BASELINES, results_of
+from components.scoring import Scoring
 from components.settings.promote import PromotionRule
 from components.tasks.data import Split
 from components.tasks.examples import TaskFacts, read_facts, read_split
 from components.tasks.kinds import scoring_for
+from components.tasks.results import KIND, read_averages
 from components.tracking import Registry, Version
+
+#: In place of the name of a system: the baseline with the highest score on test. Choosing it on test favours the
+#: baselines.
+BEST_BASELINE: Final = "the best baseline"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What the versions of a task are compared by.
+
+    Attributes:
+        rule: `params.promote`.
+        registry: of the versions; latencies are stored with them.
+        examples: output directory of the stage `examples`.
+        finetuned: folder of the task's results, `<family>-<start>` and `baselines`.
+    """
+
+    rule: PromotionRule
+    registry: Registry
+    examples: Path
+    finetuned: Path
 
 
 def judge(
-    rule: PromotionRule,
-    registry: Registry,
+    by: Comparison,
     candidate: Version,
     champion: Version | None,
     *,
-    examples: Path,
-    finetuned: Path,
-    challenger: Mapping[str, Any],
+    system: str,
     earlier: Sequence[Mapping[str, Any]] = (),
     vetoed: bool = False,
     rival: str | None = BEST_BASELINE,
@@ -39,70 +59,53 @@ def judge(
     """The decision on a challenger, as in decision.json.
 
     Args:
-        rule: `params.promote`.
-        registry: of both versions; latencies are stored with them.
+        by: rule and rows.
         candidate: the challenger.
         champion: the version that is served, or None.
-        examples: output directory of the stage `examples`.
-        finetuned: folder of the task's results, `<family>-<start>` and `baselines`.
-        challenger: entry of registered.json: `system` of the challenger.
+        system: of the challenger.
         earlier: decisions on this model so far, oldest first.
-        vetoed: whether the challenger was rolled back. No rows are read and no models loaded if the verdict does not
-            depend on predictions.
+        vetoed: whether the challenger was rolled back. Nothing is read if the verdict does not depend on predictions.
         rival: system that the candidate is compared with if there is no champion; None: the constant prediction.
 
     Raises:
         RegistryUnavailableError: the registry does not answer.
     """
     settled = vetoed or (champion is not None and champion.digest == candidate.digest)
-    facts = read_facts(examples)
-    split = Split([], [], []) if settled else read_split(examples, "test")
+    facts = read_facts(by.examples)
+    split = Split([], [], []) if settled else read_split(by.examples, "test")
     versions = {version.label: version for version in (candidate, champion) if version is not None}
-    models, problems = _load(registry, {} if settled else versions)
-    latencies = {label: latency_of(registry, versions[label], model, split.fields) for label, model in models.items()}
+    models, problems = _load(by.registry, {} if settled else versions)
+    latencies = {label: latency_of(by.registry, versions[label], each, split.fields) for label, each in models.items()}
     rows, statistics = scored_rows(facts, split, models)
-    metric = rule.metric or rows.scoring.main
-    baseline = None
-    if not settled and champion is None and rival is not None:
-        baseline = rival_of(
-            finetuned,
-            facts=facts,
-            split=split,
-            scoring=rows.scoring,
-            metric=metric,
-            system=challenger["system"],
-            rival=rival,
-        )
-
-    def scored(version: Version) -> Scored:
-        return Scored(
-            name=version.label,
+    scored = {
+        label: Scored(
+            name=label,
             digest=version.digest,
             test_digest=rows.digest,
-            statistics=statistics.get(version.label),
-            latency=latencies.get(version.label),
-            problem=problems.get(version.label, ""),
+            statistics=statistics.get(label),
+            latency=latencies.get(label),
+            problem=problems.get(label, ""),
             rolled_back=vetoed and version is candidate,
         )
-
-    other = scored(champion) if champion is not None else baseline
+        for label, version in versions.items()
+    }
+    served = scored[champion.label] if champion is not None else None
+    metric, baseline = by.rule.metric or rows.scoring.main, None
+    if not settled and champion is None and rival is not None:
+        baseline = rival_of(
+            by.finetuned, facts=facts, split=split, scoring=rows.scoring, metric=metric, system=system, rival=rival
+        )
+    other = served or baseline
     identity = (
         candidate.digest,
         (other.digest or other.name) if other is not None else rows.scoring.constant_name,
         metric,
-        rule.mode if champion is not None else "superiority",
+        by.rule.mode if champion is not None else "superiority",
     )
-    decision = decide(
-        scored(candidate),
-        scored(champion) if champion is not None else None,
-        rule,
-        rows=rows,
-        test_uses=test_uses(earlier, test=rows.digest, comparison=identity),
-        baseline=baseline,
-    )
-    return _as_json(
-        decision, candidate, champion, latencies, rows=len(split) if not settled else None, test=rows.digest
-    )
+    uses = test_uses(earlier, test=rows.digest, comparison=identity)
+    decision = decide(scored[candidate.label], served, by.rule, rows=rows, test_uses=uses, baseline=baseline)
+    test = {"digest": rows.digest, "rows": len(split) if not settled else None}
+    return _as_json(decision, candidate, champion, latencies, test)
 
 
 def _load(registry: Registry, versions: Mapping[str, Version]) -> tuple[dict[str, Classifier], dict[str, str]]:
@@ -128,9 +131,7 @@ def _as_json(
     candidate: Version,
     champion: Version | None,
     latencies: Mapping[str, Latency | None],
-    *,
-    rows: int | None,
-    test: str,
+    test: Mapping[str, Any],
 ) -> dict[str, Any]:
     def described(version: Version) -> dict[str, Any]:
         latency = latencies.get(version.label)
@@ -147,7 +148,7 @@ def _as_json(
         "slices": [asdict(change) for change in decision.slices],
         "candidate": described(candidate),
         "champion": described(champion) if champion is not None else None,
-        "test": {"digest": test, "rows": rows},
+        "test": test,
     }
 
 
@@ -156,23 +157,17 @@ def test_uses(earlier: Sequence[Mapping[str, Any]], *, test: str, comparison: tu
 
     A comparison is identified by (digest of the candidate, digest of the champion or name of the baseline, metric,
     mode). A repeated one has the number of its first occurrence: nothing new is learned from the test rows.
-
-    Args:
-        earlier: decisions on this model so far, oldest first.
-        test: digest of the test split.
-        comparison: the present comparison.
     """
     seen: dict[tuple[str, str, str, str], int] = {}
     for decision in earlier:
         if decision.get("gain") is not None and (decision.get("test") or {}).get("digest") == test:
-            champion = decision.get("champion") or {}
-            found = (
+            identity = (
                 str((decision.get("candidate") or {}).get("digest")),
-                str(champion.get("digest") or decision.get("against")),
+                str((decision.get("champion") or {}).get("digest") or decision.get("against")),
                 str(decision.get("metric")),
                 str(decision.get("mode", "superiority")),
             )
-            seen.setdefault(found, len(seen) + 1)
+            seen.setdefault(identity, len(seen) + 1)
     return seen.get(comparison, len(seen) + 1)
 
 
@@ -194,3 +189,40 @@ def scored_rows(
     if len(split):
         stand_in = scoring.statistics(split.fields, split.targets, scoring.constant(split.targets))
     return TestRows(facts.digests["test"], scoring, stand_in, slices, split.groups or None), statistics
+
+
+def rival_of(
+    finetuned: Path, *, facts: TaskFacts, split: Split, scoring: Scoring, metric: str, system: str, rival: str
+) -> Scored | None:
+    """What a candidate is compared with while there is no champion: another system of the run, by the answers of its
+    stored model (`components.tasks.results.read_averages`).
+
+    Returns:
+        None if there are no results, or if the candidate is a baseline and the rival the best baseline: such a
+        candidate is compared with the constant prediction. A `Scored` without statistics if the results cannot be read.
+    """
+    named = None if rival == BEST_BASELINE else rival
+    directory = finetuned / BASELINES if named is None else results_of(finetuned, named)
+    if named is None and (not directory.is_dir() or results_of(finetuned, system) == directory):
+        return None
+    test = facts.digests["test"]
+    try:
+        if read_manifest(directory, kind=KIND).facts.get("examples", {}).get("test") != test:
+            raise ArtifactError(f"{directory}: made from another version of the test rows; run its stage again")
+        scores: dict[str, tuple[float, sparse.csr_array]] = {}
+        for name, average in read_averages(directory, averages=scoring.averages).items():
+            if named not in (None, name):
+                continue
+            if len(average.answers) != len(split):
+                raise ArtifactError(
+                    f"{directory}: {len(average.answers)} predictions for {len(split)} test rows; run its stage again"
+                )
+            answers = scoring.renamed(average.answers, facts.labels)
+            statistics = scoring.statistics(split.fields, split.targets, answers)
+            scores[name] = float(scoring.scores(statistics.sum(0))[metric]), statistics
+    except ArtifactError as error:
+        return Scored(rival, "", test, None, problem=str(error))
+    if not scores:
+        return None
+    best = max(scores, key=lambda name: scores[name][0])
+    return Scored(f"baseline {best}" if directory.name == BASELINES else best, "", test, scores[best][1])

@@ -15,7 +15,7 @@ import numpy as np
 
 from components.inference.prediction import Classifier, predict_rows
 from components.processors import cores, processor_name
-from components.registry.scored import Latency
+from components.registry.promotion import Latency
 from components.tasks.data import Fields
 from components.tracking import Registry, Version
 
@@ -32,12 +32,6 @@ MOST_CONDITIONS = 10
 def latency_of(registry: Registry, version: Version, classifier: Classifier, rows: Sequence[Fields]) -> Latency | None:
     """The latency of a version under the present conditions; measured and stored if it is not known.
 
-    Args:
-        registry: where the tag `latency` is stored.
-        version: the version.
-        classifier: its model.
-        rows: inputs, of which evenly spaced ones are timed.
-
     Returns:
         None without rows.
     """
@@ -46,17 +40,16 @@ def latency_of(registry: Registry, version: Version, classifier: Classifier, row
         f"{len(chosen)} rows, {cores()} threads, {processor_name(Path('/proc/cpuinfo')) or 'unknown processor'}"
     )
     try:
-        known = dict(json.loads(version.tags.get(TAG, "{}")))
-        if conditions in known:
-            found = known[conditions]
-            return Latency(found["p50"], found["p99"], tuple(found["rounds"]), conditions)
+        stored = dict(json.loads(version.tags.get(TAG, "{}")))
+        if (values := stored.get(conditions)) is not None:
+            return Latency(values["p50"], values["p99"], tuple(values["rounds"]), conditions)
     except (ValueError, KeyError, TypeError):
-        known = {}
+        stored = {}
     if not chosen:
         return None
     measured = measure_latency(classifier, chosen, conditions=conditions)
-    known[conditions] = {key: value for key, value in asdict(measured).items() if key != "conditions"}
-    registry.set_tag(version, TAG, json.dumps(dict(list(known.items())[-MOST_CONDITIONS:])))
+    stored[conditions] = {key: value for key, value in asdict(measured).items() if key != "conditions"}
+    registry.set_tag(version, TAG, json.dumps(dict(list(stored.items())[-MOST_CONDITIONS:])))
     return measured
 
 
@@ -68,21 +61,17 @@ def spaced(rows: Sequence[Fields], most: int) -> list[Fields]:
 def measure_latency(classifier: Classifier, rows: Sequence[Fields], *, conditions: str = "") -> Latency:
     """Latency of single rows, in `ROUNDS` passes over all of them.
 
-    The median is that of the fastest pass: other programs on the machine can only make a pass slower.
-
-    Args:
-        classifier: the model.
-        rows: inputs, at least one.
-        conditions: of the measurement.
+    The time of a row is the smaller of its wall time and its processor time, so other programs do not count. The median
+    is taken in the fastest pass.
     """
     for row in rows[:WARM_UP]:
         predict_rows(classifier, [row], batch_size=1)
     seconds = np.zeros((ROUNDS, len(rows)))
     for turn in range(ROUNDS):
         for index, row in enumerate(rows):
-            started = time.perf_counter()
+            started, used = time.perf_counter(), time.process_time()
             predict_rows(classifier, [row], batch_size=1)
-            seconds[turn, index] = time.perf_counter() - started
+            seconds[turn, index] = min(time.perf_counter() - started, time.process_time() - used)
     milliseconds = 1000 * seconds
     rounds = tuple(round(float(value), 4) for value in np.median(milliseconds, axis=1))
     return Latency(min(rounds), round(float(np.percentile(milliseconds, 99)), 4), rounds, conditions)

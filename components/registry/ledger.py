@@ -1,118 +1,542 @@
-"""The ledger: every decision and every change of an alias, in the tracking database.
+"""The ledger: every decision and every change of an alias, in the tracking database (`components.tracking.Log`).
 
-The ledger is a registered model of MLflow, `headstart.ledger`, whose versions are the entries (`Registry.append`). The
-tracking address may be a database or an MLflow server in front of it, so a table of its own would split the history.
-All hosts, clones and addresses of one tracking database share these entries, and MLflow's page shows them.
+All hosts, clones and addresses of one tracking database share its entries. They are totally ordered, and a position is
+written once: a change names the changes that its writer has seen, and of several simultaneous writers exactly one wins.
+A change is recorded, applied to the alias, and marked as done; the next process completes what a crash has left
+(`observe`). MLflow sets an alias without a condition, so a writer reads the ledger again after it has set the alias.
+
+| event     | keys of an entry                                                                                         |
+|-----------|----------------------------------------------------------------------------------------------------------|
+| decision  | key (digest of the decision's inputs), decision (as in decision.json)                                    |
+| change    | action, before, after (version numbers), before_digest, after_digest, reasons, vetoes (content digests)  |
+| taint     | certificate, documents (number), tainted (labels of versions), contents (their digests), reason          |
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from components.account import who
 from components.errors import RegistryError
+from components.masking import masked
 from components.measurements import run_id
-from components.registry.ledger_entries import OWN, Change, Entry, State, in_words, replay
-from components.registry.ledger_import import import_file
 from components.settings.registry import find_repository
-from components.tracking import VALUE_LENGTH, Registry, Version
+from components.tracking import PREFIX, Log, Registry, Version
 
+#: Name of the log. Earlier versions had a registered model of this name, whose versions were the entries.
 LEDGER = "headstart.ledger"
+#: The file of the first versions.
+OLD_FILE = Path(".headstart/ledger.jsonl")
 #: Version of the entries' format.
-SCHEMA = 1
-ABOUT = "Ledger of Headstart: decisions and changes of aliases. The versions are entries without files."
-#: The file that held the ledger of a clone in earlier versions; it is imported once.
-LEGACY = Path(".headstart/ledger.jsonl")
-#: Tag of a change that was applied (`Entry.done`).
-DONE = "done"
+SCHEMA = 2
+#: Marks of a change: applied by its own writer, by another process, or not at all.
+OWN, RECOVERED, ABANDONED = "own", "recovered", "abandoned"
+#: Tags of versions, for people: the time of a rollback, and the certificate of documents that were removed since.
+ROLLED_BACK, TAINTED = "rolled_back", "tainted"
+
+#: Upper limit of the time between the record of a change and its writer's last request to set the alias.
+LATE = timedelta(minutes=10)
+
+Action = Literal["promote", "rollback", "assign", "hand"]
+#: `rollback` and `assign` are the commands of a person, `hand` is a move in MLflow.
+BY_PERSON = ("rollback", "assign", "hand")
+
+
+class OvertakenError(RegistryError):
+    """Another change of the alias was recorded first."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry.
+
+    Attributes:
+        position: in the total order, from 1.
+        time: UTC.
+        event: see the table above.
+        model: registered model; empty: all.
+        alias: of the model.
+        by: user@host.
+        run: id of the retraining that wrote it, which is its Prefect flow run; empty outside of one.
+        facts: keys by event.
+        mark: OWN, RECOVERED, ABANDONED or empty.
+    """
+
+    position: int
+    time: datetime
+    event: str
+    model: str
+    alias: str
+    by: str
+    run: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    mark: str = ""
+
+    def __getitem__(self, key: str) -> Any:
+        return self.facts[key]
+
+    @property
+    def by_person(self) -> bool:
+        """Whether a person decided a change."""
+        return self["action"] in BY_PERSON
+
+
+@dataclass(frozen=True)
+class State:
+    """The state of one alias.
+
+    Attributes:
+        changes: applied or begun, oldest first.
+        champions: (version, digest) of the champions, the current one last; a rollback removes those after it.
+        vetoes: content digest -> the rollback that vetoed it.
+        decisions: of the alias, oldest first.
+        tainted: content digest -> the entry by which it learned from documents that were removed since
+            (`headstart forget`).
+    """
+
+    model: str
+    alias: str
+    changes: tuple[Entry, ...] = ()
+    champions: tuple[tuple[str, str], ...] = ()
+    vetoes: Mapping[str, Entry] = field(default_factory=dict)
+    decisions: tuple[Entry, ...] = ()
+    tainted: Mapping[str, Entry] = field(default_factory=dict)
+
+    @property
+    def last(self) -> Entry | None:
+        """The last change, which determines the champion."""
+        return self.changes[-1] if self.changes else None
+
+    def at(self, time: datetime) -> Entry | None:
+        """The change that determined the champion at a time."""
+        return next((change for change in reversed(self.changes) if change.time <= time), None)
+
+    def held_by(self, digest: str) -> Entry | None:
+        """The person's change that keeps a content from being promoted automatically, or None.
+
+        A champion that a person has chosen stays until a new candidate is better. Content is not new if it was the
+        champion before, or was already compared with the chosen one.
+        """
+        last = self.last
+        if last is None or not last.by_person or not digest or digest == last["after_digest"]:
+            return None
+        old = {change[key] for change in self.changes[:-1] for key in ("before_digest", "after_digest")}
+        old.add(last["before_digest"])
+        for entry in self.decisions:
+            candidate, champion = (entry["decision"].get(key) or {} for key in ("candidate", "champion"))
+            if entry.position < last.position and champion.get("digest") == last["after_digest"]:
+                old.add(candidate.get("digest", ""))
+        return last if digest in old else None
+
+    def bars(self, registry: Registry, candidate: Version) -> str:
+        """The reason to refuse a candidate regardless of its score; empty if there is none."""
+        how = f"train a new one, or run `headstart promote --version {candidate.number} --reason TEXT`"
+        if (veto := self.vetoes.get(candidate.digest)) is not None:
+            return f"{candidate.label} was rolled back on {veto.time:%Y-%m-%d} by {veto.by}; {how}"
+        version: Version | None = candidate
+        while version is not None:  # the version, and the models that it was initialised from
+            if (taint := self.tainted.get(version.digest)) is not None:
+                return f"{version.label} {taint_in_words(taint)}; retrain without them"
+            name, _, number = version.tags.get("parent", "").rpartition("/")
+            version = registry.find_number(name, number) if name else None
+        if (held := self.held_by(candidate.digest)) is not None:
+            chosen = f"a person chose version {held['after']} on {held.time:%Y-%m-%d} ({held['action']})"
+            return f"{candidate.label} was known when {chosen}; {how}"
+        return ""
+
+
+def replay(entries: Sequence[Entry], *, model: str, alias: str) -> State:
+    """The state of an alias after these entries."""
+    of_alias = [entry for entry in entries if entry.model == model and entry.alias == alias]
+    changes = [entry for entry in of_alias if entry.event == "change" and entry.mark != ABANDONED]
+    champions: list[tuple[str, str]] = []
+    vetoes: dict[str, Entry] = {}
+    for change in changes:
+        if not champions and change["before"] is not None:
+            champions.append((change["before"], change["before_digest"]))
+        numbers = [number for number, _ in champions]
+        if change["action"] == "rollback" and change["after"] in numbers:
+            del champions[len(numbers) - numbers[::-1].index(change["after"]) :]
+        else:
+            champions.append((change["after"], change["after_digest"]))
+        vetoes |= dict.fromkeys(change["vetoes"], change)
+        if change.by_person:
+            vetoes.pop(change["after_digest"], None)  # a person may choose a vetoed content again
+    tainted: dict[str, Entry] = {}
+    for entry in entries:
+        if entry.event == "taint":  # belongs to the contents, whatever their model
+            tainted = dict.fromkeys(entry["contents"], entry) | tainted
+    decisions = tuple(entry for entry in of_alias if entry.event == "decision")
+    return State(model, alias, tuple(changes), tuple(champions), vetoes, decisions, tainted)
 
 
 class Ledger:
-    """The ledger at one tracking address. Entries that an earlier version of Headstart has written to the file LEGACY
-    of this repository are imported first."""
+    """The ledger at one tracking address.
 
-    def __init__(self, registry: Registry, *, legacy: Path | None = None) -> None:
-        self.registry = registry
-        import_file(self, (find_repository(Path()) or Path()) / LEGACY if legacy is None else legacy)
+    Raises:
+        RegistryError: the repository has a ledger file of the first versions.
+    """
 
-    def append(
-        self, event: str, *, model: str, alias: str, expect: int | None = None, facts: Mapping[str, Any]
-    ) -> Entry:
-        """Write an entry.
-
-        Raises:
-            RegistryError: the registry cannot be reached.
-        """
-        now = datetime.now(UTC)
-        entry = Entry(0, uuid.uuid4().hex, now, event, model, alias, who(), expect, run=run_id(), facts=facts)
-        return self.write(entry)
-
-    def write(self, entry: Entry) -> Entry:
-        """Write an entry whose position is not known yet."""
-        content = json.dumps(
-            {
-                "time": entry.time.isoformat(timespec="milliseconds"),
-                "by": entry.by,
-                "expect": entry.expect,
-                "legacy": entry.legacy,
-                "run": entry.run,
-                "facts": dict(entry.facts),
-            }
-        )
-        parts = [content[start : start + VALUE_LENGTH] for start in range(0, len(content), VALUE_LENGTH)]
-        tags = {"schema": str(SCHEMA), "event": entry.event, "model": entry.model, "alias": entry.alias, "id": entry.id}
-        tags |= {f"entry.{number:03d}": part for number, part in enumerate(parts)}
-        if entry.done:
-            tags[DONE] = entry.done
-        position = self.registry.append(LEDGER, tags=tags, text=in_words(entry), about=ABOUT)
-        return Entry(**{**vars(entry), "position": position})
+    def __init__(self, registry: Registry) -> None:
+        self.registry, self._log = registry, Log(registry, LEDGER)
+        file = (find_repository(Path()) or Path()) / OLD_FILE
+        if file.is_file():
+            raise RegistryError(f"{file}: is a ledger of an early version, which is not read any more; rename the file")
 
     def entries(self, model: str | None = None) -> list[Entry]:
-        """The entries of a model, or all, oldest first. Entries that were written twice occur once.
+        """The entries that concern a model, oldest first; without a model, every entry.
 
         Raises:
             RegistryError: the registry cannot be reached, or an entry was written by a later version.
         """
-        versions = self.registry.versions(LEDGER, **({"model": model} if model is not None else {}))
-        found: dict[str, Entry] = {}
-        for entry in map(_entry, versions):
-            found.setdefault(entry.id, entry)
-        return list(found.values())
+        texts, marks = self._log.read()
+        if "imported" not in marks and self._import():
+            texts, marks = self._log.read()
+        entries = [_entry(position, text, marks) for position, text in texts.items()]
+        return [entry for entry in entries if model is None or entry.model in (model, "")]
 
     def state(self, model: str, alias: str) -> State:
         """The present state of an alias."""
-        return replay(self.entries(model), model=model, alias=alias)
+        return replay(self.entries(), model=model, alias=alias)
 
-    def mark_done(self, change: Change, value: str) -> None:
-        """Mark a change as applied."""
-        if change.entry.done != OWN:
-            self.registry.set_tag(Version(LEDGER, str(change.entry.position), "", ""), DONE, value)
+    def append(
+        self, event: str, *, model: str, alias: str, facts: Mapping[str, Any], seen: State | None = None
+    ) -> Entry:
+        """Write an entry.
+
+        Raises:
+            OvertakenError: the alias has changes that `seen` has not.
+            RegistryError: the registry cannot be reached.
+        """
+        content = {"schema": SCHEMA, "event": event, "model": model, "alias": alias, "by": who(), "run": run_id()}
+        content |= {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "facts": dict(facts)}
+        text, identifier = masked(json.dumps(content)), uuid.uuid4().hex
+        while True:
+            entries = self.entries()
+            state = replay(entries, model=model, alias=alias)
+            if seen is not None and [change.position for change in state.changes] != [
+                change.position for change in seen.changes
+            ]:
+                before, now = (part.last["after"] if part.last else "none" for part in (seen, state))
+                raise OvertakenError(
+                    f"{model}@{alias}: was moved from version {before} to {now} meanwhile; run this again"
+                )
+            position = entries[-1].position + 1 if entries else 1
+            if self._log.append(position, text, identifier=identifier):
+                return _entry(position, text, {})
+
+    def mark(self, change: Entry, value: str) -> None:
+        """Mark a change as OWN, RECOVERED or ABANDONED."""
+        self._log.mark(_mark(change.position), value)
+
+    def _import(self) -> bool:
+        """Copy the entries of an earlier version; whether there are any. Copies have the same positions, so several
+        processes may copy at once."""
+        last: dict[tuple[str, str], int] = {}
+        positions: dict[str, int] = {}
+        versions = self.registry.versions(LEDGER)
+        for version in versions:
+            tags, position = version.tags, int(version.number)
+            if int(tags.get("schema", 1)) >= SCHEMA:
+                continue  # written below
+            try:
+                content = json.loads("".join(tags[key] for key in sorted(tags) if key.startswith("entry.")))
+                event, subject, facts = tags["event"], (tags["model"], tags["alias"]), content["facts"]
+                if tags["id"] in positions or content["expect"] not in (None, last.get(subject, 0)):
+                    continue  # a repeated request, or a change that another one has overtaken
+            except (KeyError, ValueError) as error:
+                raise RegistryError(f"{version.label}: damaged entry of the ledger ({error!r}); delete it") from error
+            positions[tags["id"]] = position
+            if event in ("change", "abandoned"):
+                last[subject] = position if not content["legacy"] else last.get(subject, 0)
+            if event == "abandoned":
+                self._log.mark(_mark(positions[facts["change"]]), ABANDONED)
+                continue
+            new = {"schema": SCHEMA, "event": event, "model": tags["model"], "alias": tags["alias"], "facts": facts}
+            new |= {key: content.get(key, "") for key in ("time", "by", "run")}
+            self._log.append(position, masked(json.dumps(new)), identifier=tags["id"])
+            if done := tags.get("done"):
+                self._log.mark(_mark(position), done)
+        if versions:
+            # A host with an earlier version of Headstart refuses entries of a later one, and so does not write apart.
+            for model in dict.fromkeys(version.tags.get("model", "") for version in versions):
+                tags = self.registry.tags({"schema": str(SCHEMA), "model": model})
+                self.registry.client.create_model_version(LEDGER, source="headstart:/no-files", tags=tags)
+            self._log.mark("imported", "true")
+        return bool(versions)
 
 
-def _entry(version: Version) -> Entry:
-    tags = version.tags
-    if int(tags.get("schema", SCHEMA)) > SCHEMA:
-        raise RegistryError(f"{version.label}: written by a later version of Headstart; update this one")
-    try:
-        content = json.loads("".join(tags[key] for key in sorted(tags) if key.startswith("entry.")))
-        return Entry(
-            position=int(version.number),
-            id=tags["id"],
-            time=datetime.fromisoformat(content["time"]),
-            event=tags["event"],
-            model=tags["model"],
-            alias=tags["alias"],
-            by=content["by"],
-            expect=content["expect"],
-            done=tags.get(DONE, ""),
-            legacy=content["legacy"],
-            run=content.get("run", ""),
-            facts=content["facts"],
+def _mark(position: int) -> str:
+    return f"{PREFIX}done.{position}"
+
+
+def _entry(position: int, text: str, marks: Mapping[str, str]) -> Entry:
+    content = json.loads(text)
+    if content.pop("schema") > SCHEMA:
+        raise RegistryError(f"{LEDGER}, {position}: written by a later version of Headstart; update this one")
+    time = datetime.fromisoformat(content.pop("time"))
+    return Entry(position, time, mark=marks.get(_mark(position), ""), **content)
+
+
+def observe(
+    registry: Registry, ledger: Ledger, *, model: str, alias: str, missing_ok: bool = False
+) -> tuple[State, Version | None, list[str]]:
+    """Compare an alias with the ledger: complete what another process has begun, and record what a person has changed
+    in MLflow.
+
+    Args:
+        registry: with the alias.
+        ledger: of the registry.
+        model: registered model.
+        alias: of the model.
+        missing_ok: whether a deleted champion is returned as None instead of being an error.
+
+    Returns:
+        (state, version that the alias points to or None if nothing was promoted yet, one sentence per completed,
+        abandoned or hand-made change).
+
+    Raises:
+        RegistryError: the champion or its alias was deleted.
+    """
+    sentences: list[str] = []
+    while True:
+        state = ledger.state(model, alias)
+        present, last = registry.alias(model, alias), state.last
+        number = present.number if present is not None else None
+        begun = last if last is not None and not last.mark else None
+        what = (
+            f"interrupted {begun['action']} of {model} from version {begun['before'] or 'none'} to {begun['after']}"
+            if begun
+            else ""
         )
-    except (KeyError, ValueError, TypeError) as error:
-        raise RegistryError(f"{version.label}: damaged entry of the ledger ({error!r}); delete this version") from error
+        if last is not None and present is not None and is_version(present, last["after"], last["after_digest"]):
+            if begun is not None:
+                ledger.mark(begun, RECOVERED)
+                sentences.append(f"{what}: finished")
+            return state, present, sentences
+        if begun is not None and number == begun["before"]:
+            if (intended := registry.find_number(model, begun["after"])) is not None:
+                registry.set_alias(model, alias, intended)
+                continue
+            ledger.mark(begun, ABANDONED)
+            sentences.append(f"{what}: abandoned, version {begun['after']} was deleted")
+        elif last is not None and present is not None and _is_late(state, present):
+            if (intended := registry.find_number(model, last["after"])) is None:
+                raise RegistryError(missing_champion(registry, state))
+            registry.set_alias(model, alias, intended)
+        elif present is not None and begun is not None:
+            ledger.mark(begun, ABANDONED)
+            sentences.append(f"{what}: abandoned, the alias now points to version {number}")
+        elif present is not None:
+            try:
+                entry = _change(ledger, state, "hand", present, reasons=["the alias differed from the last entry"])
+            except OvertakenError:
+                continue
+            ledger.mark(entry, OWN)
+            sentences.append(f"{model}@{alias}: version {number} was set by hand in MLflow; it is respected")
+        elif last is None or missing_ok:
+            return state, None, sentences
+        else:
+            raise RegistryError(missing_champion(registry, state))
+
+
+def _is_late(state: State, present: Version) -> bool:
+    """Whether the alias may have been set by a writer whose change was superseded meanwhile."""
+    recently = datetime.now(UTC) - LATE
+    return any(
+        change.mark != OWN and change.time > recently and is_version(present, change["after"], change["after_digest"])
+        for change in state.changes[:-1]
+    )
+
+
+def is_version(version: Version, number: str, digest: str) -> bool:
+    """Whether it is the version that the ledger means: numbers start again if a registered model is deleted."""
+    return version.number == number and (not digest or version.digest == digest)
+
+
+def missing_champion(registry: Registry, state: State) -> str:
+    """Why an alias does not exist: the champion was deleted (a message), or nothing was promoted yet (empty)."""
+    if state.last is None:
+        return ""
+    number = state.last["after"]
+    version = registry.find_number(state.model, number)
+    exists = version is not None and is_version(version, number, state.last["after_digest"])
+    return (
+        f"{state.model}@{state.alias}: version {number} was the champion, and the "
+        f"{'alias' if exists else 'version'} was deleted in MLflow; choose a champion with `headstart promote "
+        "--version V --reason TEXT` or `headstart rollback`, or restore the alias in MLflow"
+    )
+
+
+def _change(
+    ledger: Ledger, state: State, action: Action, after: Version, *, reasons: Sequence[str], vetoes: Sequence[str] = ()
+) -> Entry:
+    facts = {
+        "action": action,
+        "before": state.last["after"] if state.last is not None else None,
+        "after": after.number,
+        "before_digest": state.last["after_digest"] if state.last is not None else "",
+        "after_digest": after.digest,
+        "reasons": list(reasons),
+        "vetoes": list(vetoes),
+    }
+    return ledger.append("change", model=state.model, alias=state.alias, facts=facts, seen=state)
+
+
+def move(
+    registry: Registry,
+    ledger: Ledger,
+    state: State,
+    *,
+    action: Action,
+    after: Version,
+    reasons: Sequence[str],
+    vetoes: Sequence[str] = (),
+) -> State:
+    """Record a change and set the alias.
+
+    Args:
+        registry: with the alias.
+        ledger: of the registry.
+        state: that the change is based on, as `observe` returned it.
+        action: what is done.
+        after: the new champion.
+        reasons: sentences.
+        vetoes: content digests that are not promoted automatically from now on.
+
+    Returns:
+        The state afterwards. Its last change is another one if that was recorded meanwhile.
+
+    Raises:
+        OvertakenError: another change was recorded since `state`; nothing was changed.
+        RegistryError: the alias cannot be set.
+    """
+    model, alias = state.model, state.alias
+    change = _change(ledger, state, action, after, reasons=reasons, vetoes=vetoes)
+    present = registry.alias(model, alias)
+    if present is not None and present.number not in (change["before"], change["after"]):
+        ledger.mark(change, ABANDONED)
+        where = f"{model}@{alias}: the alias was moved to version {present.number} by hand meanwhile"
+        raise OvertakenError(f"{where}; run this again")
+    newest = change
+    while True:
+        registry.set_alias(model, alias, registry.get(model, newest["after"]))
+        recorded = ledger.state(model, alias)
+        # Another process may have recorded and applied a newer change before the request above.
+        if recorded.last is None or recorded.last.position == newest.position:
+            break
+        newest = recorded.last
+    ledger.mark(change, OWN)
+    for version in registry.versions(model) if vetoes else ():
+        if version.digest in vetoes:
+            registry.set_tag(version, ROLLED_BACK, change.time.isoformat(timespec="seconds"))
+    return recorded
+
+
+def roll_back(
+    registry: Registry, ledger: Ledger, *, model: str, alias: str, to: str = "", reason: str = ""
+) -> tuple[str, Version, list[str]]:
+    """Restore an earlier champion. The contents of the champions after it are vetoed.
+
+    Args:
+        registry: with the alias.
+        ledger: of the registry.
+        model: registered model.
+        alias: of the model.
+        to: version number; by default the previous champion that exists and is not vetoed.
+        reason: why, for the ledger.
+
+    Returns:
+        (number of the version that was the champion, restored version, numbers of the champions between them that were
+        passed over because they were deleted).
+
+    Raises:
+        RegistryError: there is no champion, no previous one, or `to` was not a champion, was deleted or is tainted.
+    """
+    state, _, _ = observe(registry, ledger, model=model, alias=alias, missing_ok=True)
+    if state.last is None:
+        raise RegistryError(f"{model}: has no champion to roll back")
+    *earlier, (number, digest) = state.champions
+    passed: list[str] = []
+    tainted: dict[str, str] = {}
+    for index, (candidate, content) in reversed(list(enumerate(earlier))):
+        if candidate == number or (content and (content == digest or (content in state.vetoes and not to))):
+            continue
+        if to and candidate != to:
+            continue
+        version = registry.find_number(model, candidate)
+        if version is None or not is_version(version, candidate, content):
+            passed.append(candidate)
+        elif (taint := state.tainted.get(version.digest)) is not None:
+            tainted[candidate] = f"version {candidate} {taint_in_words(taint)}"
+        else:
+            vetoes = {content for _, content in state.champions[index + 1 :] if content and content != version.digest}
+            reasons = [reason] if reason else []
+            move(registry, ledger, state, action="rollback", after=version, reasons=reasons, vetoes=sorted(vetoes))
+            return number, version, passed
+    what = "; ".join(tainted.values())
+    what = what or (f"version {to} is no champion before version {number} that exists" if to else "")
+    what = what or f"no champion is recorded before version {number} that still exists"
+    others = ", ".join(dict.fromkeys(candidate for candidate, _ in reversed(earlier) if candidate != number))
+    hint = f" (champions: {others})" if others else ""
+    raise RegistryError(f"{model}: {what}{hint}; choose one with `headstart promote --version V --reason TEXT`")
+
+
+def record_taints(
+    registry: Registry, tainted: Sequence[Version], *, certificate: str, documents: int, reason: str
+) -> None:
+    """Tag the versions and append an entry, so that models which are trained from them later are recognised too."""
+    if not tainted:
+        return
+    facts = {
+        "certificate": certificate,
+        "documents": documents,
+        "tainted": [version.label for version in tainted],
+        "contents": list(dict.fromkeys(version.digest for version in tainted)),
+        "reason": reason or "documents removed",
+    }
+    Ledger(registry).append("taint", model="", alias="", facts=facts)
+    for version in tainted:
+        registry.set_tag(version, TAINTED, certificate)
+
+
+def taint_in_words(entry: Entry) -> str:
+    """Why a content is tainted, as the end of a sentence."""
+    number = entry["documents"]
+    documents = "a document that was" if number == 1 else f"{number:,} documents that were"
+    when = f"removed on {entry.time:%Y-%m-%d} by {entry.by} (certificate {entry['certificate']})"
+    return f"has learned from {documents} {when}"
+
+
+def in_words(entry: Entry, *, reasons: bool = True) -> str:
+    """An entry as a sentence, without its time; `reasons`: whether the reasons of a change are given."""
+    by = f"by {entry.by}" + (f" in run {entry.run}" if entry.run else "")
+    subject = f"{entry.model}@{entry.alias}"
+    if entry.event == "decision":
+        decision = entry["decision"]
+        candidate, champion = (decision.get(key) or {} for key in ("candidate", "champion"))
+        against = f"version {champion['version']}" if champion else decision.get("against", "no champion")
+        what = f"version {candidate.get('version', '?')} against {against}: {decision['verdict']}"
+        return f"{subject}: {what}, decided {by}: {'; '.join(decision.get('reasons', []))}"
+    if entry.event == "taint":
+        what = f"{entry['reason']} {by} (certificate {entry['certificate']})"
+        return f"{what}; tainted: {', '.join(entry['tainted']) or 'no version'}"
+    if entry.event != "change":  # of earlier versions
+        return f"{subject}: {entry.event}, found {by}: {entry.facts.get('reason', '')}"
+    before, after = entry["before"], entry["after"]
+    over = f"over version {before}" if before is not None else "as the first one"
+    what = {
+        "promote": f"version {after} promoted {over}",
+        "rollback": f"version {after} restored, version {before} rolled back",
+        "assign": f"version {after} chosen {over}",
+        "hand": f"version {after} set by hand in MLflow {over}, found",
+    }[entry["action"]]
+    lost = "a change was not applied: " if entry.mark == ABANDONED else ""
+    because = "; ".join(entry["reasons"]) if reasons else ""
+    return ": ".join(filter(None, [subject, f"{lost}{what} {by}", because]))

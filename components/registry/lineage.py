@@ -1,16 +1,35 @@
-"""Lineage of a model: versions of its data, DVC's lock, the git commit."""
+"""Lineage and provenance of a model: versions of its data, DVC's lock, the git commit, code, settings, machine.
+
+The provenance is stored with the run of a version as `provenance.json`. It holds names, counts and digests, and no
+text. `headstart trace` prints it, and `headstart forget` finds by it which versions have learned from a document.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+import platform
+import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import pyarrow.parquet as pq
+
+from components.artifacts import digest_text, read_manifest
 from components.data_version import UNKNOWN, DataVersion, data_versions, lock_stages
+from components.errors import ArtifactError
+from components.processors import cores, processor_name
+from components.tracking import Version
+
+#: Name of the document (`Registry.document`).
+PROVENANCE: Final = "provenance"
+SCHEMA: Final = 1
+#: Folders of corpora of raw documents, and of the labelled data of tasks.
+CORPUS, EXAMPLES = "corpus", "examples"
 
 
 @dataclass(frozen=True)
@@ -20,8 +39,8 @@ class Lineage:
     Attributes:
         commit: git commit, or "unknown" outside of a repository.
         dirty: "true" if tracked files differ from the commit, else "false"; "unknown" outside of a repository.
-        inputs: path of each input of the run -> its version. Several inputs may have one version, that of the folder
-            that holds them.
+        inputs: path of each input of the run -> its version. Several inputs may have one version, if one folder
+            holds them.
         lock: SHA-256 of the lock's stages except `register` and `promote`, whose outputs change with every
             registration; "unknown" without a lock.
         stages: the lock's stages by name, as DVC writes them.
@@ -36,7 +55,7 @@ class Lineage:
     @property
     def data(self) -> dict[str, str]:
         """Path -> digest of the data that the run has read."""
-        return _digests(self.inputs)
+        return {version.path: version.digest for version in self.inputs.values()}
 
     def stages_of(self, path: str) -> list[tuple[str, dict[str, Any]]]:
         """Name and entry of the DVC stages that write `path`, relative to the repository, or outputs below it."""
@@ -46,26 +65,30 @@ class Lineage:
             if any(out["path"] == path or out["path"].startswith(f"{path}/") for out in stage.get("outs", []))
         ]
 
+    def _before(self, output: Path) -> tuple[dict[str, Any], set[str]]:
+        """The stage of `output` and all stages before it, by name, and all paths that they read or write."""
+        waiting, stages, paths = [output.as_posix()], dict[str, Any](), set[str]()
+        while waiting:
+            if (path := waiting.pop()) not in paths:
+                paths.add(path)
+                stages |= (writers := dict(self.stages_of(path)))
+                waiting += [entry["path"] for stage in writers.values() for entry in stage.get("deps", [])]
+        return stages, paths
+
     def data_of(self, output: Path) -> dict[str, str]:
         """Path -> digest of the data that the stage of `output` or a stage before it has read; all data of the run if
         the lock does not hold the stage."""
         if not self.stages_of(output.as_posix()):
             return self.data
-        waiting, reached = [output.as_posix()], set[str]()
-        while waiting:
-            path = waiting.pop()
-            if path not in reached:
-                reached.add(path)
-                waiting += [entry["path"] for _, stage in self.stages_of(path) for entry in stage.get("deps", [])]
-        return _digests({path: version for path, version in self.inputs.items() if path in reached})
+        _, paths = self._before(output)
+        return {version.path: version.digest for path, version in self.inputs.items() if path in paths}
 
     def datasets(self, output: Path) -> list[DataVersion]:
         """Inputs of `output`: the data, then the outputs of other stages that its stage depends on, with DVC's MD5."""
-        dependencies = [entry for _, stage in self.stages_of(output.as_posix()) for entry in stage.get("deps", [])]
+        entries = [entry for _, stage in self.stages_of(output.as_posix()) for entry in stage.get("deps", [])]
+        made = [entry for entry in entries if entry.get("md5") and self.stages_of(entry["path"])]
         return [DataVersion(path, digest) for path, digest in self.data_of(output).items()] + [
-            DataVersion(entry["path"], entry["md5"])
-            for entry in dependencies
-            if entry.get("md5") and self.stages_of(entry["path"])
+            DataVersion(entry["path"], entry["md5"]) for entry in made
         ]
 
     def tags(self, output: Path) -> dict[str, str]:
@@ -95,30 +118,126 @@ def read_lineage(project: Path, *, out: Path, data: Mapping[str, Path]) -> Linea
     """
     stages = lock_stages(project, out=out)
     versions = data_versions(data, project=project, out=out)
-    commit, dirty = _git(project)
     counted = {name: stage for name, stage in stages.items() if name not in ("register", "promote")}
     digest = hashlib.sha256(json.dumps(counted, sort_keys=True, default=str).encode()).hexdigest()
-    return Lineage(
-        commit=commit,
-        dirty=dirty,
-        inputs={Path(path).as_posix(): versions[name] for name, path in data.items()},
-        lock=digest if counted else UNKNOWN,
-        stages=stages,
-    )
-
-
-def _digests(versions: Mapping[str, DataVersion]) -> dict[str, str]:
-    return {version.path: version.digest for version in versions.values()}
+    inputs = {Path(path).as_posix(): versions[name] for name, path in data.items()}
+    return Lineage(*_git(project), inputs, digest if counted else UNKNOWN, stages)
 
 
 def _git(project: Path) -> tuple[str, str]:
     def ask(*arguments: str) -> str:
-        done = subprocess.run(
-            ["git", "-C", str(project), *arguments], capture_output=True, text=True, timeout=20, check=True
-        )
-        return done.stdout.strip()
+        command = ["git", "-C", str(project), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
 
     try:
         return ask("rev-parse", "HEAD"), "true" if ask("status", "--porcelain", "--untracked-files=no") else "false"
     except (OSError, subprocess.SubprocessError):
         return UNKNOWN, UNKNOWN
+
+
+def provenance(
+    lineage: Lineage, *, out: Path, output: Path, parent: Version | None, teachers: Sequence[Version] = ()
+) -> dict[str, Any]:
+    """The provenance of the model in `output`, as a JSON object.
+
+    Keys: schema; code {commit, dirty, stages}: digest of the code that each stage can reach; stages: DVC's entries of
+    the model's stage and all stages before it; settings: stage -> resolved settings; libraries; data: path -> digest;
+    corpora: name -> {digest, md5, files, shards, keys, rows, counts}; tasks: name -> {digests, md5, rows};
+    published: encoders that were imported, whose training text is unknown; parents: labels; teachers: labels; machine.
+
+    Args:
+        lineage: of the run.
+        out: the run's folder.
+        output: directory of the model's stage.
+        parent: version of the model that this one was initialised from.
+        teachers: versions whose predictions this one has learned.
+    """
+    stages, _ = lineage._before(output)
+    stages = {name: stages[name] for name in sorted(stages) if name != "identity"}  # of all stages
+    identities = {name: _identity(out, name) for name in stages}
+    settings = {name: identity.get("settings", {}) for name, identity in identities.items()}
+    code = {
+        name: digest_text(json.dumps([identity.get("code"), identity.get("libraries")], sort_keys=True))
+        for name, identity in identities.items()
+    }
+    libraries = {key: value for identity in identities.values() for key, value in identity.get("libraries", {}).items()}
+    outs = {Path(entry["path"]): entry.get("md5") for stage in stages.values() for entry in stage.get("outs", [])}
+    published = {}
+    for name, values in settings.items():
+        source = {key.rpartition(".")[2]: value for key, value in values.items() if value is not None}
+        if any(key.endswith(".source") and value for key, value in values.items()):
+            published[name] = {key: source[key] for key in ("source", "digest") if key in source}
+    return {
+        "schema": SCHEMA,
+        "code": {"commit": lineage.commit, "dirty": lineage.dirty, "stages": code},
+        "stages": stages,
+        "settings": settings,
+        "libraries": dict(sorted(libraries.items())),
+        "data": lineage.data_of(output),
+        "corpora": {path.name: _corpus(path, md5) for path, md5 in outs.items() if path.parent == out / CORPUS},
+        "tasks": {path.name: _task(path, md5) for path, md5 in outs.items() if path.parent == out / EXAMPLES},
+        "published": published,
+        "parents": [parent.label] if parent is not None else [],
+        "teachers": [teacher.label for teacher in teachers],
+        "model": {key: value for key, value in _facts(output).items() if isinstance(value, str | int | float | bool)},
+        "machine": machine(),
+    }
+
+
+def _identity(out: Path, stage: str) -> dict[str, Any]:
+    name, _, item = stage.partition("@")
+    path = out / "identity" / name / f"{item}.json" if item else out / "identity" / f"{name}.json"
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def _facts(output: Path) -> dict[str, Any]:
+    try:
+        return read_manifest(output).facts
+    except ArtifactError:
+        return {}
+
+
+def _corpus(directory: Path, md5: str | None) -> dict[str, Any]:
+    try:
+        manifest = read_manifest(directory)
+    except ArtifactError:
+        return {"md5": md5}
+    facts = manifest.facts
+    return {
+        "md5": md5,
+        "digest": manifest.digest,
+        "files": facts["files"],
+        "shards": {
+            split: {name: _rows(directory / name) for name in names} for split, names in facts["shards"].items()
+        },
+        "keys": facts["keys"],
+        "counts": {name: value for name, value in facts["counts"].items() if isinstance(value, int)},
+    }
+
+
+def _rows(shard: Path) -> int:
+    return int(pq.read_metadata(shard).num_rows)
+
+
+def _task(directory: Path, md5: str | None) -> dict[str, Any]:
+    try:
+        digests = read_manifest(directory).facts["digests"]
+        rows = {split: _rows(directory / f"{split}.parquet") for split in digests}
+    except (ArtifactError, OSError):
+        return {"md5": md5}
+    return {"md5": md5, "digests": digests, "rows": rows}
+
+
+def machine() -> dict[str, Any]:
+    """The machine that registers the model."""
+    return {
+        "host": socket.gethostname(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "processor": processor_name(Path("/proc/cpuinfo")) or platform.processor() or "unknown",
+        "cores": cores(),
+        "cluster": os.environ.get("RAY_ADDRESS", "local"),
+    }

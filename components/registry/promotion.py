@@ -1,22 +1,61 @@
 """The promotion rule: whether a challenger replaces the champion.
 
-`decide` is a pure function of measurements: it reads no file and changes no state. `components.registry.alias_changes`
-moves the alias. The statistics are those of `components.scoring.intervals`; there are no random numbers.
+`decide` is a pure function of measurements: it reads no file and changes no state. `components.registry.ledger` moves
+the alias. Both systems are artifacts: the only variance of the gain is that between samples of test clusters
+(`components.scoring.intervals`); there are no random numbers. The first row that applies gives the verdict:
+
+| situation                                                            | verdict      |
+|----------------------------------------------------------------------|--------------|
+| candidate is the champion (same content)                             | unchanged    |
+| candidate was rolled back                                            | reject       |
+| candidate has no predictions, or none of this test version           | reject       |
+| candidate is slower than the limit, or its latency is unknown        | reject       |
+| champion has no predictions, or none of this test version            | inconclusive |
+| the candidate's score is not finite                                  | reject       |
+| the champion's score is not finite                                   | inconclusive |
+| fewer than five rows or clusters, or one cluster holds most rows     | inconclusive |
+| upper bound of the gain does not exceed the threshold                | reject       |
+| a slice loses more than allowed, beyond chance                       | reject       |
+| mode latency: the candidate is not significantly faster              | reject       |
+| mode latency: latencies were measured under different conditions     | inconclusive |
+| lower bound of the gain does not exceed the threshold                | inconclusive |
+| a loss of more than its margin is not excluded on a named slice      | inconclusive |
+| otherwise                                                            | promote      |
+
+The threshold is `least_gain`, or `-margin` in modes `non_inferiority` and `latency`. Without a champion the candidate
+has to be better than the best baseline, with a threshold of 0 and without slices; without a baseline, better than the
+best constant prediction (in classification the most frequent class).
+
+Bounds are one-sided at the error `rule.error_of(test_uses)`. Of many small slices some decline by chance: with 16
+slices of 50 to 200 rows, a challenger that is 3 points better on every slice would be rejected about half the time.
+A slice that is not named therefore leads to rejection only if its loss is significant (at 1 - confidence, with a
+Bonferroni correction for the number of slices); any other loss is listed among the reasons.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
+from scipy import sparse
 
-from components.registry.comparison import POWER, Gain, compare, detectable, units_needed
-from components.registry.scored import Scored, TestRows
-from components.registry.slices import SliceChange, slice_changes
-from components.scoring.intervals import MIN_GROUPS, Ints, Variance, half_width
+from components.scoring import Scoring
+from components.scoring.intervals import (
+    MIN_GROUPS,
+    Ints,
+    Variance,
+    clusters_of,
+    clusters_within,
+    half_width,
+    left_out,
+    sampling_variance,
+    sizes_of,
+)
 from components.settings.promote import Mode, PromotionRule
 
 Verdict = Literal["promote", "reject", "inconclusive", "unchanged"]
@@ -27,6 +66,230 @@ Verdict = Literal["promote", "reject", "inconclusive", "unchanged"]
 REFRESH = 1.5
 #: Minimum reduction of the latency in mode `latency`. Smaller ones are within the variation between two measurements.
 FASTER = 0.05
+#: Power of the minimal detectable effect and of the number of labels needed.
+POWER = 0.8
+#: Largest number of clusters that `units_needed` considers.
+MOST_UNITS = 10**9
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Latency of one text, as measured once for an artifact.
+
+    Attributes:
+        p50: median of the fastest pass in milliseconds.
+        p99: 99th percentile over all passes in milliseconds.
+        rounds: median of each pass over the same rows, in milliseconds.
+        conditions: number of rows and threads, and the processor.
+    """
+
+    p50: float
+    p99: float
+    rounds: tuple[float, ...] = ()
+    conditions: str = ""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A model version or baseline, and its predictions of the test rows.
+
+    Attributes:
+        name: label of the version, such as `headstart-aws-type/3`.
+        digest: content digest of the model.
+        test_digest: digest of the test split of `statistics`.
+        statistics: (N, K) statistics of the task's scoring; None if the model could not be scored.
+        latency: None if not measured.
+        problem: why `statistics` is None.
+        rolled_back: whether a person rolled this version back.
+    """
+
+    name: str
+    digest: str
+    test_digest: str
+    statistics: sparse.csr_array | None
+    latency: Latency | None = None
+    problem: str = ""
+    rolled_back: bool = False
+
+
+@dataclass(frozen=True)
+class TestRows:
+    """The test split.
+
+    Attributes:
+        digest: digest of the split.
+        scoring: scoring of the task.
+        stand_in: (N, K) statistics of the constant prediction (`Scoring.constant`).
+        slices: name of each row's slice, or None without slices.
+        groups: name of each row's cluster (None: the row is a cluster of its own), or None if rows are independent.
+    """
+
+    __test__ = False  # pytest would collect it because of its name
+
+    digest: str
+    scoring: Scoring
+    stand_in: sparse.csr_array
+    slices: Sequence[str | None] | None = None
+    groups: Sequence[str | None] | None = None
+
+    def __len__(self) -> int:
+        return int(self.stand_in.shape[0])
+
+    @property
+    def clusters(self) -> Ints | None:
+        """(N,) number of each row's cluster, from 0, or None if rows are independent."""
+        return clusters_of(self.groups)
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The gain of a candidate, and its variance due to the sample of test rows.
+
+    Attributes:
+        candidate: score of the candidate.
+        other: score of the other system.
+        sampling: variance of the gain between samples of `units` clusters.
+        units: number of clusters (of rows, if rows are independent).
+    """
+
+    candidate: float
+    other: float
+    sampling: Variance
+    units: int
+
+    @property
+    def value(self) -> float:
+        """The difference of the scores."""
+        return self.candidate - self.other
+
+
+def compare(
+    other: sparse.csr_array, candidate: sparse.csr_array, clusters: Ints | None, *, scoring: Scoring, metric: str
+) -> Gain:
+    """The gain of `candidate` over `other`.
+
+    Args:
+        other: (N, K) statistics of the task's scoring.
+        candidate: (N, K) statistics of the same rows.
+        clusters: (N,) number of each row's cluster, from 0; None: rows are independent.
+        scoring: of the task.
+        metric: name of the metric.
+    """
+    before, after = (float(scoring.scores(rows.sum(0))[metric]) for rows in (other, candidate))
+    without = [left_out(rows, clusters, scoring.scores)[metric] for rows in (other, candidate)]
+    sizes = sizes_of(clusters, other.shape[0])
+    return Gain(after, before, sampling_variance(without[1] - without[0], sizes), len(sizes))
+
+
+def detectable(sampling: Variance, error: float) -> float:
+    """Minimal detectable effect: the true distance from the threshold that is shown with probability `POWER`."""
+    return half_width([sampling], error) + NormalDist().inv_cdf(POWER) * math.sqrt(sampling.value)
+
+
+def power(sampling: Variance, error: float, effect: float) -> float:
+    """Probability that a true distance of `effect` from the threshold is shown."""
+    if sampling.value == 0:
+        return float(effect > 0)
+    return NormalDist().cdf((effect - half_width([sampling], error)) / math.sqrt(sampling.value))
+
+
+def units_needed(effect: float, sampling: Variance, units: int, *, error: float) -> int | None:
+    """Number of clusters at which a true distance of `effect` from the threshold is shown with probability `POWER`.
+
+    The variance is proportional to 1 / clusters, its degrees of freedom to the number of clusters.
+
+    Returns:
+        The number, more than `units`; None if `effect` is not positive, or no number is enough.
+    """
+
+    def enough(count: int) -> bool:
+        return detectable(Variance(sampling.value * units / count, sampling.freedom * count / units), error) <= effect
+
+    if effect <= 0 or not enough(MOST_UNITS):
+        return None
+    return units + 1 + bisect_left(range(units + 1, MOST_UNITS), True, key=enough)
+
+
+@dataclass(frozen=True)
+class SliceChange:
+    """Scores of both systems on one slice.
+
+    Attributes:
+        name: of the slice.
+        rows: number of its test rows.
+        champion: score of the champion on them.
+        candidate: score of the candidate on them.
+        low: lower bound of the gain, at the error of the comparison for a named slice, else at the error of slices.
+        high: upper bound of the gain.
+        margin: maximum loss; of a named slice (`promote.slices`), its own.
+        named: whether the slice is named in the rule.
+        power: of a named slice: probability of excluding a loss of `margin` if the scores are equal.
+    """
+
+    name: str
+    rows: int
+    champion: float
+    candidate: float
+    low: float
+    high: float
+    margin: float
+    named: bool = False
+    power: float | None = None
+
+    @property
+    def beyond_chance(self) -> bool:
+        """Whether the candidate is significantly worse: a named slice by more than its margin, any other at all (the
+        loss itself has to exceed the margin)."""
+        if self.named:
+            return self.high < -self.margin
+        return self.high < 0 and self.champion - self.candidate > self.margin
+
+    @property
+    def shown(self) -> bool:
+        """Whether a loss of more than the margin is excluded; too few rows exclude nothing, because their variance may
+        be 0 by chance."""
+        return self.rows >= MIN_GROUPS and self.low > -self.margin
+
+    def __str__(self) -> str:
+        direction = "falls" if self.candidate < self.champion else "goes"
+        return f"slice {self.name!r} ({self.rows} rows) {direction} from {self.champion:.3f} to {self.candidate:.3f}"
+
+
+def slice_changes(
+    rows: TestRows, other: sparse.csr_array, candidate: sparse.csr_array, rule: PromotionRule, metric: str, alpha: float
+) -> tuple[SliceChange, ...]:
+    """Gains on the named slices and on the large ones. Units are the clusters (`clusters_within`)."""
+    if rows.slices is None:
+        return ()
+    of_row = np.array([name or "" for name in rows.slices])
+    names, counts = np.unique(of_row[of_row != ""], return_counts=True)
+    sizes = dict(zip(map(str, names), counts, strict=True))
+    named = [name for name in rule.slices if name in sizes]
+    large = [name for name, count in sizes.items() if count >= rule.slice_rows and name not in named]
+    clusters = rows.clusters
+    changes = []
+    for name in [*named, *large]:
+        inside = np.flatnonzero(of_row == name)
+        groups = clusters_within(clusters, inside)
+        gain = compare(other[inside], candidate[inside], groups, scoring=rows.scoring, metric=metric)
+        error = alpha if name in named else (1 - rule.confidence) / len(large)
+        half = half_width([gain.sampling], error)
+        margin = rule.slices[name] if name in named else rule.largest_slice_loss
+        shown = power(gain.sampling, error, margin) if len(inside) >= MIN_GROUPS else 0.0
+        changes.append(
+            SliceChange(
+                name=name,
+                rows=len(inside),
+                champion=gain.other,
+                candidate=gain.candidate,
+                low=gain.value - half,
+                high=gain.value + half,
+                margin=margin,
+                named=name in named,
+                power=shown if name in named else None,
+            )
+        )
+    return tuple(changes)
 
 
 @dataclass(frozen=True)
@@ -84,34 +347,7 @@ def decide(
     test_uses: int = 1,
     baseline: Scored | None = None,
 ) -> Decision:
-    """Decide whether a challenger is promoted. The first row that applies gives the verdict:
-
-    | situation                                                            | verdict      |
-    |----------------------------------------------------------------------|--------------|
-    | candidate is the champion (same content)                             | unchanged    |
-    | candidate was rolled back                                            | reject       |
-    | candidate has no predictions, or none of this test version           | reject       |
-    | candidate is slower than the limit, or its latency is unknown        | reject       |
-    | champion has no predictions, or none of this test version            | inconclusive |
-    | the candidate's score is not finite                                  | reject       |
-    | the champion's score is not finite                                   | inconclusive |
-    | fewer than five rows or clusters, or one cluster holds most rows     | inconclusive |
-    | upper bound of the gain does not exceed the threshold                | reject       |
-    | a slice loses more than allowed, beyond chance                       | reject       |
-    | mode latency: the candidate is not significantly faster              | reject       |
-    | mode latency: latencies were measured under different conditions     | inconclusive |
-    | lower bound of the gain does not exceed the threshold                | inconclusive |
-    | a loss of more than its margin is not excluded on a named slice      | inconclusive |
-    | otherwise                                                            | promote      |
-
-    The threshold is `least_gain`, or `-margin` in modes `non_inferiority` and `latency`. Without a champion the
-    candidate has to be better than the best baseline, with a threshold of 0 and without slices; without a baseline,
-    better than the best constant prediction (in classification the most frequent class).
-
-    Bounds are one-sided at the error `rule.error_of(test_uses)`. Of many small slices some decline by chance: with 16
-    slices of 50 to 200 rows, a challenger that is 3 points better on every slice would be rejected about half the time.
-    A slice that is not named therefore leads to rejection only if its loss is significant (at 1 - confidence, with a
-    Bonferroni correction for the number of slices); any other loss is listed among the reasons.
+    """Decide whether a challenger is promoted, by the table above.
 
     Args:
         candidate: the challenger.
@@ -129,33 +365,27 @@ def decide(
     if champion is None:
         rule = rule.model_copy(update={"mode": "superiority", "least_gain": 0.0, "slices": {}})
         rows = replace(rows, slices=None)
-
-    def verdict(outcome: Verdict, *reasons: str) -> Decision:
-        return Decision(verdict=outcome, mode=rule.mode, metric=metric, against=other.name, reasons=reasons)
-
+    name = f"champion {other.name}" if champion is not None else other.name
+    verdict: Verdict = "reject"
     if champion is not None and candidate.digest == champion.digest:
         same = "is already the champion" if candidate.name == champion.name else f"has the content of {other.name}"
-        return verdict("unchanged", f"{candidate.name} {same}")
-    if candidate.rolled_back:
-        return verdict("reject", f"{candidate.name} was rolled back; train a new one, or move the alias by hand")
-    if candidate.statistics is None or len(rows) == 0:
-        return verdict("reject", f"{candidate.name} has no {metric}: {candidate.problem or 'no test rows'}")
-    if candidate.test_digest != rows.digest:
-        return verdict(
-            "reject", f"{candidate.name} was scored on test version {candidate.test_digest}, not {rows.digest}"
-        )
-    if too_slow := _too_slow(candidate, rule):
-        return verdict("reject", too_slow)
-    name = f"champion {other.name}" if champion is not None else other.name
-    if other.statistics is None:
-        return verdict("inconclusive", f"{name} could not be scored: {other.problem}")
-    if other.test_digest != rows.digest:
-        return verdict(
-            "inconclusive",
-            f"{name} was scored on test version {other.test_digest}, not {rows.digest}: "
-            "scores of different test versions are not comparable; score it again",
-        )
-    return _compare(candidate, other, rule, rows, metric, test_uses)
+        verdict, reason = "unchanged", f"{candidate.name} {same}"
+    elif candidate.rolled_back:
+        reason = f"{candidate.name} was rolled back; train a new one, or move the alias by hand"
+    elif candidate.statistics is None or len(rows) == 0:
+        reason = f"{candidate.name} has no {metric}: {candidate.problem or 'no test rows'}"
+    elif candidate.test_digest != rows.digest:
+        reason = f"{candidate.name} was scored on test version {candidate.test_digest}, not {rows.digest}"
+    elif too_slow := _too_slow(candidate, rule):
+        reason = too_slow
+    elif other.statistics is None:
+        verdict, reason = "inconclusive", f"{name} could not be scored: {other.problem}"
+    elif other.test_digest != rows.digest:
+        reason = f"{name} was scored on test version {other.test_digest}, not {rows.digest}: scores of different test "
+        verdict, reason = "inconclusive", f"{reason}versions are not comparable; score it again"
+    else:
+        return _compare(candidate, other, rule, rows, metric, test_uses)
+    return Decision(verdict, rule.mode, metric, other.name, (reason,))
 
 
 def _too_slow(candidate: Scored, rule: PromotionRule) -> str:
@@ -175,70 +405,81 @@ def _too_slow(candidate: Scored, rule: PromotionRule) -> str:
 def _compare(
     candidate: Scored, other: Scored, rule: PromotionRule, rows: TestRows, metric: str, test_uses: int
 ) -> Decision:
-    own, theirs, clusters = candidate.statistics, other.statistics, rows.clusters
-    assert own is not None
-    assert theirs is not None
-    if not len(rows) == own.shape[0] == theirs.shape[0]:
-        raise ValueError(f"{len(rows)} rows, {own.shape[0]} and {theirs.shape[0]} predictions")
-    gain = compare(theirs, own, clusters, scoring=rows.scoring, metric=metric)
+    assert candidate.statistics is not None
+    assert other.statistics is not None
+    if not len(rows) == candidate.statistics.shape[0] == other.statistics.shape[0]:
+        counts = f"{candidate.statistics.shape[0]} and {other.statistics.shape[0]}"
+        raise ValueError(f"{len(rows)} rows, {counts} predictions")
+    clusters = rows.clusters
+    gain = compare(other.statistics, candidate.statistics, clusters, scoring=rows.scoring, metric=metric)
+    decision = Decision("inconclusive", rule.mode, metric, other.name, ())
     # No comparison with NaN is true, so that such a gain would pass the checks below.
-    if not math.isfinite(gain.candidate):
-        return Decision("reject", rule.mode, metric, other.name, (_not_finite(candidate, metric, gain.candidate),))
-    if not math.isfinite(gain.other):
-        return Decision("inconclusive", rule.mode, metric, other.name, (_not_finite(other, metric, gain.other),))
-    scores = f"{metric} {gain.candidate:.4f} against {gain.other:.4f} of {other.name}: gain {gain.value:+.4f}"
-    units: Literal["clusters", "rows"] = "rows" if clusters is None else "clusters"
-    decision = Decision(
-        verdict="inconclusive",
-        mode=rule.mode,
-        metric=metric,
-        against=other.name,
-        reasons=(),
+    for scored, score in ((candidate, gain.candidate), (other, gain.other)):
+        if not math.isfinite(score):
+            reason = f"{scored.name}: {metric} is {score}, because its answers are not all finite; train a new one"
+            return replace(decision, verdict="reject" if scored is candidate else "inconclusive", reasons=(reason,))
+    decision = replace(
+        decision,
         candidate_score=gain.candidate,
         champion_score=gain.other,
         gain=gain.value,
         test_uses=test_uses,
         alpha=rule.error_of(test_uses),
-        units=units,
+        units="rows" if clusters is None else "clusters",
         count=gain.units,
     )
+    scores = f"{metric} {gain.candidate:.4f} against {gain.other:.4f} of {other.name}: gain {gain.value:+.4f}"
     if few := _too_few(rows, clusters):
         return replace(decision, reasons=(few, scores))
-    alpha, threshold = rule.error_of(test_uses), rule.threshold
-    half = half_width([gain.sampling], alpha)
-    low, high, effect = gain.value - half, gain.value + half, detectable(gain.sampling, alpha)
-    changes = slice_changes(rows, theirs, own, rule, metric, alpha)
-    chance = [
-        f"{change}, which may be chance"
-        for change in changes
-        if not change.named and not change.beyond_chance and change.champion - change.candidate > change.margin
-    ]
+    changes = slice_changes(rows, other.statistics, candidate.statistics, rule, metric, rule.error_of(test_uses))
+    speed = _faster(candidate, other, rule) if rule.mode == "latency" else (True, "")
+    return _bounded(replace(decision, slices=changes), gain, rule, rows, scores, speed)
+
+
+def _bounded(
+    decision: Decision, gain: Gain, rule: PromotionRule, rows: TestRows, scores: str, speed: tuple[bool | None, str]
+) -> Decision:
+    """The decision with the bounds of the gain.
+
+    Args:
+        decision: so far.
+        gain: of the candidate.
+        rule: `params.promote`.
+        rows: of the test split.
+        scores: a sentence about the gain.
+        speed: whether the candidate is faster, None if that is not known; and the sentence about it.
+    """
+    assert decision.test_uses is not None
+    alpha, threshold = rule.error_of(decision.test_uses), rule.threshold
+    half, effect = half_width([gain.sampling], alpha), detectable(gain.sampling, alpha)
+    low, high = gain.value - half, gain.value + half
     needed, undecided = None, ""
     if low <= threshold < high:
         needed = units_needed(gain.value - threshold, gain.sampling, gain.units, error=alpha)
-        undecided = _undecided(gain, needed, units, len(rows), threshold, effect, rule)
-    speed = _faster(candidate, other, rule) if rule.mode == "latency" else (True, "")
-    outcome, reasons = _outcome(rule, changes, speed, undecided=undecided, is_better=high > threshold)
-    measured = f"{scores}, between {low:+.4f} and {high:+.4f} at one-sided {1 - alpha:.6g} on {len(rows)} test rows" + (
-        f" in {gain.units} clusters" if clusters is not None else ""
-    )
+        undecided = _undecided(gain, needed, decision.units or "rows", len(rows), effect, rule)
+    verdict, reasons = _outcome(rule, decision.slices, speed, undecided=undecided, is_better=high > threshold)
+    where = f"on {len(rows)} test rows" + (f" in {gain.units} clusters" if decision.units == "clusters" else "")
+    further = [f"{scores}, between {low:+.4f} and {high:+.4f} at one-sided {1 - alpha:.6g} {where}"]
+    further += [
+        f"{change}, which may be chance"
+        for change in decision.slices
+        if not change.named and not change.beyond_chance and change.champion - change.candidate > change.margin
+    ]
     first = detectable(gain.sampling, rule.error_of(1))
-    refresh = effect > REFRESH * first
-    if refresh:
-        chance.append(
-            f"comparison {test_uses} on these test rows: the smallest gain that is detected grew from {first:.4f} to "
-            f"{effect:.4f}; label new test rows"
+    if refresh := effect > REFRESH * first:
+        further.append(
+            f"comparison {decision.test_uses} on these test rows: the smallest gain that is detected grew from "
+            f"{first:.4f} to {effect:.4f}; label new test rows"
         )
     return replace(
         decision,
-        verdict=outcome,
-        reasons=(*reasons, measured, *chance),
+        verdict=verdict,
+        reasons=(*reasons, *further),
         low=low,
         high=high,
         detectable=effect,
         labels_needed=needed if reasons == [undecided] else None,
         refresh=refresh,
-        slices=changes,
     )
 
 
@@ -255,25 +496,31 @@ def _outcome(
     Args:
         rule: `params.promote`.
         changes: of the slices.
-        speed: whether the candidate is faster, None if that is not known; and the sentence about it.
+        speed: as of `_bounded`.
         undecided: the reason if the threshold is within the bounds of the gain; else empty.
         is_better: whether the upper bound of the gain exceeds the threshold.
     """
     lost = [f"{change}, more than {change.margin:g}" for change in changes if change.beyond_chance]
+    if not is_better and rule.mode == "superiority":
+        lost = [f"not better by more than {rule.least_gain:g}", *lost]
+    elif not is_better:
+        lost = [f"worse by more than the margin of {rule.margin:g}", *lost]
     faster, sentence = speed
-    if lost or not is_better:
-        return "reject", [*([] if is_better else [_not_better(rule)]), *lost]
+    if lost:
+        return "reject", lost
     if faster is not True:
         return "reject" if faster is False else "inconclusive", [sentence]
     if undecided:
         return "inconclusive", [undecided]
-    if not_shown := [_not_shown(change) for change in changes if change.named and not change.shown]:
+    not_shown = [
+        f"{change}: a loss of more than {change.margin:g} is not excluded (lower bound {change.low:+.4f}; "
+        f"power {change.power:.0%} if the scores are equal)"
+        for change in changes
+        if change.named and not change.shown
+    ]
+    if not_shown:
         return "inconclusive", not_shown
     return "promote", [sentence] if sentence else []
-
-
-def _not_finite(scored: Scored, metric: str, score: float) -> str:
-    return f"{scored.name}: {metric} is {score}, because its answers are not all finite; train a new one"
 
 
 def _too_few(rows: TestRows, clusters: Ints | None) -> str:
@@ -296,21 +543,13 @@ def _too_few(rows: TestRows, clusters: Ints | None) -> str:
     return ""
 
 
-def _not_better(rule: PromotionRule) -> str:
-    if rule.mode == "superiority":
-        return f"not better by more than {rule.least_gain:g}"
-    return f"worse by more than the margin of {rule.margin:g}"
-
-
-def _undecided(
-    gain: Gain, needed: int | None, units: str, rows: int, threshold: float, effect: float, rule: PromotionRule
-) -> str:
+def _undecided(gain: Gain, needed: int | None, units: str, rows: int, effect: float, rule: PromotionRule) -> str:
     """What is missing for a verdict: the minimal detectable effect, and the labels if the gain is on the right side."""
+    least = f"{rule.threshold + effect:+.4f}"
     smallest = (
-        f"the smallest gain that these test rows detect with {POWER:.0%} power is {threshold + effect:+.4f}"
+        f"the smallest gain that these test rows detect with {POWER:.0%} power is {least}"
         if rule.mode == "superiority"
-        else f"a loss of less than {rule.margin:g} is shown with {POWER:.0%} power if the true gain is at least "
-        f"{threshold + effect:+.4f}"
+        else f"a loss of less than {rule.margin:g} is shown with {POWER:.0%} power if the true gain is at least {least}"
     )
     if needed is None:
         return smallest
@@ -322,28 +561,21 @@ def _undecided(
     )
 
 
-def _not_shown(change: SliceChange) -> str:
-    return (
-        f"{change}: a loss of more than {change.margin:g} is not excluded (lower bound {change.low:+.4f}; "
-        f"power {change.power:.0%} if the scores are equal)"
-    )
-
-
 def _faster(candidate: Scored, other: Scored, rule: PromotionRule) -> tuple[bool | None, str]:
     """Whether the candidate is significantly faster by at least `FASTER`; None if the measurements do not tell."""
-    own, theirs = candidate.latency, other.latency
-    if own is None or theirs is None or min(len(own.rounds), len(theirs.rounds)) < 2:
+    new, old = candidate.latency, other.latency
+    if new is None or old is None or min(len(new.rounds), len(old.rounds)) < 2:
         return None, f"the latencies of {candidate.name} and {other.name} were not both measured"
-    if own.conditions != theirs.conditions:
+    if new.conditions != old.conditions:
         return None, (
-            f"the latencies were measured under different conditions ({own.conditions}; {theirs.conditions}); "
+            f"the latencies were measured under different conditions ({new.conditions}; {old.conditions}); "
             "run promote on one machine"
         )
-    logs = [np.log(latency.rounds) for latency in (theirs, own)]
+    logs = [np.log(latency.rounds) for latency in (old, new)]
     change = float(logs[1].mean() - logs[0].mean())
     variances = [Variance(float(np.var(values, ddof=1)) / len(values), len(values) - 1) for values in logs]
     highest = change + half_width(variances, 1 - rule.confidence)
-    measured = f"{own.p50:.2f} ms per text against {theirs.p50:.2f} ms"
+    measured = f"{new.p50:.2f} ms per text against {old.p50:.2f} ms"
     if highest < math.log1p(-FASTER):
         return True, f"{measured}: at least {1 - math.exp(highest):.0%} faster"
     return False, f"{measured}: not significantly faster by at least {FASTER:.0%}"

@@ -6,6 +6,7 @@ nothing of it is run or unpickled.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,9 @@ from components.inference.prediction import Classifier, predict_rows
 from components.tasks.kinds import find_kind
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from components.models.base import Batch
     from components.models.encoder import Encoder
 
 
@@ -42,8 +46,6 @@ class ServedEncoder:
 
     def predict(self, model_input: pandas.DataFrame, params: dict[str, Any] | None = None) -> pandas.DataFrame:
         """One embedding per text."""
-        from components.registry.embedding import embed
-
         return pandas.DataFrame({"embedding": embed(self._encoder, list(model_input["text"]))}, dtype=object)
 
 
@@ -62,16 +64,43 @@ class ServedClassifier:
             ValueError: a value has the wrong type for the task.
         """
         form = find_kind(self._classifier.kind).io
-        columns = [*form.inputs, *(name for name in form.context if name in model_input.columns)]
-        # A value that may be missing and is so is NaN.
-        missing = dict.fromkeys(form.context, (float, type(None)))
-        rows = [
-            form.parse({name: value for name, value in row.items() if not isinstance(value, missing.get(name, ()))})
-            for row in model_input[columns].to_dict("records")
-        ]
+        rows = [form.parse(row) for row in model_input[list(form.inputs)].to_dict("records")]
         answers = predict_rows(self._classifier, rows)
         # dtype object keeps None, which JSON can represent, apart from NaN.
         return pandas.DataFrame(
             {name: [answer[name] if answer is not None else None for answer in answers] for name in form.outputs},
             dtype=object,
         )
+
+
+def embed(encoder: Encoder, texts: Sequence[str | None], *, max_length: int = 256) -> list[list[float] | None]:
+    """Text embeddings: the mean of an encoder's last hidden states over the tokens of a text.
+
+    Args:
+        encoder: model and tokenizer.
+        texts: N texts; longer ones are truncated to `max_length` pieces.
+        max_length: maximum pieces per text, also limited by the model's positions.
+
+    Returns:
+        N vectors of D numbers, in the order of the texts; None for an empty text.
+    """
+    from components.task_models.base import Encoded
+    from components.task_models.inputs import encode_texts
+    from components.task_models.model import run_over
+    from components.task_models.pooling import masked_mean
+
+    filled = [index for index, text in enumerate(texts) if text is not None and text.strip()]
+    vectors: list[list[float] | None] = [None] * len(texts)
+    if not filled:
+        return vectors
+
+    def pooled(batch: Batch) -> list[Tensor]:
+        hidden = encoder.model.hidden_states(batch["tokens"], batch["lengths"])
+        return list(masked_mean(hidden[-1], batch["lengths"]).float().cpu())
+
+    room = min(max_length, encoder.model.max_tokens or max_length)
+    pieces = encode_texts([str(texts[index]) for index in filled], encoder.tokenizer, encoder.model, room)
+    encoded = [Encoded.of_texts([text]) for text in pieces]
+    for index, vector in zip(filled, run_over(pooled, encoder.model, encoded), strict=True):
+        vectors[index] = vector.tolist()
+    return vectors

@@ -1,23 +1,22 @@
-"""Dev scores of a fine-tuned system, and warnings from its evaluation."""
+"""What the stages before have found of a system: scores of selection, evaluation, leakage; and which model is served
+and why, in words."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from components.artifacts import read_json
 from components.errors import ArtifactError, ConfigError, nearest
-from components.registry.story import why_not
 from components.settings.names import BASELINE, FROZEN, WITH
 from components.tasks.budgets import ALL
 from components.tasks.results import best_point
 
 
-@dataclass(frozen=True)
-class DevScore:
+class DevScore(NamedTuple):
     """Mean over seeds of a metric at the largest label budget (-1: all labels), each run at its best evaluation, on dev
     or by cross-validation (`data.tasks.<name>.selection`)."""
 
@@ -28,11 +27,13 @@ class DevScore:
 
 #: Folder of the results of all systems without a language model, next to those of the stage `finetune`.
 BASELINES = "baselines"
+#: Folders of classifiers in the results of a system; the second is the head on the frozen encoder.
+CLASSIFIER, FROZEN_CLASSIFIER = "classifier", "classifier-frozen"
 
 
 def results_of(finetuned: Path, system: str) -> Path:
-    """The folder of a system's results among those of its task. A system with a frozen encoder is in that of the
-    fine-tuned system, systems without a language model share one."""
+    """The folder of a system's results in the results of its task. A system with a frozen encoder shares the folder of
+    the fine-tuned system, systems without a language model share one."""
     directory = finetuned / system.removesuffix(FROZEN)
     return directory if directory.is_dir() else finetuned / BASELINES
 
@@ -63,23 +64,17 @@ def read_dev_score(path: Path, *, system: str, metric: str | None = None) -> Dev
 
 def artifact_of(evaluation: Mapping[str, Any], system: str) -> dict[str, Any]:
     """The scores of the stored model of a system, as in evaluation.json; empty if it was not evaluated."""
-    systems = [one for one in evaluation.get("systems", []) if one["system"] == system]
-    return dict(systems[0].get("artifact", {})) if systems else {}
+    artifacts = {each["system"]: each.get("artifact", {}) for each in evaluation.get("systems", [])}
+    return dict(artifacts.get(system, {}))
 
 
 def evaluation_warnings(evaluation: Path, system: str, candidates: Sequence[Mapping[str, Any]] = ()) -> list[str]:
     """Warnings about a system from its evaluation on test: a better baseline, and negative transfer.
 
-    Args:
-        evaluation: output directory of the stage `evaluate`.
-        system: `<family>-<start>`.
-        candidates: as of `components.registry.story.why_not`.
-
     Returns:
         Sentences about the largest label budget: one if the stored model of the best baseline has a higher score, with
-        the reason why it is not the challenger; one for all rows, each
-        class and each slice on which the system is significantly worse than its family from scratch
-        (`components.evaluation.transfer`). Empty without an evaluation.
+        the reason why it is not the challenger; one for all rows, each class and each slice on which the system is
+        significantly worse than its family from scratch (`components.evaluation.transfer`). Empty if not evaluated.
 
     Raises:
         ArtifactError: the evaluation is damaged.
@@ -89,10 +84,10 @@ def evaluation_warnings(evaluation: Path, system: str, candidates: Sequence[Mapp
         return []
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        known = {found["system"]: found for found in content["systems"]}
-        if system not in known:
+        systems = {each["system"]: each for each in content["systems"]}
+        if system not in systems:
             return []
-        family, start = known[system]["family"], known[system]["start"]
+        family, start = systems[system]["family"], systems[system]["start"]
         parts = content["transfer"][family][-1]["parts"] if family in content["transfer"] else []
         return _beaten_by_baseline(content, system, candidates) + [
             _sentence(part, part["starts"][start])
@@ -107,11 +102,6 @@ def recipe_difference(evaluation: Path, system: str, other: str) -> str:
     """Whether the recipe of a system is better than another one, as a sentence: the mean difference over the seeds of
     the last evaluation at its largest label budget, with an interval that covers training too. The gate asks another
     question, whether this artifact is better than the one that is served.
-
-    Args:
-        evaluation: output directory of the stage `evaluate`.
-        system: of the candidate.
-        other: of the champion, or the baseline.
 
     Returns:
         Empty if the two are one recipe, or were not compared.
@@ -148,9 +138,9 @@ def read_leakage(out: Path, task: str, system: str) -> dict[str, Any]:
 
 def _beaten_by_baseline(content: dict[str, Any], system: str, candidates: Sequence[Mapping[str, Any]]) -> list[str]:
     scores = {
-        one["system"]: one["artifact"]["scores"][content["main"]]
-        for one in content["systems"]
-        if "artifact" in one and (one["family"] == BASELINE or one["system"] == system)
+        each["system"]: each["artifact"]["scores"][content["main"]]
+        for each in content["systems"]
+        if "artifact" in each and (each["family"] == BASELINE or each["system"] == system)
     }
     best = max(scores, key=lambda name: scores[name]["mean"], default=system)
     if system not in scores or scores[best]["mean"] <= scores[system]["mean"]:
@@ -165,10 +155,98 @@ def _interval(score: dict[str, float]) -> str:
     return f"{score['mean']:.3f} [{score['low']:.3f}, {score['high']:.3f}]"
 
 
-def _sentence(part: dict[str, Any], found: dict[str, Any]) -> str:
+def _sentence(part: dict[str, Any], of: dict[str, Any]) -> str:
     what = "all rows" if part["part"] == "all" else f"{part['part']} {part['name']!r} ({part['rows']} rows)"
-    difference = found["difference"]
+    difference = of["difference"]
     return (
-        f"transfer hurts on {what}: {found['score']['mean']:.3f} against {part['scratch']['mean']:.3f} from scratch, "
+        f"transfer hurts on {what}: {of['score']['mean']:.3f} against {part['scratch']['mean']:.3f} from scratch, "
         f"difference {difference['mean']:+.3f} [{difference['low']:+.3f}, {difference['high']:+.3f}]"
+    )
+
+
+def story(
+    decision: Mapping[str, Any],
+    served: Mapping[str, Any] | None,
+    *,
+    evaluation: Mapping[str, Any],
+    candidates: Sequence[Mapping[str, Any]],
+) -> str:
+    """Which model is served and why, in one sentence with the figures of the decision.
+
+    Args:
+        decision: as in decision.json, with `system`, the one that it is about.
+        served: {version, system} of the champion after the decision; None: no model is served.
+        evaluation: evaluation.json; empty if it is missing.
+        candidates: entries of registered.json, `system` and `dev_score`.
+    """
+    system, verdict, reasons = decision["system"], decision["verdict"], decision["reasons"]
+    if served is None:
+        return f"no model is served: {reasons[0]}"
+    name = f"{served['system'] or 'a model'} (version {served['version']})"
+    named = {system, served["system"]}
+    if decision.get("first"):
+        text = reasons[0]
+        named |= {max(candidates, key=lambda entry: float(entry["dev_score"]))["system"]}
+    elif verdict == "promote":
+        text = f"{name} is served: {figures(decision)}"
+    elif verdict == "reject":
+        text = f"{name} stays: {system} is rejected, {reasons[0]}"
+        text += f" ({figures(decision)})" if decision.get("gain") is not None else ""
+    elif verdict == "unchanged" or decision.get("gain") is None:
+        text = f"{name} stays: {reasons[0]}"
+    else:
+        text = f"{name} stays: {system} is not shown to be better, {figures(decision)}"
+    return f"{text}{_better_row(evaluation, served['system'], named, candidates)}"
+
+
+def figures(decision: Mapping[str, Any]) -> str:
+    """Both scores, and the gain with its bounds."""
+    text = f"{decision['metric']} {decision['candidate_score']:.4f} against {decision['champion_score']:.4f} of "
+    text += f"{decision['against']}, gain {decision['gain']:+.4f}"
+    if decision["low"] is None:
+        return text
+    return f"{text}, between {decision['low']:+.4f} and {decision['high']:+.4f}"
+
+
+def _better_row(
+    evaluation: Mapping[str, Any], served: str, named: set[str], candidates: Sequence[Mapping[str, Any]]
+) -> str:
+    """Why the model with the best score on test is not the served one, unless the sentence says it already."""
+    scores = {
+        each["system"]: each["artifact"]["scores"][evaluation["main"]]["mean"]
+        for each in evaluation.get("systems", [])
+        if "artifact" in each
+    }
+    best = max(scores, key=lambda name: scores[name], default=served)
+    if best in named or (served in scores and scores[best] <= scores[served]):
+        return ""
+    against = f" against {scores[served]:.4f}" if served in scores else ""
+    why = why_not(evaluation, best, candidates)
+    return f"; {best} has a higher score on test ({scores[best]:.4f}{against}), but {why}"
+
+
+def why_not(evaluation: Mapping[str, Any], system: str, candidates: Sequence[Mapping[str, Any]]) -> str:
+    """Why a system of the evaluation is not the challenger.
+
+    Args:
+        evaluation: evaluation.json.
+        system: its name.
+        candidates: the best registered system of each class of cost, the cheapest first.
+    """
+    selection = {each["system"]: each["artifact"]["selection"] for each in evaluation["systems"] if "artifact" in each}
+    families = {each["system"]: each["family"] for each in evaluation["systems"]}
+    chosen = max(candidates, key=lambda entry: float(entry["dev_score"]), default=None)
+    if families.get(system) == "baseline" and all(families.get(each["system"]) != "baseline" for each in candidates):
+        return "it cannot be served"
+    kept = next((each["system"] for each in candidates if families.get(each["system"]) == "baseline"), system)
+    if families.get(system) == "baseline" and selection.get(kept, math.inf) < selection.get(system, -math.inf):
+        return (
+            f"of the words models {kept} is registered, the simplest one whose score of selection is within one "
+            f"standard error of the best ({selection[kept]:.4f}, and {selection[system]:.4f} of {system})"
+        )
+    if chosen is None or chosen["system"] == system or chosen["system"] not in selection:
+        return "models are chosen by their score of selection, not on test"
+    return (
+        f"the challenger is chosen by its score of selection, which is {selection[chosen['system']]:.4f} of "
+        f"{chosen['system']} and {selection[system]:.4f} of {system}"
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,20 +18,26 @@ from pydantic import Field
 
 from components.artifacts import flatten, read_json, write_atomic
 from components.drift.measurements import REFERENCE
-from components.drift.reference import record_reference
+from components.drift.measuring import record_reference
 from components.errors import ArtifactError
 from components.inference.loading import load_model
-from components.registry.candidates import Candidate, Key, candidates
-from components.registry.descriptions import describe_model, describe_version
-from components.registry.lineage import Lineage, read_lineage
-from components.registry.packaging import Content, model_content, write_bundle
-from components.registry.provenance import PROVENANCE, provenance
+from components.registry.candidates import (
+    Candidate,
+    Content,
+    Key,
+    candidates,
+    describe_model,
+    describe_version,
+    model_content,
+    write_bundle,
+)
+from components.registry.lineage import PROVENANCE, Lineage, provenance, read_lineage
 from components.registry.runs import artifact_of, read_dev_score, read_leakage
 from components.settings.names import Start
 from components.settings.registry import RegistrySettings
 from components.settings.section import Section
 from components.tasks.kinds import find_kind
-from components.tracking import ModelFiles, Registry, Version, connect
+from components.tracking import Record, Registry, Version, connect
 
 REGISTERED = "registered.json"
 #: Prefix of metrics of a recipe: means over the runs of its seeds, whose average is registered.
@@ -51,7 +56,7 @@ class RegisterJob(Section):
         starts: initialisations of the classifiers. The encoder of each, except `scratch`, is registered as well.
         further: task -> additional initialisations of its classifiers (`adapt_task`, `together`).
         students: system -> its teachers, of the systems that have learned from some (`distil`).
-        parameters: section -> block -> settings (`pretrain`, `static`, `stacked`, `adapt`, `finetune`), logged with the
+        parameters: section -> block -> settings (`pretrain`, `static`, `adapt`, `finetune`), logged with the
             models.
         parents: block -> blocks that its encoders are computed from; these are registered as well.
         metric: dev metric by which each task's challenger is chosen; None: the task's primary metric.
@@ -90,30 +95,30 @@ def register(job: RegisterJob) -> Path:
         RegistryError: the registry cannot be reached or rejects a request.
         ArtifactError: a model is incomplete, or its files were altered.
     """
-    contents = {
-        candidate.key: (candidate, model_content(candidate.model, kind=candidate.kind)) for candidate in candidates(job)
-    }
+    models = {each.key: (each, model_content(each.model, kind=each.kind)) for each in candidates(job)}
     registry = connect(job.registry)
     lineage = read_lineage(job.project, out=job.out, data=job.data)
     versions: dict[Key, Version] = {}
-    for key, (candidate, content) in contents.items():
+    for key, (candidate, content) in models.items():
         parent = versions.get(candidate.parent) if candidate.parent is not None else None
         teachers = [
             version
-            for known, version in versions.items()
-            if known[2] == candidate.task and contents[known][0].system in candidate.teachers
+            for other, version in versions.items()
+            if other[2] == candidate.task and models[other][0].system in candidate.teachers
         ]
-        versions[key] = _ensure_version(job, registry, lineage, candidate, content, parent, teachers)
-    found = {key: candidate for key, (candidate, _) in contents.items()}
-    ranked = {task: _ranked(job, task, found, versions) for task in job.tasks}
+        version = registry.find(candidate.name, digest=content.digest)
+        done = "registered" if version is None else "already registered"
+        versions[key] = version or _register(job, registry, lineage, candidate, content, parent, teachers)
+        print(f"{versions[key].label}: {done}", flush=True)
+    ranked = {task: _ranked(job, task, models, versions) for task in job.tasks}
     # Among equal scores `max` finds the first, which is the cheapest.
     challengers = {task: max(best, key=lambda entry: float(entry["dev_score"])) for task, best in ranked.items()}
     for key, version in versions.items():
-        task = found[key].task
+        candidate, _ = models[key]
         # Of the versions that are promoted automatically, frozen encoders as first champions apart. `headstart drift`
         # measures the reference of another version.
-        if task is not None and (found[key].is_words or found[key].system == challengers[task]["system"]):
-            _ensure_reference(registry, version, found[key].model, job, task)
+        if candidate.is_words or (candidate.task and candidate.system == challengers[candidate.task]["system"]):
+            _ensure_reference(job, registry, version, candidate)
     listing = {
         "schema": SCHEMA,
         "tracking": registry.address,
@@ -121,22 +126,7 @@ def register(job: RegisterJob) -> Path:
         "git_dirty": lineage.dirty,
         "dvc_lock": lineage.lock,
         "data": lineage.data,
-        "models": [
-            {
-                "name": version.name,
-                "version": version.number,
-                "digest": version.digest,
-                "kind": candidate.kind,
-                "family": candidate.family,
-                "start": candidate.start,
-                "task": candidate.task,
-                "system": candidate.system,
-                "parent": version.tags.get("parent") or None,
-                "directory": candidate.directory.as_posix(),
-            }
-            for key, version in versions.items()
-            for candidate in (contents[key][0],)
-        ],
+        "models": [_listed(models[key][0], version) for key, version in versions.items()],
         "challengers": challengers,
         "candidates": ranked,
     }
@@ -146,7 +136,22 @@ def register(job: RegisterJob) -> Path:
     return path
 
 
-def _ensure_version(
+def _listed(candidate: Candidate, version: Version) -> dict[str, Any]:
+    return {
+        "name": version.name,
+        "version": version.number,
+        "digest": version.digest,
+        "kind": candidate.kind,
+        "family": candidate.family,
+        "start": candidate.start,
+        "task": candidate.task,
+        "system": candidate.system,
+        "parent": version.tags.get("parent") or None,
+        "directory": candidate.directory.as_posix(),
+    }
+
+
+def _register(
     job: RegisterJob,
     registry: Registry,
     lineage: Lineage,
@@ -155,54 +160,39 @@ def _ensure_version(
     parent: Version | None,
     teachers: Sequence[Version],
 ) -> Version:
-    found = registry.find(candidate.name, digest=content.digest)
-    if found is not None:
-        print(f"{found.label}: already registered", flush=True)
-        return found
-    draft = Path(tempfile.mkdtemp(prefix="headstart-register-"))
-    try:
-        version = registry.record(
-            candidate.name,
-            files=ModelFiles(
-                bundle=write_bundle(content, draft / "bundle"),
-                form=find_kind(_kind_of_task(content)).io if candidate.kind == "classifier" else None,
-            ),
-            run_name=(candidate.directory if candidate.cost == 2 else candidate.model).relative_to(job.out).as_posix(),
-            metrics=_metrics(job, candidate),
-            parameters=dict(flatten(job.parameters.get(candidate.section, {}).get(candidate.family, {}))),
-            curves=_curves(candidate.directory / "curve.csv"),
-            datasets=lineage.datasets(candidate.directory),
-            tags={
-                "digest": content.digest,
-                "kind": candidate.kind,
-                "family": candidate.family,
-                "start": candidate.start,
-                "task": candidate.task or "",
-                "system": candidate.system,
-                "parent": parent.label if parent is not None else "",
-                "parent_digest": parent.digest if parent is not None else "",
-                **_teacher_tags(job, candidate, teachers),
-                **lineage.tags(candidate.directory),
-            },
-            documents={
-                PROVENANCE: provenance(
-                    lineage, out=job.out, output=candidate.directory, parent=parent, teachers=teachers
-                ),
-            },
-            description=describe_version(
-                candidate,
-                out=job.out,
-                facts=content.facts,
-                data=lineage.data_of(candidate.directory),
-                parent=parent,
-                teachers=teachers,
-            ),
-            about=describe_model(candidate, alias=job.registry.alias),
-        )
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    print(f"{version.label}: registered", flush=True)
-    return version
+    directory = candidate.directory
+    record = Record(
+        run_name=(directory if candidate.cost == 2 else candidate.model).relative_to(job.out).as_posix(),
+        metrics=_metrics(job, candidate),
+        parameters=dict(flatten(job.parameters.get(candidate.section, {}).get(candidate.family, {}))),
+        curves=_curves(directory / "curve.csv"),
+        datasets=lineage.datasets(directory),
+        tags={
+            "digest": content.digest,
+            "kind": candidate.kind,
+            "family": candidate.family,
+            "start": candidate.start,
+            "task": candidate.task or "",
+            "system": candidate.system,
+            "parent": parent.label if parent is not None else "",
+            "parent_digest": parent.digest if parent is not None else "",
+            **_teacher_tags(job, candidate, teachers),
+            **lineage.tags(directory),
+        },
+        documents={PROVENANCE: provenance(lineage, out=job.out, output=directory, parent=parent, teachers=teachers)},
+        description=describe_version(
+            candidate,
+            out=job.out,
+            facts=content.facts,
+            data=lineage.data_of(directory),
+            parent=parent,
+            teachers=teachers,
+        ),
+        about=describe_model(candidate, alias=job.registry.alias),
+    )
+    form = find_kind(_kind_of_task(content)).io if candidate.kind == "classifier" else None
+    with tempfile.TemporaryDirectory(prefix="headstart-register-") as draft:
+        return registry.record(candidate.name, write_bundle(content, Path(draft) / "bundle"), form, record)
 
 
 def _teacher_tags(job: RegisterJob, candidate: Candidate, teachers: Sequence[Version]) -> dict[str, str]:
@@ -210,23 +200,21 @@ def _teacher_tags(job: RegisterJob, candidate: Candidate, teachers: Sequence[Ver
     if not candidate.teachers:
         return {}
     blocks = dict.fromkeys(version.tags["family"] for version in teachers)
-    origins = {block: [block, *job.parents.get(block, [])] for block in blocks}
-    settings = {name: job.parameters["pretrain"].get(name, {}) for names in origins.values() for name in names}
+    names = [name for block in blocks for name in (block, *job.parents.get(block, []))]
+    sources = [job.parameters["pretrain"].get(name, {}) for name in dict.fromkeys(names)]
     return {
         "teacher": ", ".join(version.label for version in teachers),
         "teacher_system": ", ".join(candidate.teachers),
         "teacher_digest": ", ".join(version.digest for version in teachers),
-        "teacher_source": ", ".join(
-            f"{found['source']} {found['digest']}" for found in settings.values() if found.get("source")
-        ),
+        "teacher_source": ", ".join(f"{each['source']} {each['digest']}" for each in sources if each.get("source")),
     }
 
 
-def _ensure_reference(registry: Registry, version: Version, model: Path, job: RegisterJob, task: str) -> None:
+def _ensure_reference(job: RegisterJob, registry: Registry, version: Version, candidate: Candidate) -> None:
     """Record the rows that the version's traffic is compared with, unless that was done before."""
-    examples = job.out / "examples" / task
+    examples = job.out / "examples" / str(candidate.task)
     if registry.attached(version, REFERENCE) is None and examples.is_dir():
-        record_reference(registry, version, load_model(model), examples=examples)
+        record_reference(registry, version, load_model(candidate.model), examples=examples)
 
 
 def _metrics(job: RegisterJob, candidate: Candidate) -> dict[str, float]:
@@ -234,51 +222,42 @@ def _metrics(job: RegisterJob, candidate: Candidate) -> dict[str, float]:
 
     A classifier is the average over the seeds of the largest label budget. Its own scores on test are `test.METRIC`;
     `dev.METRIC` is the score of selection, the mean over the seeds. Means over the runs of its system have the prefix
-    MEAN, among them those of the other budgets. `leakage.test.exact` and `leakage.test.near` are numbers of test rows
+    MEAN, also for the other budgets. `leakage.test.exact` and `leakage.test.near` are numbers of test rows
     in what it was trained on.
     """
     metrics = _numbers(read_json(candidate.directory / "metrics.json", made_by="its stage", missing_ok=True))
     if candidate.task is None:
         return metrics
-    evaluation, system = job.out / "evaluation" / candidate.task, candidate.system
+    evaluation, prefix = job.out / "evaluation" / candidate.task, f"{candidate.system}."
     # The file may hold several systems.
-    metrics = {key: value for key, value in metrics.items() if key.startswith(f"{system}.")}
-    dev = read_dev_score(candidate.directory / "runs.json", system=system, metric=job.metric)
+    metrics = {key: value for key, value in metrics.items() if key.startswith(prefix)}
+    dev = read_dev_score(candidate.directory / "runs.json", system=candidate.system, metric=job.metric)
     evaluated = _numbers(read_json(evaluation / "metrics.json", made_by="the stage evaluate", missing_ok=True))
-    metrics |= {
-        f"test.{key.removeprefix(f'{system}.')}": value
-        for key, value in evaluated.items()
-        if key.startswith(f"{system}.")
-    }
+    tested = {key: value for key, value in evaluated.items() if key.startswith(prefix)}
+    metrics |= {f"test.{key.removeprefix(prefix)}": value for key, value in tested.items()}
+    metrics = {f"{MEAN}.{key}": value for key, value in metrics.items()} | {f"dev.{dev.metric}": dev.score}
     content = read_json(evaluation / "evaluation.json", made_by="the stage evaluate", missing_ok=True)
-    scores = artifact_of(content, system).get("scores", {})
-    own = {f"dev.{dev.metric}": dev.score} | {f"test.{name}": float(found["mean"]) for name, found in scores.items()}
-    copies = read_leakage(job.out, candidate.task, system)
-    leaked = {f"leakage.test.{kind}": float(copies[kind]) for kind in ("exact", "near") if kind in copies}
-    return {f"{MEAN}.{key}": value for key, value in metrics.items()} | own | leaked
+    scores = artifact_of(content, candidate.system).get("scores", {})
+    copies = read_leakage(job.out, candidate.task, candidate.system)
+    metrics |= {f"test.{name}": float(score["mean"]) for name, score in scores.items()}
+    return metrics | {f"leakage.test.{kind}": float(copies[kind]) for kind in ("exact", "near") if kind in copies}
 
 
 def _ranked(
-    job: RegisterJob, task: str, found: Mapping[Key, Candidate], versions: Mapping[Key, Version]
+    job: RegisterJob, task: str, models: Mapping[Key, tuple[Candidate, Content]], versions: Mapping[Key, Version]
 ) -> list[dict[str, Any]]:
     """The task's system with the best score of selection of each class of cost, the cheapest first; among equals the
     first in the order of families and starts."""
     best: dict[int, dict[str, Any]] = {}
-    for key, candidate in found.items():
+    for key, (candidate, _) in models.items():
         if candidate.task != task:
             continue
         dev = read_dev_score(candidate.directory / "runs.json", system=candidate.system, metric=job.metric)
         if candidate.cost not in best or dev.score > best[candidate.cost]["dev_score"]:
+            entry = {"system": candidate.system, "metric": dev.metric, "budget": dev.budget, "dev_score": dev.score}
             version = versions[key]
-            best[candidate.cost] = {
-                "name": version.name,
-                "version": version.number,
-                "digest": version.digest,
-                "system": candidate.system,
-                "metric": dev.metric,
-                "budget": dev.budget,
-                "dev_score": dev.score,
-            }
+            identity = {"name": version.name, "version": version.number, "digest": version.digest}
+            best[candidate.cost] = identity | entry
     return [best[cost] for cost in sorted(best)]
 
 

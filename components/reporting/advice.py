@@ -1,8 +1,8 @@
-"""What a person may do next after a run, with the command."""
+"""What a person wants to know first, and what to do next: did transfer pay, what is served, where it is wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -30,9 +30,33 @@ class Advice:
     command: str = ""
     page: str = ""
 
-    def as_dict(self) -> dict[str, str]:
-        """A JSON object."""
-        return asdict(self)
+
+def summary(task: str, evaluation: Mapping[str, Any], decision: Mapping[str, Any]) -> dict[str, Any]:
+    """The answers for one task: {task, transfer (sentences), served (a sentence), reasons (of the decision), mistakes
+    (as in evaluation.json), steps}.
+
+    Args:
+        task: its name.
+        evaluation: result of the stage `evaluate`.
+        decision: of the stage `promote` about the task; empty if it has not run.
+    """
+    last, challenger = evaluation["budgets"][-1], evaluation.get("challenger")
+    # The recipes' comparison with the best baseline is about the same question as that of the stored models.
+    kinds = ("transfer",) if challenger else ("transfer", "baseline")
+    transfer = [evaluation["headline"]] if evaluation["headline"] else []
+    transfer += [of["text"] for of in evaluation["statements"] if of["budget"] == last and of["kind"] in kinds]
+    transfer += [challenger["text"]] if challenger else []
+    # The report of a run is written before its decision, so the decision may be one of an earlier version.
+    served = decision.get("story", decision["verdict"]) if decision else "nothing was decided yet"
+    served = served[0].upper() + served[1:] if served.split()[0].isalpha() else served
+    return {
+        "task": task,
+        "transfer": transfer or ["No system was initialised from a language model, so there is nothing to compare."],
+        "served": f"{served}.",
+        "reasons": list(decision.get("reasons", [])),
+        "mistakes": evaluation.get("mistakes", {}),
+        "steps": [asdict(step) for step in advice(task, evaluation)],
+    }
 
 
 def advice(task: str, evaluation: Mapping[str, Any], *, flags: str = "") -> list[Advice]:
@@ -43,12 +67,9 @@ def advice(task: str, evaluation: Mapping[str, Any], *, flags: str = "") -> list
         evaluation: result of the stage `evaluate`.
         flags: that every command needs in addition.
     """
-    return [
-        *_labels(task, evaluation, flags),
-        *_transfer(task, evaluation, flags),
-        *_confusion(task, evaluation, flags),
-        *(Advice(sentence, f"headstart params{flags}") for sentence in cut_texts(evaluation)),
-    ]
+    steps = [_labels(task, evaluation, flags), _transfer(evaluation, flags), _confusion(task, evaluation, flags)]
+    steps += [Advice(sentence, f"headstart check --settings{flags}") for sentence in cut_texts(evaluation)]
+    return [step for step in steps if step is not None]
 
 
 def cut_texts(evaluation: Mapping[str, Any]) -> list[str]:
@@ -59,93 +80,62 @@ def cut_texts(evaluation: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _labels(task: str, evaluation: Mapping[str, Any], flags: str) -> list[Advice]:
+def _labels(task: str, evaluation: Mapping[str, Any], flags: str) -> Advice | None:
     """Whether more labels help, by the last step of the label curve of the best system."""
-    budgets, unit = evaluation["budgets"], evaluation["unit"]
-    if len(budgets) < 2:
-        return []
-    cells = best_cells(evaluation)
+    cells = best_cells(evaluation)[-2:]
     if len(cells) < 2:
-        return []
-    before, after = cells[-2], cells[-1]
-    scores = [cell["scores"][evaluation["main"]]["mean"] for cell in (before, after)]
-    gain = scores[1] - scores[0]
-    title = evaluation["titles"][evaluation["main"]]
-    step = f"from {budget_name(before['budget'])} to {budget_name(after['budget'])} {unit}"
-    if gain >= GAIN:
-        return [
-            Advice(
-                f"Label more texts: {step}, {title} rose from {scores[0]:.3f} to {scores[1]:.3f}.",
-                f"headstart suggest --task {task} --count 50{flags}",
-            )
-        ]
-    return [
-        Advice(
-            f"Look at the errors before labelling more: {step}, {title} did not rise "
-            f"({scores[0]:.3f} to {scores[1]:.3f}).",
-            f"headstart ui{flags}",
-            f"/errors?{urlencode({'task': task})}",
-        )
-    ]
+        return None
+    first, last = (cell["scores"][evaluation["main"]]["mean"] for cell in cells)
+    before, after = (budget_name(cell["budget"]) for cell in cells)
+    step, title = f"from {before} to {after} {evaluation['unit']}", evaluation["titles"][evaluation["main"]]
+    if last - first >= GAIN:
+        text = f"Label more texts: {step}, {title} rose from {first:.3f} to {last:.3f}."
+        return Advice(text, f"headstart suggest --task {task} --count 50{flags}")
+    text = f"Look at the errors before labelling more: {step}, {title} did not rise ({first:.3f} to {last:.3f})."
+    return Advice(text, f"headstart ui{flags}", f"/errors?{urlencode({'task': task})}")
 
 
-def _transfer(task: str, evaluation: Mapping[str, Any], flags: str) -> list[Advice]:
+def _transfer(evaluation: Mapping[str, Any], flags: str) -> Advice | None:
     """What to try if a system without a language model is as good."""
-    stored = [one for one in evaluation["systems"] if "artifact" in one]
-    system = max(stored, key=lambda one: one["artifact"]["scores"][evaluation["main"]]["mean"], default=None)
-    if system is None or system.get("family") != BASELINE:
-        return []
-    best = system["system"]
-    tried = any(one.get("family") != BASELINE for one in evaluation["systems"])
-    hint = "Another encoder, or more text of the domain, may help."
-    if not tried:
-        hint = "A published encoder may help: headstart init FILE --start NAME --overwrite, then headstart fit."
-    return [
-        Advice(
-            f"The best system, {best}, has no language model. {hint}",
-            f"headstart study which-source{flags}" if tried else "headstart starts",
-        )
-    ]
+    stored = [system for system in evaluation["systems"] if "artifact" in system]
+    best = max(stored, key=lambda system: system["artifact"]["scores"][evaluation["main"]]["mean"], default=None)
+    if best is None or best.get("family") != BASELINE:
+        return None
+    text = f"The best system, {best['system']}, has no language model. "
+    if any(system.get("family") != BASELINE for system in evaluation["systems"]):
+        text += "Another encoder, or more text of the domain, may help."
+        return Advice(text, f"headstart study which-source{flags}")
+    text += "A published encoder may help: headstart init FILE --start NAME --overwrite, then headstart fit."
+    return Advice(text, "headstart starts")
 
 
-def _confusion(task: str, evaluation: Mapping[str, Any], flags: str) -> list[Advice]:
-    """The most frequent confusion of the best system."""
-    found = most_confused(evaluation)
-    if found is None:
-        return []
-    true, predicted, count, rows = found
-    return [
-        Advice(
-            f"Look at {true}: {count} of {rows} predictions for its rows are {predicted}. More labels of both "
-            "classes, or a clearer definition, may help.",
-            f"headstart ui{flags}",
-            f"/errors?{urlencode({'task': task, 'true': true, 'predicted': predicted})}#rows",
-        )
-    ]
-
-
-def best_cells(evaluation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The label budgets of the system that is best with the most labels, in their order."""
-    best = evaluation["best"].get(str(evaluation["budgets"][-1]))
-    system = next((one for one in evaluation["systems"] if one["system"] == best), None)
-    if system is None:
-        return []
-    order: Sequence[int] = evaluation["budgets"]
-    return sorted(system["budgets"], key=lambda cell: order.index(cell["budget"]))
-
-
-def most_confused(evaluation: Mapping[str, Any]) -> tuple[str, str, int, int] | None:
-    """(true label, predicted label, number, rows of the true label) of the most frequent confusion of the best system
-    with the most labels, over all seeds; None if none is frequent."""
+def _confusion(task: str, evaluation: Mapping[str, Any], flags: str) -> Advice | None:
+    """The most frequent confusion of the best system with the most labels, over all seeds, if it is frequent."""
     cells = best_cells(evaluation)
     matrix = cells[-1].get("confusion") if cells else None
     if not matrix:
         return None
-    labels = evaluation["labels"]
     count, true, predicted = max(
-        (row[other], own, other) for own, row in enumerate(matrix) for other in range(len(row)) if own != other
+        (count, row, column)
+        for row, counts in enumerate(matrix)
+        for column, count in enumerate(counts)
+        if row != column
     )
     rows = sum(matrix[true])
     if count < CONFUSED or count < SHARE * rows:
         return None
-    return labels[true], labels[predicted], int(count), int(rows)
+    names = {"true": evaluation["labels"][true], "predicted": evaluation["labels"][predicted]}
+    return Advice(
+        f"Look at {names['true']}: {int(count)} of {int(rows)} predictions for its rows are {names['predicted']}. More "
+        "labels of both classes, or a clearer definition, may help.",
+        f"headstart ui{flags}",
+        f"/errors?{urlencode({'task': task} | names)}#rows",
+    )
+
+
+def best_cells(evaluation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The label budgets of the system that is best with the most labels, in their order."""
+    order = evaluation["budgets"]
+    best = evaluation["best"].get(str(order[-1]))
+    cells = [cell for system in evaluation["systems"] if system["system"] == best for cell in system["budgets"]]
+    return sorted(cells, key=lambda cell: order.index(cell["budget"]))

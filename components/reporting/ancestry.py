@@ -52,10 +52,6 @@ class Ancestry:
         ]
         return {"layers": nodes, "edges": [list(edge) for edge in self.edges]}
 
-    def figure_layers(self) -> list[list[tuple[str, str, str]]]:
-        """As `figures.lineage` takes them: digests are shortened."""
-        return [[(node.key, node.title, node.digest[:12]) for node in layer] for layer in self.layers]
-
 
 @dataclass(frozen=True)
 class Outputs:
@@ -90,23 +86,20 @@ def ancestry(run: Outputs, *, missing_ok: bool = False) -> Ancestry:
     Raises:
         ArtifactError: an output is missing or incomplete.
     """
+
+    def node(key: str, title: str, about: str, *parts: str) -> Node:
+        directory = run.out.joinpath(*parts)
+        missing = missing_ok and not (directory / MANIFEST).is_file()
+        return Node(key, title, "" if missing else read_manifest(directory).digest, directory, about)
+
     raw = [
         Node(f"data:{version.path}", str(version.path), version.digest, None, "a version of the raw data")
         for version in dict.fromkeys(run.versions.values())
     ]
-
-    def node(key: str, title: str, directory: Path, about: str) -> Node:
-        return Node(key, title, _digest(directory, missing_ok), directory, about)
-
-    corpora = [
-        node(name, f"{name} corpus", run.out / "corpus" / name, "cleaned documents without duplicates")
-        for name in run.corpora
-    ]
+    cleaned = "cleaned documents without duplicates"
+    corpora = [node(name, f"{name} corpus", cleaned, "corpus", name) for name in run.corpora]
     starts = [
-        [
-            node(f"{family}-{start}", f"{family} {start}", run.out / "encoder" / family / start, "a language model")
-            for family in run.families
-        ]
+        [node(f"{of}-{start}", f"{of} {start}", "a language model", "encoder", of, start) for of in run.families]
         for start in run.trained
     ]
     last = run.trained[-1] if run.trained else "scratch"
@@ -114,13 +107,20 @@ def ancestry(run: Outputs, *, missing_ok: bool = False) -> Ancestry:
         node(
             f"{task}/{family}",
             f"{task}, {family}",
-            run.out / "finetuned" / task / f"{family}-{last}",
             f"models of the task {task}, fine-tuned from {family} {last}",
+            *("finetuned", task, f"{family}-{last}"),
         )
         for task in run.tasks
         for family in run.families
     ]
-    layers = [layer for layer in (raw, corpora, *starts, classifiers) if layer]
+    kept = [[node for node in layer if node.digest] for layer in (raw, corpora, *starts, classifiers)]
+    keys = {node.key for layer in kept for node in layer}
+    edges = [edge for edge in _edges(run) if keys.issuperset(edge)]
+    return Ancestry([layer for layer in kept if layer], edges)
+
+
+def _edges(run: Outputs) -> list[tuple[str, str]]:
+    """(key of the source, key of the target) of all outputs that a run may have."""
     read = {output: f"data:{version.path}" for output, version in run.versions.items()}
     edges = [(read[f"corpus/{name}"], name) for name in run.corpora if f"corpus/{name}" in read]
     of_corpora = {source for source, _ in edges}
@@ -136,17 +136,5 @@ def ancestry(run: Outputs, *, missing_ok: bool = False) -> Ancestry:
         else:
             edges += [(run.corpora[0], name) for name in made[:1] if run.corpora] + list(pairwise(made))
         edges += [("domain", name) for name in made if name.endswith("-adapted") and "domain" in run.corpora]
-        edges += [(made[-1], node.key) for node in classifiers if made and node.key.endswith(f"/{family}")]
-    if missing_ok:
-        return _present(layers, edges)
-    return Ancestry(layers, edges)
-
-
-def _present(layers: Sequence[Sequence[Node]], edges: Sequence[tuple[str, str]]) -> Ancestry:
-    kept = [[node for node in layer if node.digest] for layer in layers]
-    known = {node.key for layer in kept for node in layer}
-    return Ancestry([layer for layer in kept if layer], [edge for edge in edges if known.issuperset(edge)])
-
-
-def _digest(directory: Path, missing_ok: bool) -> str:
-    return "" if missing_ok and not (directory / MANIFEST).is_file() else read_manifest(directory).digest
+        edges += [(made[-1], f"{task}/{family}") for task in run.tasks if made]
+    return edges

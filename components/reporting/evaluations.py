@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from components.reporting import figures
@@ -13,100 +13,97 @@ from components.tasks.budgets import budget_name
 
 #: Maximum number of rows in the table of slices.
 SLICES = 20
+#: Count of runs in evaluation.json -> sentence.
+RUNS = {
+    "left_out": "Runs whose encoder is not fine-tuned, because selection preferred it as it was",
+    "label_names": "Runs that also learned from the names of the labels",
+}
 
 
 def scores(task: str, evaluation: dict[str, Any]) -> Chapter:
     """Scores of all systems by label budget, learning curves and the benefits of transfer."""
     budgets, main, unit = evaluation["budgets"], evaluation["main"], evaluation["unit"]
     title = evaluation["titles"][main]
-    selection = evaluation["selection"]
-    chosen = "by cross-validation" if selection["by"] == "budget" else "on dev"
     chapter = Chapter(f"{task}: scores" + (" by label budget" if len(budgets) > 1 else ""))
-    important = [found for found in evaluation["statements"] if found["kind"] != "adaptation"]
-    chapter.lead = [found["text"] for found in important if found["budget"] == budgets[0]]
-    chapter.text = [found["text"] for found in evaluation["statements"] if found["text"] not in chapter.lead]
+    important = [of for of in evaluation["statements"] if of["kind"] != "adaptation"]
+    chapter.lead = [of["text"] for of in important if of["budget"] == budgets[0]]
+    chapter.text = [of["text"] for of in evaluation["statements"] if of["text"] not in chapter.lead]
     if evaluation.get("challenger"):
         chapter.text.append(evaluation["challenger"]["text"])
-    if left_out := _runs(evaluation, "left_out"):
-        chapter.text.append(
-            f"Runs whose encoder is not fine-tuned, because selection preferred it as it was: {left_out}."
-        )
-    if names := _runs(evaluation, "label_names"):
-        chapter.text.append(f"Runs that also learned from the names of the labels: {names}.")
-    chapter.tables.append(
-        Table(
-            ["system", *(f"{budget_name(budget)} {unit.split()[0]}" for budget in budgets), "registered", "its labels"],
-            [
-                [
-                    system["system"],
-                    *(_interval(cell["scores"][main]) for cell in _by_budget(system, budgets)),
-                    *_artifact(system, main),
-                ]
-                for system in evaluation["systems"]
-            ],
-            f"{title[0].upper()}{title[1:]} by {unit} ({evaluation['confidence']:.0%} intervals, "
-            f"mean over {len(evaluation['seeds'])} seeds, {evaluation['rows']['test']:,} test rows; "
-            f"{_labels_of_selection(selection)}). Registered: the average of all seeds of the largest budget, with the "
-            "rows that any of them has learned from",
-        )
-    )
-    curves = {
-        system["system"]: Line(
-            x=[cell["labels"] for cell in system["budgets"]],
-            y=[cell["scores"][main]["mean"] for cell in system["budgets"]],
-            low=[cell["scores"][main]["low"] for cell in system["budgets"]],
-            high=[cell["scores"][main]["high"] for cell in system["budgets"]],
-            dashed=system["family"] == "baseline",
-        )
-        for system in evaluation["systems"]
-    }
+    for count, text in RUNS.items():
+        if runs := _runs(evaluation, count):
+            chapter.text.append(f"{text}: {runs}.")
+    chapter.tables.append(_by_system(evaluation))
+    curves = {}
+    for system in evaluation["systems"]:
+        labels = [cell["labels"] for cell in system["budgets"]]
+        of_cells = [cell["scores"][main] for cell in system["budgets"]]
+        mean, low, high = ([of[key] for of in of_cells] for key in ("mean", "low", "high"))
+        curves[system["system"]] = Line(labels, mean, low, high, dashed=system["family"] == "baseline")
     chapter.figures.append(_comparison(evaluation, curves))
     training = {
         system["system"]: Line(
-            x=[point["epoch"] for point in system["training_curve"]],
-            y=[point[main] for point in system["training_curve"]],
+            [point["epoch"] for point in system["training_curve"]], [point[main] for point in system["training_curve"]]
         )
         for system in evaluation["systems"]
         if len(system["training_curve"]) > 1
     }
     if training:
+        chosen = "by cross-validation" if evaluation["selection"]["by"] == "budget" else "on dev"
         svg = figures.lines(training, x_label="epochs of fine-tuning", y_label=f"{title}, {chosen}", among=list(curves))
         caption = (
             f"{title[0].upper()}{title[1:]} {chosen} during fine-tuning with {budget_name(budgets[-1])} {unit}; at "
             "epoch 0 only the head is trained."
         )
         chapter.figures.append(Drawing(svg, caption))
+    further = [_benefits(evaluation), _ways(evaluation), _languages(evaluation), _other_metrics(evaluation)]
+    chapter.tables += [table for table in further if table is not None]
+    return chapter
+
+
+def _by_system(evaluation: dict[str, Any]) -> Table:
+    """The primary metric of all systems by label budget, and of the stored models."""
+    budgets, main, unit = evaluation["budgets"], evaluation["main"], evaluation["unit"]
+    rows = []
+    for system in evaluation["systems"]:
+        cells = {cell["budget"]: _interval(cell["scores"][main]) for cell in system["budgets"]}
+        # Ensembles are not stored.
+        stored = system.get("artifact")
+        registered = (_interval(stored["scores"][main]), f"{stored['labels']:,}") if stored else ("", "")
+        rows.append([system["system"], *(cells[budget] for budget in budgets), *registered])
+    selection, title = evaluation["selection"], evaluation["titles"][main]
+    how = f"choices on {selection['rows']:,} labels of dev, in addition to each budget"
+    if selection["by"] == "budget":
+        how = f"choices by {selection['folds']}-fold cross-validation within each label budget, without other labels"
+    return Table(
+        ["system", *(f"{budget_name(budget)} {unit.split()[0]}" for budget in budgets), "registered", "its labels"],
+        rows,
+        f"{title[0].upper()}{title[1:]} by {unit} ({evaluation['confidence']:.0%} intervals, mean over "
+        f"{len(evaluation['seeds'])} seeds, {evaluation['rows']['test']:,} test rows; {how}). Registered: the average "
+        "of all seeds of the largest budget, with the rows that any of them has learned from",
+    )
+
+
+def _benefits(evaluation: dict[str, Any]) -> Table | None:
     rows = [
-        [
-            f"{family}-{start}",
-            axis,
-            name,
-            *(_interval(found[part]) for part in ("transferred", "scratch", "difference")),
-        ]
+        [f"{family}-{start}", axis, name, *(_interval(of[part]) for part in ("transferred", "scratch", "difference"))]
         for family, starts in evaluation["benefits"].items()
         for start, axes in starts.items()
         for axis, benefits in axes.items()
-        for name, found in benefits.items()
+        for name, of in benefits.items()
     ]
-    if rows:
-        columns = ["system", "curve", "benefit", "transferred", "scratch", "difference"]
-        chapter.tables.append(Table(columns, rows, "Benefits of transfer"))
-    if ways := _ways(evaluation):
-        columns = ["system", unit, "way to learn", f"{title} in selection", "tried", "kept", "seconds"]
-        chapter.tables.append(
-            Table(columns, ways, "Ways to learn that were tried: score of selection, numbers of seeds")
-        )
-    if languages := _languages(evaluation):
-        chapter.tables.append(languages)
-    others = [name for name in evaluation["scores"] if name != main]
-    if others:
-        rows = [
-            [system["system"], *(_interval(system["budgets"][-1]["scores"][name]) for name in others)]
-            for system in evaluation["systems"]
-        ]
-        columns = ["system", *(evaluation["titles"][name] for name in others)]
-        chapter.tables.append(Table(columns, rows, f"Other metrics at {budget_name(budgets[-1])} {unit}"))
-    return chapter
+    columns = ["system", "curve", "benefit", "transferred", "scratch", "difference"]
+    return Table(columns, rows, "Benefits of transfer") if rows else None
+
+
+def _other_metrics(evaluation: dict[str, Any]) -> Table | None:
+    others = [name for name in evaluation["scores"] if name != evaluation["main"]]
+    rows = [
+        [system["system"], *(_interval(system["budgets"][-1]["scores"][name]) for name in others)]
+        for system in evaluation["systems"]
+    ]
+    title = f"Other metrics at {budget_name(evaluation['budgets'][-1])} {evaluation['unit']}"
+    return Table(["system", *(evaluation["titles"][name] for name in others)], rows, title) if others else None
 
 
 def _comparison(evaluation: dict[str, Any], curves: Mapping[str, Line]) -> Drawing:
@@ -134,7 +131,7 @@ def _languages(evaluation: dict[str, Any]) -> Table | None:
     if not learned:
         return None
     cells = {system["system"]: system["budgets"][-1]["slices"] for system in evaluation["systems"]}
-    rows = {language: found["rows"] for slices in cells.values() for language, found in slices.items()}
+    rows = {language: entry["rows"] for slices in cells.values() for language, entry in slices.items()}
     # The learned languages first, the others by their number of rows.
     languages = sorted(rows, key=lambda name: (name not in learned, -rows[name], name))
     tested = ", ".join(f"{rows[name]:.0f} rows of {name}" for name in languages)
@@ -150,8 +147,7 @@ def _languages(evaluation: dict[str, Any]) -> Table | None:
 
 
 def _runs(evaluation: dict[str, Any], count: str) -> str:
-    """Systems with a count of their runs, by label budget: `left_out`, whose encoder stays as it was, or `label_names`,
-    which learned from the names of the labels."""
+    """Systems with a count of their runs (`RUNS`), by label budget."""
     return "; ".join(
         f"{system['system']} at {budget_name(cell['budget'])} {evaluation['unit']}: {counted} of {len(cell['seeds'])}"
         for system in evaluation["systems"]
@@ -160,51 +156,48 @@ def _runs(evaluation: dict[str, Any], count: str) -> str:
     )
 
 
-def _ways(evaluation: dict[str, Any]) -> list[Sequence[str]]:
+def _ways(evaluation: dict[str, Any]) -> Table | None:
     """What `method: auto` has tried, by system and label budget."""
-    return [
+    rows = [
         [
             system["system"],
             budget_name(cell["budget"]),
-            found["way"] + (f" ({found['share']:.0%} of the steps)" if 0 < found["share"] < 1 else ""),
-            "left out" if found["score"] is None else f"{found['score']:.3f}",
-            str(found["tried"]),
-            str(found["kept"]),
-            f"{found['seconds']:.1f}",
+            of["way"] + (f" ({of['share']:.0%} of the steps)" if 0 < of["share"] < 1 else ""),
+            "left out" if of["score"] is None else f"{of['score']:.3f}",
+            str(of["tried"]),
+            str(of["kept"]),
+            f"{of['seconds']:.1f}",
         ]
         for system in evaluation["systems"]
         for cell in system["budgets"]
-        for found in cell.get("ways", [])
+        for of in cell.get("ways", [])
     ]
-
-
-def _labels_of_selection(selection: dict[str, Any]) -> str:
-    """Where hyper-parameters, epochs and systems were chosen, and how many labels that took."""
-    if selection["by"] == "budget":
-        return f"choices by {selection['folds']}-fold cross-validation within each label budget, without other labels"
-    return f"choices on {selection['rows']:,} labels of dev, in addition to each budget"
+    title = f"{evaluation['titles'][evaluation['main']]} in selection"
+    columns = ["system", evaluation["unit"], "way to learn", title, "tried", "kept", "seconds"]
+    heading = "Ways to learn that were tried: score of selection, numbers of seeds"
+    return Table(columns, rows, heading) if rows else None
 
 
 def details(task: str, evaluation: dict[str, Any]) -> Chapter:
     """Classes, slices, confusion and calibration of the best system at the largest budget."""
     budget = evaluation["budgets"][-1]
     name = evaluation["best"][str(budget)]
-    system = next(found for found in evaluation["systems"] if found["system"] == name)
-    cell = next(found for found in system["budgets"] if found["budget"] == budget)
+    system = next(entry for entry in evaluation["systems"] if entry["system"] == name)
+    cell = next(entry for entry in system["budgets"] if entry["budget"] == budget)
     chapter = Chapter(f"{task}: {name} at {budget_name(budget)} {evaluation['unit']}, the best system")
     if cell["confusion"]:
         svg = figures.confusion(cell["confusion"], evaluation["labels"])
         chapter.figures.append(Drawing(svg, "Confusion matrix, sum over all seeds."))
     calibrated = {
-        found["system"]: Line(
-            [point["confidence"] for point in found["budgets"][-1]["calibration"]],
-            [point["accuracy"] for point in found["budgets"][-1]["calibration"]],
+        entry["system"]: Line(
+            [point["confidence"] for point in entry["budgets"][-1]["calibration"]],
+            [point["accuracy"] for point in entry["budgets"][-1]["calibration"]],
         )
-        for found in evaluation["systems"]
-        if found["budgets"][-1]["calibration"]
+        for entry in evaluation["systems"]
+        if entry["budgets"][-1]["calibration"]
     }
     if calibrated:
-        systems = [found["system"] for found in evaluation["systems"]]
+        systems = [entry["system"] for entry in evaluation["systems"]]
         svg = figures.calibration(calibrated, among=systems)
         chapter.figures.append(Drawing(svg, "Calibration at the largest label budget."))
     # Classes without rows in test have no scores; they come last.
@@ -212,30 +205,19 @@ def details(task: str, evaluation: dict[str, Any]) -> Chapter:
     if classes:
         columns = [column for column in classes[0][1] if column != "rows"]
         rows = [
-            [label, *("" if found[key] is None else f"{found[key]:.3f}" for key in columns), f"{found['rows']:.0f}"]
-            for label, found in classes
+            [label, *("" if entry[key] is None else f"{entry[key]:.3f}" for key in columns), f"{entry['rows']:.0f}"]
+            for label, entry in classes
         ]
         titles = [{"f1": "F1"}.get(column, column.replace("_", " ")) for column in columns]
         chapter.tables.append(Table(["class", *titles, "rows"], rows, "Classes, in ascending order of F1"))
     slices = sorted(cell["slices"].items(), key=lambda entry: -entry[1]["rows"])[:SLICES]
     if slices:
         shown = evaluation["scores"][:2]
-        rows = [[part, f"{found['rows']:.0f}", *(f"{found[score]:.3f}" for score in shown)] for part, found in slices]
+        rows = [[part, f"{entry['rows']:.0f}", *(f"{entry[score]:.3f}" for score in shown)] for part, entry in slices]
         columns = ["slice", "rows", *(evaluation["titles"][score] for score in shown)]
         chapter.tables.append(Table(columns, rows, f"Largest {len(slices)} of {len(cell['slices'])} slices"))
     return chapter
 
 
-def _by_budget(system: dict[str, Any], budgets: Sequence[int]) -> Iterable[dict[str, Any]]:
-    cells = {cell["budget"]: cell for cell in system["budgets"]}
-    return [cells[budget] for budget in budgets]
-
-
-def _artifact(system: dict[str, Any], main: str) -> tuple[str, str]:
-    """Score and number of labels of the stored model; empty for ensembles, which are not stored."""
-    artifact = system.get("artifact")
-    return (_interval(artifact["scores"][main]), f"{artifact['labels']:,}") if artifact else ("", "")
-
-
-def _interval(found: dict[str, float]) -> str:
-    return f"{found['mean']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"
+def _interval(entry: dict[str, float]) -> str:
+    return f"{entry['mean']:.3f} [{entry['low']:.3f}, {entry['high']:.3f}]"

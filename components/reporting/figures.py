@@ -10,7 +10,7 @@ import io
 import itertools
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,17 +133,8 @@ def lines(
 
 
 def points(coordinates: Mapping[str, tuple[float, float]], *, x_label: str, y_label: str) -> str:
-    """Named points (x, y). Where points are close together, a line connects a name with its point."""
-    with matplotlib.rc_context(STYLE):
-        figure, axes = _canvas(height=3.4)
-        for (x, y), colour in zip(coordinates.values(), itertools.cycle(COLOURS), strict=False):
-            axes.scatter([x], [y], color=colour, s=36)
-        axes.margins(x=0.25, y=0.15)
-        axes.set_xlabel(_printable(x_label))
-        axes.set_ylabel(_printable(y_label))
-        named = [(name, x, y, INK) for name, (x, y) in coordinates.items()]
-        _write_names(figure, axes, named, size=9, rings=16)
-        return _svg(figure)
+    """Points (x, y), named in the legend."""
+    return scatter({name: Cloud([x], [y]) for name, (x, y) in coordinates.items()}, x_label=x_label, y_label=y_label)
 
 
 def scatter(groups: Mapping[str, Cloud], *, x_label: str = "", y_label: str = "") -> str:
@@ -169,7 +160,7 @@ def scatter(groups: Mapping[str, Cloud], *, x_label: str = "", y_label: str = ""
         columns = 3 if max(map(len, groups)) <= LONG_NAME else 2
         axes.legend(**_entries(axes), loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=columns)
         by_rank = sorted(named, key=lambda entry: entry[0])
-        _write_names(figure, axes, [entry[1:] for entry in by_rank], size=6.5, rings=2)
+        _write_names(figure, axes, [entry[1:] for entry in by_rank])
         return _svg(figure)
 
 
@@ -202,8 +193,8 @@ def ranges(
         figure, axes = _canvas(height=0.9 + 0.3 * len(entries), width=5.2)
         for value in references:
             axes.axvline(value, color="0.6", linewidth=1)
-        known = [value for entry in entries.values() for value in entry if value is not None]
-        edge = max([*known, *references]) * (2 if logarithmic else 1.1)
+        bounded = [value for entry in entries.values() for value in entry if value is not None]
+        edge = max([*bounded, *references]) * (2 if logarithmic else 1.1)
         names = list(entries)[::-1]
         for row, name in enumerate(names):
             mean, low, high = entries[name]
@@ -215,7 +206,7 @@ def ranges(
         axes.set_ylim(-0.6, len(entries) - 0.4)
         if logarithmic:
             axes.set_xscale("log")
-            least = min([*known, *references])
+            least = min([*bounded, *references])
             ticks = [digit * 10.0**power for power in range(-3, 7) for digit in (1, 2, 5)]
             ticks = [tick for tick in ticks if least / 2 <= tick <= 2 * edge]
             axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
@@ -300,7 +291,7 @@ def _printable(text: str) -> str:
 
 def _entries(axes: Axes) -> dict[str, Sequence[Any]]:
     """Handles and labels of a legend. Without arguments matplotlib omits labels that begin with an underscore."""
-    handles = [*axes.get_lines(), *(found for found in axes.collections if isinstance(found, PathCollection))]
+    handles = [*axes.get_lines(), *(of for of in axes.collections if isinstance(of, PathCollection))]
     return {"handles": handles, "labels": [str(handle.get_label()) for handle in handles]}
 
 
@@ -317,53 +308,30 @@ def _thin(figure: Figure, axes: Axes) -> None:
             taken.append(box)
 
 
-def _write_names(
-    figure: Figure, axes: Axes, named: Sequence[tuple[str, float, float, str]], *, size: float, rings: int
-) -> None:
-    """Write the names of points (name, x, y, colour) within the axes and without overlaps.
-
-    Candidate positions are around the point (ring 0), then further above and below it, in `rings` rings; a line
-    connects a name in an outer ring with its point. A name without a free position is omitted.
-    """
+def _write_names(figure: Figure, axes: Axes, named: Sequence[tuple[str, float, float, str]]) -> None:
+    """Write the names of points (name, x, y, colour) beside them, within the axes and without overlaps. A name without
+    a free position is omitted."""
     figure.draw_without_rendering()
     frame = axes.get_window_extent()
     marks = [axes.transData.transform((x, y)) for _, x, y, _ in named]
-    points_at = [Bbox.from_extents(x - GAP / 2, y - GAP / 2, x + GAP / 2, y + GAP / 2) for x, y in marks]
-    taken: list[Bbox] = []
+    taken = [Bbox.from_extents(x - GAP / 2, y - GAP / 2, x + GAP / 2, y + GAP / 2) for x, y in marks]
     to_points = 72 / figure.dpi
     for (name, x, y, colour), (left, bottom) in zip(named, marks, strict=True):
         text = axes.annotate(
-            _printable(name), (x, y), textcoords="offset points", xytext=(0, 0), fontsize=size, color=colour
+            _printable(name), (x, y), textcoords="offset points", xytext=(0, 0), fontsize=6.5, color=colour
         )
         # The names must not affect the layout of the axes.
         text.set_in_layout(False)
         box = text.get_window_extent()
-        for ring, across, up in _around(box.width, box.height, rings=rings):
+        for across, up in itertools.product((GAP, -GAP - box.width, -box.width / 2), (GAP / 2, -GAP / 2 - box.height)):
             spot = Bbox.from_bounds(left + across, bottom + up, box.width, box.height)
             inside = frame.x0 <= spot.x0 and spot.x1 <= frame.x1 and frame.y0 <= spot.y0 and spot.y1 <= frame.y1
-            if not inside or spot.count_overlaps([*taken, *points_at]):
-                continue
-            taken.append(spot)
-            text.set_position((across * to_points, up * to_points))
-            if ring:
-                end = (
-                    max(across, min(0.0, across + box.width)) * to_points,
-                    (up if up > 0 else up + box.height) * to_points,
-                )
-                line = {"arrowstyle": "-", "color": colour, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 2}
-                axes.annotate("", (x, y), textcoords="offset points", xytext=end, arrowprops=line).set_in_layout(False)
-            break
+            if inside and not spot.count_overlaps(taken):
+                taken.append(spot)
+                text.set_position((across * to_points, up * to_points))
+                break
         else:
             text.remove()
-
-
-def _around(width: float, height: float, *, rings: int) -> Iterator[tuple[int, float, float]]:
-    """Positions of a text around a point, the nearest first: ring, and offset (x, y) of its lower left corner."""
-    for ring in range(rings):
-        away = GAP / 2 + ring * height
-        for across in (GAP, -GAP - width, -width / 2):
-            for up in (away, -away - height):
-                yield ring, across, up
 
 
 def _canvas(*, height: float, width: float = 4.2) -> tuple[Figure, Axes]:

@@ -36,13 +36,13 @@ class Findings:
     numbers: Mapping[str, Any]
 
 
-def write(out: Path, name: str, found: Findings, *, options: Mapping[str, Any], inputs: Mapping[str, str]) -> Path:
+def write(out: Path, name: str, result: Findings, *, options: Mapping[str, Any], inputs: Mapping[str, str]) -> Path:
     """Write the findings of a study; returns its directory.
 
     Args:
         out: `params.run.out`.
         name: name of the study.
-        found: the findings.
+        result: the findings.
         options: options of the study, as a JSON object.
         inputs: path -> digest of every output that the study has read.
 
@@ -50,7 +50,7 @@ def write(out: Path, name: str, found: Findings, *, options: Mapping[str, Any], 
         ArtifactError: the disk is full or the directory cannot be written.
     """
     directory = out / FOLDER / name
-    chapter = found.chapter
+    chapter = result.chapter
     with writing(directory, kind=KIND) as draft:
         files = [f"figure-{number}.svg" for number in range(1, len(chapter.figures) + 1)]
         for file, drawing in zip(files, chapter.figures, strict=True):
@@ -65,7 +65,7 @@ def write(out: Path, name: str, found: Findings, *, options: Mapping[str, Any], 
                 {"file": file, "caption": drawing.caption} for file, drawing in zip(files, chapter.figures, strict=True)
             ],
             "options": options,
-            "numbers": found.numbers,
+            "numbers": result.numbers,
         }
         text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         (draft.path / FILE).write_text(text, encoding="utf-8")

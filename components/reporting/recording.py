@@ -1,6 +1,6 @@
 """Write measured numbers to `docs/results/<name>.json`.
 
-Benchmarks do so with `--record NAME`, the pipeline's evaluation with `headstart results record`.
+Benchmarks do so with `--record NAME`, the pipeline's evaluation with `python -m components.reporting --record`.
 """
 
 from __future__ import annotations
@@ -12,18 +12,22 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final
 
 from pydantic import ValidationError
 
 from components.artifacts import read_json, write_atomic
 from components.errors import DataError, nearest
 from components.processors import cores, processor_name
-from components.reporting.results import RESULTS, Column, Plot, Result, Row, read_result
+from components.reporting.results import RESULTS, Column, Result, Row, read_result
+
+#: Column of the models that can be registered: of a system the average over the seeds of its largest budget.
+REGISTERED: Final = "registered"
 
 
 def of_evaluation(evaluation: Path, name: str, *, command: str, score: str = "", title: str = "") -> Result:
-    """The scores of one evaluation as a result: a row for each system, a column for each label budget.
+    """The scores of one evaluation as a result: a row for each system, a column for each label budget, and one for the
+    model that can be registered.
 
     Args:
         evaluation: output directory of the stage `evaluate`.
@@ -44,16 +48,15 @@ def of_evaluation(evaluation: Path, name: str, *, command: str, score: str = "",
         Column(name=str(budget), title=f"{'all' if budget < 0 else budget} {content['unit']}")
         for budget in content["budgets"]
     ]
-    values = [
-        Row(
-            name=system["system"],
-            estimates={
-                str(cell["budget"]): [round(cell["scores"][score][key], 6) for key in ("mean", "low", "high")]
-                for cell in system["budgets"]
-            },
-        )
-        for system in content["systems"]
-    ]
+    values = []
+    for system in content["systems"]:
+        cells = {str(cell["budget"]): cell["scores"][score] for cell in system["budgets"]}
+        if "artifact" in system:
+            cells[REGISTERED] = system["artifact"]["scores"][score]
+        estimates = {name: [round(cell[key], 6) for key in ("mean", "low", "high")] for name, cell in cells.items()}
+        values.append(Row(name=system["system"], estimates=estimates))
+    if any(REGISTERED in row.estimates for row in values):
+        columns.append(Column(name=REGISTERED, title="registered model"))
     return measured(
         name,
         title=title or f"{content['titles'][score]}, {content['task']}, {content['rows']['test']:,} test rows",
@@ -67,46 +70,27 @@ def of_evaluation(evaluation: Path, name: str, *, command: str, score: str = "",
     )
 
 
-def measured(
-    name: str,
-    *,
-    title: str,
-    command: str,
-    row_title: str,
-    columns: Sequence[Column],
-    values: Sequence[Row],
-    seeds: Sequence[int] = (),
-    selection: Literal["dev", "test", "none"] = "none",
-    confidence: float | None = None,
-    notes: str = "",
-    processor: str | None = None,
-    figure: Plot | None = None,
-) -> Result:
+def measured(name: str, *, processor: str | None = None, **fields: Any) -> Result:
     """A result with the current commit, processor, number of cores and date.
 
     Args:
-        processor: name of the accelerator; None: this machine's processor. The other arguments are fields of `Result`.
+        name: of the result.
+        processor: name of the accelerator; None: this machine's processor.
+        fields: of `Result`; without seeds, split, confidence and notes by default.
 
     Raises:
         DataError: the numbers do not match the schema.
     """
+    given: dict[str, Any] = {"seeds": [], "selection": "none", "confidence": None} | fields
+    given |= {key: list(value) for key, value in given.items() if isinstance(value, tuple | range)}
     try:
         return Result(
             name=name,
-            title=title,
-            command=command,
             commit=_commit(Path(__file__).parent),
             processor=processor or processor_name(Path("/proc/cpuinfo")),
             cores=cores(),
-            seeds=list(seeds),
             date=datetime.datetime.now(datetime.UTC).date(),
-            selection=selection,
-            confidence=confidence,
-            row_title=row_title,
-            notes=notes,
-            figure=figure,
-            columns=list(columns),
-            values=list(values),
+            **given,
         )
     except ValidationError as error:
         raise DataError(f"{name}: {'; '.join(entry['msg'] for entry in error.errors())}") from error
@@ -134,7 +118,7 @@ def add_record_option(parser: argparse.ArgumentParser) -> None:
 def record(
     name: str | None, *, columns: Sequence[Column], values: Mapping[str, Mapping[str, Any]], **described: Any
 ) -> None:
-    """Write the measurements of a benchmark if `--record` is given. The recorded command is that of this process.
+    """Write the measurements of a benchmark if `--record` is given. The command of this process is recorded.
 
     Args:
         name: value of `--record`.
@@ -149,8 +133,8 @@ def record(
         position = arguments.index("--record")
         del arguments[position : position + 2]
     rows = [
-        Row(name=row, estimates={column: _estimate(value) for column, value in found.items()})
-        for row, found in values.items()
+        Row(name=row, estimates={column: _estimate(value) for column, value in cells.items()})
+        for row, cells in values.items()
     ]
     command = shlex.join(["python", *map(_portable, arguments)])
     result = measured(name, command=command, columns=columns, values=rows, **described)

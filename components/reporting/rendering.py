@@ -1,4 +1,6 @@
-"""Documents that show the measured numbers of `docs/results`. `headstart results` renders the content of their blocks:
+"""Documents that show the measured numbers of `docs/results`.
+
+`python -m components.reporting` renders the content of their blocks:
 
 <!-- results:NAME -->           the table, followed by a line on how it was measured
 <!-- results:NAME figure -->    the figure, docs/figures/NAME.svg
@@ -49,16 +51,16 @@ def rendered(root: Path) -> dict[Path, tuple[str, list[str]]]:
         ArtifactError: a block names a file that does not exist, is not closed, or a file is damaged.
     """
     results = {path.stem: read_result(path) for path in sorted((root / RESULTS).glob("*.json"))}
-    found: dict[Path, tuple[str, list[str]]] = {}
+    contents: dict[Path, tuple[str, list[str]]] = {}
     for path in documents(root):
         text = path.read_text(encoding="utf-8")
-        found[path] = _render(text, path, root, results)
+        contents[path] = _render(text, path, root, results)
     for name, result in results.items():
         if result.figure is not None:
             path, drawn = root / FIGURES / f"{name}.svg", result.drawing()
             same = path.is_file() and path.read_text(encoding="utf-8") == drawn
-            found[path] = (drawn, [] if same else [name])
-    return found
+            contents[path] = (drawn, [] if same else [name])
+    return contents
 
 
 def _render(text: str, path: Path, root: Path, results: Mapping[str, Result]) -> tuple[str, list[str]]:
@@ -105,7 +107,7 @@ def differences(root: Path) -> list[str]:
         ArtifactError: as for `rendered`.
     """
     return [
-        f"{path.relative_to(root)}: {', '.join(stale)} differ(s) from {RESULTS}; run `headstart results`"
+        f"{path.relative_to(root)}: {', '.join(stale)} differ(s) from {RESULTS}; run `python -m components.reporting`"
         for path, (_, stale) in rendered(root).items()
         if stale
     ]

@@ -107,9 +107,11 @@ class Result(Section):
     def _consistent(self) -> Result:
         problems = [f"column {name!r} appears twice" for name in _twice(column.name for column in self.columns)]
         problems += [f"row {name!r} appears twice" for name in _twice(row.name for row in self.values)]
-        known = {column.name for column in self.columns}
+        column_names = {column.name for column in self.columns}
         for row in self.values:
-            problems += [f"row {row.name!r}: unknown column {name!r}" for name in row.estimates if name not in known]
+            problems += [
+                f"row {row.name!r}: unknown column {name!r}" for name in row.estimates if name not in column_names
+            ]
             for name, estimate in row.estimates.items():
                 if len(estimate) == 2:
                     problems.append(f"row {row.name!r}, column {name!r}: an interval has two bounds")
@@ -126,7 +128,7 @@ class Result(Section):
         if self.figure is not None:
             rows = {row.name: row for row in self.values}
             problems += [f"figure: unknown row {name!r}" for name in self.figure.rows if name not in rows]
-            problems += [f"figure: column {name!r} is not a number" for name in known if not name.isdigit()]
+            problems += [f"figure: column {name!r} is not a number" for name in column_names if not name.isdigit()]
         if problems:
             raise ValueError("; ".join(problems))
         return self
@@ -223,7 +225,7 @@ def _twice(names: Iterable[str]) -> list[str]:
 
 
 def literal(text: str) -> str:
-    """Text in one line. Characters with a meaning in Markdown are escaped, except those of code spans."""
+    """Text in one line. Characters with a meaning in Markdown are escaped, except in code spans."""
     return re.sub(r"[\\|<$*\[\]]|\b_|_\b", r"\\\g<0>", " ".join(text.split()))
 
 

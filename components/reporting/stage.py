@@ -16,13 +16,13 @@ import jinja2
 from pydantic import Field
 
 from components.artifacts import read_json, writing
-from components.data_version import DataVersion, data_versions
+from components.data_version import data_versions
 from components.reporting import bakeoff, figures, findings
 from components.reporting import evaluations as chapter_of
+from components.reporting.advice import summary
 from components.reporting.ancestry import Ancestry, Outputs, ancestry
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line
-from components.reporting.summary import summary
 from components.settings.names import TASK_ADAPTED, Start
 from components.settings.section import Section
 
@@ -67,7 +67,7 @@ class ReportJob(Section):
         return [(start, stage) for start, stage in TRAINED if start in self.starts]
 
     def numbers(self, folder: str, stage: str, family: str, start: str, *, name: str) -> Path:
-        """The metrics or the curve of an encoder; those of a computed encoder (`static`) are in its directory."""
+        """The metrics or the curve of an encoder; a computed encoder (`static`) has them in its directory."""
         if family in self.parents:
             return self.out / "encoder" / family / start / name
         return self.out / folder / stage / f"{family}{Path(name).suffix}"
@@ -80,31 +80,25 @@ def report(job: ReportJob) -> Path:
         ArtifactError: a stage that the report reads has not run.
     """
     evaluations = {task: _json(job.out / "evaluation" / task / "evaluation.json") for task in job.tasks}
-    models = {
-        (family, start): _json(job.numbers("metrics", stage, family, start, name="metrics.json"))
-        for family in job.families
-        for start, stage in job.trained
-    }
-    models |= {
-        (family, f"{TASK_ADAPTED}-{task}"): _json(job.out / "metrics" / "adapt-task" / f"{task}-{family}.json")
-        for task in job.adapt_task
-        for family in job.families
-    }
+    models = _models(job)
     corpora = {corpus: _json(job.out / "metrics" / "ingest" / f"{corpus}.json") for corpus in job.corpora}
     vocabularies = {path.stem: _json(path) for path in sorted((job.out / "metrics" / "tokenizer").glob("*.json"))}
     versions = data_versions(job.data, project=job.project, out=job.out)
     data = {version.path: version.digest for version in versions.values()}
     decisions = read_json(job.decision, made_by="the stage promote", missing_ok=True).get("decisions", {})
-    summaries = [summary(task, found, decisions.get(task, {})) for task, found in evaluations.items()]
-    side_by_side = _side_by_side(job)
+    summaries = [summary(task, of, decisions.get(task, {})) for task, of in evaluations.items()]
+    compared = len(job.families) > 1 and bakeoff.START in job.starts
+    families = bakeoff.entries(job.out, families=job.families, tasks=job.tasks) if compared else []
     studies = findings.read_all(job.out)
     checked = read_json(job.out / "checks" / "checks.json", made_by="the stage checks", missing_ok=True)
     leaks = {path.parent.name: _json(path) for path in sorted((job.out / "leakage").glob("[!.]*/leakage.json"))}
-    graph = _graph(job, versions)
+    curves = _curves(job)
+    trained = [start for start, _ in job.trained]
+    graph = ancestry(Outputs(job.out, job.families, job.tasks, trained, job.parents, versions, job.corpora))
     chapters = [
         *(chapter_of.scores(task, evaluation) for task, evaluation in evaluations.items()),
-        *([_language_models(job, models)] if models else []),
-        *([_families(side_by_side)] if side_by_side else []),
+        *([_language_models(models, curves, trained)] if models else []),
+        *([_families(families)] if families else []),
         *(chapter_of.details(task, evaluation) for task, evaluation in evaluations.items()),
         *(study.chapter for study in studies.values()),
         _data(corpora, vocabularies, checked),
@@ -113,12 +107,12 @@ def report(job: ReportJob) -> Path:
     ]
     numbers = {
         "data": data,
-        "summary": {one.task: one.as_dict() for one in summaries},
-        "curves": _curves(job),
+        "summary": {of["task"]: of for of in summaries},
+        "curves": curves,
         "lineage": graph.as_dict(),
         "evaluation": evaluations,
-        "language_models": {f"{family}-{start}": found for (family, start), found in models.items()},
-        "families": [entry.as_dict() for entry in side_by_side],
+        "language_models": models,
+        "families": families,
         "checks": checked,
         "corpora": corpora,
         "vocabularies": vocabularies,
@@ -127,7 +121,7 @@ def report(job: ReportJob) -> Path:
     }
     loader = jinja2.PackageLoader("components.reporting", "")
     page = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    metrics = ", ".join(f"{task}: {found['titles'][found['main']]}" for task, found in evaluations.items())
+    metrics = ", ".join(f"{task}: {of['titles'][of['main']]}" for task, of in evaluations.items())
     digests = ", ".join(f"{path} {digest}" for path, digest in data.items()) or "not recorded"
     setting = f"Data: {digests}. Scores on the test split, mean over seeds with confidence interval ({metrics})."
     with writing(job.output, kind=KIND) as draft:
@@ -138,95 +132,86 @@ def report(job: ReportJob) -> Path:
     return job.output
 
 
-def _language_models(job: ReportJob, models: dict[tuple[str, str], dict[str, Any]]) -> Chapter:
+def _models(job: ReportJob) -> dict[str, dict[str, Any]]:
+    """`<family>-<start>` -> metrics of the language model."""
+    models = {
+        f"{family}-{start}": _json(job.numbers("metrics", stage, family, start, name="metrics.json"))
+        for family in job.families
+        for start, stage in job.trained
+    }
+    return models | {
+        f"{family}-{TASK_ADAPTED}-{task}": _json(job.out / "metrics" / "adapt-task" / f"{task}-{family}.json")
+        for task in job.adapt_task
+        for family in job.families
+    }
+
+
+def _curves(job: ReportJob) -> dict[str, dict[str, list[float]]]:
+    """`<family>-<start>` -> {tokens, loss}: the training curves of the language models."""
+    curves = {}
+    for start, stage in job.trained:
+        for family in job.families:
+            path = job.numbers("curves", stage, family, start, name="curve.csv")
+            with path.open(newline="", encoding="utf-8") as file:
+                rows = [row for row in csv.DictReader(file) if row["tokens"] and row["loss"]]
+            curves[f"{family}-{start}"] = {key: [float(row[key]) for row in rows] for key in ("tokens", "loss")}
+    return curves
+
+
+def _language_models(
+    models: dict[str, dict[str, Any]], curves: dict[str, dict[str, list[float]]], trained: Sequence[str]
+) -> Chapter:
     """Training curves, throughput and perplexity of the language models, before and after adaptation."""
     chapter = Chapter("Language models")
-    rows: list[Sequence[str]] = []
-    for (family, start), found in models.items():
-        perplexity = found.get("perplexity_per_word") or found.get("bits_per_character")
-        rows.append(
-            [
-                f"{family} {start}",
-                f"{found['parameters']:,}",
-                f"{found['tokens']:,}",
-                f"{found['seconds'] / 60:.1f} min",
-                f"{found['tokens_per_second']:,.0f}",
-                str(found["precision"]),
-                f"{perplexity:,.2f}" if perplexity else "",
-                _pair(found, "general_before_perplexity_per_word", "general_after_perplexity_per_word"),
-            ]
-        )
-    columns = [
-        "model",
-        "parameters",
-        "tokens",
-        "time",
-        "tokens/s",
-        "precision",
-        "perplexity per word",
-        "general: before, after",
+    general = [f"general_{when}_perplexity_per_word" for when in ("before", "after")]
+    rows = [
+        [
+            name,
+            f"{of['parameters']:,}",
+            f"{of['tokens']:,}",
+            f"{of['seconds'] / 60:.1f} min",
+            f"{of['tokens_per_second']:,.0f}",
+            str(of["precision"]),
+            _perplexity(of),
+            ", ".join(f"{of[key]:,.1f}" for key in general) if all(of.get(key) for key in general) else "",
+        ]
+        for name, of in models.items()
     ]
-    chapter.tables.append(Table(columns, rows))
+    columns = ["model", "parameters", "tokens", "time", "tokens/s", "precision", "perplexity per word"]
+    chapter.tables.append(Table([*columns, "general: before, after"], rows))
     chapter.text.append(
         "Perplexity per word is measured on held-out text of the last training corpus. The "
         "last column is the perplexity on general text before and after adaptation; an increase is forgetting."
     )
-    if languages := _languages(models):
-        chapter.tables.append(languages)
-    for start, stage in job.trained:
-        curves = {
-            family: Line(*_columns(job.numbers("curves", stage, family, start, name="curve.csv"), "tokens", "loss"))
-            for family in job.families
+    for start in trained:
+        lines = {
+            name.removesuffix(f"-{start}"): Line(of["tokens"], of["loss"])
+            for name, of in curves.items()
+            if name.endswith(f"-{start}")
         }
-        svg = figures.lines(curves, x_label="tokens", y_label="training loss (nats per token)")
+        svg = figures.lines(lines, x_label="tokens", y_label="training loss (nats per token)")
         chapter.figures.append(Drawing(svg, f"{start}: training loss."))
-    speeds = {f"{family} {start}": found["tokens_per_second"] for (family, start), found in models.items()}
+    speeds = {name: of["tokens_per_second"] for name, of in models.items()}
     chapter.figures.append(Drawing(figures.bars(speeds, x_label="tokens per second"), "Training throughput."))
     return chapter
 
 
-def _languages(models: dict[tuple[str, str], dict[str, Any]]) -> Table | None:
-    """Text read and held-out perplexity by language, of models of corpora in several languages."""
-    rows: list[Sequence[str]] = []
-    for (family, start), found in models.items():
-        for language, numbers in found.get("languages", {}).items():
-            perplexity = numbers.get("perplexity_per_word") or numbers.get("bits_per_character")
-            rows.append(
-                [
-                    f"{family} {start}",
-                    language,
-                    f"{numbers['tokens']:,}",
-                    f"{numbers['share']:.1%}",
-                    f"{perplexity:,.2f}" if perplexity else "",
-                ]
-            )
-    columns = ["model", "language", "tokens", "share", "perplexity per word"]
-    return Table(columns, rows, "Languages of the training corpus") if rows else None
+def _perplexity(numbers: dict[str, Any]) -> str:
+    value = numbers.get("perplexity_per_word") or numbers.get("bits_per_character")
+    return f"{value:,.2f}" if value else ""
 
 
-def _side_by_side(job: ReportJob) -> list[bakeoff.Entry]:
-    """The families, best first; empty for a single family."""
-    if len(job.families) < 2 or bakeoff.START not in job.starts:
-        return []
-    return bakeoff.entries(job.out, families=job.families, tasks=job.tasks)
-
-
-def _families(found: Sequence[bakeoff.Entry]) -> Chapter:
+def _families(rows: Sequence[dict[str, Any]]) -> Chapter:
     """Quality against cost of the families."""
-    columns, rows = bakeoff.table(found)
-    costs = {entry.name: (entry.seconds + entry.tuning_seconds, entry.quality) for entry in found}
+    costs = {row["name"]: (row["seconds"] + row["tuning_seconds"], row["quality"]) for row in rows}
     svg = figures.points(costs, x_label="seconds of pretraining and of one fine-tuning run", y_label="mean score")
-    return Chapter(
-        "Comparison of families",
-        text=[
-            "Test accuracy (for tasks without accuracy: the primary metric) of the pretrained encoders, by task and "
-            "total number of labels. Rows are in descending order of the mean."
-        ],
-        tables=[Table(columns, rows)],
-        figures=[
-            Drawing(svg, "Mean score over tasks and label budgets against cost; frozen or fine-tuned, by dev score.")
-        ],
+    caption = "Mean score over tasks and label budgets against cost; frozen or fine-tuned, by dev score."
+    text = (
+        "Test accuracy (for tasks without accuracy: the primary metric) of the pretrained encoders, by task and total "
+        "number of labels. Rows are in descending order of the mean."
     )
+    table = Table(*bakeoff.table(rows))
+    return Chapter("Comparison of families", text=[text], tables=[table], figures=[Drawing(svg, caption)])
 
 
 def _data(
@@ -235,15 +220,11 @@ def _data(
     """Counts of ingestion, with the reasons for dropped documents, statistics of the vocabularies, and the checks of
     the data against the last accepted version."""
     chapter = Chapter("Data")
-    if corpora:
-        keys = list(next(iter(corpora.values())))
-        rows = [[key.replace("_", " "), *(_number(found.get(key)) for found in corpora.values())] for key in keys]
-        rows = [row for row in rows if set(row[1:]) - {"", "0"}]
-        chapter.tables.append(Table(["corpus", *corpora], rows, "Ingestion"))
-    if vocabularies:
-        keys = [key for key, value in next(iter(vocabularies.values())).items() if isinstance(value, int | float)]
-        rows = [[key.replace("_", " "), *(_number(found.get(key)) for found in vocabularies.values())] for key in keys]
-        chapter.tables.append(Table(["vocabulary", *vocabularies], rows, "Vocabularies"))
+    for first, title, columns in (("corpus", "Ingestion", corpora), ("vocabulary", "Vocabularies", vocabularies)):
+        keys = [key for key, value in next(iter(columns.values()), {}).items() if isinstance(value, int | float)]
+        rows = [[key.replace("_", " "), *(_number(of.get(key)) for of in columns.values())] for key in keys]
+        if rows:
+            chapter.tables.append(Table([first, *columns], [row for row in rows if set(row[1:]) - {"", "0"}], title))
     if checked:
         rows = []
         for name, unit in checked.items():
@@ -251,12 +232,11 @@ def _data(
             chapter.text += [f"{finding}{accepted}" for finding in unit["findings"]]
             count = str(len(unit["findings"]) or "none")
             rows.append([name, f"{unit['rows']:,}", unit["compared_with"] or "first version", count])
-        columns = ["input", "rows", "compared with", "violations"]
-        chapter.tables.append(Table(columns, rows, "Checks of new data"))
+        chapter.tables.append(Table(["input", "rows", "compared with", "violations"], rows, "Checks of new data"))
     return chapter
 
 
-def _leakage(found: dict[str, dict[str, Any]]) -> Chapter:
+def _leakage(leaks: dict[str, dict[str, Any]]) -> Chapter:
     """Copies of the texts of dev and test in what the models were trained on."""
     chapter = Chapter("Leakage")
     chapter.text.append(
@@ -264,46 +244,29 @@ def _leakage(found: dict[str, dict[str, Any]]) -> Chapter:
         "(exact), or as a near copy of a document. Unlabelled copies make an evaluation transductive: on other texts "
         "the scores may be lower. Copies in the task's own train rows are governed by the setting overlap."
     )
-    rows: list[Sequence[str]] = []
-    examples: list[Sequence[str]] = []
-    for task, content in found.items():
-        for source, one in content.get("sources", {}).items():
-            counts = [f"{one[split][kind]:,}" for split in ("dev", "test") for kind in ("exact", "near")]
-            rows.append([f"{task}: {source}", f"{one['documents']:,}", *counts])
+    rows, examples = [], []
+    for task, content in leaks.items():
+        for source, of in content.get("sources", {}).items():
+            counts = [f"{of[split][kind]:,}" for split in ("dev", "test") for kind in ("exact", "near")]
+            rows.append([f"{task}: {source}", f"{of['documents']:,}", *counts])
             examples += [
                 [task, copy["row"], f"{source}: {copy['document']}", f"{copy['similarity']:.2f}"]
-                for copy in one["test"]["examples"][:3]
+                for copy in of["test"]["examples"][:3]
             ]
         chapter.text += [
             f"{task}: {name} was imported; whether its training text has the test rows is unknown."
             for name in content.get("unknown", [])
         ]
         chapter.lead += [
-            f"{task}: {system} is not promoted: {one['refused']}."
-            for system, one in content.get("systems", {}).items()
-            if one["refused"]
+            f"{task}: {system} is not promoted: {of['refused']}."
+            for system, of in content.get("systems", {}).items()
+            if of["refused"]
         ]
     columns = ["source", "documents", "dev exact", "dev near", "test exact", "test near"]
     chapter.tables.append(Table(columns, rows))
     if examples:
         chapter.tables.append(Table(["task", "test row", "copy", "similarity"], examples, "Examples"))
     return chapter
-
-
-def _curves(job: ReportJob) -> dict[str, dict[str, list[float]]]:
-    """{family-start: {tokens, loss}}: the training curves of the language models."""
-    found = {}
-    for start, stage in job.trained:
-        for family in job.families:
-            path = job.numbers("curves", stage, family, start, name="curve.csv")
-            tokens, loss = _columns(path, "tokens", "loss")
-            found[f"{family}-{start}"] = {"tokens": tokens, "loss": loss}
-    return found
-
-
-def _graph(job: ReportJob, versions: dict[str, DataVersion]) -> Ancestry:
-    trained = [start for start, _ in job.trained]
-    return ancestry(Outputs(job.out, job.families, job.tasks, trained, job.parents, versions, job.corpora))
 
 
 def _lineage(job: ReportJob, graph: Ancestry) -> Chapter:
@@ -313,22 +276,13 @@ def _lineage(job: ReportJob, graph: Ancestry) -> Chapter:
         f"{student} has learned the predictions of {' and '.join(teachers)}."
         for student, teachers in job.students.items()
     ]
-    drawing = Drawing(figures.lineage(graph.figure_layers(), graph.edges), caption)
+    layers = [[(node.key, node.title, node.digest[:12]) for node in layer] for layer in graph.layers]
+    drawing = Drawing(figures.lineage(layers, graph.edges), caption)
     return Chapter("Lineage", text=taught, figures=[drawing])
 
 
 def _json(path: Path) -> dict[str, Any]:
     return read_json(path, made_by=f"the stage {path.parent.name}")
-
-
-def _columns(path: Path, x: str, y: str) -> tuple[list[float], list[float]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        points = [(float(row[x]), float(row[y])) for row in csv.DictReader(file) if row[x] and row[y]]
-    return [point[0] for point in points], [point[1] for point in points]
-
-
-def _pair(found: dict[str, Any], before: str, after: str) -> str:
-    return f"{found[before]:,.1f}, {found[after]:,.1f}" if found.get(before) and found.get(after) else ""
 
 
 def _number(value: Any) -> str:

@@ -1,6 +1,6 @@
 """Metrics, one file per kind of target: functions of sums over rows (`components.scoring.base`).
 
-Their intervals are those of `components.scoring.intervals`."""
+`components.scoring.intervals` gives their intervals."""
 
 from components.scoring.base import LOWER_IS_BETTER, Scoring, title
 

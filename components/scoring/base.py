@@ -35,7 +35,6 @@ TITLES = {
     "pearson": "Pearson's r",
     "r2": "R²",
     "mae": "mean absolute error",
-    "rouge_l": "ROUGE-L",
     "span_f1": "span F1",
     "f1": "F1",
     "f1_characters": "F1 of characters",
@@ -94,13 +93,35 @@ class Scoring(ABC):
         unchanged for kinds without labels."""
         return answers
 
+    @property
+    def class_names(self) -> Sequence[str]:
+        """The C classes whose true positives, predictions and targets are the first 3 C sums; none by default."""
+        return ()
+
+    def counts(self, sums: Floats) -> tuple[Floats, Floats, Floats]:
+        """True positives, predictions and targets of the classes, each (..., C), from sums (..., K)."""
+        hits, guesses, truths = np.split(sums[..., : 3 * len(self.class_names)], 3, axis=-1)
+        return hits, guesses, truths
+
     def classes(self, sums: Floats) -> Classes:
-        """Metrics per class from sums (K,)."""
-        return {}
+        """Precision, recall, F1 and number of true items of each class, from sums (K,). A class without true items has
+        no score: predictions of it are errors of the other classes."""
+        hits, guesses, truths = self.counts(sums)
+        columns = {
+            "precision": hits / np.maximum(guesses, 1),
+            "recall": hits / np.maximum(truths, 1),
+            "f1": f1(hits, guesses, truths),
+        }
+        return {
+            name: {column: float(values[index]) if truths[index] else None for column, values in columns.items()}
+            | {"rows": float(truths[index])}
+            for index, name in enumerate(self.class_names)
+        }
 
     def class_f1(self, sums: Floats) -> dict[str, Floats]:
         """F1 per class from sums (..., K), each (...)."""
-        return {}
+        values = f1(*self.counts(sums))
+        return {name: values[..., index] for index, name in enumerate(self.class_names)}
 
     def calibration(self, sums: Floats) -> list[dict[str, float]]:
         """Rows, mean confidence and accuracy of the non-empty calibration bins, from sums (K,); empty for kinds whose
@@ -146,28 +167,15 @@ def macro(values: Floats, truths: Floats) -> Floats:
     return np.where(occurs, values, 0).sum(-1) / np.maximum(occurs.sum(-1), 1)
 
 
-def retrieval(names: Sequence[str], hits: Floats, guesses: Floats, truths: Floats) -> Classes:
-    """Precision, recall, F1 and number of true items of each of C classes, from (C,) counts. A class without true items
-    has no score: predictions of it are errors of the other classes."""
-    columns = {
-        "precision": hits / np.maximum(guesses, 1),
-        "recall": hits / np.maximum(truths, 1),
-        "f1": f1(hits, guesses, truths),
-    }
-    return {
-        name: {column: float(values[index]) if truths[index] else None for column, values in columns.items()}
-        | {"rows": float(truths[index])}
-        for index, name in enumerate(names)
-    }
-
-
 def columns(answers: Vectors, labels: Sequence[str], order: Sequence[str]) -> list[NDArray[np.float32]]:
     """(N, C) values of `labels` -> (N, D) values of the labels in `order`; 0 for labels without a value."""
-    found = np.zeros((len(answers), len(order)), dtype=np.float32)
-    found[:, [order.index(label) for label in labels]] = np.asarray(answers).reshape(len(answers), len(labels))
-    return list(found)
+    ordered = np.zeros((len(answers), len(order)), dtype=np.float32)
+    ordered[:, [order.index(label) for label in labels]] = np.asarray(answers).reshape(len(answers), len(labels))
+    return list(ordered)
 
 
-def by_name(names: Sequence[str], values: Floats) -> dict[str, Floats]:
-    """(..., C) values -> name -> (...)."""
-    return {name: values[..., index] for index, name in enumerate(names)}
+def matrix_of(indices: Sequence[NDArray[np.int64]], values: Sequence[Floats], width: int) -> sparse.csr_array:
+    """(N, K) with `values` of N rows in the columns `indices`, both (N,) each."""
+    rows = np.tile(np.arange(len(indices[0])), len(indices))
+    shape = (len(indices[0]), width)
+    return sparse.csr_array((np.concatenate(values), (rows, np.concatenate(indices))), shape=shape)

@@ -13,20 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from components.scoring.base import (
-    Classes,
-    Floats,
-    Inputs,
-    Scoring,
-    Vectors,
-    by_name,
-    columns,
-    f1,
-    macro,
-    numbers,
-    ratio,
-    retrieval,
-)
+from components.scoring.base import Floats, Inputs, Scoring, Vectors, columns, f1, macro, matrix_of, numbers, ratio
 
 #: H, levels of the logit of a confidence between -8 and 24.
 LEVELS = 640
@@ -80,11 +67,16 @@ class Classification(Scoring):
         """K."""
         return 3 * (len(self.labels) + self.bins) + 2 * LEVELS * self.outside
 
-    def parts(self, sums: Floats) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats]:
-        """Sums (..., K) -> three blocks (..., C) and three blocks (..., B)."""
-        c, b = len(self.labels), self.bins
-        first, second, third, fourth, fifth, sixth, _ = np.split(sums, np.cumsum([c, c, c, b, b, b]), axis=-1)
-        return first, second, third, fourth, fifth, sixth
+    @property
+    def class_names(self) -> Sequence[str]:
+        """The labels."""
+        return self.labels
+
+    def bins_of(self, sums: Floats) -> tuple[Floats, Floats, Floats]:
+        """Rows, confidence and correct rows of each calibration bin, each (..., B)."""
+        first = 3 * len(self.labels)
+        rows, confidence, correct = np.split(sums[..., first : first + 3 * self.bins], 3, axis=-1)
+        return rows, confidence, correct
 
     def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
         """N rows -> (N, K)."""
@@ -93,19 +85,16 @@ class Classification(Scoring):
         guesses = probabilities.argmax(1)
         confidence = probabilities.max(1).astype(np.float64)
         correct = (guesses == labels).astype(np.float64)
-        c, b, one = len(self.labels), self.bins, np.ones(len(labels))
+        c, b, ones = len(self.labels), self.bins, np.ones(len(labels))
         bins = 3 * c + binned(confidence, b)
         indices = [labels, c + guesses, 2 * c + labels, bins, b + bins, 2 * b + bins]
         inside = labels >= 0
-        values = [value * inside for value in (correct, one, one, one, confidence, correct)]
+        values = [value * inside for value in (correct, ones, ones, ones, confidence, correct)]
         indices = [np.where(inside, index, 0) for index in indices]
         if self.outside:
             indices.append(3 * (c + b) + np.where(inside, 0, LEVELS) + level(confidence))
-            values.append(one)
-        rows = np.tile(np.arange(len(labels)), len(indices))
-        return sparse.csr_array(
-            (np.concatenate(values), (rows, np.concatenate(indices))), shape=(len(labels), self.width)
-        )
+            values.append(ones)
+        return matrix_of(indices, values, self.width)
 
     def scores(self, sums: Floats) -> dict[str, Floats]:
         """Metrics from sums (..., K), each (...).
@@ -113,13 +102,14 @@ class Classification(Scoring):
         Macro F1 is the mean over the classes that occur in the targets. MCC is Gorodkin's R_K (2004) for C
         classes. ECE is sum_b n_b / n |accuracy_b - confidence_b| (Guo et al. 2017, equation 3).
         """
-        hits, guesses, truths, _, confidence, correct = self.parts(sums)
+        hits, guesses, truths = self.counts(sums)
+        _, confidence, correct = self.bins_of(sums)
         n = truths.sum(-1)
         right = hits.sum(-1)
         accuracy = ratio(right, n)
         covariance = right * n - (guesses * truths).sum(-1)
         spread = np.sqrt((n**2 - (guesses**2).sum(-1)) * (n**2 - (truths**2).sum(-1)))
-        found = {
+        metrics = {
             "macro_f1": macro(f1(hits, guesses, truths), truths),
             "accuracy": accuracy,
             # With one label per row, micro-averaged precision, recall and F1 are all the accuracy.
@@ -130,8 +120,8 @@ class Classification(Scoring):
         if self.outside:
             within, without = np.split(sums[..., -2 * LEVELS :], 2, axis=-1)
             below = without.cumsum(-1) - without / 2
-            found["outside_auroc"] = ratio((within * below).sum(-1), within.sum(-1) * without.sum(-1))
-        return found
+            metrics["outside_auroc"] = ratio((within * below).sum(-1), within.sum(-1) * without.sum(-1))
+        return metrics
 
     def constant(self, targets: Vectors) -> list[NDArray[np.float32]]:
         """The relative frequencies of the labels."""
@@ -143,20 +133,9 @@ class Classification(Scoring):
         """The columns in the order of this scoring's labels."""
         return columns(answers, labels, self.labels)
 
-    def classes(self, sums: Floats) -> Classes:
-        """Precision, recall, F1 and number of rows of every label."""
-        hits, guesses, truths, *_ = self.parts(sums)
-        return retrieval(self.labels, hits, guesses, truths)
-
-    def class_f1(self, sums: Floats) -> dict[str, Floats]:
-        """F1 of every label."""
-        hits, guesses, truths, *_ = self.parts(sums)
-        return by_name(self.labels, f1(hits, guesses, truths))
-
     def calibration(self, sums: Floats) -> list[dict[str, float]]:
         """The non-empty bins."""
-        *_, rows, confidence, correct = self.parts(sums)
-        return bins_of(rows, confidence, correct)
+        return calibration_bins(*self.bins_of(sums))
 
     def confusion(self, targets: Vectors, answers: Vectors) -> NDArray[np.int64]:
         """(C, C) counts."""
@@ -193,8 +172,7 @@ class Choice(Scoring):
         bins = 1 + binned(confidence, b)
         indices = [np.zeros(count, dtype=np.int64), bins, b + bins, 2 * b + bins]
         values = [np.ones(count), np.ones(count), confidence, right.astype(np.float64)]
-        rows = np.tile(np.arange(count), len(indices))
-        return sparse.csr_array((np.concatenate(values), (rows, np.concatenate(indices))), shape=(count, self.width))
+        return matrix_of(indices, values, self.width)
 
     def scores(self, sums: Floats) -> dict[str, Floats]:
         """Accuracy, and ECE as in `Classification`."""
@@ -209,7 +187,7 @@ class Choice(Scoring):
     def calibration(self, sums: Floats) -> list[dict[str, float]]:
         """The non-empty bins."""
         rows, confidence, correct = np.split(sums[1:], 3)
-        return bins_of(rows, confidence, correct)
+        return calibration_bins(rows, confidence, correct)
 
 
 def level(confidence: Floats) -> NDArray[np.int64]:
@@ -223,7 +201,7 @@ def binned(confidence: Floats, bins: int) -> NDArray[np.int64]:
     return np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
 
 
-def bins_of(rows: Floats, confidence: Floats, correct: Floats) -> list[dict[str, float]]:
+def calibration_bins(rows: Floats, confidence: Floats, correct: Floats) -> list[dict[str, float]]:
     """Edges, rows, mean confidence and accuracy of the non-empty bins, from (B,) sums each."""
     return [
         {

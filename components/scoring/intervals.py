@@ -4,13 +4,13 @@ Two sources of variance are estimated separately.
 
 Test rows: rows of one cluster (service, customer, author, document) are not independent, so clusters are the units. A
 metric is a function of sums over rows (`components.scoring.base`), so the scores without one cluster follow from the
-difference of two sums, and the variance of an estimate d over G clusters is that of the delete-one-cluster jackknife,
+difference of two sums, and the variance of an estimate d over G clusters follows from the delete-one-cluster jackknife,
 
     v = (G - 1) / G  sum_g (d_(g) - mean d_(.))^2;    d_(g): the estimate without cluster g
 
 (Efron & Stein 1981; for clusters MacKinnon, Nielsen & Webb 2023). Its degrees of freedom are the smaller one of
 (sum n)^2 / sum n^2 - 1, from the effective number of clusters of n rows (Kish 1965; Carter, Schnepel & Steigerwald
-2017), and 2 G / (kurtosis - 1), those of a variance estimate from heavy-tailed values, such as the few rows on which
+2017), and 2 G / (kurtosis - 1), for a variance estimate from heavy-tailed values, such as the few rows on which
 two systems differ. A bootstrap over clusters is too narrow if they are few, one over rows whenever rows are clustered
 (`benchmarks/gate_error_rates.py`).
 
@@ -230,8 +230,8 @@ def training_noise(scores: Floats) -> TrainingNoise | None:
     """The noise of A systems that were trained with the same S seeds at one label budget.
 
     The runs of one seed learn from the same labels, so seeds are the blocks of a two-way analysis of variance,
-    score = system + seed + rest. The variance of a difference is that of two rests, with (A - 1) (S - 1) degrees of
-    freedom; the variance of a run is that of seed and rest, with Satterthwaite's degrees of freedom. The systems are
+    score = system + seed + rest. The variance of a difference is the one of two rests, with (A - 1) (S - 1) degrees of
+    freedom; the variance of a run is the one of seed and rest, with Satterthwaite's degrees of freedom. The systems are
     taken to have equal variances. Budgets are not pooled: with few labels the noise is several times as large.
 
     Args:

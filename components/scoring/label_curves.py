@@ -108,7 +108,7 @@ def fit_power(sizes: Floats, scores: Floats, *, top: float) -> tuple[Floats, Flo
         (R,) each of a, b and c.
     """
     best: Any = np.full(len(scores), np.inf)
-    found = np.zeros((3, len(scores)))
+    fitted = np.zeros((3, len(scores)))
     for exponent in EXPONENTS:
         powers = sizes**-exponent
         centred = powers - powers.mean()
@@ -121,8 +121,8 @@ def fit_power(sizes: Floats, scores: Floats, *, top: float) -> tuple[Floats, Flo
         errors = ((a[:, None] - b[:, None] * powers - scores) ** 2).sum(axis=1)
         better = errors < best
         best = np.where(better, errors, best)
-        found[:, better] = a[better], b[better], np.full(int(better.sum()), exponent)
-    return found[0], found[1], found[2]
+        fitted[:, better] = a[better], b[better], np.full(int(better.sum()), exponent)
+    return fitted[0], fitted[1], fitted[2]
 
 
 def usual_step(most: float) -> float:
@@ -155,7 +155,7 @@ def of_system(evaluation: dict[str, Any], system: str, *, more: float = 0.0) -> 
         system: one of its systems.
         more: further labels, in the unit of the budgets; 0: `usual_step`.
     """
-    budgets = next(found["budgets"] for found in evaluation["systems"] if found["system"] == system)
+    budgets = next(of["budgets"] for of in evaluation["systems"] if of["system"] == system)
     main = evaluation["main"]
     seeds = sorted(set.intersection(*(set(cell["seeds"]) for cell in budgets)))
     # The budget of all labels may be as large as the one before it.

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from components.scoring.base import Classes, Floats, Inputs, Scoring, Vectors, by_name, columns, f1, macro, retrieval
+from components.scoring.base import Floats, Inputs, Scoring, Vectors, columns, f1, macro
 
 #: Minimum probability of a predicted label.
 THRESHOLD = 0.5
@@ -50,11 +50,11 @@ class Multilabel(Scoring):
     def scores(self, sums: Floats) -> dict[str, Floats]:
         """Micro F1 pools all labels; macro F1 is the mean over the labels that occur in the targets; subset accuracy is
         the share of rows with exactly the right labels."""
-        hits, guesses, truths, (same, rows) = self._parts(sums)
+        hits, guesses, truths = self.counts(sums)
         return {
             "micro_f1": f1(hits.sum(-1), guesses.sum(-1), truths.sum(-1)),
             "macro_f1": macro(f1(hits, guesses, truths), truths),
-            "subset_accuracy": same / rows,
+            "subset_accuracy": sums[..., -2] / sums[..., -1],
         }
 
     def constant(self, targets: Vectors) -> list[NDArray[np.float32]]:
@@ -67,24 +67,14 @@ class Multilabel(Scoring):
         """The columns in the order of this scoring's labels."""
         return columns(answers, labels, self.labels)
 
-    def classes(self, sums: Floats) -> Classes:
-        """Precision, recall, F1 and number of rows of every label."""
-        hits, guesses, truths, _ = self._parts(sums)
-        return retrieval(self.labels, hits, guesses, truths)
-
-    def class_f1(self, sums: Floats) -> dict[str, Floats]:
-        """F1 of every label."""
-        hits, guesses, truths, _ = self._parts(sums)
-        return by_name(self.labels, f1(hits, guesses, truths))
+    @property
+    def class_names(self) -> Sequence[str]:
+        """The labels."""
+        return self.labels
 
     def _truths(self, targets: Vectors) -> NDArray[np.bool_]:
         """(N, L): whether a row has a label."""
-        found = np.zeros((len(targets), len(self.labels)), dtype=bool)
+        truths = np.zeros((len(targets), len(self.labels)), dtype=bool)
         for row, target in enumerate(targets):
-            found[row, target.astype(np.int64)] = True
-        return found
-
-    def _parts(self, sums: Floats) -> tuple[Floats, Floats, Floats, tuple[Floats, Floats]]:
-        count = len(self.labels)
-        hits, guesses, truths, rest = np.split(sums, np.cumsum([count, count, count]), axis=-1)
-        return hits, guesses, truths, (rest[..., 0], rest[..., 1])
+            truths[row, target.astype(np.int64)] = True
+        return truths

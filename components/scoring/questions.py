@@ -49,14 +49,14 @@ class Questions(Scoring):
 
     def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
         """N rows -> (N, K)."""
-        found = np.zeros((len(targets), self.width))
+        metrics = np.zeros((len(targets), self.width))
         half = self.width // 2
         for row, ((_, context), target, answer) in enumerate(zip(fields, targets, answers, strict=True)):
             references = [context[start:end] for start, end in target.astype(np.int64).reshape(-1, 2)]
             start, end = (int(offset) for offset in answer[:2])
             first = 0 if references else half
-            found[row, first : first + half] = (*answer_scores(context[start:end], references), 1)
-        return sparse.csr_array(found)
+            metrics[row, first : first + half] = (*answer_scores(context[start:end], references), 1)
+        return sparse.csr_array(metrics)
 
     def scores(self, sums: Floats) -> dict[str, Floats]:
         """Means over all questions."""
@@ -69,12 +69,12 @@ class Questions(Scoring):
 
     def classes(self, sums: Floats) -> Classes:
         """The metrics of the two classes of questions, if they occur."""
-        found: Classes = {}
+        metrics: Classes = {}
         for part, values in zip(PARTS, np.split(sums, 2), strict=True):
             if values[-1]:
                 means = {name: float(values[index] / values[-1]) for index, name in enumerate(self.names)}
-                found[part] = {**means, "rows": float(values[-1])}
-        return found
+                metrics[part] = {**means, "rows": float(values[-1])}
+        return metrics
 
     def class_f1(self, sums: Floats) -> dict[str, Floats]:
         """F1 of the two classes of questions."""

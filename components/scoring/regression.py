@@ -22,7 +22,7 @@ from components.scoring.similarity import NOTHING, Correlations
 
 @dataclass(frozen=True)
 class Regression(Correlations):
-    """K = 13 sums: those of `Correlations`, then |x - y| and (x - y)^2."""
+    """K = 13 sums: the sums of `Correlations`, then |x - y| and (x - y)^2."""
 
     names = ("r2", "pearson", "spearman", "mae")
 
@@ -48,5 +48,5 @@ class Regression(Correlations):
         spread = xx - x * x / n
         varies = spread > NOTHING * xx
         explained = np.where(varies, 1 - sums[..., 12] / np.where(varies, spread, 1), 0)
-        found = {**super().scores(sums), "r2": explained, "mae": sums[..., 11] / n}
-        return {name: found[name] for name in self.names}
+        metrics = {**super().scores(sums), "r2": explained, "mae": sums[..., 11] / n}
+        return {name: metrics[name] for name in self.names}

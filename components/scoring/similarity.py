@@ -43,8 +43,8 @@ class Correlations(Scoring):
         count = len(targets)
         x, y = (np.fromiter((value[0] for value in values), np.float64, count) for values in (targets, answers))
         columns = [np.ones(count)]
-        for one, other in ((x, y), (stats.rankdata(x), stats.rankdata(y))):
-            a, b = one - one.mean(), other - other.mean()
+        for first, second in ((x, y), (stats.rankdata(x), stats.rankdata(y))):
+            a, b = first - first.mean(), second - second.mean()
             columns += [a, b, a * a, b * b, a * b]
         return sparse.csr_array(np.stack(columns, axis=1))
 

@@ -7,7 +7,7 @@ IOB1   a span is (I-X)+, or B-X (I-X)* directly after a span of the same type
 IOBES  (BILOU: L for E, U for S) a span is S-X, or B-X (I-X)* E-X; a sequence without the final E-X is no span
 
 Invalid sequences are not repaired: tags that violate the scheme belong to no span. The rules involve two adjacent tags
-only, so the spans of all rows are found with array operations. The result equals that of seqeval's strict mode.
+only, so the spans of all rows are found with array operations. The result equals the result of seqeval's strict mode.
 """
 
 from __future__ import annotations
@@ -106,21 +106,21 @@ def read_tags(labels: Sequence[str], *, scheme: Scheme | None = None) -> Tags:
         scheme: of the tags. None: inferred from the prefixes: `none` if a name other than `O` has no prefix, IOBES if
             there is a prefix E, S, L or U, IOB1 if I is the only one, else BIO.
     """
-    found = [_TAG.fullmatch(label) for label in labels]
+    matches = [_TAG.fullmatch(label) for label in labels]
     if scheme is None:
-        letters = {match[1] for match in found if match}
-        if not letters or any(not match and label != OUTSIDE for match, label in zip(found, labels, strict=True)):
+        letters = {match[1] for match in matches if match}
+        if not letters or any(not match and label != OUTSIDE for match, label in zip(matches, labels, strict=True)):
             scheme = "none"
         elif letters & set("ESLU"):
             scheme = "IOBES"
         else:
             scheme = "BIO" if "B" in letters else "IOB1"
     if scheme == "none":
-        found = [None] * len(found)
-    types = sorted({match[2] for match in found if match})
+        matches = [None] * len(matches)
+    types = sorted({match[2] for match in matches if match})
     return Tags(
         scheme,
         types,
-        np.asarray([_PREFIXES[match[1]] if match else O for match in found], dtype=np.int64),
-        np.asarray([types.index(match[2]) if match else -1 for match in found], dtype=np.int64),
+        np.asarray([_PREFIXES[match[1]] if match else O for match in matches], dtype=np.int64),
+        np.asarray([types.index(match[2]) if match else -1 for match in matches], dtype=np.int64),
     )

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from components.scoring.base import Classes, Floats, Inputs, Scoring, Vectors, by_name, f1, macro, ratio, retrieval
+from components.scoring.base import Floats, Inputs, Scoring, Vectors, f1, macro, ratio
 from components.scoring.spans import Integers, Scheme, Spans, Tags, read_tags
 
 
@@ -48,14 +48,14 @@ class Tagging(Scoring):
         return read_tags(self.labels, scheme=self.scheme)
 
     @property
-    def parts(self) -> Sequence[str]:
-        """Names of the C classes."""
+    def class_names(self) -> Sequence[str]:
+        """The span types, or the tags if there are no spans."""
         return self.labels if self.tags.scheme == "none" else self.tags.types
 
     @property
     def width(self) -> int:
         """K."""
-        return 3 * len(self.parts) + 2
+        return 3 * len(self.class_names) + 2
 
     def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
         """N rows -> (N, K).
@@ -68,16 +68,16 @@ class Tagging(Scoring):
             row = int(np.flatnonzero(lengths != given)[0])
             raise ValueError(f"row {row}: {given[row]} tags for {lengths[row]} units")
         truth, guess = _joined(targets), _joined(answers)
-        count, c = len(lengths), len(self.parts)
+        count, c = len(lengths), len(self.class_names)
         of_unit = np.repeat(np.arange(count), lengths)
         right = truth == guess
         if self.tags.scheme == "none":
             hits, guesses, truths = (of_unit[right], guess[right]), (of_unit, guess), (of_unit, truth)
         else:
-            true, found = self.tags.spans(truth, lengths), self.tags.spans(guess, lengths)
-            same = np.isin(_keys(found, lengths, types=c), _keys(true, lengths, types=c))
-            hits = (found.rows[same], found.types[same])
-            guesses, truths = (found.rows, found.types), (true.rows, true.types)
+            true, guessed = self.tags.spans(truth, lengths), self.tags.spans(guess, lengths)
+            same = np.isin(_keys(guessed, lengths, types=c), _keys(true, lengths, types=c))
+            hits = (guessed.rows[same], guessed.types[same])
+            guesses, truths = (guessed.rows, guessed.types), (true.rows, true.types)
         cells = [(rows, block * c + kinds) for block, (rows, kinds) in enumerate((hits, guesses, truths))]
         cells += [(of_unit[right], np.full(int(right.sum()), 3 * c)), (of_unit, np.full(len(of_unit), 3 * c + 1))]
         rows, columns = (np.concatenate(part) for part in zip(*cells, strict=True))
@@ -86,15 +86,15 @@ class Tagging(Scoring):
     def scores(self, sums: Floats) -> dict[str, Floats]:
         """Span F1, precision and recall pool the spans of all types; macro F1 is the mean over the classes that occur
         in the targets; accuracy is the share of correct tags."""
-        hits, guesses, truths = self._counts(sums)
-        found = {
+        hits, guesses, truths = self.counts(sums)
+        metrics = {
             "span_f1": f1(hits.sum(-1), guesses.sum(-1), truths.sum(-1)),
             "span_precision": ratio(hits.sum(-1), guesses.sum(-1)),
             "span_recall": ratio(hits.sum(-1), truths.sum(-1)),
             "macro_f1": macro(f1(hits, guesses, truths), truths),
             "accuracy": ratio(sums[..., -2], sums[..., -1]),
         }
-        return {name: found[name] for name in self.names}
+        return {name: metrics[name] for name in self.names}
 
     def constant(self, targets: Vectors) -> list[NDArray[np.float32]]:
         """The most frequent tag for every unit."""
@@ -105,18 +105,6 @@ class Tagging(Scoring):
         """Tag indices of this scoring."""
         number = np.asarray([self.labels.index(label) for label in labels], dtype=np.float32)
         return [number[answer.astype(np.int64)] for answer in answers]
-
-    def classes(self, sums: Floats) -> Classes:
-        """Precision, recall, F1 and number of true spans (tags) of every class."""
-        return retrieval(self.parts, *self._counts(sums))
-
-    def class_f1(self, sums: Floats) -> dict[str, Floats]:
-        """F1 of every class."""
-        return by_name(self.parts, f1(*self._counts(sums)))
-
-    def _counts(self, sums: Floats) -> tuple[Floats, Floats, Floats]:
-        hits, guesses, truths = np.split(sums[..., :-2], 3, axis=-1)
-        return hits, guesses, truths
 
 
 def _joined(values: Vectors) -> Integers:

@@ -165,8 +165,6 @@ def create_app(service: Service) -> FastAPI:
     async def model() -> dict[str, Any]:
         served = service.follower.current
         columns = {"inputs": dict(served.io.inputs), "outputs": dict(served.io.outputs)}
-        if served.io.context:
-            columns["context"] = dict(served.io.context)
         return {**served.described, **columns, "example": {"inputs": [dict(row) for row in served.io.examples]}}
 
     @app.get("/livez")

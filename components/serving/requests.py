@@ -130,31 +130,26 @@ def _read(row: Any, io: TaskIO, characters: int) -> tuple[Fields | None, str]:
     if not isinstance(row, dict):
         return None, f"the row is {_type(row)}, expected an object with {', '.join(io.inputs)}"
     if missing := [name for name in io.inputs if row.get(name) is None]:
-        others = [name for name in row if name not in io.inputs and name not in io.context]
+        others = [name for name in row if name not in io.inputs]
         return None, f"{missing[0]!r} is missing or null{_instead(others)}"
     for name in io.inputs:
         if isinstance(row[name], float) and math.isnan(row[name]):
             return None, f"{name!r} is NaN, expected text"
     try:
-        fields = io.parse({name: row[name] for name in [*io.inputs, *io.context] if row.get(name) is not None})
+        fields = io.parse({name: row[name] for name in io.inputs})
     except ValueError as error:
         return None, str(error)
     if fields is None:
         return None, f"a part of the input is empty ({', '.join(io.inputs)})"
-    parts = [*fields, *(part for name in io.context for part in _parts(row.get(name)))]
-    if (length := sum(map(len, parts))) > characters:
+    if (length := sum(map(len, fields))) > characters:
         return None, f"{length} characters, more than the limit of {characters} (serve.row_characters)"
-    if any(SURROGATE.search(part) for part in parts):
+    if any(SURROGATE.search(part) for part in fields):
         return None, "the text contains half of a surrogate pair, which is no character"
     return fields, ""
 
 
 def _instead(names: list[str]) -> str:
     return f"; the row has {', '.join(repr(name[:50]) for name in names[:5])}" if names else ""
-
-
-def _parts(value: str | list[str] | None) -> list[str]:
-    return value if isinstance(value, list) else [value or ""]
 
 
 def _type(value: Any) -> str:

@@ -8,13 +8,13 @@ import shlex
 import socket
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import uvicorn
 
-from components.drift.logged import logged
+from components.drift.traffic import logged
 from components.errors import ConfigError
 from components.processors import cores
 from components.serving.app import Service, create_app
@@ -30,18 +30,34 @@ from components.tracking import connect
 from components.training import threads
 
 
+@dataclass(frozen=True)
+class Address:
+    """Where a server listens: host, port (0: a free one), and further names of this machine that the header `Host` may
+    have."""
+
+    host: str = "127.0.0.1"
+    port: int = 5001
+    names: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A challenger: its version number, what it does (`components.serving.challenger`), and its fraction of the
+    requests."""
+
+    version: str
+    mode: Literal["shadow", "canary"] = "shadow"
+    share: float = 0.1
+
+
 def serve(
     registry_settings: RegistrySettings,
     task: str,
     *,
     settings: ServeSettings,
     drift: DriftSettings,
-    host: str = "127.0.0.1",
-    port: int = 5001,
-    names: Sequence[str] = (),
-    challenger: str = "",
-    mode: Literal["shadow", "canary"] = "shadow",
-    share: float = 0.1,
+    address: Address,
+    trial: Trial | None = None,
     int8: bool = False,
 ) -> None:
     """Serve a task's champion until SIGTERM or Ctrl-C.
@@ -53,12 +69,8 @@ def serve(
         task: name of the task.
         settings: `params.serve`.
         drift: `params.drift`: whether and where served rows are logged.
-        host: address to listen on.
-        port: port to listen on.
-        names: further names of this machine, which the header `Host` may have.
-        challenger: version number of a second model; empty: none.
-        mode: what the challenger does (`components.serving.challenger`).
-        share: fraction of the requests for the challenger.
+        address: where to listen.
+        trial: of a second model.
         int8: whether Transformers are quantised, as of `load_version`.
 
     Raises:
@@ -66,9 +78,9 @@ def serve(
         ArtifactError: the files of a version differ from the registered ones.
         ConfigError: the share is not between 0 and 1.
     """
-    if not 0 < share <= 1:
-        raise ConfigError(f"--share must be above 0 and at most 1; found {share:g}")
-    listener = listen(host, port)
+    if trial is not None and not 0 < trial.share <= 1:
+        raise ConfigError(f"--share must be above 0 and at most 1; found {trial.share:g}")
+    listener = listen(address.host, address.port)
     threads.own(cores())
     registry = connect(registry_settings)
     metrics = Metrics()
@@ -91,50 +103,40 @@ def serve(
         int8=int8,
     )
     second = None
-    if challenger:
-        version = registry.get(registry_settings.model_name(task), challenger)
-        second = Challenger(
-            load(registry, version, int8=int8), mode=mode, share=share, registry=registry, metrics=metrics
-        )
-        say(f"{mode} of {version.label} on {share:.0%} of the requests")
-    guard = _guard(listener, host, names)
-    _run(Service(follower, settings, metrics=metrics, guard=guard, challenger=second), listener, host)
+    if trial is not None:
+        version = registry.get(registry_settings.model_name(task), trial.version)
+        loaded = load(registry, version, int8=int8)
+        second = Challenger(loaded, mode=trial.mode, share=trial.share, registry=registry, metrics=metrics)
+        say(f"{trial.mode} of {version.label} on {trial.share:.0%} of the requests")
+    guard = _guard(listener, address)
+    _run(Service(follower, settings, metrics=metrics, guard=guard, challenger=second), listener, address.host)
 
 
-def serve_directory(
-    directory: Path,
-    *,
-    settings: ServeSettings,
-    host: str = "127.0.0.1",
-    port: int = 5001,
-    names: Sequence[str] = (),
-    int8: bool = False,
-) -> None:
+def serve_directory(directory: Path, *, settings: ServeSettings, address: Address, int8: bool = False) -> None:
     """Serve the model of a directory, without registry, until SIGTERM or Ctrl-C. Rows are not logged.
 
     Args:
         directory: of a classifier, such as that of an export.
         settings: `params.serve`.
-        host: address to listen on.
-        port: port to listen on.
-        names: as of `serve`.
+        address: where to listen.
         int8: as of `load_model`.
 
     Raises:
         RegistryError: the port is in use.
         ArtifactError: the directory is incomplete or altered.
     """
-    listener = listen(host, port)
+    listener = listen(address.host, address.port)
     threads.own(cores())
     metrics = Metrics()
     follower = FixedModel(directory, int8=int8)
     metrics.serve(follower.current)
     say(f"serving {directory}, digest {follower.current.version.digest[:12]}")
-    _run(Service(follower, settings, metrics=metrics, guard=_guard(listener, host, names)), listener, host)
+    _run(Service(follower, settings, metrics=metrics, guard=_guard(listener, address)), listener, address.host)
 
 
-def _guard(listener: socket.socket, host: str, names: Sequence[str]) -> Guard:
-    return Guard.of(listener.getsockname()[0], names=names_of(listener, host, names), token=token_for(listener))
+def _guard(listener: socket.socket, address: Address) -> Guard:
+    names = names_of(listener, address.host, address.names)
+    return Guard.of(listener.getsockname()[0], names=names, token=token_for(listener))
 
 
 def _run(service: Service, listener: socket.socket, host: str) -> None:

@@ -27,8 +27,6 @@ class AdaptSettings(Section):
 
     #: Training of the language model.
     training: LanguageModelTraining
-    #: Words of general text that are repeated per word of the domain's, against forgetting. Part of the budget.
-    replay: Annotated[float, Field(ge=0)] = 0.0
     #: How new text is learned; null: every adaptation starts from the pretrained model.
     increment: IncrementSettings | None = IncrementSettings()
 

@@ -95,11 +95,9 @@ class LengthCheck(DistributionCheck):
 
 
 class LanguageCheck(DistributionCheck):
-    """Shares of the writing systems (Latin, Cyrillic, Thai ...), and of the character trigrams."""
+    """Shares of the writing systems (Latin, Cyrillic, Thai ...)."""
 
     distance: Fraction = 0.05
-    #: Maximum Jensen-Shannon divergence of the character trigrams, in bits.
-    divergence: Fraction = 0.015
 
 
 class ChecksSettings(Section):

@@ -22,9 +22,6 @@ class ClusterSettings(Section):
     #: the run fails. null: those that exist when a stage starts, else processors. The variable HEADSTART_GPUS takes
     #: precedence.
     gpus: Positive | None = None
-    #: Whether each worker stores only its part of the weights and of the optimizer state, for models that do not fit on
-    #: one GPU. Pretraining and adaptation with several workers only.
-    sharded: bool = False
     #: `local`, or the address of a Ray cluster. The variable RAY_ADDRESS takes precedence.
     address: str = "local"
     #: Checkpoint storage: a folder or s3://bucket/prefix. The variable HEADSTART_STORAGE takes precedence.

@@ -25,7 +25,6 @@ TOKENIZERS: Final = {
     "gpt": "bpe",
     "roberta": "bpe",
     "albert": "wordpiece",
-    "electra": "wordpiece",
     "word2vec": "word",
     "glove": "word",
     "fasttext": "open_word",
@@ -189,12 +188,12 @@ def _complete_run(done: Completed, file: Path, root: Path | None) -> None:
     done.fill(("run", "out"), place, "the folder of the settings file" if inside else "the default folder")
     done.fill(("run", "seed"), 0, "the default seed")
     done.fill(("run", "tasks"), list(done.blocks("data", "tasks")), "all of data.tasks")
-    named = [name for section in ("pretrain", "static", "stacked") for name in done.blocks(section)]
+    named = [name for section in ("pretrain", "static") for name in done.blocks(section)]
     text = [key for key in ("general", "domain", "unlabelled") if done.at("data", key)]
     if not named and "families" not in done.at("run") and text:
         done.fill(("pretrain", OWN), {}, f"data.{text[0]} is text to learn a language model from")
         named = [OWN]
-    models = ", ".join(f"{section}.*" for section in ("pretrain", "static", "stacked") if done.blocks(section))
+    models = ", ".join(f"{section}.*" for section in ("pretrain", "static") if done.blocks(section))
     why = f"all of {models}" if named else "neither a model (pretrain) nor text for one: words models only"
     done.fill(("run", "families"), named, why)
     for name in _texts(done.at("run", "families")):
@@ -252,7 +251,7 @@ def _complete_models(done: Completed, root: Path) -> None:
             family = str(made.get("family") or name)
             _complete_training(done, ("adapt", name, "training"), family=family, imported=bool(_source(made)))
     for name in families:
-        if any(name in done.blocks(section) for section in ("pretrain", "static", "stacked")):
+        if any(name in done.blocks(section) for section in ("pretrain", "static")):
             _complete_finetune(done, name, root)
 
 
@@ -289,17 +288,14 @@ def _complete_finetune(done: Completed, name: str, root: Path) -> None:
     if sources and not done.at("static", name) and _normalised(root / sources[0]):
         recipe["unit_length"] = True
     for key, value in recipe.items():
-        if key == "pairs" and given.get("reader", "none") == "biattentive":
-            continue
         done.fill(("finetune", name, key), value, why)
     done.fill(("finetune", name, "training"), IMPORTED_TRAINING if sources else TRAINED_TRAINING, why)
 
 
 def _origins(done: Completed, name: str) -> list[str]:
     """The blocks that a computed block is made of."""
-    parts = [done.at("static", name, "teacher"), *_texts(done.at("stacked", name, "of"))]
-    found = [part for part in parts if isinstance(part, str) and part != name]
-    return found + [one for part in found if part in done.blocks("stacked") for one in _origins(done, part)][:9]
+    teacher = done.at("static", name, "teacher")
+    return [teacher] if isinstance(teacher, str) and teacher != name else []
 
 
 def _complete_tokenizer(done: Completed) -> None:

@@ -56,15 +56,8 @@ class ReadingSettings(Section):
     #: Whether the vectors of a text are scaled to length 1 after pooling, each layer's by itself, as by models of
     #: sentence-transformers (Reimers and Gurevych 2019); of kinds with one vector per text.
     unit_length: bool = False
-    #: Network between the hidden states and the head, in tasks that read texts: `bilstm` with `pooling` of its outputs,
-    #: or `cnn`, convolutions with the maximum over time (Kim 2014). `none`: the hidden states are pooled. Over a static
-    #: family these are the classical task models over random, frozen or tuned word vectors. `biattentive`: the
-    #: biattentive classification network, in which two texts attend to each other, or one to itself (McCann et al.
-    #: 2017, section 5).
-    reader: Literal["none", "bilstm", "cnn", "biattentive"] = "none"
     #: Encoding of text pairs: `joined` in one sequence, or `apart`, with the vectors u and v combined to
-    #: [u, v, |u - v|, u v] (Conneau et al. 2017). `auto`: joined if the encoder has attention and the reader is not
-    #: biattentive.
+    #: [u, v, |u - v|, u v] (Conneau et al. 2017). `auto`: joined if the encoder has attention.
     pairs: Literal["auto", "joined", "apart"] = "auto"
     #: Maximum number of pieces per text, special pieces included; more are truncated.
     max_length: Positive = 128
@@ -74,13 +67,6 @@ class ReadingSettings(Section):
     chunk: Annotated[int, Field(ge=8)] | None = None
     #: Number of chunks, counted from the end of a text, that receive gradients.
     chunks_learned: Positive = 4
-    #: Tagging: pieces of the sentences before, and of those after a sentence in its document, that are encoded with it
-    #: (FLERT: 64; Schweter and Akbik 2020), in addition to `max_length`; only words of the sentence are tagged. Needs
-    #: `data.tasks.<name>.document`. 0: none.
-    context: Annotated[int, Field(ge=0)] = 0
-    #: Network of question answering above the encoder's states: none (`linear`), or bidirectional attention between
-    #: question and context (`bidaf`; Seo et al. 2017), for recurrent encoders and word vectors.
-    answering: Literal["linear", "bidaf"] = "linear"
     #: Maximum length of an answer in characters, in question answering.
     longest_answer: Positive = 160
     #: Stride in pieces of the windows over long texts in tagging and question answering; null: half a window.
@@ -117,10 +103,6 @@ class FinetuneSettings(ReadingSettings):
     #: training with and without names when the penalty is chosen; it uses no names if one of them is not a word, or if
     #: the head is not linear.
     label_names: Literal["none", "always", "auto"] = "none"
-    #: Width of each direction of a biLSTM; number of filters of each width.
-    reader_hidden: Positive = 100
-    #: Widths of the convolutions, in pieces.
-    reader_widths: list[Positive] = Field(default=[3, 4, 5], min_length=1)
     #: Special tokens of GPT's inputs: `own` start, delimiter and extract tokens, randomly initialised (Radford et al.
     #: 2018, section 3.3), or those of pretraining (`pretrained`). `auto`: own if the encoder is trained.
     task_tokens: Literal["auto", "own", "pretrained"] = "auto"
@@ -160,14 +142,12 @@ class FinetuneSettings(ReadingSettings):
     #: the result; the initial weights, with the head on the frozen encoder, are one of the candidates.
     evaluations: Positive = 8
     #: Weight lambda of the auxiliary language-model loss on the same texts, L = L_task + lambda * L_lm (Radford et al.
-    #: 2018, section 3.2: 0.5). Masked families make a second forward pass for it.
+    #: 2018, section 3.2: 0.5). Only families with a causal model of whole texts: ULMFiT, GPT and Transformer-XL.
     lm_weight: Annotated[float, Field(ge=0)] = 0.0
     #: Output layer of tagging: linear, linear-chain CRF, or biLSTM and CRF.
     tagger: Literal["linear", "crf", "bilstm_crf"] = "linear"
     #: Width of each direction of the biLSTM.
     tagger_hidden: Positive = 256
-    #: Width of each direction of its biLSTMs (paper: 100).
-    answering_hidden: Positive = 100
     #: Windows of one context per step in question answering: one with the answer, the others sampled.
     windows_learned: Positive = 8
     #: Factor on the encoder's dropout rates.

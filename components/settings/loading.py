@@ -7,6 +7,7 @@ values or the nearest name.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -27,10 +28,12 @@ STARTS = get_args(Start)
 FAMILY_SECTIONS = ("pretrain", "adapt", "finetune")
 #: Keys of earlier versions, with their section where another section has a key of this name.
 REMOVED: Final = (
-    "bigrams", "biases", "causal", "consistency", "finetune_rows", "glu", "head_rate", "interpolations",
-    "label_smoothing", "late_batches", "late_from", "matrix_rate", "mixout", "ngrams", "patience", "prefer", "r_drop",
-    "reinitialised", "resamples", "rotary", "scratch.discriminative", "scratch.head_scale", "scratch.method",
-    "scratch.unfreeze_epochs", "supervised_contrastive", "training_noise", "unlabelled", "value_embeddings",
+    "answering", "answering_hidden", "biases", "bigrams", "causal", "consistency", "context", "divergence",
+    "finetune_rows", "glu", "head_rate", "interpolations", "label_smoothing", "language_exponent", "late_batches",
+    "late_from", "matrix_rate", "mixout", "ngrams", "patience", "prefer", "r_drop", "reader", "reader_hidden",
+    "reader_widths", "reinitialised", "replay", "resamples", "rotary", "scratch.discriminative", "scratch.head_scale",
+    "scratch.method", "scratch.unfreeze_epochs", "sharded", "stacked", "supervised_contrastive", "training_noise",
+    "unlabelled", "value_embeddings", "weights",
 )  # fmt: skip
 #: Last part of the location of a problem with a key, in pydantic's errors.
 KEY = "[key]"
@@ -111,94 +114,91 @@ def _unknown_names(raw: dict[str, Any]) -> list[str]:
             value = value.get(key) if isinstance(value, dict) else None
         return value or {}
 
-    # Blocks that are computed from others have the initialisations of these.
-    computed = {name: [teacher] for name in at("static") if (teacher := at("static", name, "teacher"))}
-    stacked = {name: parts for name in at("stacked") if isinstance(parts := at("stacked", name, "of"), list)}
-    made_before = {**at("pretrain"), **at("static"), **at("stacked")}
-    families = [
-        (f"run.families ({section})", name, made_before if section == "pretrain" else at(section))
-        for section in FAMILY_SECTIONS
-        if section != "adapt" or "adapted" in (at("run", "starts") or ["adapted"])
-        for named in at("run", "families")
-        for name in (_trained(named, computed | stacked) if section == "adapt" else [named])
+    return _conflicts(at) + [
+        f"{key}: unknown name {name!r}{nearest(str(name), defined)}"
+        for key, name, defined in [*_names_of_models(at), *_names_of_tasks(at)]
+        if name not in defined
     ]
-    families += [(f"static.{name}.teacher", part, at("pretrain")) for name, parts in computed.items() for part in parts]
-    families += [
-        (f"stacked.{name}.of", part, [*at("pretrain"), *at("static"), *list(at("stacked"))[:number]])
-        for number, name in enumerate(at("stacked"))
-        for part in stacked.get(name, [])
+
+
+#: The value at a path of keys; an empty dict if there is none.
+At = Callable[..., Any]
+#: Key, the name there, and the names that are defined.
+Use = tuple[str, Any, Collection[str]]
+
+
+def _names_of_models(at: At) -> Iterator[Use]:
+    # A block that is computed from another one has the initialisations of its teacher.
+    teachers = {name: teacher for name in at("static") if (teacher := at("static", name, "teacher"))}
+    made_before = {**at("pretrain"), **at("static")}
+    for section in FAMILY_SECTIONS:
+        if section == "adapt" and "adapted" not in (at("run", "starts") or ["adapted"]):
+            continue
+        for family in at("run", "families"):
+            name = teachers.get(family, family) if section == "adapt" else family
+            yield f"run.families ({section})", name, made_before if section == "pretrain" else at(section)
+    for name, teacher in teachers.items():
+        yield f"static.{name}.teacher", teacher, at("pretrain")
+    made = [*(at("tokenizer", "kinds") or ["wordpiece"]), *(["parallel"] if at("data", "parallel") else [])]
+    for family in at("pretrain"):
+        if kind := at("pretrain", family, "tokenizer"):
+            yield f"pretrain.{family}.tokenizer", kind, made
+
+
+def _names_of_tasks(at: At) -> Iterator[Use]:
+    tasks, families = at("run", "tasks"), at("run", "families")
+    for name in tasks:
+        yield "run.tasks", name, at("data", "tasks")
+    for ensemble, names in at("evaluate", "ensembles").items():
+        for name in names if isinstance(names, list) else []:
+            yield f"evaluate.ensembles.{ensemble}", name, [*families, *WORDS_SYSTEMS]
+    for group in at("together"):
+        for name in at("together", group, "tasks"):
+            yield f"together.{group}.tasks", name, tasks
+    systems = [f"{family}-{start}" for family in families for start in at("run", "starts") or STARTS]
+    for group in at("distil"):
+        for key, defined in (("teachers", systems), ("students", systems)):
+            names = at("distil", group, key)
+            for name in names if isinstance(names, list) else []:
+                yield f"distil.{group}.{key}", name, defined
+    for section in ("adapt_task", "intermediate_tasks"):
+        for name in at(section):
+            yield section, name, tasks
+
+
+def _conflicts(at: At) -> list[str]:
+    """Names that are taken, and names in sections that they do not fit."""
+    families = at("run", "families")
+    ensembles = at("evaluate", "ensembles")
+    problems = [
+        f"evaluate.ensembles: {name!r} is already the name of a family or of the baselines; choose another name"
+        for name in ensembles
+        if name in [*families, BASELINE]
     ]
-    tasks = [("run.tasks", name, at("data", "tasks")) for name in at("run", "tasks")]
-    members = [
-        (f"evaluate.ensembles.{ensemble}", name, [*at("run", "families"), *WORDS_SYSTEMS])
-        for ensemble, names in at("evaluate", "ensembles").items()
-        for name in (names if isinstance(names, list) else [])
+    problems += [
+        f"evaluate.ensembles.{name}: has no member with a language model; add one of run.families"
+        for name, members in ensembles.items()
+        if isinstance(members, list) and members and set(members) <= set(WORDS_SYSTEMS)
     ]
-    taken = [
-        f"evaluate.ensembles: {ensemble!r} is already the name of a family or of the baselines; choose another name"
-        for ensemble in at("evaluate", "ensembles")
-        if ensemble in [*at("run", "families"), BASELINE]
+    problems += [
+        f"static: {name!r} is already the name of a block of pretrain; choose another name"
+        for name in at("static")
+        if name in at("pretrain")
     ]
-    taken += [
-        f"evaluate.ensembles.{ensemble}: has no member with a language model; add one of run.families"
-        for ensemble, names in at("evaluate", "ensembles").items()
-        if isinstance(names, list) and names and set(names) <= set(WORDS_SYSTEMS)
+    problems += [
+        f"adapt_task: {name} is not trained, but computed from other encoders; remove it from run.families"
+        for name in families
+        if at("adapt_task") and name in at("static")
     ]
-    taken += [
-        f"{section}: {name!r} is already the name of a block of {other}; choose another name"
-        for section, others in (("static", ("pretrain",)), ("stacked", ("pretrain", "static")))
-        for name in at(section)
-        for other in others
-        if name in at(other)
-    ]
-    if at("adapt_task"):
-        taken += [
-            f"adapt_task: {name} is not trained, but computed from other encoders; remove it from run.families"
-            for name in at("run", "families")
-            if name in at("static") or name in at("stacked")
-        ]
-    shared = [
-        (f"together.{group}.tasks", name, at("run", "tasks"))
-        for group in at("together")
-        for name in at("together", group, "tasks")
-    ]
-    systems = [f"{family}-{start}" for family in at("run", "families") for start in at("run", "starts") or STARTS]
-    shared += [
-        (f"distil.{group}.{key}", name, known)
-        for group in at("distil")
-        for key, known in (("teachers", systems), ("students", systems))
-        if isinstance(at("distil", group, key), list)
-        for name in at("distil", group, key)
-    ]
-    taken += [
+    problems += [
         f"finetune.{name}.method: distil is how students of the section `distil` learn; name the system there, and "
         "choose features, contrastive, finetune or auto here"
         for name in at("finetune")
         if at("finetune", name, "method") == "distil"
     ]
-    further = [("adapt_task", name, at("run", "tasks")) for name in at("adapt_task")]
-    further += [("intermediate_tasks", name, at("run", "tasks")) for name in at("intermediate_tasks")]
-    if further and at("run", "starts") and "adapted" not in at("run", "starts"):
-        taken.append("adapt_task: continues from the adapted model; add adapted to run.starts")
-    made = [*(at("tokenizer", "kinds") or ["wordpiece"]), *(["parallel"] if at("data", "parallel") else [])]
-    kinds = [
-        (f"pretrain.{family}.tokenizer", kind, made)
-        for family in at("pretrain")
-        if (kind := at("pretrain", family, "tokenizer"))
-    ]
-    return taken + [
-        f"{key}: unknown name {name!r}{nearest(str(name), known)}"
-        for key, name, known in [*families, *tasks, *members, *kinds, *shared, *further]
-        if name not in known
-    ]
-
-
-def _trained(name: str, computed: dict[str, list[str]]) -> list[str]:
-    """The blocks of `pretrain` that a block is computed from; the block itself if it is not computed."""
-    found = [name]
-    for _ in computed:
-        found = [one for part in found for one in computed.get(part, [part])]
-    return list(dict.fromkeys(found))
+    if (at("adapt_task") or at("intermediate_tasks")) and at("run", "starts") and "adapted" not in at("run", "starts"):
+        problems.append("adapt_task: continues from the adapted model; add adapted to run.starts")
+    return problems
 
 
 def _describe_all(error: ValidationError, raw: dict[str, Any]) -> list[str]:
@@ -207,28 +207,28 @@ def _describe_all(error: ValidationError, raw: dict[str, Any]) -> list[str]:
     for problem in error.errors():
         where = _location(list(problem["loc"]), raw)
         lines.setdefault((*where, repr(problem["input"])), []).append(_describe(problem, where))
-    found = []
+    result = []
     for messages in lines.values():
         first, *others = (message.rpartition(" (found ") for message in messages)
         if others and all(message[1] for message in (first, *others)):
             kinds = " or ".join([first[0], *(message[0].partition(": ")[2] for message in others)])
-            found.append(f"{kinds}{first[1]}{first[2]}")
+            result.append(f"{kinds}{first[1]}{first[2]}")
         else:
-            found += messages
-    return found
+            result += messages
+    return result
 
 
 def _location(where: list[Any], raw: Any) -> list[Any]:
     """The location of a problem without the names of types, which pydantic adds for a value of several types."""
-    found = []
+    result = []
     for place, part in enumerate(where):
-        known = (isinstance(raw, dict) and part in raw) or (isinstance(raw, list) and isinstance(part, int))
-        if known:
+        given = (isinstance(raw, dict) and part in raw) or (isinstance(raw, list) and isinstance(part, int))
+        if given:
             raw = raw[part]
         elif part != KEY and (place + 1 < len(where) or not isinstance(raw, dict)):
             continue
-        found.append(part)
-    return found
+        result.append(part)
+    return result
 
 
 def _describe(problem: Any, where: list[Any]) -> str:
@@ -247,12 +247,12 @@ def _describe(problem: Any, where: list[Any]) -> str:
         return f"{key}: missing"
     message = problem["msg"].removeprefix("Value error, ").replace("Input should be ", "must be ")
     # The value of a whole section is too long for a message.
-    found = (
+    result = (
         ""
         if isinstance(problem["input"], dict)
         else f" (found {masked_values({where[-1]: problem['input']})[where[-1]]!r})"
     )
-    return f"{key}: {message}{found}"
+    return f"{key}: {message}{result}"
 
 
 def _fields(path: list[Any]) -> list[str]:

@@ -12,7 +12,7 @@ from components.settings.checks import ChecksSettings
 from components.settings.cluster import ClusterSettings
 from components.settings.cost import BudgetSettings, CostSettings
 from components.settings.data import CorpusSource, DataSettings
-from components.settings.derive import StackedSettings, StaticSettings
+from components.settings.derive import StaticSettings
 from components.settings.distil import DistilSettings
 from components.settings.drift import DriftSettings
 from components.settings.evaluate import EvaluateSettings
@@ -35,8 +35,6 @@ from components.settings.unlabelled import OF_ONE_TEXT
 
 #: Family of the encoders of `static`.
 STATIC_FAMILY = "word2vec"
-#: Family and tokenizer of the encoders of `stacked`.
-STACKED = "stacked"
 
 
 @dataclass(frozen=True)
@@ -75,13 +73,10 @@ class Params(Section):
     ingest: IngestSettings
     #: Vocabularies.
     tokenizer: TokenizerSettings
-    #: N-gram language models.
     #: Block name -> language model.
     pretrain: dict[BlockName, PretrainSettings] = {}
     #: Block name -> word vectors from an encoder.
     static: dict[BlockName, StaticSettings] = {}
-    #: Block name -> two encoders side by side.
-    stacked: dict[BlockName, StackedSettings] = {}
     #: Block name -> adaptation; may be empty if `run.starts` does not contain `adapted`.
     adapt: dict[BlockName, AdaptSettings] = {}
     #: Task -> continued pretraining on its texts.
@@ -195,12 +190,6 @@ class Params(Section):
             if teacher is None:
                 return None
             return Block(STATIC_FAMILY, teacher.tokenizer, teacher.source is not None, (static.teacher,))
-        if (stacked := self.stacked.get(name)) is not None:
-            # The parts of a stack are defined before it, so that no stack contains itself.
-            before = list(self.stacked)[: list(self.stacked).index(name)]
-            parts = [self.block(part) for part in stacked.of if part not in self.stacked or part in before]
-            published = any(part.published for part in parts if part is not None)
-            return Block(STACKED, STACKED, published, tuple(stacked.of))
         return None
 
     def origins(self, name: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Where each setting comes from: `headstart params`."""
+"""Where each setting comes from: `headstart check --settings`."""
 
 from __future__ import annotations
 

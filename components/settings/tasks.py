@@ -132,9 +132,9 @@ class TaskSource(Section):
     #: Column of the tags: tagging. Null: the last column of conll, `upos` of conllu, the only control of an annotation
     #: tool, a column of class labels of data sets, else `tags`.
     tags: Column | None = None
-    #: Where documents begin, for `finetune.<name>.context`: a column whose values are documents, in conllu the key of a
-    #: comment; `marks`: -DOCSTART- in conll, `# newdoc` in conllu; `empty_lines`: two or more in conll; `file`: a file
-    #: is one document. null: sentences have no context.
+    #: Where documents begin, whose sentences are in one split and in one fold: a column whose values are documents, in
+    #: conllu the key of a comment; `marks`: -DOCSTART- in conll, `# newdoc` in conllu; `empty_lines`: two or more in
+    #: conll; `file`: a file is one document. null: sentences are independent.
     document: Column | None = None
     #: Tagging scheme of the files; `none`: tags mark no spans (parts of speech).
     scheme: Scheme = "bio"

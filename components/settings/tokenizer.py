@@ -84,7 +84,7 @@ class RefitSettings(Section):
     pieces_per_word: Annotated[float, Field(ge=1)] = 1.1
     #: Maximum increase of the share of unknown pieces.
     unknown_rate: Fraction = 0.02
-    #: Words of new text that are judged together; fewer are not judged.
+    #: Least number of words of new text that is judged.
     words: Positive = 10_000
 
 
@@ -101,9 +101,6 @@ class TokenizerSettings(Section):
     segmenter: Literal["auto", "none", "thai"] = "auto"
     #: Megabytes of text from which a vocabulary is learned.
     sample_megabytes: Positive = 64
-    #: Of a corpus in several languages: the exponent of the languages' shares of that text, as in
-    #: `training.language_exponent`.
-    language_exponent: Fraction = 0.7
     #: When a vocabulary is learned again; null: whenever the corpus has changed.
     refit: RefitSettings | None = RefitSettings()
     wordpiece: WordPieceSettings = WordPieceSettings()

@@ -55,9 +55,6 @@ class LanguageModelTraining(Training):
     seconds: Annotated[float, Field(gt=0)] | None = None
     #: Maximum number of passes over the text: training ends after them if the budget is larger. null: no limit.
     passes: Annotated[float, Field(gt=0)] | None = None
-    #: Of a corpus in several languages: the exponent alpha of the probability n^alpha with which batches are from a
-    #: language of n tokens (Conneau and Lample 2019; 0.7 as in multilingual BERT). 1: as in the text, 0: all equally.
-    language_exponent: Fraction = 0.7
     #: Learning rate of a layer divided by that of the layer below, for discriminative rates (ULMFiT, section 3.2: 2.6);
     #: the embeddings, which are also the output layer, and the other output parameters have the full rate. 1: equal.
     discriminative: Annotated[float, Field(gt=0)] = 1.0

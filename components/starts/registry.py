@@ -105,5 +105,5 @@ def folder_of(start: str | Path) -> Path:
     found = find_start(start)
     folder = installed(found)
     if folder is None:
-        raise ConfigError(f"start {start!r}: is not installed; run `headstart starts install {start}`")
+        raise ConfigError(f"start {start!r}: is not installed; run `headstart starts --install {start}`")
     return folder

@@ -3,68 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from components.training.rng import counter_rng
 
 
-@dataclass(frozen=True)
-class Problem:
-    """A question and its answer.
+class Problem(NamedTuple):
+    """A question, such as `What is 48 plus 76?`, and its answer."""
 
-    Attributes:
-        operation: name of the kind of problem.
-        question: such as `What is 48 plus 76?`.
-        answer: the number.
-    """
-
-    operation: str
     question: str
     answer: int
 
 
-def _sum(digits: int) -> Callable[[np.random.Generator], tuple[str, int]]:
-    def make(rng: np.random.Generator) -> tuple[str, int]:
+SIGNS: Final[Mapping[str, Callable[[int, int], int]]] = {
+    "+": lambda x, y: x + y,
+    "-": lambda x, y: x - y,
+    "*": lambda x, y: x * y,
+}
+
+
+def _binary(word: str, sign: str, digits: int) -> Callable[[np.random.Generator], Problem]:
+    def make(rng: np.random.Generator) -> Problem:
         a, b = rng.integers(0, 10**digits, 2).tolist()
-        return f"What is {a} plus {b}?", a + b
+        return Problem(f"What is {a} {word} {b}?", SIGNS[sign](a, b))
 
     return make
 
 
-def _difference(digits: int) -> Callable[[np.random.Generator], tuple[str, int]]:
-    def make(rng: np.random.Generator) -> tuple[str, int]:
-        a, b = rng.integers(0, 10**digits, 2).tolist()
-        return f"What is {a} minus {b}?", a - b
-
-    return make
-
-
-def _product(rng: np.random.Generator) -> tuple[str, int]:
-    a, b = rng.integers(0, 100, 2).tolist()
-    return f"What is {a} times {b}?", a * b
-
-
-def _composite(rng: np.random.Generator) -> tuple[str, int]:
+def _composite(rng: np.random.Generator) -> Problem:
     a, b, c = rng.integers(0, 10, 3).tolist()
-    first, second = rng.integers(0, 3, 2).tolist()
-
-    def applied(operation: int, x: int, y: int) -> int:
-        return (x + y, x - y, x * y)[operation]
-
-    return f"What is {a}{'+-*'[first]}({b}{'+-*'[second]}{c})?", applied(first, a, applied(second, b, c))
+    first, second = (list(SIGNS)[number] for number in rng.integers(0, 3, 2))
+    return Problem(f"What is {a}{first}({b}{second}{c})?", SIGNS[first](a, SIGNS[second](b, c)))
 
 
-#: Name -> (random numbers -> question and answer). Operands are uniform; differences may be negative.
-OPERATIONS: Final[Mapping[str, Callable[[np.random.Generator], tuple[str, int]]]] = {
-    "1 digit, plus": _sum(1),
-    "2 digits, plus": _sum(2),
-    "2 digits, minus": _difference(2),
-    "3 digits, plus": _sum(3),
-    "3 digits, minus": _difference(3),
-    "2 digits, times": _product,
+#: Name -> (random numbers -> problem). Operands are uniform; differences may be negative.
+OPERATIONS: Final[Mapping[str, Callable[[np.random.Generator], Problem]]] = {
+    "1 digit, plus": _binary("plus", "+", 1),
+    "2 digits, plus": _binary("plus", "+", 2),
+    "2 digits, minus": _binary("minus", "-", 2),
+    "3 digits, plus": _binary("plus", "+", 3),
+    "3 digits, minus": _binary("minus", "-", 3),
+    "2 digits, times": _binary("times", "*", 2),
     "1 digit, composite": _composite,
 }
 
@@ -74,11 +55,11 @@ def asked_and_shown(operation: str, *, rows: int, shots: int, seed: int) -> tupl
 
     The demonstrations come first, so that there are some even where an operation has few problems.
     """
-    found: dict[str, Problem] = {}
+    different: dict[str, Problem] = {}
     for number in range(20 * (rows + shots)):
-        question, answer = OPERATIONS[operation](counter_rng(seed, "arithmetic", operation, number))
-        found.setdefault(question, Problem(operation, question, answer))
-        if len(found) == rows + shots:
+        problem = OPERATIONS[operation](counter_rng(seed, "arithmetic", operation, number))
+        different.setdefault(problem.question, problem)
+        if len(different) == rows + shots:
             break
-    different = list(found.values())
-    return different[shots:], different[:shots]
+    problems = list(different.values())
+    return problems[shots:], problems[:shots]

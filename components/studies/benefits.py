@@ -5,91 +5,84 @@ The stage `evaluate` computes them from learning curves; `components.evaluation.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from components.errors import ArtifactError
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
+from components.reporting.figures import Line
 from components.reporting.findings import Findings
 from components.scoring import title
-from components.studies.base import Study
-from components.studies.curves import interval, label_curves, main_score, training_curves
-from components.studies.outputs import Outputs
+from components.studies.frame import EveryTask, Outputs, Study, bounds, label_curves
 
 #: Axis of a curve -> its name in text.
 AXES = {"training": "epochs", "labels": "labels"}
+PAIR = (
+    "no family has both a transferred system and one from scratch; run.starts must name scratch and pretrained or "
+    "adapted"
+)
 
 
-def run(
-    outputs: Outputs, *, task: Annotated[str, typer.Option(help="Task; all of run.tasks by default.")] = ""
-) -> Findings:
+def run(outputs: Outputs, *, task: EveryTask = "") -> Findings:
     """The benefits of every transferred system over the same family from scratch.
 
     Raises:
-        ConfigError: unknown task.
         ArtifactError: a task is not evaluated, or has no system from scratch to compare with.
     """
     chapter = Chapter("The three benefits of transfer")
-    numbers: dict[str, Any] = {}
-    for name in outputs.tasks(task):
-        evaluation = outputs.evaluation(name)
-        benefits = evaluation["benefits"]
-        if not benefits:
-            raise ArtifactError(
-                f"{name}: no family has both a transferred system and one from scratch; run.starts must name scratch "
-                "and pretrained or adapted"
-            )
-        score = title(main_score(evaluation))
-        numbers[name] = benefits
-        rows = []
-        for family, starts in benefits.items():
-            for start, axes in starts.items():
-                chapter.lead += [_sentence(name, f"{family}-{start}", axes)]
-                rows += [
-                    [f"{family}-{start}", AXES[axis], benefit, *_cells(found)]
-                    for axis, benefits_of in axes.items()
-                    for benefit, found in benefits_of.items()
-                ]
+    evaluations = outputs.evaluations(task, "benefits", needs=PAIR)
+    for name, evaluation in evaluations.items():
+        benefits, main = evaluation["benefits"], evaluation["main"]
+        systems = [(f"{family}-{start}", axes) for family, of in benefits.items() for start, axes in of.items()]
+        chapter.lead += [_sentence(name, system, axes) for system, axes in systems]
+        rows = [
+            [
+                system,
+                AXES[axis],
+                benefit,
+                *(bounds(values[part]) for part in ("transferred", "scratch", "difference")),
+                "" if values["holds"] else "not clear",
+            ]
+            for system, axes in systems
+            for axis, of_axis in axes.items()
+            for benefit, values in of_axis.items()
+        ]
         columns = ["system", "against", "benefit", "transferred", "scratch", "difference", ""]
-        chapter.tables.append(Table(columns, rows, f"{name} ({score})"))
+        chapter.tables.append(Table(columns, rows, f"{name} ({title(main)})"))
         learned = {system["system"] for system in evaluation["systems"] if system["family"] in benefits}
-        svg = figures.lines(
-            label_curves(evaluation, learned), x_label=evaluation["unit"], y_label=score, logarithmic=True, ticks=True
-        )
+        curves = label_curves(evaluation, learned)
+        svg = figures.lines(curves, x_label=evaluation["unit"], y_label=title(main), logarithmic=True, ticks=True)
         chapter.figures.append(Drawing(svg, f"{name}: score against labels; bands are the intervals."))
-        if training := training_curves(evaluation):
-            svg = figures.lines(training, x_label="epochs of fine-tuning", y_label=f"{score} on dev")
-            chapter.figures.append(
-                Drawing(svg, f"{name}: fine-tuning with the largest label budget; dashed: from scratch.")
+        training = {
+            system["system"]: Line(
+                [point["epoch"] for point in system["training_curve"]],
+                [point[main] for point in system["training_curve"]],
+                dashed=system["start"] == "scratch",
             )
+            for system in evaluation["systems"]
+            if len(system["training_curve"]) > 1
+        }
+        if training:
+            svg = figures.lines(training, x_label="epochs of fine-tuning", y_label=f"{title(main)} on dev")
+            caption = f"{name}: fine-tuning with the largest label budget; dashed: from scratch."
+            chapter.figures.append(Drawing(svg, caption))
     chapter.text.append(
         "Against epochs (dev, the largest label budget): the start is a head on frozen features, the slope is the "
         "gain per epoch up to 90% of the gain, the asymptote is the best score. Against labels (test): the start is "
         "the smallest budget, the slope the gain per doubling, the asymptote the largest budget. Intervals are over "
         "seeds."
     )
-    return Findings(chapter, numbers)
-
-
-def _cells(found: dict[str, Any]) -> list[str]:
-    return [
-        *(interval(found[part]) for part in ("transferred", "scratch", "difference")),
-        "" if found["holds"] else "not clear",
-    ]
+    return Findings(chapter, {name: evaluation["benefits"] for name, evaluation in evaluations.items()})
 
 
 def _sentence(task: str, system: str, axes: dict[str, Any]) -> str:
     """The benefits that hold against labels, or against epochs if there is only one label budget."""
     axis = "labels" if "labels" in axes else "training"
-    found, against = axes[axis], AXES[axis]
-    held = [f"{name} {found[name]['difference']['mean']:+.3f}" for name in found if found[name]["holds"]]
-    missing = [name for name in found if not found[name]["holds"]]
+    held = [f"{name} {of['difference']['mean']:+.3f}" for name, of in axes[axis].items() if of["holds"]]
+    missing = [name for name, of in axes[axis].items() if not of["holds"]]
     if not held:
-        return f"{task}: {system} has none of the three benefits over scratch, against {against}."
+        return f"{task}: {system} has none of the three benefits over scratch, against {AXES[axis]}."
     rest = f"; no higher {' and '.join(missing)}" if missing else ""
-    return f"{task}: over scratch, {system} has a higher {', '.join(held)} against {against}{rest}."
+    return f"{task}: over scratch, {system} has a higher {', '.join(held)} against {AXES[axis]}{rest}."
 
 
 STUDY = Study("benefits", "Does transfer give a higher start, a higher slope and a higher asymptote?", run)

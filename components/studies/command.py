@@ -17,12 +17,46 @@ from components.artifacts import MANIFEST
 from components.errors import ConfigError, HeadstartError, nearest
 from components.pipeline.stages import run_stage
 from components.reporting import findings
-from components.reporting.findings import Findings
+from components.reporting.chapters import Chapter
 from components.settings.loading import load_params
-from components.studies.base import Study
-from components.studies.outputs import Outputs
-from components.studies.table import STUDIES
+from components.studies import (
+    benefits,
+    contextuality,
+    effective_context,
+    label_efficiency,
+    layers,
+    negative_transfer,
+    neighbours,
+    ngrams,
+    transferability,
+    vocabulary,
+    which_source,
+    word_order,
+    written,
+    zero_shot,
+)
+from components.studies.frame import Outputs, Study
 
+#: A study is a file that ends in `STUDY = Study(...)`, and an entry of this table.
+STUDIES: dict[str, Study] = {
+    study.name: study
+    for study in (
+        benefits.STUDY,
+        contextuality.STUDY,
+        effective_context.STUDY,
+        label_efficiency.STUDY,
+        layers.STUDY,
+        negative_transfer.STUDY,
+        neighbours.STUDY,
+        ngrams.STUDY,
+        transferability.STUDY,
+        vocabulary.STUDY,
+        which_source.STUDY,
+        word_order.STUDY,
+        written.STUDY,
+        zero_shot.STUDY,
+    )
+}
 #: Minimum width of tables; a log has no fixed width.
 WIDTH = 160
 
@@ -34,30 +68,22 @@ def study(arguments: Sequence[str]) -> None:
         ConfigError: unknown study; the message names those that exist.
         HeadstartError: an error of the study.
     """
-    name = next((argument for argument in arguments if not argument.startswith("-")), None)
-    if name is not None and arguments[0] == name and name not in STUDIES:
-        raise ConfigError(f"unknown study {name!r}{nearest(name, STUDIES)}")
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in STUDIES:
+        raise ConfigError(f"unknown study {arguments[0]!r}{nearest(arguments[0], STUDIES)}")
+    application()(args=list(arguments), prog_name="headstart study")
+
+
+def application() -> typer.Typer:
+    """The program with one command a study."""
     app = typer.Typer(
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
         help="Studies of a finished run. Each prints tables, draws figures and adds a chapter to the report.",
     )
-    # With a callback, typer requires the command's name even if there is only one command.
-    app.callback()(lambda: None)
     for entry in STUDIES.values():
         app.command(entry.name, help=entry.question)(_command(entry))
-    app(args=list(arguments), prog_name="headstart study")
-
-
-def run(entry: Study, outputs: Outputs, **options: Any) -> tuple[Findings, Path]:
-    """Run a study and write its findings; returns them with their directory.
-
-    Raises:
-        HeadstartError: an error of the study.
-    """
-    found = entry.run(outputs, **options)
-    return found, findings.write(outputs.out, entry.name, found, options=options, inputs=outputs.read)
+    return app
 
 
 def _command(entry: Study) -> Callable[..., None]:
@@ -65,10 +91,12 @@ def _command(entry: Study) -> Callable[..., None]:
 
     def command(*, params: Path, **options: Any) -> None:
         settings = load_params(params)
-        found, directory = run(entry, Outputs(settings), **options)
-        _print(found)
+        outputs = Outputs(settings)
+        result = entry.run(outputs, **options)
+        directory = findings.write(outputs.out, entry.name, result, options=options, inputs=outputs.read)
+        _print(result.chapter)
         print(f"numbers and figures: {directory}")
-        if not (Path(settings.run.out) / "report" / MANIFEST).is_file():
+        if not (outputs.out / "report" / MANIFEST).is_file():
             print(f"report: run `headstart stage report --params {params}` to add this study")
             return
         try:
@@ -77,22 +105,21 @@ def _command(entry: Study) -> Callable[..., None]:
             print(f"report: not updated ({error})")
 
     hints = get_type_hints(entry.run, include_extras=True)
-    flags = [
-        parameter.replace(annotation=hints[parameter.name])
-        for parameter in list(inspect.signature(entry.run).parameters.values())[1:]
-    ]
+    flags = list(inspect.signature(entry.run).parameters.values())[1:]
     file = Annotated[Path, typer.Option("--params", help="Settings file.")]
-    where = inspect.Parameter("params", inspect.Parameter.KEYWORD_ONLY, default=Path("params.yaml"), annotation=file)
-    parameters = [*flags, where]
+    parameters = [
+        *(flag.replace(annotation=hints[flag.name]) for flag in flags),
+        inspect.Parameter("params", inspect.Parameter.KEYWORD_ONLY, default=Path("params.yaml"), annotation=file),
+    ]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
 
 
-def _print(found: Findings) -> None:
-    for sentence in (*found.chapter.lead, *found.chapter.text):
+def _print(chapter: Chapter) -> None:
+    for sentence in (*chapter.lead, *chapter.text):
         print(sentence)
-    for part in found.chapter.tables:
+    for part in chapter.tables:
         table = Table(*part.columns, box=box.SIMPLE_HEAD, title=part.title or None, title_justify="left")
         for row in part.rows:
             table.add_row(*map(escape, row))

@@ -8,17 +8,22 @@ initial weights.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
 
+from components.cluster import map_parallel
 from components.errors import ConfigError
 from components.finetuning.features import extract
 from components.models.base import LanguageModel
 from components.models.encoder import Encoder, build_model, load_encoder
+from components.progress import Progress
+from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
 from components.task_models.kinds import find_task
 from components.task_models.model import TaskModel, answers
@@ -34,10 +39,15 @@ from components.training.rng import counter_rng, counter_seed
 
 #: Evaluations on dev during training; the best counts, as in fine-tuning.
 EVALUATIONS = 5
-#: Minimum number of classes of a task that is divided into two.
-CLASSES = 4
 
 Half = Literal["A", "B"]
+#: Series -> (base network of the copied layers, whether they are trained).
+SERIES: dict[str, tuple[Half, bool]] = {
+    "BnB": ("B", False),
+    "BnB+": ("B", True),
+    "AnB": ("A", False),
+    "AnB+": ("A", True),
+}
 
 
 @dataclass(frozen=True)
@@ -80,54 +90,32 @@ def learn(network: Network) -> float:
     would favour the copied layers.
 
     Raises:
-        ArtifactError: encoder or examples are damaged.
-        ConfigError: the settings do not suit the encoder.
         TrainingError: a loss is not finite.
     """
-    facts = read_facts(network.examples)
+    facts, loaded = read_facts(network.examples), load_encoder(network.encoder)
     task, labels = find_task(facts.kind), labels_of(network)
-    rate = network.settings.scratch.rate or network.settings.training.rate
-    training = network.settings.training.model_copy(update={"rate": rate})
-    # The head reads the last layer, so that the random layers cannot be bypassed; no auxiliary objective, which would
-    # train them for another task.
-    changes = {"method": "finetune", "layers": "last", "lm_weight": 0.0, "training": training}
-    settings = network.settings.model_copy(update=changes)
-    loaded = load_encoder(network.encoder)
-    # The two base networks start from different weights, and the random layers of a copy from others again.
-    origin = ("above",) if network.source else ("base", network.examples.name, network.half or "")
-    encoder = random_encoder(loaded, seed=counter_seed(network.seed, *origin))
-    encoder.set_dropout(settings.dropout)
-    torch.manual_seed(counter_seed(network.seed, "head", network.copied))
-    model = TaskModel(encoder, task=task, settings=settings, labels=labels).eval()
-    if network.source:
-        copy_layers(encoder, network)
-    train_split, dev = (split_of(network, name) for name in ("train", "dev"))
-    rows, _ = sample_rows(strata_of(train_split, facts.kind), network.budget, seed=network.seed)
-    train_split = train_split.take(rows)
-    encoded, held = (
-        task.encode_rows(split.fields, loaded.tokenizer, encoder, settings) for split in (train_split, dev)
-    )
-    model.head.prepare(train_split.targets)
+    model = _model(network, loaded, labels)
+    encoder, settings, seed = model.encoder, model.settings, network.seed
+    training = settings.training
+    whole, dev = (split_of(network, name) for name in ("train", "dev"))
+    split = whole.take(sample_rows(strata_of(whole, facts.kind), network.budget, seed=seed)[0])
+    encoded, held = (task.encode(of.fields, loaded.tokenizer, encoder, settings) for of in (split, dev))
+    model.head.prepare(split.targets)
     model.head.fit_norm(extract(model, encoded).vectors)
-    layers = encoder.layer_groups()
-    learning = [*(layers if network.learning else layers[network.copied :]), model.own_parameters()]
+    groups = encoder.layer_groups()
+    learning = [*(groups if network.learning else groups[network.copied :]), model.own_parameters()]
     parameters = [parameter for group in learning for parameter in group]
     state = TrainingState.fresh(model, decayed(parameters), settings=training)
-    sampler = ExampleSampler(
-        encoded, train_split.targets, batch_size=training.batch_size, seed=counter_seed(network.seed, "batches")
-    )
-    steps = max(settings.min_steps, math.ceil(network.epochs * -(-len(rows) // training.batch_size)))
+    batches = ExampleSampler(encoded, split.targets, batch_size=training.batch_size, seed=counter_seed(seed, "batches"))
+    steps = max(settings.min_steps, math.ceil(network.epochs * -(-len(split) // training.batch_size)))
     scored_at = {round(steps * (number + 1) / EVALUATIONS) for number in range(EVALUATIONS)} - {0}
     scoring = scoring_for(facts.kind, labels)
     best = -math.inf
-    for report in train(
-        state, sampler, settings=training, total_steps=steps, seed=counter_seed(network.seed, "finetune")
-    ):
+    for report in train(state, batches, settings=training, total_steps=steps, seed=counter_seed(seed, "finetune")):
         if report.step in scored_at:
             if state.average is not None:
                 state.average.swap()
-            found = scoring.score(dev.fields, dev.targets, answers(model, held))
-            best = max(best, found[scoring.main])
+            best = max(best, scoring.score(dev.fields, dev.targets, answers(model, held))[scoring.main])
             if state.average is not None and report.step < steps:
                 state.average.swap()
     if network.key:
@@ -136,21 +124,31 @@ def learn(network: Network) -> float:
     return best
 
 
-def random_encoder(loaded: Encoder, *, seed: int) -> LanguageModel:
-    """An encoder of the same size with random weights."""
-    torch.manual_seed(seed)
-    sizes = loaded.model.config.model_dump(mode="json", exclude={"vocabulary"})
-    fresh = build_model(loaded.family, vocabulary=loaded.model.config.vocabulary, settings=sizes)
-    fresh.bind(loaded.tokenizer)
-    return fresh
+def _model(network: Network, loaded: Encoder, labels: list[str]) -> TaskModel:
+    """A task model with random weights, and copied layers if the network has a source."""
+    rate = network.settings.scratch.rate or network.settings.training.rate
+    # The head reads the last layer, so that the random layers cannot be bypassed; no auxiliary objective, which would
+    # train them for another task.
+    changes = {"method": "finetune", "layers": "last", "lm_weight": 0.0}
+    changes |= {"training": network.settings.training.model_copy(update={"rate": rate})}
+    settings = network.settings.model_copy(update=changes)
+    # The two base networks start from different weights, and the random layers of a copy from others again.
+    origin = ("above",) if network.source else ("base", network.examples.name, network.half or "")
+    torch.manual_seed(counter_seed(network.seed, *origin))
+    config = loaded.model.config
+    sizes = config.model_dump(mode="json", exclude={"vocabulary"})
+    encoder = build_model(loaded.family, vocabulary=config.vocabulary, settings=sizes)
+    encoder.bind(loaded.tokenizer)
+    encoder.set_dropout(settings.dropout)
+    torch.manual_seed(counter_seed(network.seed, "head", network.copied))
+    task = find_task(read_facts(network.examples).kind)
+    model = TaskModel(encoder, task=task, settings=settings, labels=labels).eval()
+    if network.source:
+        _copy_layers(encoder, network)
+    return model
 
 
-def copy_layers(encoder: LanguageModel, network: Network) -> None:
-    """Copy the lowest `network.copied` layer groups of the base network `network.source` into an encoder.
-
-    Raises:
-        ConfigError: the base network is not stored.
-    """
+def _copy_layers(encoder: LanguageModel, network: Network) -> None:
     stored = CheckpointStore(network.storage, key=network.source).latest()
     if stored is None:
         raise ConfigError(f"{network.storage}: the base network {network.source} is missing; run the study again")
@@ -174,8 +172,7 @@ def split_of(network: Network, name: str) -> Split:
         return split
     classes = _classes(network, len(read_facts(network.examples).labels))
     kept = split.take(np.flatnonzero(np.isin(split.labels, classes)))
-    targets = [np.searchsorted(classes, target).astype(np.float64) for target in kept.targets]
-    return Split(kept.fields, targets, kept.slices, kept.ids, kept.groups, kept.lines)
+    return replace(kept, targets=[np.searchsorted(classes, of).astype(np.float64) for of in kept.targets])
 
 
 def _classes(network: Network, count: int) -> list[int]:
@@ -183,3 +180,42 @@ def _classes(network: Network, count: int) -> list[int]:
     section 3)."""
     order = counter_rng(network.seed, "classes").permutation(count)
     return sorted((order[: count // 2] if network.half == "A" else order[count // 2 :]).tolist())
+
+
+def trained(
+    networks: Mapping[Half, Network], *, groups: int, seeds: Sequence[int], cluster: ClusterSettings
+) -> tuple[list[float], dict[str, list[list[float]]]]:
+    """Train the base networks of both tasks, then all copies.
+
+    Args:
+        networks: of A and B, without seed and source.
+        groups: number of layer groups.
+        seeds: of the networks.
+        cluster: where they are trained.
+
+    Returns:
+        The scores of base A by seed, and series -> n from 0 -> scores by seed.
+    """
+    unique = uuid.uuid4().hex[:12]
+    keys = {(half, seed): f"transferability-{unique}-{half}-{seed}" for half in networks for seed in seeds}
+    bases = [replace(networks[half], seed=seed, key=key) for (half, seed), key in keys.items()]
+    copies = [
+        replace(networks["B"], seed=seed, source=keys[half, seed], copied=cut, learning=learning)
+        for half, learning in SERIES.values()
+        for cut in range(1, groups + 1)
+        for seed in seeds
+    ]
+    scores: list[float] = []
+    try:
+        with Progress("study transferability", total=len(bases) + len(copies), unit="network") as bar:
+            for part in (bases, copies):
+                of_part = dict.fromkeys(range(len(part)), 0.0)
+                for index, score in map_parallel(learn, part, settings=cluster):
+                    of_part[index] = score
+                    bar.advance(1)
+                scores += of_part.values()
+    finally:
+        for key in keys.values():
+            CheckpointStore(networks["B"].storage, key=key).clear()
+    base_a, base_b, *rest = np.reshape(scores, (-1, len(seeds))).tolist()
+    return base_a, {series: [base_b, *rest[row * groups : (row + 1) * groups]] for row, series in enumerate(SERIES)}

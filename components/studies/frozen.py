@@ -17,7 +17,7 @@ from components.errors import ConfigError
 from components.models.base import Batch
 from components.models.encoder import Encoder
 from components.settings.finetune import FinetuneSettings
-from components.studies.outputs import Outputs
+from components.studies.frame import Outputs
 from components.task_models.kinds import find_task
 from components.task_models.model import run_over
 from components.task_models.pooling import lead_mean, masked_mean
@@ -29,6 +29,8 @@ from components.tasks.examples import TaskFacts, read_facts, read_split, strata_
 Pooling = Literal["mean", "lead", "summary"]
 #: Kinds of task with exactly one label per row or word.
 LABELLED = ("classification", "pair", "tagging")
+#: Largest default budget in labels per class: with many labels encoders and layers differ little.
+MOST = 50
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,6 @@ class Labelled:
         """Read a task. The test split is not read.
 
         Raises:
-            ArtifactError: the stage `examples` has not run.
             ConfigError: the kind of task does not have one label per row or word, or the task has no dev.
         """
         directory = outputs.examples(task)
@@ -59,14 +60,14 @@ class Labelled:
             raise ConfigError(f"{task}: this study is measured on dev; name a file (data.tasks.{task}.dev)")
         return cls(facts, read_split(directory, "train"), dev)
 
-    def budget(self, requested: int, *, most: int) -> int:
-        """`requested`; if it is 0 the task's largest budget up to `most`, or its smallest if all are larger."""
-        found = [budget for budget in self.facts.budgets if budget != ALL and budget <= most]
-        return requested or max(found, default=self.facts.budgets[0])
+    def budget(self, requested: int) -> int:
+        """`requested`; if it is 0 the task's largest budget up to `MOST`, or its smallest if all are larger."""
+        small = [budget for budget in self.facts.budgets if budget != ALL and budget <= MOST]
+        return requested or max(small, default=self.facts.budgets[0])
 
-    def rows(self, budget: int, *, seed: int) -> NDArray[np.int64]:
-        """Indices of the train rows of a run with this budget and seed."""
-        return sample_rows(strata_of(self.train, self.facts.kind), budget, seed=seed)[0]
+    def sample(self, budget: int, *, seed: int) -> Split:
+        """The train rows of a run with this budget and seed."""
+        return self.train.take(sample_rows(strata_of(self.train, self.facts.kind), budget, seed=seed)[0])
 
 
 def numbers_of(split: Split) -> NDArray[np.int64]:
@@ -76,10 +77,10 @@ def numbers_of(split: Split) -> NDArray[np.int64]:
 
 def answers_of(kind: str, split: Split, probabilities_MC: NDArray[np.floating]) -> list[Answer]:
     """(M, C) probabilities of vectors -> answers to the rows: probabilities of a text, tag numbers of a sentence."""
+    if kind != "tagging":
+        return list(probabilities_MC.astype(np.float32))
     ends = np.cumsum([len(target) for target in split.targets])
-    if kind == "tagging":
-        return [part.argmax(1).astype(np.float32) for part in np.split(probabilities_MC, ends[:-1])]
-    return list(probabilities_MC.astype(np.float32))
+    return [part.argmax(1).astype(np.float32) for part in np.split(probabilities_MC, ends[:-1])]
 
 
 def layer_vectors(

@@ -1,84 +1,105 @@
 """Label efficiency: how many labels other systems need for the score of a transferred model with few labels.
 
 Howard and Ruder 2018, section 5 and figure 3: 100 labels give the same score as training from scratch with 10 to 100
-times as many. `components.evaluation.benefits.labels_needed` computes the numbers from the label curves.
+times as many. `components.evaluation.benefits.labels_needed` computes the numbers from the label curves;
+`components.evaluation.worth` gives the number for training from scratch an interval.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Any
 
-import typer
-
-from components.errors import ArtifactError
 from components.evaluation.worth import rounded
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.findings import Findings
 from components.scoring import title
-from components.studies.base import Study
-from components.studies.curves import label_curves, main_score
-from components.studies.outputs import Outputs
+from components.studies.frame import EveryTask, Outputs, Study, label_curves
 
 
-def run(
-    outputs: Outputs, *, task: Annotated[str, typer.Option(help="Task; all of run.tasks by default.")] = ""
-) -> Findings:
+def run(outputs: Outputs, *, task: EveryTask = "") -> Findings:
     """The number of labels with which scratch and the best baseline reach the score of each transferred system.
 
     Raises:
-        ConfigError: unknown task.
         ArtifactError: a task is not evaluated, or has no transferred system.
     """
     chapter = Chapter("Label efficiency")
-    numbers: dict[str, Any] = {}
-    for name in outputs.tasks(task):
-        evaluation = outputs.evaluation(name)
-        efficiency = evaluation["label_efficiency"]
-        if not efficiency:
-            raise ArtifactError(
-                f"{name}: no transferred system was evaluated; run.starts must name pretrained or adapted"
-            )
-        score = title(main_score(evaluation))
-        numbers[name] = efficiency
-        rows = [
-            [f"{family}-{start}", rounded(entry["labels"]), f"{entry['score']:.3f}", rival, *_needs(found)]
-            for family, starts in efficiency.items()
-            for start, entries in starts.items()
-            for entry in entries
-            for rival, found in entry["against"].items()
-        ]
-        columns = ["system", evaluation["unit"], score, "against", "needs", "ratio"]
-        chapter.tables.append(Table(columns, rows, name))
-        for family, starts in efficiency.items():
+    needs = "no transferred system was evaluated; run.starts must name pretrained or adapted"
+    evaluations = outputs.evaluations(task, "label_efficiency", needs=needs)
+    for name, evaluation in evaluations.items():
+        unit, score = evaluation["unit"], title(evaluation["main"])
+        rows: list[list[str]] = []
+        ranges: dict[str, tuple[float, float, float | None]] = {}
+        if evaluation["headline"]:
+            chapter.lead.append(f"{name}: {evaluation['headline']}")
+        for family, starts in evaluation["label_efficiency"].items():
             for start, entries in starts.items():
-                ours = f"{name}: with {rounded(entries[0]['labels'])} {evaluation['unit']} {family}-{start}"
-                chapter.lead.append(_sentence(ours, f"{family}-scratch", entries[0]))
-        svg = figures.lines(
-            label_curves(evaluation), x_label=evaluation["unit"], y_label=score, logarithmic=True, ticks=True
-        )
+                system, scratch = f"{family}-{start}", f"{family}-scratch"
+                worth = {entry["labels"]: entry for entry in evaluation["worth"].get(family, {}).get(start, [])}
+                for entry in entries:
+                    labels = entry["labels"]
+                    for rival, needed in entry["against"].items():
+                        exact = worth.get(labels) if rival == scratch else None
+                        cells = _with_bounds(exact) if exact else _needs(needed)
+                        rows.append([system, rounded(labels), f"{entry['score']:.3f}", rival, *cells])
+                    if labels in worth and worth[labels]["ratio"]["low"] is not None:
+                        ranges[f"{system}, {rounded(labels)}"] = _range(worth[labels])
+                first = f"{name}: with {rounded(entries[0]['labels'])} {unit} {system}"
+                chapter.lead.append(_sentence(first, scratch, entries[0]))
+        columns = ["system", unit, score, "against", "needs", "ratio"]
+        chapter.tables.append(Table(columns, rows, name))
+        svg = figures.lines(label_curves(evaluation), x_label=unit, y_label=score, logarithmic=True, ticks=True)
         chapter.figures.append(Drawing(svg, f"{name}: score against labels; dashed: without a language model."))
+        if ranges:
+            svg = figures.ranges(ranges, x_label="ratio of the labels from scratch", reference=1.0, logarithmic=True)
+            caption = f"{name}: by system and number of {unit}; arrow: beyond the largest budget of scratch."
+            chapter.figures.append(Drawing(svg, caption))
     chapter.text.append(
         "The number of labels that a rival needs is interpolated in its curve of mean test scores over the logarithm "
-        "of the labels; 'more than' if its largest budget does not reach the score."
+        "of the labels, that of scratch with an interval over seeds and clusters of test rows; 'more than' if its "
+        "largest budget does not reach the score. A ratio below 1: transfer needs more labels."
     )
-    return Findings(chapter, numbers)
+    kept = ("headline", "unit", "label_efficiency", "worth")
+    return Findings(chapter, {name: {key: of[key] for key in kept} for name, of in evaluations.items()})
 
 
-def _needs(found: dict[str, float | None]) -> list[str]:
-    if found["labels"] is None:
-        return ["more than available", f"more than {rounded(found['at_least_ratio'])}"]
-    return [rounded(found["labels"]), f"{found['ratio']:.2f}"]
+def _needs(needed: Mapping[str, float | None]) -> list[str]:
+    if needed["labels"] is None:
+        return ["more than available", f"more than {rounded(needed['at_least_ratio'])}"]
+    return [rounded(needed["labels"]), f"{needed['ratio']:.2f}"]
 
 
-def _sentence(ours: str, rival: str, entry: dict[str, Any]) -> str:
-    ours = f"{ours} reaches {entry['score']:.3f}"
-    if rival not in entry["against"]:
-        return f"{ours}."
-    found = entry["against"][rival]
-    if found["labels"] is None:
-        return f"{ours}; from scratch that takes more than {rounded(found['at_least_ratio'])} times as many."
-    return f"{ours}; from scratch that takes {rounded(found['labels'])}, {found['ratio']:.2f} times as many."
+def _with_bounds(entry: Mapping[str, Any]) -> list[str]:
+    """The number of labels from scratch and the ratio, each with its interval."""
+    cells = []
+    for values, first, most in (
+        (entry["needed"], "labels", entry["most"]),
+        (entry["ratio"], "mean", entry["most"] / entry["labels"]),
+    ):
+        mean, low, high = (
+            f"more than {rounded(most)}" if values[key] is None else rounded(values[key])
+            for key in (first, "low", "high")
+        )
+        cells.append(mean if values["low"] is None else f"{mean} [{low}, {high}]")
+    return cells
 
 
-STUDY = Study("label-efficiency", "How many labels do other systems need for the same score?", run)
+def _range(entry: Mapping[str, Any]) -> tuple[float, float, float | None]:
+    """Mean, low and high for a figure; a mean beyond the curve of scratch is clipped to its end."""
+    ratio = entry["ratio"]
+    mean = entry["most"] / entry["labels"] if ratio["mean"] is None else ratio["mean"]
+    return mean, ratio["low"], ratio["high"]
+
+
+def _sentence(system: str, scratch: str, entry: Mapping[str, Any]) -> str:
+    reached = f"{system} reaches {entry['score']:.3f}"
+    if scratch not in entry["against"]:
+        return f"{reached}."
+    needed = entry["against"][scratch]
+    if needed["labels"] is None:
+        return f"{reached}; from scratch that takes more than {rounded(needed['at_least_ratio'])} times as many."
+    return f"{reached}; from scratch that takes {rounded(needed['labels'])}, {needed['ratio']:.2f} times as many."
+
+
+STUDY = Study("label-efficiency", "How many labels does transfer save, and how many do other systems need?", run)

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 #: Maximum number of fixed-point iterations, and the relative change of alpha / beta at which they stop.
-STEPS = 1000
-TOLERANCE = 1e-6
+STEPS, TOLERANCE = 1000, 1e-6
 #: Keeps the precisions finite if the features explain nothing or everything.
 LEAST = 1e-10
 
@@ -37,41 +36,30 @@ def logme(features_ND: Floats, targets_NC: Floats) -> float:
     # The evidence does not depend on the scale of the features, but the bounds of the iteration do.
     squares_R = np.square(sizes_R[kept] / sizes_R[0])
     columns = [column for column in np.asarray(targets_NC, dtype=np.float64).T if np.ptp(column)]
-    found = [evidence(u_NR[:, kept], squares_R, column, features_ND.shape[1]) for column in columns]
-    return float(np.mean(found))
+    return float(np.mean([_evidence(u_NR[:, kept], squares_R, column, features_ND.shape[1]) for column in columns]))
 
 
-def evidence(u_NR: Floats, squares_R: Floats, targets_N: Floats, features: int) -> float:
-    """log p(y | F, alpha, beta) / N at its maximum.
-
-    Args:
-        u_NR: left singular vectors of F.
-        squares_R: squares of its singular values, all positive.
-        targets_N: y.
-        features: D, the number of features.
-    """
+def _evidence(u_NR: Floats, squares_R: Floats, targets_N: Floats, features: int) -> float:
+    """log p(y | F, alpha, beta) / N at its maximum, from left singular vectors and squared singular values of F."""
     count = len(targets_N)
     along_R = u_NR.T @ targets_N
     # The part of y outside of the column space of F.
     outside = max(0.0, float(targets_N @ targets_N - along_R @ along_R))
+
+    def fit(ratio: float) -> tuple[float, float]:
+        """Squares of the weights and of the errors at this alpha / beta."""
+        weights = float((squares_R * np.square(along_R / (squares_R + ratio))).sum())
+        return weights, float(np.square(ratio * along_R / (squares_R + ratio)).sum()) + outside
+
     alpha = beta = 1.0
     for _ in range(STEPS):
         ratio = alpha / beta
         gamma = float((squares_R / (squares_R + ratio)).sum())
-        weights = max(LEAST, float((squares_R * np.square(along_R / (squares_R + ratio))).sum()))
-        error = max(LEAST, float(np.square(ratio * along_R / (squares_R + ratio)).sum()) + outside)
-        alpha, beta = max(LEAST, gamma) / weights, max(LEAST, count - gamma) / error
+        weights, error = fit(ratio)
+        alpha, beta = max(LEAST, gamma) / max(LEAST, weights), max(LEAST, count - gamma) / max(LEAST, error)
         if abs(alpha / beta - ratio) <= TOLERANCE * ratio:
             break
-    ratio = alpha / beta
-    weights = float((squares_R * np.square(along_R / (squares_R + ratio))).sum())
-    error = float(np.square(ratio * along_R / (squares_R + ratio)).sum()) + outside
+    weights, error = fit(alpha / beta)
     determinant = float(np.log(alpha + beta * squares_R).sum()) + (features - len(squares_R)) * math.log(alpha)
-    total = (
-        count / 2 * math.log(beta / (2 * math.pi))
-        + features / 2 * math.log(alpha)
-        - beta / 2 * error
-        - alpha / 2 * weights
-        - determinant / 2
-    )
-    return total / count
+    total = count * math.log(beta / (2 * math.pi)) + features * math.log(alpha) - beta * error - alpha * weights
+    return (total - determinant) / 2 / count

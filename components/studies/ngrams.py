@@ -1,4 +1,4 @@
-"""Perplexity of the causal language models of a run beside that of an n-gram model on the same held-out pieces.
+"""Perplexity of the causal language models of a run beside the perplexity of n-grams on the same held-out pieces.
 
 Both predict pieces of one vocabulary, so their perplexities per word are comparable; an unknown piece is one event for
 both. Masked and static models have no comparable perplexity.
@@ -6,7 +6,6 @@ both. Masked and static models have no comparable perplexity.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,9 +25,8 @@ from components.reporting.chapters import Chapter, Table
 from components.reporting.findings import Findings
 from components.settings.pretrain import PretrainSettings
 from components.settings.training import LanguageModelTraining
-from components.studies.base import Study
+from components.studies.frame import Outputs, Study
 from components.studies.ngram_model import estimate
-from components.studies.outputs import Outputs
 from components.tokenization.special import MASK, PAD, START, UNK
 from components.tokenization.store import TokenStore
 
@@ -41,7 +39,9 @@ def run(
     *,
     order: Annotated[int, typer.Option(help="Length of the longest n-grams, in pieces.", min=1, max=12)] = 5,
     character_order: Annotated[int, typer.Option(help="The same for characters.", min=1, max=12)] = 8,
-    memory: Annotated[int, typer.Option(help="Megabytes for counting; more n-grams are counted on disk.")] = 512,
+    pieces: Annotated[
+        int, typer.Option(help="Maximum number of pieces of train; they are counted in memory.")
+    ] = 20_000_000,
 ) -> Findings:
     """Estimate an n-gram model for every corpus and vocabulary of the run's causal models, and measure both.
 
@@ -51,28 +51,31 @@ def run(
     params = outputs.params
     stages: dict[str, Mapping[str, Any]] = {"pretrain": params.pretrain, "adapt": params.adapt}
     numbers: dict[str, dict[str, Any]] = {}
+    nats: dict[str, NDArray[np.float64]] = {}
     for stage, blocks in stages.items():
         corpus = params.pretraining_corpus if stage == "pretrain" else "domain"
-        causal = [name for name in blocks if name in params.run.families and _is_causal(params.pretrain[name], name)]
-        for kind in dict.fromkeys(params.pretrain[name].tokenizer for name in causal):
-            entries = {name: blocks[name].training for name in causal if params.pretrain[name].tokenizer == kind}
-            tokens = outputs.directory("tokens", f"{corpus}-{kind}", stage=f"tokenize --item {corpus}-{kind}")
-            length = character_order if kind == "char" else order
-            nats = ngram_nats(tokens, order=length, memory=memory * 1_000_000)
-            for name, training in entries.items():
-                if (positions := measured_positions(tokens, name, params.pretrain[name], training)) is None:
-                    continue
-                heldout = TokenStore(tokens, "heldout")
-                trained = read_json(outputs.out / "metrics" / stage / f"{name}.json", made_by=f"the stage {stage}")
-                measured = perplexity_of(float(nats[positions].mean()), len(positions), heldout)
-                numbers[f"{name}-{stage}"] = {
-                    "vocabulary": f"{corpus}-{kind}",
-                    "order": length,
-                    "pieces": len(positions),
-                    "unknown_rate": float(np.mean(heldout.span(0, heldout.tokens) == UNK)),
-                    "ngrams_per_word": measured.perplexity_per_word,
-                    "model_per_word": trained.get("perplexity_per_word"),
-                }
+        for name in filter(params.run.families.__contains__, blocks):
+            block = params.pretrain[name]
+            if family_named(block.family or name).objective != "causal":
+                continue
+            text = f"{corpus}-{block.tokenizer}"
+            tokens = outputs.directory("tokens", text, stage=f"tokenize --item {text}")
+            if (positions := measured_positions(tokens, name, block, blocks[name].training)) is None:
+                continue
+            length = character_order if block.tokenizer == "char" else order
+            if text not in nats:
+                nats[text] = ngram_nats(tokens, order=length, most=pieces)
+            heldout = TokenStore(tokens, "heldout")
+            trained = read_json(outputs.out / "metrics" / stage / f"{name}.json", made_by=f"the stage {stage}")
+            measured = perplexity_of(float(nats[text][positions].mean()), len(positions), heldout)
+            numbers[f"{name}-{stage}"] = {
+                "vocabulary": text,
+                "order": length,
+                "pieces": len(positions),
+                "unknown_rate": float(np.mean(heldout.span(0, heldout.tokens) == UNK)),
+                "ngrams_per_word": measured.perplexity_per_word,
+                "model_per_word": trained.get("perplexity_per_word"),
+            }
     if not numbers:
         raise ArtifactError(f"{outputs.out}: no causal language model of the run has held-out text")
     columns = ["model", "vocabulary", "n", "pieces", "unknown", "perplexity per word", "of n-grams"]
@@ -88,27 +91,20 @@ def run(
         ]
         for name, entry in numbers.items()
     ]
-    text = (
-        "The n-gram models have read all text of the corpus (interpolated modified Kneser-Ney, Chen and Goodman 1999)."
-    )
+    text = f"The n-gram models have read up to {pieces:,} pieces of the corpus (Chen and Goodman 1999)."
     return Findings(Chapter("Language models beside n-grams", text=[text], tables=[Table(columns, rows)]), numbers)
 
 
-def _is_causal(block: PretrainSettings, name: str) -> bool:
-    return family_named(block.family or name).objective == "causal"
-
-
-def ngram_nats(tokens: Path, *, order: int, memory: int) -> NDArray[np.float64]:
+def ngram_nats(tokens: Path, *, order: int, most: int) -> NDArray[np.float64]:
     """(pieces,) negative log-likelihood of the held-out pieces by an n-gram model of the train split.
 
     Raises:
         DataError: the corpus has no tokens.
     """
     train, heldout = TokenStore(tokens, "train"), TokenStore(tokens, "heldout")
-    with tempfile.TemporaryDirectory() as folder:
-        vocabulary = train.vocab_size - len(NEVER)
-        model = estimate(train, Path(folder), order=order, vocabulary=vocabulary, memory=memory)
-        return -model.log_probs(heldout) if heldout.tokens else np.zeros(0)
+    pieces = train.span(0, min(most, train.tokens)) if train.tokens else np.zeros(0, dtype=np.int64)
+    model = estimate(pieces, order=order, vocabulary=train.vocab_size - len(NEVER))
+    return -model.log_probs(heldout.span(0, heldout.tokens))
 
 
 def measured_positions(
@@ -119,8 +115,8 @@ def measured_positions(
     store, family = TokenStore(tokens, "heldout"), block.family or name
     with torch.device("meta"):
         model = build_model(family, vocabulary=store.vocab_size, preset=block.preset, settings=block.model)
-    rows, window = training.batch_size, training.window
     numbered: Any = _Positions(store)
+    rows, window = training.batch_size, training.window
     sampler = heldout_sampler(
         family, numbered, config=model.config, pieces=(), batch_size=rows, window=window, workers=1
     )
@@ -140,11 +136,8 @@ class _Positions:
     def span(self, start: int, length: int) -> NDArray[np.int64]:
         return np.arange(start, start + length) % self.tokens
 
-    def another(self, document: int, chance: float) -> int:
-        return self._store.another(document, chance)
-
-    def sentence_starts(self, document: int) -> NDArray[Any]:
-        return self._store.sentence_starts(document)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
 
 
 STUDY = Study("ngrams", "Is the language model better than n-grams of the same text?", run)

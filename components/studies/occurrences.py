@@ -1,4 +1,4 @@
-"""Words in sentences, and an encoder's hidden states at them, for the study of contextuality.
+"""Words in sentences of a corpus, and an encoder's hidden states at them.
 
 Shape suffixes: B sentences, T pieces, U words, D width.
 """
@@ -45,6 +45,11 @@ class Sentence:
         start, end = self.spans[index]
         return self.text[start:end].casefold()
 
+    @property
+    def words(self) -> list[str]:
+        """The case-folded words."""
+        return [self.word(index) for index in range(len(self.spans))]
+
     def snippet(self, index: int, *, around: int = 45) -> str:
         """The word in brackets with `around` characters on each side."""
         start, end = self.spans[index]
@@ -65,59 +70,42 @@ def sentence(text: str, segmentation: Segmentation) -> Sentence:
 
 def of_letters(word: str) -> bool:
     """Whether a word consists of letters and combining marks, which are common in Thai or Hindi."""
-    return any(map(str.isalpha, word)) and all(letter.isalpha() or _marks(letter) for letter in word)
-
-
-def _marks(letter: str) -> bool:
-    return category(letter)[0] == "M"
+    return any(map(str.isalpha, word)) and all(letter.isalpha() or category(letter)[0] == "M" for letter in word)
 
 
 def sentences_of(text: str, segmentation: Segmentation) -> Iterator[Sentence]:
     """The sentences of a document with an allowed number of words, in order."""
     thai = segmentation.choose(text) is SEGMENTERS["thai"]
-    starts = sentence_starts(text, thai=thai)
-    for start, end in pairwise([*starts, len(text)]):
-        found = sentence(text[start:end].strip(), segmentation)
-        if LEAST_WORDS <= len(found.spans) <= MOST_WORDS:
-            yield found
+    for start, end in pairwise([*sentence_starts(text, thai=thai), len(text)]):
+        parsed = sentence(text[start:end].strip(), segmentation)
+        if LEAST_WORDS <= len(parsed.spans) <= MOST_WORDS:
+            yield parsed
 
 
 def sample(corpus: Path, segmentation: Segmentation, *, count: int) -> list[Sentence]:
     """At most `count` sentences of different documents, evenly spread over the corpus.
 
     Raises:
-        ArtifactError: the corpus is incomplete or damaged.
         DataError: the corpus has no sentence with an allowed number of words.
     """
     total = sum(measure(shard).documents for shard in shards(corpus))
     # Twice as many documents, because some have no such sentence.
     candidates = {number * total // (2 * count) for number in range(2 * count)}
-    found = []
-    for number, text in enumerate(read_documents(corpus)):
-        if number in candidates and (first := next(sentences_of(text, segmentation), None)) is not None:
-            found.append(first)
-    if not found:
+    documents = (text for number, text in enumerate(read_documents(corpus)) if number in candidates)
+    firsts = [next(sentences_of(text, segmentation), None) for text in documents]
+    sampled = [first for first in firsts if first is not None]
+    if not sampled:
         raise DataError(f"{corpus}: contains no sentence of {LEAST_WORDS} to {MOST_WORDS} words")
-    return evenly(found, count)
+    return evenly(sampled, count)
 
 
 def search(corpus: Path, segmentation: Segmentation, word: str, *, count: int) -> list[tuple[Sentence, int]]:
-    """At most `count` sentences that contain `word`, with its index, evenly spread over those of the corpus.
-
-    Raises:
-        ArtifactError: the corpus is incomplete or damaged.
-    """
+    """At most `count` sentences that contain `word`, with its index, evenly spread over the sentences of the corpus."""
     word = word.casefold()
-    found = []
-    for text in read_documents(corpus):
-        # Segmentation into sentences and words is much slower than a substring search.
-        if word not in text.casefold():
-            continue
-        for one in sentences_of(text, segmentation):
-            index = next((index for index in range(len(one.spans)) if one.word(index) == word), None)
-            if index is not None:
-                found.append((one, index))
-    return evenly(found, count)
+    # Segmentation into sentences and words is much slower than a substring search.
+    texts = (text for text in read_documents(corpus) if word in text.casefold())
+    parsed = (sentence for text in texts for sentence in sentences_of(text, segmentation))
+    return evenly([(of, of.words.index(word)) for of in parsed if word in of.words], count)
 
 
 def evenly(items: Sequence[Item], count: int) -> list[Item]:
@@ -139,27 +127,25 @@ def states(encoder: Encoder, sentences: Sequence[Sentence]) -> Iterator[tuple[in
     frame = model.special_tokens([-1])
     first, room = frame.index(-1), (model.max_tokens or 512) - len(frame) + 1
     read: list[tuple[int, list[int], list[int], list[tuple[int, int]]]] = []
-    for number, one in enumerate(sentences):
-        ids, offsets = tokenizer.encode_with_offsets(one.text)
+    for number, parsed in enumerate(sentences):
+        ids, offsets = tokenizer.encode_with_offsets(parsed.text)
         offsets = offsets[:room]
         indices, units = [], []
-        for index, (start, end) in enumerate(one.spans):
-            own = [piece for piece, (begin, stop) in enumerate(offsets) if begin < end and stop > start]
+        for index, (start, end) in enumerate(parsed.spans):
+            pieces = [piece for piece, (begin, stop) in enumerate(offsets) if begin < end and stop > start]
             # Truncated words are excluded.
-            if own and (offsets[own[-1]][1] >= end):
+            if pieces and offsets[pieces[-1]][1] >= end:
                 indices.append(index)
-                units.append((first + own[0], first + own[-1]))
+                units.append((first + pieces[0], first + pieces[-1]))
         if indices:
             read.append((number, model.special_tokens(ids[:room].tolist()), indices, units))
     read.sort(key=lambda entry: len(entry[1]))
     for start in range(0, len(read), BATCH):
-        part = read[start : start + BATCH]
-        lengths = torch.tensor([len(tokens) for _, tokens, _, _ in part])
-        tokens_BT = torch.zeros(len(part), int(lengths.max()), dtype=torch.int64)
-        units_BU2 = torch.full((len(part), max(len(units) for *_, units in part), 2), -1)
-        for row, (_, tokens, _, units) in enumerate(part):
-            tokens_BT[row, : len(tokens)] = torch.tensor(tokens)
-            units_BU2[row, : len(units)] = torch.tensor(units)
+        numbers, tokens, indices_of, units_of = zip(*read[start : start + BATCH], strict=True)
+        lengths = torch.tensor([len(row) for row in tokens])
+        tokens_BT = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in tokens], batch_first=True)
+        padded = [torch.tensor(units) for units in units_of]
+        units_BU2 = torch.nn.utils.rnn.pad_sequence(padded, batch_first=True, padding_value=-1)
         layers = [model.unit_states(layer, units_BU2).float() for layer in model.hidden_states(tokens_BT, lengths)]
-        for row, (number, _, indices, _) in enumerate(part):
+        for row, (number, indices) in enumerate(zip(numbers, indices_of, strict=True)):
             yield number, indices, [layer[row, : len(indices)].numpy() for layer in layers]

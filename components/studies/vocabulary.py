@@ -6,18 +6,27 @@ vocabulary was trained on.
 
 from __future__ import annotations
 
-from typing import Any
-
 from components.artifacts import MANIFEST, read_json
 from components.errors import ArtifactError
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.findings import Findings
-from components.studies.base import Study
-from components.studies.outputs import Outputs
+from components.studies.frame import Outputs, Study
 
 #: Scripts with a smaller fraction of the words are in the JSON only.
 SHARE = 0.001
+#: Column -> (key of the report, format).
+WHOLE = {
+    "pieces": ("vocabulary", ",d"),
+    "alphabet": ("alphabet", ",d"),
+    "non-initial": ("non_initial_share", ".1%"),
+    "pieces per word": ("pieces_per_word", ".3f"),
+    "characters per piece": ("characters_per_piece", ".2f"),
+    "unknown": ("unknown_rate", ".3%"),
+}
+BY_SCRIPT = {"share of words": ("share_of_words", ".1%")} | {
+    name: WHOLE[name] for name in ("pieces", "pieces per word", "unknown")
+}
 
 
 def run(outputs: Outputs) -> Findings:
@@ -32,65 +41,38 @@ def run(outputs: Outputs) -> Findings:
             f"{outputs.out / 'tokenizer'}: has no vocabulary; run `headstart stage tokenizer --item "
             f"general-{outputs.params.tokenizer.kinds[0]}` (or `headstart retrain`) first"
         )
-    found = {name: _read(outputs, name) for name in names}
-    whole = [
-        [
-            name,
-            f"{report['vocabulary']:,}",
-            f"{report['alphabet']:,}",
-            f"{report['non_initial_share']:.1%}",
-            f"{report['pieces_per_word']:.3f}",
-            f"{report['characters_per_piece']:.2f}",
-            f"{report['unknown_rate']:.3%}",
-        ]
-        for name, report in found.items()
-    ]
-    by_script = [
-        [
-            name,
-            script,
-            f"{part['share_of_words']:.1%}",
-            f"{part['vocabulary']:,}",
-            f"{part['pieces_per_word']:.3f}",
-            f"{part['unknown_rate']:.3%}",
-        ]
-        for name, report in found.items()
-        for script, part in _large(report).items()
-    ]
-    columns = ["vocabulary", "pieces", "alphabet", "non-initial", "pieces per word", "characters per piece", "unknown"]
-    scripts = ["vocabulary", "script", "share of words", "pieces", "pieces per word", "unknown"]
-    heights = {
-        f"{name}, {script}": part["pieces_per_word"]
-        for name, report in found.items()
-        for script, part in _large(report).items()
-        if script != "none"
+    reports = {}
+    for name in names:
+        directory = outputs.directory("tokenizer", name, stage=f"tokenizer --item {name}")
+        reports[name] = read_json(directory / "report.json", made_by="the stage tokenizer")
+    parts = {
+        (name, script): part
+        for name, report in reports.items()
+        for script, part in report["scripts"].items()
+        if part["share_of_words"] >= SHARE
     }
-    best = min(found, key=lambda name: (found[name]["unknown_rate"] > 0.01, found[name]["pieces_per_word"]))
-    chapter = Chapter(
-        "Vocabularies",
-        lead=[
-            f"{best} has the fewest pieces per word: {found[best]['pieces_per_word']:.2f}, of which "
-            f"{found[best]['unknown_rate']:.2%} are unknown."
-        ],
-        text=[
-            "Non-initial pieces continue a word. The script of a word is that of its first letter; 'none' are numbers "
-            "and symbols. For comparison, BERT's multilingual vocabulary has 119,547 pieces, 36.5% of them non-initial."
-        ],
-        tables=[Table(columns, whole), Table(scripts, by_script, "By script")],
-        figures=[
-            Drawing(figures.bars(heights, x_label="pieces per word", form="{:.2f}"), "Pieces per word, by script.")
-        ],
+    whole = [[name, *(format(report[key], form) for key, form in WHOLE.values())] for name, report in reports.items()]
+    scripts = [[*key, *(format(part[name], form) for name, form in BY_SCRIPT.values())] for key, part in parts.items()]
+    heights = {
+        f"{name}, {script}": part["pieces_per_word"] for (name, script), part in parts.items() if script != "none"
+    }
+    best = min(reports, key=lambda name: (reports[name]["unknown_rate"] > 0.01, reports[name]["pieces_per_word"]))
+    lead = (
+        f"{best} has the fewest pieces per word: {reports[best]['pieces_per_word']:.2f}, of which "
+        f"{reports[best]['unknown_rate']:.2%} are unknown."
     )
-    return Findings(chapter, found)
-
-
-def _read(outputs: Outputs, name: str) -> dict[str, Any]:
-    directory = outputs.directory("tokenizer", name, stage=f"tokenizer --item {name}")
-    return read_json(directory / "report.json", made_by="the stage tokenizer")
-
-
-def _large(report: dict[str, Any]) -> dict[str, dict[str, float]]:
-    return {name: part for name, part in report["scripts"].items() if part["share_of_words"] >= SHARE}
+    text = (
+        "Non-initial pieces continue a word. The script of a word is the script of its first letter; 'none' are "
+        "numbers and symbols. For comparison, BERT's multilingual vocabulary has 119,547 pieces, 36.5% of them "
+        "non-initial."
+    )
+    tables = [
+        Table(["vocabulary", *WHOLE], whole),
+        Table(["vocabulary", "script", *BY_SCRIPT], scripts, "By script"),
+    ]
+    svg = figures.bars(heights, x_label="pieces per word", form="{:.2f}")
+    drawing = Drawing(svg, "Pieces per word, by script.")
+    return Findings(Chapter("Vocabularies", [lead], [text], tables, [drawing]), reports)
 
 
 STUDY = Study("vocabulary", "How well do the vocabularies fit the text, per script?", run)

@@ -7,9 +7,9 @@ heads are averaged, and decoded by a head whose parameters of decoding (transiti
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from components.models.base import Batch, LanguageModel
-from components.task_models.fixed_batches import RowFeatures
+from components.task_models.fixed_batches import Observe, RowFeatures, count_rows, nothing_observed
 from components.task_models.heads import Head
 from components.task_models.model import TaskModel
-from components.task_models.sketches import Projection, pieces_of, sketches
+from components.task_models.sketches import Projection, measured, sketches
 from components.tasks.data import Answer, Fields, mean_answers
 
 if TYPE_CHECKING:
@@ -35,11 +35,7 @@ PORTION = 512
 
 @dataclass(frozen=True)
 class AveragedClassifier:
-    """The average of several task models, with the interface of one.
-
-    Attributes:
-        members: of one kind of task, with the same labels.
-    """
+    """The average of several task models, with the interface of one."""
 
     members: Sequence[TextClassifier]
 
@@ -78,32 +74,26 @@ class AveragedClassifier:
         """This classifier with the encoders' matrices in 8-bit integers; see `TextClassifier.quantised`."""
         return replace(self, members=[member.quantised() for member in self.members])
 
-    def prepare(self) -> None:
-        """Do now what would delay the first row of each length."""
-        for member in self.members[:1] if self.is_shared else self.members:
-            member.prepare()
-
     def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> list[Answer]:
         """The answers to N rows. The answer to a row does not depend on the other rows."""
         if not self._decodes and not self.is_shared:
             return mean_answers([member.answer(rows, batch_size) for member in self.members])
-        return self._answers(rows, lambda model, vectors, batch: [None] * _count(batch))[0]
+        return self._answers(rows)[0]
 
     def answer_measured(
         self, rows: Sequence[Fields], projection: Projection
     ) -> tuple[list[Answer], NDArray[np.int64], NDArray[np.float32]]:
         """The same answers, with what `components.drift` measures on the first member; see `TextClassifier`."""
-        answers, found = self._answers(rows, lambda model, vectors, batch: sketches(model, vectors, batch, projection))
-        counts = np.array([pieces_of(row) for row in self.members[0].encode(rows)], dtype=np.int64).reshape(-1, 2)
-        return answers, counts, np.stack(found) if found else np.zeros((0, 1), dtype=np.float32)
+        answers, result = self._answers(rows, partial(sketches, projection=projection))
+        return answers, *measured(self.members[0].encode(rows), result)
 
     @property
     def _decodes(self) -> bool:
-        return self.members[0].task.reads == "units"
+        return self.members[0].model.of_units
 
     @cached_property
     def _decoder(self) -> Head:
-        """A head with the mean parameters of all heads, of which those of decoding are used."""
+        """A head with the mean parameters of all heads, of which the parameters of decoding are used."""
         states = [member.model.head.state_dict() for member in self.members]
         decoder = copy.deepcopy(self.members[0].model.head)
         mean = {
@@ -113,55 +103,42 @@ class AveragedClassifier:
         decoder.load_state_dict(mean)
         return decoder
 
-    def _answers(
-        self, rows: Sequence[Fields], observe: Callable[[TaskModel, Tensor, Batch], Sequence[Any]]
-    ) -> tuple[list[Answer], list[Any]]:
+    def _answers(self, rows: Sequence[Fields], observe: Observe = nothing_observed) -> tuple[list[Answer], list[Any]]:
         """The answers to N rows, and what `observe` returns for them of the first member."""
         answers: list[Answer] = []
         observed: list[Any] = []
         for start in range(0, len(rows), PORTION):
             part = rows[start : start + PORTION]
-            features = self._features(part)
-            first, *others = self.members
-            seen = first.batches.observe(
-                features[0], lambda *inputs: list(zip(_outputs(*inputs), observe(*inputs), strict=True))
-            )
-            observed += [value for _, (_, value) in seen]
+            features = [self._features(member, part) for member in self.members[: 1 if self.is_shared else None]]
+            features *= len(self.members) // len(features)
+
+            def both(*inputs: Any) -> list[Any]:
+                return list(zip(_outputs(*inputs), observe(*inputs), strict=True))
+
+            of_members = [
+                member.batches.observe(of_member, both if member is self.members[0] else _outputs)
+                for member, of_member in zip(self.members, features, strict=True)
+            ]
+            observed += [value for _, (_, value) in of_members[0]]
             if self._decodes:
-                outputs = [[output for _, (output, _) in seen]]
-                outputs += [
-                    [output for _, output in member.batches.observe(of_member, _outputs)]
-                    for member, of_member in zip(others, features[1:], strict=True)
-                ]
+                outputs = [[output for _, (output, _) in of_members[0]]]
+                outputs += [[output for _, output in result] for result in of_members[1:]]
                 means = [torch.stack(of_row).mean(0) for of_row in zip(*outputs, strict=True)]
-                answers += first.batches.decoded(features[0], means, self._decoder)
+                answers += self.members[0].batches.decoded(features[0], means, self._decoder)
             else:
-                alone = [[answer for answer, _ in seen]]
-                alone += [member.batches.decide(of) for member, of in zip(others, features[1:], strict=True)]
                 answers += mean_answers(
                     [
-                        found if member.words is None else member.words.combined(part, found)
-                        for member, found in zip(self.members, alone, strict=True)
+                        member.with_words(part, [answer for answer, _ in result])
+                        for member, result in zip(self.members, of_members, strict=True)
                     ]
                 )
         return answers, observed
 
-    def _features(self, rows: Sequence[Fields]) -> list[list[RowFeatures]]:
-        """Of each member, the inputs of its head for the rows."""
-
-        def of(member: TextClassifier) -> list[RowFeatures]:
-            found = dict(member.batches.features(member.encode(rows)))
-            return [found[row] for row in range(len(rows))]
-
-        if self.is_shared:
-            return [of(self.members[0])] * len(self.members)
-        return list(map(of, self.members))
-
-
-def _count(batch: Batch) -> int:
-    return int(batch["rows"][-1]) + 1
+    def _features(self, member: TextClassifier, rows: Sequence[Fields]) -> list[RowFeatures]:
+        result = dict(member.batches.features(member.encode(rows)))
+        return [result[row] for row in range(len(rows))]
 
 
 def _outputs(model: TaskModel, vectors: Tensor, batch: Batch) -> list[Tensor]:
     """The outputs of the head for each row: (S, C) or (S, U, C)."""
-    return list(model.outputs(vectors, batch).float().cpu().unflatten(0, (_count(batch), -1)))
+    return list(model.outputs(vectors, batch).float().cpu().unflatten(0, (count_rows(batch), -1)))

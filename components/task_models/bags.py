@@ -31,8 +31,6 @@ def pooled(encoder: StaticVectors, sequences: Sequence[NDArray[np.integer[Any]]]
     """(S, F) float32: the features of `pooling.Features.pooled` up to rounding.
 
     Args:
-        encoder: the word vectors.
-        sequences: S arrays of at least one piece.
         pooling: as in `pooling.Features`; `summary` is the mean, as in `StaticVectors`.
     """
     lengths_S = torch.from_numpy(np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences)))

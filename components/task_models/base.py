@@ -43,18 +43,12 @@ class Encoded:
         """A row without units.
 
         Args:
-            pieces: S sequences of piece ids.
             segments: of each; None: all 0.
         """
         arrays = [np.asarray(sequence, dtype=np.int64) for sequence in pieces]
         none = [np.zeros((0, 2), dtype=np.int64)] * len(arrays)
-        known = [np.zeros_like(sequence) for sequence in arrays] if segments is None else segments
-        return cls(arrays, [np.asarray(segment, dtype=np.int64) for segment in known], none, none)
-
-    def with_units(self) -> Encoded:
-        """The row with every piece as a unit."""
-        places = [np.arange(len(pieces), dtype=np.int64) for pieces in self.pieces]
-        return Encoded(self.pieces, self.segments, [np.stack([at, at], axis=1) for at in places], self.offsets)
+        given = [np.zeros_like(sequence) for sequence in arrays] if segments is None else segments
+        return cls(arrays, [np.asarray(segment, dtype=np.int64) for segment in given], none, none)
 
 
 def uncombined(settings: FinetuneSettings, encoder: LanguageModel) -> None:
@@ -66,13 +60,12 @@ class Task:
     """One entry of the table TASKS.
 
     Attributes:
-        kind: name of the kind.
         reads: input of the head: one pooled vector per sequence (`text`), or one vector per unit (`units`).
         encode: (rows, tokenizer, encoder, settings) -> the rows as piece ids.
         head: (settings, number of features, labels) -> the layers on top of the encoder.
         combine: (settings, encoder) -> function that combines the vectors of a row's sequences before the head; None:
             the head reads each sequence separately.
-        single: whether a row is one text, and its sequence is that of `inputs.encode_texts`.
+        single: whether a row is one text, and its sequence is made by `inputs.encode_texts`.
         windows_apart: whether each window of a row has its own loss, so that a step may use a sample of them.
         labels_rows: whether the targets are labels of a row with one vector, so that rows can be compared by their
             labels (`task_models.contrast`).
@@ -89,22 +82,9 @@ class Task:
     labels_rows: bool = False
     imitates: bool = False
 
-    def has_reader(self, settings: FinetuneSettings) -> bool:
-        """Whether a reader (`components.task_models.readers`) is between the states and the head."""
-        return self.reads == "text" and settings.reader != "none"
-
-    def encode_rows(
-        self, rows: Sequence[Fields], tokenizer: Tokenizer, encoder: LanguageModel, settings: FinetuneSettings
-    ) -> list[Encoded]:
-        """`encode`; with a reader, every piece is a unit."""
-        encoded = self.encode(rows, tokenizer, encoder, settings)
-        return [row.with_units() for row in encoded] if self.has_reader(settings) else encoded
-
 
 def refuse_settings(task: Task, settings: FinetuneSettings) -> str | None:
     """What is wrong if the settings ask for a loss on labels of rows, and the kind has none; else None."""
-    if settings.method == "contrastive" and task.has_reader(settings):
-        return f"reader {settings.reader} has no vector of a text without labels; set it to none for a contrastive loss"
     if task.labels_rows:
         if settings.label_names == "always" and not task.single:
             return f"label_names needs a kind that reads one text; set it to none for kind {task.kind}"

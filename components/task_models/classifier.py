@@ -13,30 +13,30 @@ The average of several models holds them as its members (components.tasks.member
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from components.artifacts import read_manifest
 from components.errors import ArtifactError, ConfigError
-from components.models.base import Batch, LanguageModel
+from components.models.base import LanguageModel
 from components.models.encoder import Encoder, load_encoder, load_weights, save_encoder, save_weights
 from components.settings.finetune import FinetuneSettings
 from components.task_models.average import ROWS, AveragedClassifier
-from components.task_models.base import Encoded, Task, most_pieces
+from components.task_models.base import Encoded, most_pieces
 from components.task_models.fixed_batches import FixedBatches
 from components.task_models.inference_weights import why_not_quantised
 from components.task_models.inputs import plain_pieces
 from components.task_models.kinds import find_task
 from components.task_models.model import TaskModel
-from components.task_models.sketches import Projection, pieces_of, sketches
+from components.task_models.sketches import Projection, measured, sketches
 from components.task_models.words_part import WordsPart
 from components.tasks.data import Answer, Fields
 from components.tasks.members import ENCODER, KIND, encoder_of, members_of, save_members
@@ -44,9 +44,9 @@ from components.tokenization import Tokenizer
 from components.training.precision import Precision
 
 #: Settings of training only, which are not read with a stored model.
-LEARNED_WITH = ("auto", "contrastive", "scratch", "unlabelled")
-
-Observed = TypeVar("Observed")
+LEARNED_WITH = ("auto", "contrastive", "scratch", "unlabelled", "words")
+#: Settings of earlier versions that a model of this version cannot have, and their values without effect.
+REMOVED = {"reader": "none", "answering": "linear", "context": 0}
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,6 @@ class TextClassifier:
     """A trained task model of any kind.
 
     Attributes:
-        labels: C names.
-        model: encoder and head.
-        tokenizer: the encoder's.
-        task: kind of the task.
-        settings: of fine-tuning.
         precision: of prediction; float32 if the processor has no instructions for bfloat16.
         head_precision: of the head; None: `precision`. A head that was fitted on features of the frozen encoder is
             computed in float32.
@@ -66,11 +61,8 @@ class TextClassifier:
         int8: whether the encoder's matrices are quantised for prediction.
     """
 
-    labels: Sequence[str]
     model: TaskModel
     tokenizer: Tokenizer
-    task: Task
-    settings: FinetuneSettings
     precision: Precision = "float32"
     head_precision: Precision | None = None
     words: WordsPart | None = None
@@ -79,7 +71,17 @@ class TextClassifier:
     @property
     def kind(self) -> str:
         """Name of the task's kind."""
-        return self.task.kind
+        return self.model.task.kind
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """C names."""
+        return self.model.labels
+
+    @property
+    def settings(self) -> FinetuneSettings:
+        """The settings of fine-tuning."""
+        return self.model.settings
 
     @property
     def encoder(self) -> LanguageModel:
@@ -97,66 +99,47 @@ class TextClassifier:
         Raises:
             ConfigError: the encoder is not a Transformer, or torch has no oneDNN.
         """
-        if reason := why_not_quantised(self.model.encoder):
+        if reason := why_not_quantised(self.encoder):
             raise ConfigError(f"the model {reason}")
         return replace(self, int8=True)
 
     def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> list[Answer]:
         """The answers to N rows; `batch_size` rows are tokenized and sorted by length together. The answer to a row
         does not depend on the other rows, nor on the number of threads."""
-        found: list[Answer] = []
+        answers: list[Answer] = []
         for start in range(0, len(rows), batch_size):
             part = rows[start : start + batch_size]
-            if self.task.single and self.batches.reads_bags:
-                answers = self.batches.answers_of_sequences(self._plain_pieces(part))
+            if self.model.task.single and self.batches.reads_bags:
+                most = most_pieces(self.settings, self.encoder) - len(self.encoder.special_tokens([]))
+                pieces = plain_pieces([text for (text,) in part], self.tokenizer, most)
+                answers += self.with_words(part, self.batches.answers_of_sequences(pieces))
             else:
-                answers = self.batches.answers(self.encode(part))
-            found += answers if self.words is None else self.words.combined(part, answers)
-        return found
+                answers += self.with_words(part, self.batches.answers(self.encode(part)))
+        return answers
 
-    def _plain_pieces(self, rows: Sequence[Fields]) -> list[NDArray[np.int32]]:
-        encoder = self.model.encoder
-        most = most_pieces(self.settings, encoder) - len(encoder.special_tokens([]))
-        return plain_pieces([text for (text,) in rows], self.tokenizer, most)
+    def with_words(self, rows: Sequence[Fields], answers: list[Answer]) -> list[Answer]:
+        """The answers to N rows from the answers of the encoder and its head."""
+        return answers if self.words is None else self.words.combined(rows, answers)
 
     def encode(self, rows: Sequence[Fields]) -> list[Encoded]:
         """The piece ids of N rows, as the encoder reads them."""
-        return self.task.encode_rows(rows, self.tokenizer, self.model.encoder, self.settings)
-
-    def answer_observed(
-        self, encoded: Sequence[Encoded], observe: Callable[[TaskModel, Tensor, Batch], Sequence[Observed]]
-    ) -> list[tuple[Answer, Observed]]:
-        """The answers of the encoder and its head to N encoded rows, each with a value that `observe` computes from the
-        inputs of the head, which costs no further pass through the encoder.
-
-        Args:
-            encoded: N rows.
-            observe: (model, inputs of its head, batch of B rows) -> B values.
-        """
-        return self.batches.observed_answers(encoded, observe)
+        return self.model.task.encode(rows, self.tokenizer, self.encoder, self.settings)
 
     def answer_measured(
         self, rows: Sequence[Fields], projection: Projection
     ) -> tuple[list[Answer], NDArray[np.int64], NDArray[np.float32]]:
-        """The same answers as those of `answer`, with what `components.drift` measures.
+        """The answers of `answer`, and the measurements of `components.drift`.
 
         Args:
-            rows: N inputs.
             projection: number of features F -> (F, S) random numbers.
 
         Returns:
             N answers; (N, 2) pieces and unknown pieces; (N, S) projections of the features that the head reads.
         """
         encoded = self.encode(rows)
-        both = self.answer_observed(encoded, lambda model, vectors, batch: sketches(model, vectors, batch, projection))
-        counts = np.array([pieces_of(row) for row in encoded], dtype=np.int64).reshape(-1, 2)
-        found = np.stack([sketch for _, sketch in both]) if both else np.zeros((0, 1), dtype=np.float32)
-        answers = [answer for answer, _ in both]
-        return answers if self.words is None else self.words.combined(rows, answers), counts, found
-
-    def prepare(self) -> None:
-        """Do now what would delay the first row of each length."""
-        self.batches.prepare(most_pieces(self.settings, self.model.encoder))
+        both = self.batches.observed_answers(encoded, partial(sketches, projection=projection))
+        answers = self.with_words(rows, [answer for answer, _ in both])
+        return answers, *measured(encoded, [sketch for _, sketch in both])
 
     @cached_property
     def batches(self) -> FixedBatches:
@@ -178,21 +161,17 @@ class _AboveEncoder(nn.Module):
         self.head = classifier.head
 
 
-def save_classifier(directory: Path, **arguments: Any) -> None:
-    """Write one task model as a directory, which may be part of another draft; `facts` is of the manifest, the other
-    arguments are those of `write_files`."""
-    facts = arguments.pop("facts")
-    save_members(directory, [partial(write_files, **arguments)], facts=facts)
+def save_classifier(directory: Path, classifier: TaskModel, *, facts: dict[str, Any], **stored: Any) -> None:
+    """Write one task model as a directory, which may be part of another draft; `facts` is of the manifest, `stored`
+    are arguments of `write_files`."""
+    save_members(directory, [partial(write_files, classifier=classifier, **stored)], facts=facts)
 
 
 def write_files(
     directory: Path,
-    *,
     classifier: TaskModel,
+    *,
     family: str,
-    settings: FinetuneSettings,
-    kind: str,
-    labels: list[str],
     tokenizer: Path,
     precision: Precision = "float32",
     head_precision: Precision | None = None,
@@ -201,21 +180,14 @@ def write_files(
     """Write the files of a task model.
 
     Args:
-        directory: an existing folder.
-        classifier: encoder and head.
-        family: of the encoder.
-        settings: of fine-tuning.
-        kind: of the task.
-        labels: C names.
         tokenizer: directory of the encoder's tokenizer; it is copied.
-        precision: of training.
         head_precision: of the head, if it differs.
         words: a words model that is combined with the encoder.
     """
     config: dict[str, Any] = {
-        "kind": kind,
+        "kind": classifier.task.kind,
         # The checkpoint interval has no influence on the model.
-        "settings": settings.model_dump(mode="json", exclude={"training": {"checkpoint_seconds"}}),
+        "settings": classifier.settings.model_dump(mode="json", exclude={"training": {"checkpoint_seconds"}}),
         "precision": precision,
     }
     if head_precision not in (None, precision):
@@ -223,7 +195,7 @@ def write_files(
     if words is not None:
         config["words"] = words.write(directory)
     (directory / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
-    (directory / "labels.json").write_text(json.dumps(labels, ensure_ascii=False, indent=1) + "\n")
+    (directory / "labels.json").write_text(json.dumps(classifier.labels, ensure_ascii=False, indent=1) + "\n")
     save_weights(directory / "head.safetensors", _AboveEncoder(classifier))
     save_encoder(directory / ENCODER, family=family, model=classifier.encoder, tokenizer=tokenizer)
 
@@ -249,12 +221,12 @@ def load_members(directory: Path) -> list[TextClassifier]:
     except (OSError, ValueError) as error:
         raise ArtifactError(f"{directory}: not a classifier of this version ({error}); fine-tune again") from error
     encoders: dict[Path, Encoder] = {}
-    found = []
+    result = []
     for folder in folders:
         path = encoder_of(folder)
         encoders[path] = encoders.get(path) or load_encoder(path, part=True)
-        found.append(_read(folder, encoders[path]))
-    return found
+        result.append(_read(folder, encoders[path]))
+    return result
 
 
 def _read(directory: Path, encoder: Encoder) -> TextClassifier:
@@ -264,6 +236,8 @@ def _read(directory: Path, encoder: Encoder) -> TextClassifier:
         # How the model has learned does not change a prediction; earlier versions had other keys and values.
         read = {name: value for name, value in config["settings"].items() if name not in LEARNED_WITH}
         read["method"] = "finetune" if read["method"] == "consistency" else read["method"]
+        if gone := [name for name, value in REMOVED.items() if read.get(name, value) != value]:
+            raise ConfigError(f"finetune.<name>.{gone[0]} is {read[gone[0]]!r}, which was removed")
         settings = FinetuneSettings.model_validate(read, extra="ignore")
         task = find_task(config["kind"])
         precision: Precision = "bf16" if config["precision"] == "bf16" else "float32"
@@ -273,6 +247,4 @@ def _read(directory: Path, encoder: Encoder) -> TextClassifier:
         raise ArtifactError(f"{directory}: not a classifier of this version ({error}); fine-tune again") from error
     classifier = TaskModel(encoder.model, task=task, settings=settings, labels=labels)
     load_weights(directory / "head.safetensors", _AboveEncoder(classifier))
-    return TextClassifier(
-        labels, classifier.eval(), encoder.tokenizer, task, settings, precision, head_precision, words
-    )
+    return TextClassifier(classifier.eval(), encoder.tokenizer, precision, head_precision, words)

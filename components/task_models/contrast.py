@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from components.task_models.heads import precise
+
 
 def label_overlap(targets: Tensor) -> tuple[Tensor, Tensor]:
     """Overlap of the labels of all pairs of rows: |A and B| / |A or B|, which is 1 or 0 for rows with one label.
@@ -37,16 +39,11 @@ def pair_loss(vectors: Tensor, targets: Tensor) -> Tensor:
         vectors: (B, F).
         targets: (B, X) label indices, padded with nan.
     """
-    overlap, counts = label_overlap(targets)
-    unit = F.normalize(vectors, dim=1)
-    errors = (unit @ unit.T - overlap).square()
-    kinds = torch.stack([counts & (overlap > 0), counts & (overlap == 0)])
-    sizes = kinds.sum((1, 2))
-    means = (errors * kinds).sum((1, 2)) / sizes.clamp(min=1)
-    return means.sum() / (sizes > 0).sum().clamp(min=1)
-
-
-def contrast(vectors: Tensor, targets: Tensor) -> Tensor:
-    """`pair_loss` in float32."""
     with torch.autocast(vectors.device.type, enabled=False):
-        return pair_loss(vectors.float(), targets)
+        overlap, counts = label_overlap(targets)
+        unit = F.normalize(precise(vectors), dim=1)
+        errors = (unit @ unit.T - overlap).square()
+        kinds = torch.stack([counts & (overlap > 0), counts & (overlap == 0)])
+        sizes = kinds.sum((1, 2))
+        means = (errors * kinds).sum((1, 2)) / sizes.clamp(min=1)
+        return means.sum() / (sizes > 0).sum().clamp(min=1)

@@ -15,7 +15,6 @@ from components.models.base import Batch, Carry, Losses, count_tensor
 from components.settings.distil import DistilSettings
 from components.task_models.heads import ImitatingHead
 from components.task_models.model import TaskModel
-from components.task_models.readers import ReadingHead
 from components.task_models.sampler import ExampleSampler
 from components.training.windows import Sampler
 
@@ -27,7 +26,6 @@ class DistillationSampler(Sampler):
     """Batches of labelled rows, with unlabelled rows and the teacher's answers.
 
     Args:
-        labelled: batches of labelled rows.
         taught: batches of unlabelled rows, with the teacher's answers as targets.
     """
 
@@ -45,12 +43,7 @@ class DistillationSampler(Sampler):
 
 
 class DistilledModel(nn.Module):
-    """A task model that learns from labelled rows and from a teacher.
-
-    Args:
-        model: encoder and head.
-        settings: temperature, and weight of the labelled rows.
-    """
+    """A task model that learns from labelled rows and from a teacher."""
 
     def __init__(self, model: TaskModel, *, settings: DistilSettings) -> None:
         super().__init__()
@@ -59,18 +52,18 @@ class DistilledModel(nn.Module):
         self.eval()
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
-        """w times the loss of the labelled rows, plus (1 - w) times that of the unlabelled rows."""
+        """w times the loss of the labelled rows, plus (1 - w) times the loss of the unlabelled rows."""
         taught = {name.removeprefix(TAUGHT): value for name, value in batch.items() if name.startswith(TAUGHT)}
         labelled = {name: value for name, value in batch.items() if not name.startswith(TAUGHT)}
-        found, weight = self.model.losses(labelled), self.settings.label_weight
+        result, weight = self.model.losses(labelled), self.settings.label_weight
         loss = self.imitation(self.model(taught), taught)
         count = count_tensor(len(taught["targets"]), loss)
         return Losses(
-            weight * found.loss + (1 - weight) * loss, found.sums | {"unlabelled": (loss.detach() * count, count)}
+            weight * result.loss + (1 - weight) * loss, result.sums | {"unlabelled": (loss.detach() * count, count)}
         )
 
     def imitation(self, outputs: Tensor, batch: Batch) -> Tensor:
         """The loss of the unlabelled rows."""
         head = self.model.head
-        assert isinstance(head, ImitatingHead | ReadingHead)  # as `refuse_distillation` has found
+        assert isinstance(head, ImitatingHead)  # as `refuse_distillation` has found
         return head.imitation(outputs, batch, temperature=self.settings.temperature)

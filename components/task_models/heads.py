@@ -75,7 +75,6 @@ class Head(nn.Module, ABC):
         """Fit parameters without gradient (a threshold) on dev; they are stored with the weights.
 
         Args:
-            answer: computes the current answers on dev.
             score: answers on dev -> (N,) primary metric of each row.
 
         Returns:
@@ -88,9 +87,6 @@ class TextHead(Head):
     """Normalisation, dropout, linear layer; with `hidden`, a ReLU layer in between (Howard and Ruder 2018, 3.3).
 
     Args:
-        features: F.
-        outputs: C.
-        hidden: width of the hidden layer; 0: none.
         dropout: rate before each linear layer.
         norm: `finetune.<name>.head_norm`; a hidden layer gets `batch` or none.
     """
@@ -126,7 +122,7 @@ class TextHead(Head):
         )
 
     def fit_norm(self, vectors: Tensor) -> None:
-        """Set the statistics of the normalisation to those of the training features."""
+        """Set the statistics of the normalisation from the training features."""
         if isinstance(self.norm, FixedNorm):
             self.norm.fit(vectors)
         elif isinstance(self.norm, BatchNorm) and isinstance(self.norm.running_mean, Tensor):
@@ -158,10 +154,6 @@ class TextHead(Head):
     def penalty_of(self, strength: float, targets: Sequence[NDArray[np.float64]]) -> float:
         """The `penalty` with which `loss`, a mean over N rows, has the minimum of scikit-learn's estimators on them:
         sum of the losses + strength / 2 * |w|^2, w the weights of one label. strength is 1 / C of LogisticRegression.
-
-        Args:
-            strength: as recorded and set in `head_penalties`.
-            targets: N vectors.
         """
         return strength / len(targets)
 
@@ -223,8 +215,8 @@ def divergence_at(outputs: Tensor, probabilities: Tensor, temperature: float) ->
     """T^2 KL(q || p) of each of N rows, q the (N, C) probabilities and p the softmax of the (N, C) outputs, both at
     temperature T. The factor keeps the size of the gradients (Hinton et al. 2015, section 2)."""
     wanted = softened(probabilities, temperature)
-    found = (outputs / temperature).log_softmax(-1)
-    return temperature**2 * (wanted.exp() * (wanted - found)).sum(-1)
+    result = (outputs / temperature).log_softmax(-1)
+    return temperature**2 * (wanted.exp() * (wanted - result)).sum(-1)
 
 
 class LabelHead(ImitatingHead):
@@ -253,9 +245,45 @@ class ClassificationHead(LabelHead):
 
     def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float) -> Tensor:
         """`divergence_at` of the labels, averaged over rows."""
-        found = precise(outputs)
-        return divergence_at(found, batch["targets"].to(found.dtype), temperature).mean()
+        result = precise(outputs)
+        return divergence_at(result, batch["targets"].to(result.dtype), temperature).mean()
 
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
         """Probabilities (C,) of each row."""
         return list(outputs.float().softmax(1).cpu().numpy())
+
+
+class RegressionHead(ImitatingHead):
+    """One number per row. The targets are scaled to [0, 1] by `low` and `range` of the training rows."""
+
+    low: Tensor
+    range: Tensor
+
+    def __init__(self, features: int, outputs: int, **shape: object) -> None:
+        super().__init__(features, outputs, **shape)  # type: ignore[arg-type]
+        self.register_buffer("low", torch.zeros(()))
+        self.register_buffer("range", torch.ones(()))
+
+    def prepare(self, targets: Sequence[NDArray[np.float64]]) -> None:
+        """Set `low` and `range` from the training targets."""
+        values = np.asarray([target[0] for target in targets])
+        self.low.fill_(float(values.min()))
+        self.range.fill_(float(values.max() - values.min()) or 1.0)
+
+    def penalty_of(self, strength: float, targets: Sequence[NDArray[np.float64]]) -> float:
+        """As of any head; strength is alpha of scikit-learn's Ridge, whose squared errors have no factor 1 / 2."""
+        return 2 * super().penalty_of(strength, targets)
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Mean squared error of the scaled targets, plus the penalty."""
+        return self.penalised(self.imitation(outputs, batch))
+
+    def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float = 1.0) -> Tensor:
+        """Mean squared error of the scaled numbers; numbers have no temperature."""
+        result = precise(outputs[:, 0])
+        wanted = (batch["targets"][:, 0].to(result.dtype) - self.low) / self.range
+        return nn.functional.mse_loss(result, wanted)
+
+    def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+        """[value] of each row, on the scale of the targets; not clipped."""
+        return list((self.low + self.range * outputs.float()).cpu().numpy())

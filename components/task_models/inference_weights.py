@@ -13,8 +13,7 @@ from torch.nn import functional as F
 
 from components.models.base import LanguageModel
 from components.models.layers.linear import Linear
-from components.models.layers.lstm import LSTM
-from components.models.layers.projected_lstm import ProjectedLSTM
+from components.models.layers.lstm import LSTM, ProjectedLSTM
 from components.task_models.model import TaskModel
 from components.tokenization import Tokenizer
 
@@ -108,7 +107,6 @@ def converted(model: TaskModel, *, bf16: bool = False, int8: bool = False) -> Ta
     """A copy of the model in evaluation mode that shares all weights which are not converted.
 
     Args:
-        model: encoder and head, with weights in float32.
         bf16: convert the weights of all `Linear` and LSTM layers to bfloat16. The copy gives the same answers under
             `predicting(precision="bf16")`.
         int8: quantise the `Linear` layers of the encoder, instead of converting these to bfloat16.
@@ -135,7 +133,7 @@ def _copy_sharing(model: TaskModel, replaced: dict[int, object]) -> TaskModel:
     """A copy in which objects are replaced, by id, and all other weights are shared."""
     shared: dict[int, object] = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     for module in model.modules():
-        # A tokenizer of words has ids for words that it has seen, which must be those of the classifier's.
+        # A tokenizer of words has ids for words that it has seen, which the classifier's tokenizer must share.
         for value in vars(module).values():
             owner = getattr(value, "__self__", value)
             if isinstance(owner, Tokenizer):

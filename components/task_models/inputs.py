@@ -29,8 +29,8 @@ def encode_texts(
     texts: Sequence[str], tokenizer: Tokenizer, encoder: LanguageModel, most: int
 ) -> list[NDArray[np.int64]]:
     """The pieces of each text with the family's special pieces, truncated to `most` in total."""
-    found = cut_texts(texts, tokenizer, most=most - len(encoder.special_tokens([])))
-    return [np.asarray(encoder.special_tokens(pieces), dtype=np.int64) for pieces in found]
+    result = cut_texts(texts, tokenizer, most=most - len(encoder.special_tokens([])))
+    return [np.asarray(encoder.special_tokens(pieces), dtype=np.int64) for pieces in result]
 
 
 def plain_pieces(texts: Sequence[str], tokenizer: Tokenizer, most: int) -> list[NDArray[np.int32]]:
@@ -53,8 +53,7 @@ def joined(first: Ids, second: Ids, encoder: LanguageModel, most: int) -> tuple[
 
 def reads_apart(settings: FinetuneSettings, encoder: LanguageModel) -> bool:
     """Whether two texts are encoded as two sequences (`FinetuneSettings.pairs`)."""
-    relates = encoder.attention != "none" and settings.reader != "biattentive"
-    return settings.pairs == "apart" or (settings.pairs == "auto" and not relates)
+    return settings.pairs == "apart" or (settings.pairs == "auto" and encoder.attention == "none")
 
 
 def encode_pairs(

@@ -17,10 +17,9 @@ from components.models.base import Batch, Carry, LanguageModel, Losses, count_te
 from components.models.layers.host import both, on_host, to_device
 from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Encoded, Task, refuse_settings
-from components.task_models.contrast import contrast
+from components.task_models.contrast import pair_loss
 from components.task_models.heads import TextHead
 from components.task_models.pooling import Features
-from components.task_models.readers import reading_head
 from components.task_models.sampler import collate, longest, pad, sequences
 from components.task_models.text_windows import WindowPooling, states_of_windows
 from components.tasks.data import Answer
@@ -41,9 +40,6 @@ class TaskModel(nn.Module):
 
     Args:
         encoder: the language model; the parameters of its objective are not used.
-        task: kind of the task.
-        settings: layers, pooling, head and losses.
-        labels: names of the labels.
 
     Raises:
         ConfigError: the settings do not suit the kind or the encoder.
@@ -55,21 +51,12 @@ class TaskModel(nn.Module):
         super().__init__()
         if (problem := refuse_settings(task, settings)) is not None:
             raise ConfigError(problem)
-        self.encoder = encoder
-        self.settings = settings
-        #: Mixes the weights of a training step with those of the start; set by fine-tuning.
-        reads_pieces = task.has_reader(settings)
-        self.of_units = task.reads == "units" or reads_pieces
-        combine = task.combine(settings, encoder)
-        if reads_pieces and isinstance(combine, WindowPooling):
-            raise ConfigError(
-                f"reader: {settings.reader} reads a text as one sequence, but this family reads long texts in windows "
-                "(chunk); remove chunk"
-            )
-        if isinstance(combine, WindowPooling) and settings.layers == "mix":
-            raise ConfigError("layers: mix reads a text as one sequence; remove chunk, or choose other layers")
+        self.encoder, self.task, self.settings, self.labels = encoder, task, settings, list(labels)
+        self.of_units = task.reads == "units"
         #: Combines the vectors of a row's sequences before the head; None: the head reads each sequence.
-        self.combine = None if reads_pieces else combine
+        self.combine = task.combine(settings, encoder)
+        if isinstance(self.combine, WindowPooling) and settings.layers == "mix":
+            raise ConfigError("layers: mix reads a text as one sequence; remove chunk, or choose other layers")
         self.lm_weight = settings.lm_weight
         #: Maximum number of windows of a row in a training step; None: all.
         self.windows_learned = settings.windows_learned if task.windows_apart else None
@@ -77,9 +64,9 @@ class TaskModel(nn.Module):
             encoder.set_chunks(settings.chunk, learned=settings.chunks_learned)
         if settings.own_task_tokens:
             encoder.add_task_tokens()
-        one, length = pad([np.asarray(encoder.special_tokens([UNK]), dtype=np.int64)])
+        single, length = pad([np.asarray(encoder.special_tokens([UNK]), dtype=np.int64)])
         with torch.no_grad():
-            hidden = encoder.hidden_states(one, length)
+            hidden = encoder.hidden_states(single, length)
             self.features = Features(
                 layers=settings.layers,
                 pooling=settings.pooling,
@@ -96,11 +83,7 @@ class TaskModel(nn.Module):
             if self.combine is not None:
                 vectors = self.combine(vectors.expand(2, -1), torch.zeros(2, dtype=torch.int64))
         width = vectors.shape[-1]
-        self.head = (
-            reading_head(settings, task.head, labels, inputs=width, combine=combine)
-            if reads_pieces
-            else task.head(settings, width, labels)
-        )
+        self.head = task.head(settings, width, labels)
         if isinstance(self.head, TextHead):
             blocks = self.features.block_widths(hidden, units=self.of_units)
             # The parts of a pair have the blocks of a text each.
@@ -126,11 +109,11 @@ class TaskModel(nn.Module):
             return self._kept(self._states(batch), batch)
         # The windows of one row may exceed the size of a batch.
         names: list[str] = [name for name in ("tokens", "lengths", "segments", "units", "rows") if name in batch]
-        found = []
+        result = []
         for start in range(0, count, size):
             part = {name: both(itemgetter(slice(start, start + size)), batch[name]) for name in names}
-            found.append(self._kept(self._states(part), part))
-        return torch.cat(found)
+            result.append(self._kept(self._states(part), part))
+        return torch.cat(result)
 
     def above(self, kept: Tensor, rows: Tensor) -> Tensor:
         """Inputs of the head from `kept` of a batch and its `rows`: layers are mixed and a row's sequences combined."""
@@ -174,7 +157,11 @@ class TaskModel(nn.Module):
         """Loss on a batch of `ExampleSampler` or `ContrastiveSampler`, plus lm_weight * mean negative log-likelihood
         per piece."""
         hidden = self._states(batch)
-        loss = self._task_loss(self._inputs_of_head(hidden, batch), batch)
+        vectors = self.above(self._kept(hidden, batch), batch["rows"])
+        if self.settings.method == "contrastive":
+            loss = pair_loss(vectors, batch["targets"])
+        else:
+            loss = self.head.loss(self.outputs(vectors, batch), batch)
         count = count_tensor(len(batch["targets"]), loss)
         sums = {"rows": (loss.detach() * count, count)}
         if self.lm_weight:
@@ -183,30 +170,16 @@ class TaskModel(nn.Module):
             sums["tokens"] = (total.detach(), pieces)
         return Losses(loss, sums)
 
-    def _inputs_of_head(self, hidden: list[Tensor], batch: Batch) -> Tensor:
-        return self.above(self._kept(hidden, batch), batch["rows"])
-
-    def _task_loss(self, vectors: Tensor, batch: Batch) -> Tensor:
-        """Loss of the head, or of the contrast between the texts of the batch."""
-        if self.settings.method == "contrastive":
-            return contrast(vectors, batch["targets"])
-        return self.head.loss(self.outputs(vectors, batch), batch)
-
-    @property
-    def masks(self) -> int | None:
-        """Size of the vocabulary if batches need masks for the language-model loss, else None."""
-        return self.encoder.config.vocabulary if self.lm_weight and self.encoder.masks_texts else None
-
     def own_parameters(self) -> list[nn.Parameter]:
         """Trained parameters outside the encoder's layers: of the head, unless the encoder is trained without it, and
         of the language model's output if it is trained."""
-        own = [*self.features.parameters()]
+        ours = [*self.features.parameters()]
         if self.settings.method != "contrastive":
-            own += self.head.parameters()
+            ours += self.head.parameters()
         if self.lm_weight:
             inside = {id(parameter) for group in self.encoder.layer_groups() for parameter in group}
-            own += [parameter for parameter in self.encoder.parameters() if id(parameter) not in inside]
-        return own
+            ours += [parameter for parameter in self.encoder.parameters() if id(parameter) not in inside]
+        return ours
 
 
 def batches_by_length(
@@ -220,7 +193,6 @@ def batches_by_length(
     Args:
         lengths: (N,) length of each row's longest sequence.
         counts: (N,) number of sequences of each row.
-        budget: pieces, padding included.
     """
     order = np.argsort(lengths, kind="stable")
     start = held = real = 0
@@ -245,15 +217,15 @@ def states_by_length(encoder: LanguageModel, batch: Batch) -> list[Tensor]:
         return encoder.hidden_states(tokens, lengths, segments)
     numbers = lengths.numpy()
     groups = [torch.from_numpy(group) for group in batches_by_length(numbers, np.ones_like(numbers), GROUP_PIECES)]
-    found = []
+    result = []
     for group in groups:
         end = int(lengths[group].max())
         states = encoder.hidden_states(
             tokens[group, :end], lengths[group], None if segments is None else segments[group, :end]
         )
-        found.append([nn.functional.pad(layer, (0, 0, 0, tokens.shape[1] - end)) for layer in states])
+        result.append([nn.functional.pad(layer, (0, 0, 0, tokens.shape[1] - end)) for layer in states])
     order = torch.cat(groups).argsort()
-    return [torch.cat(parts)[order] for parts in zip(*found, strict=True)]
+    return [torch.cat(parts)[order] for parts in zip(*result, strict=True)]
 
 
 def run_over(
@@ -267,17 +239,14 @@ def run_over(
 
     Args:
         function: batch of B rows -> B results.
-        model: set to evaluation mode.
-        encoded: N rows.
-        precision: `float32` or `bf16`.
     """
     device = next(model.parameters()).device
     results: dict[int, Result] = {}
     with predicting(model, precision=precision):
         for rows in batches_by_length(longest(encoded), sequences(encoded)):
             batch = collate([encoded[row] for row in rows])
-            found = function(to_device(batch, device))
-            results |= zip(rows.tolist(), found, strict=True)
+            result = function(to_device(batch, device))
+            results |= zip(rows.tolist(), result, strict=True)
     return [results[row] for row in range(len(encoded))]
 
 

@@ -32,7 +32,7 @@ class FixedNorm(nn.Module):
         self.register_buffer("deviation", torch.ones(features))
 
     def fit(self, features: Tensor) -> None:
-        """Set mean and std to those of (N, F) features; constant features are not scaled."""
+        """Set mean and std from (N, F) features; constant features are not scaled."""
         std = features.std(0, correction=0)
         self.mean.copy_(features.mean(0))
         self.deviation.copy_(torch.where(std > 1e-6, std, torch.ones_like(std)))
@@ -52,7 +52,6 @@ class BlockNorm(FixedNorm):
     length come from properties that say nothing about the class, such as the number of pieces.
 
     Attributes:
-        blocks: widths of the blocks.
         kind: what `fit` sets: `fixed` (a std for each feature, as `FixedNorm`), `block` or `length`.
     """
 
@@ -66,7 +65,7 @@ class BlockNorm(FixedNorm):
         self.register_buffer("unit", torch.zeros(()))
 
     def fit(self, features: Tensor) -> None:
-        """Set mean and std to those of (N, F) features."""
+        """Set mean and std from (N, F) features."""
         super().fit(features)
         self.unit.fill_(float(self.kind == "length"))
         if self.kind == "fixed":

@@ -26,12 +26,7 @@ def mask(lengths: Tensor, columns: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Inside:
-    """The pieces or units of padded sequences, one after the other.
-
-    Attributes:
-        indices: row and column of each of N.
-        shape: S and U of the sequences.
-    """
+    """The pieces or units of padded sequences, one after the other."""
 
     indices: tuple[Tensor, ...]
     shape: tuple[int, int]
@@ -98,12 +93,8 @@ class Features(nn.Module):
     For tasks that read units there is one vector per unit: the unit states of the chosen layers, concatenated.
 
     Args:
-        layers: choice of hidden states.
-        pooling: of the pieces of a sequence.
         unit_length: whether each pooled vector is scaled to length 1.
         widths: D of the embedding and of every layer, lowest first.
-        summary: `LanguageModel.summary`.
-        unit_states: `LanguageModel.unit_states`.
 
     Raises:
         ConfigError: the choice adds up layers of different widths, or needs layers above the embedding and the model

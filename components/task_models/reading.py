@@ -31,7 +31,6 @@ class Extent:
     """What is read of a text.
 
     Attributes:
-        max_length, chunk: as in `FinetuneSettings`.
         cut: share of the texts that are longer.
     """
 
@@ -48,11 +47,11 @@ def sizes_of(
     chosen = [rows[index] for index in np.unique(np.linspace(0, len(rows) - 1, min(len(rows), ROWS)).astype(int))]
     lengths = iter([len(pieces) for pieces in tokenizer.encode_batch([text for fields in chosen for text in fields])])
     counts = [[next(lengths) for _ in fields] for fields in chosen]
-    one = len(encoder.special_tokens([]))
+    item = len(encoder.special_tokens([]))
     if task.kind == "tagging":
-        return np.asarray([sum(words) + one for words in counts])
+        return np.asarray([sum(words) + item for words in counts])
     if len(counts[0]) == 1 or (task.kind in ("pair", "similarity") and reads_apart(settings, encoder)):
-        return np.asarray([max(parts) + one for parts in counts])
+        return np.asarray([max(parts) + item for parts in counts])
     two = len(encoder.pair_tokens([], [])[0])
     return np.asarray([first + max(others) + two for first, *others in counts])
 
@@ -61,9 +60,7 @@ def reading_of(sizes: NDArray[np.int64], *, single: bool, most: int | None = Non
     """What is read of texts of (N,) pieces, so that at most 1 - `WHOLE` of them are cut.
 
     Args:
-        sizes: as of `sizes_of`.
         single: whether a row is one text, which is read in windows if it is long.
-        most: the encoder's limit.
     """
     lengths = [length for length in LENGTHS if most is None or length < most]
     if most is not None and most < LENGTHS[-1]:

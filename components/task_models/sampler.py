@@ -8,7 +8,6 @@ rows                    (S,) index of the sequence's row in the batch, ascending
 units, unit_lengths     (S, U, 2) padded with -1 (see `task_models.base.Encoded`), and (S,)
 offsets                 (S, U, 2) padded with -1, only if there are any
 targets, target_lengths (B, X) padded with nan, and (B,); only if targets are known
-masked_...              output of `components.training.masking.mask_texts`, only if masks are requested
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from torch import Tensor
 from components.models.base import Batch
 from components.task_models.base import Encoded
 from components.tasks.data import Target
-from components.training.masking import mask_texts
 from components.training.rng import counter_rng
 from components.training.windows import Sampler
 
@@ -69,22 +67,6 @@ def target_batch(targets: Sequence[Target] | None) -> Batch:
     return {"targets": padded, "target_lengths": lengths}
 
 
-def masks_of(batch: Batch, rows: NDArray[np.int64], *, seed: int, step: int, vocabulary: int) -> Batch:
-    """`mask_texts` of a batch; the mask of a sequence depends on seed, step and row only.
-
-    Args:
-        batch: of `collate`.
-        rows: indices of its rows in the data.
-        vocabulary: number of pieces.
-    """
-    whose = batch["rows"].numpy()
-    places = np.arange(len(whose)) - np.searchsorted(whose, whose)
-    rngs = [
-        counter_rng(seed, "masks", step, int(rows[row]), int(place)) for row, place in zip(whose, places, strict=True)
-    ]
-    return mask_texts(batch["tokens"].numpy(), batch["lengths"].numpy(), rngs, vocabulary=vocabulary)
-
-
 def longest(encoded: Sequence[Encoded]) -> NDArray[np.int64]:
     """(N,) length of each row's longest sequence in pieces."""
     return np.asarray([max(map(len, row.pieces)) for row in encoded], dtype=np.int64)
@@ -100,8 +82,8 @@ def some_windows(row: Encoded, target: Target, *, most: int, rng: np.random.Gene
     is included."""
     held: list[int] = []
     if len(target):
-        # Of the units of the context; those of a question have no offsets.
-        contexts = [offsets[offsets[:, 1] > 0] for offsets in row.offsets]
+        # Unit 0 is the whole sequence.
+        contexts = [offsets[1:] for offsets in row.offsets]
         held = [
             window
             for window, offsets in enumerate(contexts)
@@ -127,8 +109,6 @@ class EpochSampler(Sampler):
             last batch of an epoch may be smaller.
         sizes: (N,) tokens of each row.
         batch_size: maximum number of rows of a global batch.
-        seed: of the order.
-        purpose: distinguishes samplers with the same seed.
     """
 
     def __init__(
@@ -182,11 +162,8 @@ class ExampleSampler(EpochSampler):
     """Batches of labelled rows as piece ids.
 
     Args:
-        encoded: N rows.
-        targets: N vectors.
         batch_size: maximum number of rows of a global batch.
-        seed: of the order, the masks and the windows.
-        masks: size of the vocabulary if batches include masked pieces (`LanguageModel.text_loss`), else None.
+        seed: of the order and the windows.
         windows: maximum number of windows of a row in a batch; None: all.
     """
 
@@ -197,7 +174,6 @@ class ExampleSampler(EpochSampler):
         *,
         batch_size: int,
         seed: int,
-        masks: int | None = None,
         windows: int | None = None,
     ) -> None:
         # With a sample of windows: the pieces of the longest ones, an upper bound.
@@ -207,21 +183,75 @@ class ExampleSampler(EpochSampler):
         super().__init__(longest(encoded), sizes=pieces, batch_size=batch_size, seed=seed, purpose="examples")
         self.encoded = encoded
         self.targets = targets
-        self.masks = masks
         self.windows = windows
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         """The batch of a step, or the part of it on one rank."""
         rows = self.rows(step)[rank::world]
         encoded = [self._learned(step, int(row)) for row in rows]
-        batch = collate(encoded, [self.targets[row] for row in rows])
-        if self.masks is not None:
-            batch |= masks_of(batch, rows, seed=self.seed, step=step, vocabulary=self.masks)
-        return batch
+        return collate(encoded, [self.targets[row] for row in rows])
 
     def _learned(self, step: int, row: int) -> Encoded:
-        found = self.encoded[row]
-        if self.windows is None or len(found.pieces) <= self.windows:
-            return found
+        result = self.encoded[row]
+        if self.windows is None or len(result.pieces) <= self.windows:
+            return result
         rng = counter_rng(self.seed, "windows", step, row)
-        return some_windows(found, self.targets[row], most=self.windows, rng=rng)
+        return some_windows(result, self.targets[row], most=self.windows, rng=rng)
+
+
+class ContrastiveSampler(Sampler):
+    """The same number of rows of each class in every step; if there are too many classes for two rows each, the
+    classes take turns.
+
+    Classes and the rows of a class are each read in a sequence of random permutations, so that the rows of a class are
+    used equally often; rows that do not fill the last step of a permutation are left out of it. A row with several
+    labels belongs to the class of each, a row without labels to a class of its own. A row that is due twice in a step
+    is in its batch once.
+    """
+
+    def __init__(
+        self,
+        encoded: Sequence[Encoded],
+        targets: Sequence[Target],
+        *,
+        rows: int,
+        seed: int,
+    ) -> None:
+        self.encoded, self.targets = encoded, targets
+        self.seed = seed
+        self.sizes = np.asarray([sum(map(len, row.pieces)) for row in encoded], dtype=np.int64)
+        given = sorted({int(label) for target in targets for label in target})
+        self.classes = [np.flatnonzero([label in target for target in targets]) for label in given]
+        if (none := np.flatnonzero([len(target) == 0 for target in targets])).size:
+            self.classes.append(none)
+        #: Classes in a step, and rows of each.
+        self.width = min(len(self.classes), max(1, rows // 2))
+        self.depth = max(2, rows // self.width)
+        self._before = [0]
+
+    def rows(self, step: int) -> NDArray[np.int64]:
+        """Row indices of a step, ascending."""
+        result = []
+        for turn in range(step * self.width, (step + 1) * self.width):
+            # Every class has one turn in a round.
+            time, place = divmod(turn, len(self.classes))
+            chosen = int(self._order("classes", time, len(self.classes))[place])
+            members = self.classes[chosen]
+            cycle, position = divmod(time, max(1, len(members) // self.depth))
+            order = self._order(f"rows {chosen}", cycle, len(members))
+            result.append(members[order[position * self.depth : (position + 1) * self.depth]])
+        return np.unique(np.concatenate(result))
+
+    def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
+        """The batch of a step, or the part of it on one rank."""
+        rows = self.rows(step)[rank::world]
+        return collate([self.encoded[row] for row in rows], [self.targets[row] for row in rows])
+
+    def tokens_before(self, step: int) -> int:
+        """Number of tokens in the batches before a step."""
+        while len(self._before) <= step:
+            self._before.append(self._before[-1] + int(self.sizes[self.rows(len(self._before) - 1)].sum()))
+        return self._before[step]
+
+    def _order(self, purpose: str, cycle: int, size: int) -> NDArray[np.int64]:
+        return counter_rng(self.seed, purpose, cycle).permutation(size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -24,10 +24,7 @@ def sketches(model: TaskModel, vectors: Tensor, batch: Batch, projection: Projec
     """The sketches (S,) of the B rows of a batch.
 
     Args:
-        model: the model.
         vectors: inputs of its head: (S, F), (B, F) or (S, U, F).
-        batch: of B rows.
-        projection: of the features.
     """
     norm = getattr(model.head, "norm", None)
     if model.of_units:
@@ -38,15 +35,19 @@ def sketches(model: TaskModel, vectors: Tensor, batch: Batch, projection: Projec
         vectors = norm(vectors)
     table = torch.from_numpy(projection(vectors.shape[-1])).to(vectors.device)
     with torch.autocast(vectors.device.type, enabled=False):
-        found = vectors.float() @ table
+        result = vectors.float() @ table
     rows = batch["rows"]
     count = int(rows[-1]) + 1
-    if len(found) != count:
-        total = found.new_zeros(count, table.shape[1]).index_add(0, rows, found)
-        found = total / torch.bincount(rows, minlength=count)[:, None]
-    return list(found.cpu().numpy())
+    if len(result) != count:
+        total = result.new_zeros(count, table.shape[1]).index_add(0, rows, result)
+        result = total / torch.bincount(rows, minlength=count)[:, None]
+    return list(result.cpu().numpy())
 
 
-def pieces_of(row: Encoded) -> tuple[int, int]:
-    """Pieces of a row, and unknown ones."""
-    return sum(map(len, row.pieces)), sum(int((pieces == UNK).sum()) for pieces in row.pieces)
+def measured(
+    encoded: Sequence[Encoded], result: Sequence[NDArray[np.float32]]
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """(N, 2) pieces and unknown pieces of N rows, and (N, S) their sketches."""
+    counts = [(sum(map(len, row.pieces)), sum(int((pieces == UNK).sum()) for pieces in row.pieces)) for row in encoded]
+    none = np.zeros((0, 1), dtype=np.float32)
+    return np.array(counts, dtype=np.int64).reshape(-1, 2), np.stack(result) if len(result) else none

@@ -37,7 +37,6 @@ class Answering(CalibratedHead):
     """Scores of starts and ends.
 
     Args:
-        features: F.
         settings: `longest_answer` in characters; normalisation, dropout and hidden layer of `TextHead`.
     """
 
@@ -84,9 +83,9 @@ class Answering(CalibratedHead):
         order = np.lexsort((-spans[:, 2], rows))
         first = np.flatnonzero(np.diff(rows, prepend=-1))
         best = spans[order[first]]
-        found = np.column_stack([best, np.minimum.reduceat(none, first)]).astype(np.float32)
-        found[:, 3] += float(self.threshold)
-        return apply_threshold(found) if self.decides else list(found)
+        result = np.column_stack([best, np.minimum.reduceat(none, first)]).astype(np.float32)
+        result[:, 3] += float(self.threshold)
+        return apply_threshold(result) if self.decides else list(result)
 
     def calibrate(
         self, answer: Callable[[], list[Answer]], score: Callable[[list[Answer]], NDArray[np.float64]]
@@ -131,9 +130,7 @@ def best_spans(outputs: Tensor, offsets: Tensor, lengths: Tensor, *, longest: in
     far = torch.iinfo(torch.int64).max
     # Maximum number of units of a span that starts at each unit.
     reach_SU = torch.searchsorted(end_SU.masked_fill(~mask(lengths, units), far), begin_SU + longest, right=True)
-    # A unit without offsets belongs to the question and begins no answer.
-    begins_SU = inside_SU & (end_SU > 0)
-    reach_SU = (reach_SU - torch.arange(units, device=outputs.device)).masked_fill(~begins_SU, 1).clamp(min=1)
+    reach_SU = (reach_SU - torch.arange(units, device=outputs.device)).masked_fill(~inside_SU, 1).clamp(min=1)
     most = int(reach_SU.amax())
     starts_SU, ends_SU = outputs.masked_fill(~inside_SU.unsqueeze(-1), -torch.inf).unbind(-1)
     ends_SUK = nn.functional.pad(ends_SU, (0, most - 1), value=-torch.inf).unfold(1, most, 1)
@@ -168,12 +165,12 @@ def best_threshold(margin: NDArray[np.float64], given: NDArray[np.float64], refu
     best = totals[apart].max()
     if totals[0] >= best - 1e-9:
         return NEVER
-    found = cuts[apart & (totals >= best - 1e-9)]
-    return float(found[np.abs(found).argmin()])
+    result = cuts[apart & (totals >= best - 1e-9)]
+    return float(result[np.abs(result).argmin()])
 
 
 def apply_threshold(raw: NDArray[np.float32]) -> list[Answer]:
-    """(N, 4) answers -> N answers; [0, 0, ...] where the score of no answer exceeds that of the span."""
+    """(N, 4) answers -> N answers; [0, 0, ...] where the score of no answer exceeds the span's."""
     return [_refused(row) if row[3] > row[2] else row for row in raw]
 
 
@@ -196,9 +193,7 @@ def _true_units(batch: Batch) -> tuple[Tensor, Tensor]:
     last_S = units - 1 - touches_SU.flip(1).int().argmax(1)
     rows = torch.arange(len(lengths), device=lengths.device)
     # The first (last) unit of a window must start (end) where the answer does, otherwise the answer is truncated.
-    # The first unit of the context; the units of the question, if there are any, have no offsets.
-    first_S = (inside_SU & (offsets[..., 1] > 0)).int().argmax(1)
-    whole_S = (start_S > first_S) | (offsets[rows, start_S, 0] <= begin_S1[:, 0])
+    whole_S = (start_S > 1) | (offsets[rows, start_S, 0] <= begin_S1[:, 0])
     whole_S = whole_S & ((last_S < lengths - 1) | (offsets[rows, last_S, 1] >= end_S1[:, 0]))
     held_S = touches_SU.any(1) & whole_S
     return start_S.where(held_S, 0), last_S.where(held_S, 0)

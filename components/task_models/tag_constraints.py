@@ -16,9 +16,6 @@ def legal_transitions(labels: Sequence[str]) -> Legal:
 
     BIO: I follows B or I of its type. IOB1: B follows B or I of its type, to separate two spans. IOBES: a span is S, or
     B, any number of I, and E of one type; it must be complete.
-
-    Args:
-        labels: C names of tags.
     """
     tags = read_tags(labels)
     count = len(labels)

@@ -25,12 +25,7 @@ from components.task_models.tag_constraints import legal_transitions
 
 
 class BiLSTM(nn.Module):
-    """Bidirectional LSTM over units; the outputs of both directions are concatenated (Huang, Xu and Yu 2015).
-
-    Args:
-        inputs: F.
-        hidden: width of each direction.
-    """
+    """Bidirectional LSTM over units; the outputs of both directions are concatenated (Huang, Xu and Yu 2015)."""
 
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
@@ -56,7 +51,6 @@ class Tagger(ImitatingHead):
     that neither the sequence of tags nor the states of the LSTM end at window borders.
 
     Args:
-        features: F.
         labels: names of the tags, which determine the legal transitions.
         settings: `tagger`, `tagger_hidden`, and the head's normalisation, dropout and (without LSTM) hidden layer.
     """
@@ -122,8 +116,8 @@ class Tagger(ImitatingHead):
         assert self.lstm is not None
         sequences, units = x_SUF.shape[:2]
         if rows is None or len(lengths_B := _units_of_rows(lengths, rows)) == sequences:
-            found: Tensor = self.lstm(x_SUF, lengths)
-            return found
+            result: Tensor = self.lstm(x_SUF, lengths)
+            return result
         # In fixed shapes all rows have the same number of windows, and the width must not depend on their lengths.
         columns = sequences // len(lengths_B) * units if is_fixed() else int(on_host(lengths_B).max())
         of_windows, of_rows = Inside.of(lengths, units), Inside.of(lengths_B, columns)
@@ -142,8 +136,8 @@ class Tagger(ImitatingHead):
     def taught(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
         """Probabilities (W * C,) of the tags at each unit of each row; not of a CRF."""
         scores_BWC, lengths_B = _of_rows(outputs.float(), batch)
-        found = scores_BWC.softmax(-1).cpu().numpy()
-        return [row[:length].ravel() for row, length in zip(found, on_host(lengths_B).tolist(), strict=True)]
+        result = scores_BWC.softmax(-1).cpu().numpy()
+        return [row[:length].ravel() for row, length in zip(result, on_host(lengths_B).tolist(), strict=True)]
 
     def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float) -> Tensor:
         """`divergence_at` of the tags, averaged over the units of all rows; not of a CRF."""
@@ -165,7 +159,7 @@ class Tagger(ImitatingHead):
 
 
 def _units_of_rows(lengths_S: Tensor, rows_S: Tensor) -> Tensor:
-    """(B,) numbers of units of the rows, from those of their sequences."""
+    """(B,) numbers of units of the rows, from the numbers of their sequences."""
     rows, lengths = on_host(rows_S), on_host(lengths_S)
     # `rows` is ascending and every row has a sequence, so the last entry gives B.
     return move(lengths.new_zeros(int(rows[-1]) + 1).index_add(0, rows, lengths), lengths_S.device)

@@ -43,7 +43,6 @@ class WindowPooling:
     Args:
         settings: `pooling` of the pieces of a window (in `concat`, the middle third of each layer is a maximum), and
             `chunks_learned`.
-        width: of a layer.
     """
 
     def __init__(self, settings: FinetuneSettings, *, width: int) -> None:
@@ -74,9 +73,9 @@ def pooling_of_windows(settings: FinetuneSettings, encoder: LanguageModel) -> Wi
     """`Task.combine` of kinds that read one text; None if a text is one sequence."""
     if window_size(settings, encoder) is None:
         return None
-    one = torch.tensor([encoder.special_tokens([])])
+    single = torch.tensor([encoder.special_tokens([])])
     with torch.no_grad():
-        top = encoder.hidden_states(one, torch.tensor([one.shape[1]]))[-1]
+        top = encoder.hidden_states(single, torch.tensor([single.shape[1]]))[-1]
     return WindowPooling(settings, width=top.shape[-1])
 
 

@@ -24,7 +24,7 @@ from components.words.classifier import WordsModel
 from components.words.linear import LinearModel
 
 How = Literal["mean", "joint"]
-#: Folder of the words model in that of a classifier.
+#: Folder of the words model in the folder of a classifier.
 FOLDER = "words"
 #: Smallest probability whose logarithm is taken.
 TINY = 1e-30
@@ -35,9 +35,7 @@ class WordsPart:
     """The words model of a classifier.
 
     Attributes:
-        how: combination.
-        model: features and weights; with `joint` those of the regression's part on words.
-        weight: w of the mean.
+        model: features and weights; with `joint` the regression's part on words.
     """
 
     how: How
@@ -45,7 +43,7 @@ class WordsPart:
     weight: float = 0.0
 
     def combined(self, rows: Sequence[Fields], answers: Sequence[Answer]) -> list[Answer]:
-        """The answers to N rows from those of the encoder. A row does not depend on the others."""
+        """The answers to N rows from the encoder's answers. A row does not depend on the others."""
         if not rows:
             return []
         of_encoder = np.stack(list(answers))
@@ -80,17 +78,17 @@ def mean(of_encoder: NDArray[np.float32], of_words: NDArray[np.float32], weight:
 
 
 def joint(of_encoder: NDArray[np.float32], logits: NDArray[np.float64], *, exclusive: bool) -> NDArray[np.float32]:
-    """(N, C) probabilities from those of the encoder and the logits of the words.
+    """(N, C) probabilities from the encoder's probabilities and the logits of the words.
 
     Args:
         of_encoder: (N, C).
         logits: (N, C).
         exclusive: whether a row has one label.
     """
-    own = np.clip(of_encoder.astype(np.float64), TINY, None)
+    ours = np.clip(of_encoder.astype(np.float64), TINY, None)
     if not exclusive:
         other = np.clip(1 - of_encoder.astype(np.float64), TINY, None)
-        return expit(np.log(own) - np.log(other) + logits).astype(np.float32)
-    values = np.log(own) + logits
+        return expit(np.log(ours) - np.log(other) + logits).astype(np.float32)
+    values = np.log(ours) + logits
     values = np.exp(values - values.max(1, keepdims=True))
     return (values / values.sum(1, keepdims=True)).astype(np.float32)

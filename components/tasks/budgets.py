@@ -23,7 +23,6 @@ def sample_rows(strata: Labels, budget: int, *, seed: int) -> tuple[NDArray[np.i
     Args:
         strata: (N,) stratum of every row of the train split.
         budget: rows per stratum; all rows of a stratum that has fewer.
-        seed: of the sample.
 
     Returns:
         Row indices, ascending; and for each stratum with fewer rows than the budget the number of its rows.
@@ -56,7 +55,6 @@ def refuse_unpaired(group: str, *, budgets: Mapping[str, Sequence[int]], seeds: 
     and a common seed.
 
     Args:
-        group: block of `together`.
         budgets: task -> budgets.
         seeds: task -> seeds.
 
@@ -65,11 +63,11 @@ def refuse_unpaired(group: str, *, budgets: Mapping[str, Sequence[int]], seeds: 
     """
     problem = ""
     if len(set(map(len, budgets.values()))) > 1:
-        each = "; ".join(f"{task} {', '.join(map(budget_name, own))}" for task, own in budgets.items())
+        each = "; ".join(f"{task} {', '.join(map(budget_name, ours))}" for task, ours in budgets.items())
         problem = f"the same number of budgets, found {each}"
     elif not set.intersection(*map(set, seeds.values())):
         problem = "a common seed, found " + "; ".join(
-            f"{task} {', '.join(map(str, own))}" for task, own in seeds.items()
+            f"{task} {', '.join(map(str, ours))}" for task, ours in seeds.items()
         )
     if problem:
         raise ConfigError(f"together.{group}: its tasks must have {problem}")

@@ -31,7 +31,6 @@ class Choice:
     """A chosen candidate.
 
     Attributes:
-        index: of the candidate that is chosen on all rows.
         by_fold: fold -> index of the candidate that is chosen without its rows; empty without folds.
         answers: N answers, to the rows of each fold by the candidate of `by_fold`; without folds by the chosen one.
     """
@@ -48,7 +47,6 @@ def choose(
 
     Args:
         scoring: of the task; candidates are compared by its primary metric.
-        rows: N rows.
         candidates: for each candidate N answers of models that have not learned from the rows; the simplest first.
         folds: (N,) fold of each row; None: one choice on all rows.
     """
@@ -69,7 +67,6 @@ def _first(scoring: Scoring, statistics: Sequence[Any], units: Labels) -> int:
     """Index of the first candidate within one standard error of the best.
 
     Args:
-        scoring: of the task.
         statistics: for each candidate a sparse matrix (N, K).
         units: (N,) unit of each row.
     """

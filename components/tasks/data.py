@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from components.formats.textkey import digest_of
 from components.scoring.intervals import clusters_of
-from components.tasks.documents import InDocument
 from components.tasks.units import units_of
 
 #: The parts of one input: (text,), (first, second), the words of a sentence, (question, context), (prompt, choice ...).
@@ -38,10 +37,10 @@ Labels = NDArray[np.int64]
 
 def one_hot(targets: Sequence[Target], *, labels: int) -> NDArray[np.float64]:
     """N vectors of label indices -> (N, C) of 0 and 1."""
-    found = np.zeros((len(targets), labels))
+    result = np.zeros((len(targets), labels))
     for row, target in enumerate(targets):
-        found[row, target.astype(np.int64)] = 1
-    return found
+        result[row, target.astype(np.int64)] = 1
+    return result
 
 
 def mean_answers(members: Sequence[Sequence[NDArray[Any]]]) -> list[Answer]:
@@ -54,14 +53,12 @@ class Split:
     """Labelled rows, in order.
 
     Attributes:
-        fields: N inputs.
-        targets: N vectors of different lengths.
         slices: N names of the row's slice; None for rows without one.
         groups: N names of the cluster of a row (service, customer, author): rows of one cluster are not independent.
             None: the row is a cluster of its own. Empty in the output of versions without clusters.
         ids: N ids of the rows in their source; may be empty.
         lines: N line numbers in the source, from 1, for messages; empty after reading from an output directory.
-        known_units: (N,) as `units`; None: they are those of the texts, groups and documents.
+        known_units: (N,) as `units`; None: they are those of the texts and groups.
     """
 
     fields: list[Fields]
@@ -95,8 +92,8 @@ class Split:
         """(N,) number of the row's unit (`components.tasks.units`)."""
         if self.known_units is not None:
             return self.known_units
-        documents = [id(parts.document) if isinstance(parts, InDocument) else None for parts in self.fields]
-        return units_of(self.digests, self.groups or [None] * len(self), documents)
+        none: list[str | None] = [None] * len(self)
+        return units_of(self.digests, self.groups or none, none)
 
     @cached_property
     def digests(self) -> list[bytes]:

@@ -1,8 +1,7 @@
 """Stage `examples`: a task's labelled files, validated once and written as tables that the other stages read.
 
 The output directory holds train.parquet, dev.parquet and test.parquet (fields, target, slice, id, group, unit; see
-`components.tasks.data`), for sentences with documents also document and place, and documents-<split>.parquet (the
-sentences of each document), labels.json (names by index) and metrics.json (counts). Facts of the manifest: task, kind,
+`components.tasks.data`), labels.json (names by index) and metrics.json (counts). Facts of the manifest: task, kind,
 budgets and seeds of the runs, and a digest of each split's content, which identifies the version of the data.
 """
 
@@ -10,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
@@ -19,14 +19,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from components.artifacts import digest_text, read_manifest, writing
+from components.artifacts import read_manifest, writing
 from components.errors import ArtifactError, ConfigError, DataError
 from components.formats.annotations.tables import REASONS
 from components.settings.section import Section
 from components.settings.tasks import SPLITS, TaskSource
 from components.tasks.budgets import numbered, sample_rows
-from components.tasks.data import Fields, Labels, Split
-from components.tasks.documents import InDocument
+from components.tasks.data import Examples, Labels, Split
 from components.tasks.folds import folds_of
 from components.tasks.kinds import find_kind
 from components.tasks.results import list_column, read_columns, vectors
@@ -49,21 +48,12 @@ SCHEMA = pa.schema(
         ("unit", pa.int64()),
     ]
 )
-#: Further columns of sentences with documents: number of the document, and of the sentence in it.
-PLACES = pa.schema([("document", pa.int64()), ("place", pa.int64())])
-#: Whole splits that `read_split` keeps: those of one task.
+#: Whole splits that `read_split` keeps, of one task.
 KEPT_SPLITS = 3
-_DOCUMENTS = pa.schema([("sentences", pa.list_(pa.list_(pa.string())))])
 
 
 class ExamplesJob(Section):
-    """Inputs of the stage.
-
-    Attributes:
-        task: name of the task.
-        source: `data.tasks.<task>`.
-        output: directory to write.
-    """
+    """Inputs of the stage."""
 
     task: str
     source: TaskSource
@@ -75,18 +65,9 @@ class TaskFacts:
     """Facts of a task, besides its rows, that later stages read.
 
     Attributes:
-        task: name of the task.
-        kind: name of its kind.
         labels: names of the labels, by index.
         digests: split -> SHA-256 of its content.
-        budgets: label budgets, ascending; -1 for all rows.
-        seeds: of the runs.
-        selection: `data.tasks.<name>.selection`.
-        folds: `data.tasks.<name>.folds`.
-        language: `data.tasks.<name>.language`.
-        baselines: `data.tasks.<name>.baselines`.
         learned_languages: languages of train, if the slices of test are languages; otherwise empty.
-        label_texts: `data.tasks.<name>.label_texts`.
     """
 
     task: str
@@ -112,31 +93,12 @@ def examples(job: ExamplesJob) -> Path:
     """
     key = f"data.tasks.{job.task}"
     kind = find_kind(job.source.kind, key=f"{key}.kind")
-    found = kind.read(job.task, job.source)
+    result = kind.read(job.task, job.source)
     budgets = numbered(job.source.budgets)
-    splits = {"train": found.train, "dev": found.dev, "test": found.test}
-    strata = strata_of(found.train, job.source.kind)
-    counted = kind.strata(found.train) is not None
-    short = {}
-    for budget in budgets:
-        _, missing = sample_rows(strata, budget, seed=0)
-        for stratum, rows in missing.items():
-            name = found.labels[stratum] if counted else "train"
-            short[f"budget_{budget}_{name}"] = rows
-            has = f"{name!r} has {rows} examples in train" if counted else f"train has {rows} examples"
-            print(f"{key}: budget {budget}: {has}, all of them are used")
-    for count, (message, rule) in NOTICES.items():
-        if found.counts.get(count):
-            print(f"{key}: {found.counts[count]} {message} ({rule}: {getattr(job.source, rule)})")
-    if repeated := found.counts.get("train_rows_repeated"):
-        print(f"{key}: {repeated} row(s) of train repeat an earlier text; copies are in one fold")
-    units = len(np.unique(found.train.units))
-    if units < len(found.train) - (repeated or 0):
-        print(f"{key}: the {len(found.train)} rows of train are in {units} groups, which folds keep together")
-    for part in SPLITS:
-        for reason, message in REASONS.items():
-            if number := found.counts.get(f"{part}_{reason}"):
-                print(f"{key}: {part}: {number} {message}")
+    splits = {"train": result.train, "dev": result.dev, "test": result.test}
+    strata = strata_of(result.train, job.source.kind)
+    counted = kind.strata(result.train) is not None
+    short = _reported(key, result, budgets, strata=strata, counted=counted, source=job.source)
     with writing(job.output, kind=KIND) as draft:
         for name, split in splits.items():
             table = pa.table(
@@ -150,11 +112,10 @@ def examples(job: ExamplesJob) -> Path:
                 ],
                 schema=SCHEMA,
             )
-            table = _with_documents(table, split, draft.path / f"documents-{name}.parquet")
             pq.write_table(table, draft.path / f"{name}.parquet", compression="zstd")
-        (draft.path / "labels.json").write_text(json.dumps(found.labels, ensure_ascii=False, indent=1) + "\n")
+        (draft.path / "labels.json").write_text(json.dumps(result.labels, ensure_ascii=False, indent=1) + "\n")
         metrics: dict[str, Any] = {f"{name}_rows": len(split) for name, split in splits.items()}
-        metrics |= {"classes": len(found.labels), **found.counts, "short": short}
+        metrics |= {"classes": len(result.labels), **result.counts, "short": short}
         (draft.path / "metrics.json").write_text(json.dumps(metrics, ensure_ascii=False, indent=1) + "\n")
         draft.facts |= {
             "task": job.task,
@@ -168,47 +129,50 @@ def examples(job: ExamplesJob) -> Path:
             "baselines": job.source.baselines,
             "label_texts": job.source.label_texts,
             "digests": {
-                name: digest(split, found.labels, with_units=name == "train") for name, split in splits.items()
+                name: digest(split, result.labels, with_units=name == "train") for name, split in splits.items()
             },
         }
     return job.output
 
 
-def _with_documents(table: pa.Table, split: Split, path: Path) -> pa.Table:
-    """The table with the columns `PLACES`, and the documents in a file of their own; unchanged without documents."""
-    numbers: dict[int, int] = {}
-    documents: list[list[list[str]]] = []
-    places: list[tuple[int | None, int | None]] = []
-    for parts in split.fields:
-        if not isinstance(parts, InDocument):
-            places.append((None, None))
-            continue
-        if id(parts.document) not in numbers:
-            numbers[id(parts.document)] = len(documents)
-            documents.append([list(sentence) for sentence in parts.document])
-        places.append((numbers[id(parts.document)], parts.place))
-    if not documents:
-        return table
-    pq.write_table(pa.table([pa.array(documents, _DOCUMENTS.types[0])], schema=_DOCUMENTS), path, compression="zstd")
-    for name, values in zip(PLACES.names, zip(*places, strict=True), strict=True):
-        table = table.append_column(name, pa.array(values, pa.int64()))
-    return table
+def _reported(
+    key: str, result: Examples, budgets: Sequence[int], *, strata: Labels, counted: bool, source: TaskSource
+) -> dict[str, int]:
+    """Print what a user should know of the rows; the numbers of rows where a budget asks for more."""
+    short = {}
+    for budget in budgets:
+        _, missing = sample_rows(strata, budget, seed=0)
+        for stratum, rows in missing.items():
+            name = result.labels[stratum] if counted else "train"
+            short[f"budget_{budget}_{name}"] = rows
+            has = f"{name!r} has {rows} examples in train" if counted else f"train has {rows} examples"
+            print(f"{key}: budget {budget}: {has}, all of them are used")
+    for count, (message, rule) in NOTICES.items():
+        if result.counts.get(count):
+            print(f"{key}: {result.counts[count]} {message} ({rule}: {getattr(source, rule)})")
+    if repeated := result.counts.get("train_rows_repeated"):
+        print(f"{key}: {repeated} row(s) of train repeat an earlier text; copies are in one fold")
+    units = len(np.unique(result.train.units))
+    if units < len(result.train) - (repeated or 0):
+        print(f"{key}: the {len(result.train)} rows of train are in {units} groups, which folds keep together")
+    for part in SPLITS:
+        for reason, message in REASONS.items():
+            if number := result.counts.get(f"{part}_{reason}"):
+                print(f"{key}: {part}: {number} {message}")
+    return short
 
 
 def strata_of(train: Split, kind: str) -> Labels:
     """(N,) the stratum of each row; 0 for all rows if the kind has no strata."""
-    found = find_kind(kind).strata(train)
-    return np.zeros(len(train), dtype=np.int64) if found is None else found
+    result = find_kind(kind).strata(train)
+    return np.zeros(len(train), dtype=np.int64) if result is None else result
 
 
 def run_folds(facts: TaskFacts, train: Split, rows: Labels, *, seed: int, most: int | None = None) -> Labels:
     """(N,) fold of each training row of a run (`folds_of`).
 
     Args:
-        facts: of the task.
-        train: the whole train split.
         rows: (N,) indices of the run's rows in it.
-        seed: of the run.
         most: maximum number of folds; None: `data.tasks.<name>.folds`.
 
     Raises:
@@ -224,16 +188,12 @@ def run_folds(facts: TaskFacts, train: Split, rows: Labels, *, seed: int, most: 
 
 
 def digest(split: Split, labels: list[str], *, with_units: bool = False) -> str:
-    """SHA-256 of inputs, targets and slices, in order; independent of the file format. With units, also of those of
-    several rows, by which rows are divided into folds."""
+    """SHA-256 of inputs, targets and slices, in order; independent of the file format. With units, also of units
+    of several rows, by which rows are divided into folds."""
     content = hashlib.sha256()
-    documents = {id(parts.document): parts.document for parts in split.fields if isinstance(parts, InDocument)}
-    digests = {key: digest_text(json.dumps(list(sentences))) for key, sentences in documents.items()}
     for parts, target, name in zip(split.fields, split.targets, split.slices, strict=True):
-        known = [labels[int(number)] if number >= 0 else None for number in target] if labels else target.tolist()
-        content.update(json.dumps([parts, known, name]).encode() + b"\n")
-        if isinstance(parts, InDocument):
-            content.update(json.dumps([parts.place, digests[id(parts.document)]]).encode() + b"\n")
+        given = [labels[int(number)] if number >= 0 else None for number in target] if labels else target.tolist()
+        content.update(json.dumps([parts, given, name]).encode() + b"\n")
     if with_units and len(np.unique(split.units)) < len(split):
         content.update(np.unique(split.units, return_inverse=True)[1].astype("<i8").tobytes())
     return content.hexdigest()
@@ -246,11 +206,8 @@ def read_facts(directory: Path) -> TaskFacts:
         ArtifactError: the directory is incomplete or damaged, or another version of the stage wrote it.
     """
     facts = read_manifest(directory, kind=KIND).facts
-    expected = {known.name for known in fields(TaskFacts)} - {"labels"}
-    if missing := sorted(expected - facts.keys()):
-        raise ArtifactError(f"{directory}: its facts lack {', '.join(missing)}; run the stage examples again")
-    if unknown := sorted(facts.keys() - expected):
-        raise ArtifactError(f"{directory}: unknown facts {', '.join(unknown)}; run the stage examples again")
+    if odd := sorted(({entry.name for entry in fields(TaskFacts)} - {"labels"}) ^ facts.keys()):
+        raise ArtifactError(f"{directory}: written by another version ({', '.join(odd)}); run the stage examples again")
     path = directory / "labels.json"
     try:
         labels = [str(name) for name in json.loads(path.read_text(encoding="utf-8"))]
@@ -280,44 +237,14 @@ def _read_whole(path: Path, changed: int, file: int) -> Split:
 
 
 def _read_split(path: Path, rows: np.ndarray | None) -> Split:
-    table = read_columns(path, _columns(path), stage="examples")
+    table = read_columns(path, SCHEMA.names, stage="examples")
     if rows is not None:
         table = table.take(pa.array(rows))
-    fields_of = [tuple(parts) for parts in table.column("fields").to_pylist()]
-    if "document" in table.column_names:
-        fields_of = _in_documents(table, fields_of, path.with_name(f"documents-{path.name}"))
     return Split(
-        fields_of,
+        [tuple(parts) for parts in table.column("fields").to_pylist()],
         vectors(table.column("target")),
         table.column("slice").to_pylist(),
         table.column("id").to_pylist(),
-        table.column("group").to_pylist() if "group" in table.column_names else [],
-        known_units=table.column("unit").to_numpy() if "unit" in table.column_names else None,
+        table.column("group").to_pylist(),
+        known_units=table.column("unit").to_numpy(),
     )
-
-
-def _columns(path: Path) -> list[str]:
-    """The columns of a split; earlier versions of the stage wrote no columns `group` and `unit`."""
-    try:
-        known = pq.read_schema(path).names
-    except (OSError, pa.ArrowException):
-        known = SCHEMA.names  # the caller's attempt gives the message
-    optional = ["group", "unit", *PLACES.names]
-    return [name for name in [*SCHEMA.names, *PLACES.names] if name not in optional or name in known]
-
-
-def _in_documents(table: pa.Table, sentences: list[Fields], path: Path) -> list[Fields]:
-    """Sentences with their documents, which they share."""
-    found = read_columns(path, _DOCUMENTS.names, stage="examples").column("sentences")
-    documents: dict[int, list[Fields]] = {}
-    result: list[Fields] = []
-    for words, document, place in zip(
-        sentences, *(table.column(name).to_pylist() for name in PLACES.names), strict=True
-    ):
-        if document is None:
-            result.append(words)
-            continue
-        if document not in documents:
-            documents[document] = [tuple(sentence) for sentence in found[document].as_py()]
-        result.append(InDocument(words, documents[document], place))
-    return result

@@ -24,7 +24,6 @@ def folds_of(strata: Labels, count: int, *, seed: int, units: Labels | None = No
     Args:
         strata: (N,) stratum of each row, for example its class; N >= 2.
         count: maximum number of folds.
-        seed: of the order.
         units: (N,) unit of each row (`components.tasks.units`); None: each row is a unit.
 
     Returns:

@@ -21,7 +21,6 @@ class Kind:
 
     Attributes:
         read: (task name, source) -> the task's examples. Raises DataError for invalid data.
-        io: columns and formats of inputs and outputs.
         scoring: (labels, calibration bins) -> the metrics.
         strata: split -> (N,) the stratum of each row; a label budget is a number of rows per stratum. None: the budget
             is a number of rows.

@@ -28,9 +28,7 @@ def save_members(directory: Path, members: Sequence[Callable[[Path], None]], *, 
     """Write a classifier directory, which may be part of another draft.
 
     Args:
-        directory: to write.
         members: each writes the files of one classifier into a folder.
-        facts: of the manifest.
     """
     with writing(directory, kind=KIND) as draft:
         draft.facts |= facts

@@ -20,10 +20,7 @@ class Mistake:
 
     Attributes:
         row: index in its split.
-        fields: the input.
         slice: of the row, if it has one.
-        true: the target in words.
-        predicted: the answer in words.
         size: confidence in the wrong answer; error of a number; share of wrong tags of a sentence.
     """
 
@@ -48,20 +45,17 @@ def mistakes(split: Split, answers: Sequence[Answer], *, kind: str, labels: Sequ
     answers cannot be judged row by row.
 
     Args:
-        split: N rows.
-        answers: N answers.
-        kind: of the task.
         labels: names of the labels, by index.
     """
     judge = JUDGES.get(kind)
     if judge is None:
         return []
-    found = []
+    result = []
     for row, (fields, target, answer) in enumerate(zip(split.fields, split.targets, answers, strict=True)):
         judged = judge(fields, target, answer, labels)
         if judged is not None:
-            found.append(Mistake(row, fields, split.slices[row], *judged))
-    return sorted(found, key=lambda mistake: -mistake.size)
+            result.append(Mistake(row, fields, split.slices[row], *judged))
+    return sorted(result, key=lambda mistake: -mistake.size)
 
 
 def confusion(split: Split, answers: Sequence[Answer], *, labels: Sequence[str]) -> np.ndarray:

@@ -113,7 +113,7 @@ def chosen_on(record: Mapping[str, Any]) -> str:
 
 def best_point(record: Mapping[str, Any]) -> dict[str, Any]:
     """The evaluation of a run that was chosen by cross-validation, or that has the highest primary metric on dev; the
-    earliest at a tie. Where it was chosen by cross-validation, its metrics are those of predictions whose choices were
+    earliest at a tie. Where it was chosen by cross-validation, its metrics are of predictions whose choices were
     made without the row's fold (`selected`)."""
     if "selected" in record:
         return {**record["curve"][record["chosen"]], **record["selected"]}
@@ -145,13 +145,7 @@ def read_answers(directory: Path, split: str) -> dict[RunKey, Vectors]:
 
 @dataclass(frozen=True)
 class Average:
-    """What the stored model of a system answers.
-
-    Attributes:
-        budget: the largest label budget of the system.
-        seeds: that are averaged, ascending.
-        answers: to the test rows.
-    """
+    """What the stored model of a system answers."""
 
     budget: int
     seeds: Sequence[int]
@@ -162,7 +156,6 @@ def read_averages(directory: Path, *, averages: bool) -> dict[str, Average]:
     """System -> the average over the seeds of its largest budget, in an output directory of `finetune` or `baseline`.
 
     Args:
-        directory: the output directory.
         averages: whether the mean of answers is an answer (`Scoring.averages`). If not, and no average is stored
             (baselines that are not served), the first seed stands for the system.
 
@@ -170,28 +163,25 @@ def read_averages(directory: Path, *, averages: bool) -> dict[str, Average]:
         ArtifactError: as `read_answers`.
     """
     runs, served = read_answers(directory, "test"), read_answers(directory, SERVED)
-    found = {}
+    got = {}
     for system in dict.fromkeys(name for name, _, _ in runs):
         budget = max((size for name, size, _ in runs if name == system), key=lambda size: (size == ALL, size))
         seeds = sorted(seed for name, size, seed in runs if (name, size) == (system, budget))
         answers = [runs[system, budget, seed] for seed in seeds]
         if averages:
-            found[system] = Average(budget, seeds, mean_answers(answers))
+            got[system] = Average(budget, seeds, mean_answers(answers))
         elif (system, budget, seeds[0]) in served:
-            found[system] = Average(budget, seeds, served[system, budget, seeds[0]])
+            got[system] = Average(budget, seeds, served[system, budget, seeds[0]])
         else:
-            found[system] = Average(budget, seeds[:1], answers[0])
-    return found
+            got[system] = Average(budget, seeds[:1], answers[0])
+    return got
 
 
 def read_columns(path: Path, columns: Sequence[str], *, stage: str, filters: Any = None) -> pa.Table:
     """Columns of a Parquet file.
 
     Args:
-        path: of the file.
-        columns: their names.
         stage: name of the stage that writes the file, for the message.
-        filters: as in `pyarrow.parquet.read_table`.
 
     Raises:
         ArtifactError: the file is missing, damaged or lacks a column.
@@ -199,7 +189,8 @@ def read_columns(path: Path, columns: Sequence[str], *, stage: str, filters: Any
     try:
         return pq.read_table(path, columns=list(columns), filters=filters)
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
-        raise ArtifactError(f"{path}: cannot be read ({error}); run the stage {stage} again") from error
+        reason = str(error).partition("\n")[0]
+        raise ArtifactError(f"{path}: cannot be read ({reason}); run the stage {stage} again") from error
 
 
 def list_column(vectors: Sequence[NDArray[Any]], kind: pa.DataType) -> pa.ListArray:

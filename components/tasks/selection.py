@@ -31,12 +31,7 @@ class Fitted(Protocol):
 
 @dataclass(frozen=True)
 class Candidate:
-    """A system with one setting of its hyper-parameter.
-
-    Attributes:
-        fit: fits it.
-        details: entries of the run's record.
-    """
+    """A system with one setting of its hyper-parameter."""
 
     fit: Callable[[], Fitted]
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -57,10 +52,7 @@ class Training:
     """What a system is fitted on.
 
     Attributes:
-        rows: labelled rows.
         inputs: inputs without labels: those of the train split, and further ones.
-        labels: names of the labels.
-        scoring: metrics of the task.
         held_out: labelled rows for a decision threshold; the training rows themselves if the label budget has no
             others.
     """
@@ -84,8 +76,6 @@ class Data:
         whole: the train split, whose inputs are read without labels too.
         rows: (N,) indices of the run's training rows in `whole`.
         dev, test: the rows that are predicted.
-        labels: names of the labels.
-        scoring: metrics of the task.
         folds: (N,) fold of each training row, by which hyper-parameters are chosen; None: they are chosen on dev.
         further: inputs without labels beside those of the train split.
     """
@@ -144,8 +134,6 @@ class Predictions:
     Attributes:
         answers: split -> one answer per row: `test`, and `dev` or, with cross-validation, OUT_OF_FOLD; the latter by
             the candidates that were chosen without the row's fold.
-        scores: all metrics of these answers on `Data.judged`.
-        details: entries of the run's record.
         model: the chosen candidate, fitted on all training rows.
     """
 
@@ -163,13 +151,13 @@ def predict(system: System, data: Data) -> Predictions:
     for the others.
     """
     name, judged = data.judged
-    found = system(data.training())
+    result = system(data.training())
     if data.folds is None:
-        pooled = [candidate.model.answers(judged.fields) for candidate in found]
+        pooled = [candidate.model.answers(judged.fields) for candidate in result]
         choice = choose(data.scoring, judged, pooled)
         answers, best = pooled[choice.index], choice.index
     else:
-        left: Sequence[int] = range(len(found))
+        left: Sequence[int] = range(len(result))
         if len(left) > 1 and len(data.train) > MANY_ROWS:
             first = np.flatnonzero(data.folds == data.folds.min())
             tried = out_of_fold(system, data, candidates=left, only=int(data.folds.min()))
@@ -179,9 +167,9 @@ def predict(system: System, data: Data) -> Predictions:
         choice = choose(data.scoring, judged, pooled, folds=data.folds)
         answers, best = choice.answers, left[choice.index]
     scores = data.scoring.score(judged.fields, judged.targets, answers)
-    model = found[best].model
+    model = result[best].model
     return Predictions(
-        {name: answers, "test": model.answers(data.test.fields)}, scores, dict(found[best].details), model
+        {name: answers, "test": model.answers(data.test.fields)}, scores, dict(result[best].details), model
     )
 
 
@@ -194,9 +182,9 @@ def out_of_fold(
     pooled: list[list[Answer]] = [[np.zeros(0, dtype=np.float32)] * len(data.train) for _ in candidates]
     for fold in np.unique(data.folds) if only is None else [only]:
         inside = np.flatnonzero(data.folds == fold)
-        found = system(data.training(inside))
+        result = system(data.training(inside))
         held = [data.train.fields[row] for row in inside]
         for candidate, answers in zip(candidates, pooled, strict=True):
-            for row, answer in zip(inside, found[candidate].model.answers(held), strict=True):
+            for row, answer in zip(inside, result[candidate].model.answers(held), strict=True):
                 answers[row] = answer
     return pooled

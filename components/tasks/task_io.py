@@ -6,8 +6,8 @@ Inputs and answers are positional (`components.tasks.data`); this module maps th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,9 +17,6 @@ from components.tasks.data import Answer, Fields
 #: type and text.
 Value = Literal["text", "texts", "number", "integer", "shares", "spans"]
 
-#: Column of a file whose values are equal for the sentences of a document, which follow each other.
-DOCUMENT: Final = "document"
-
 
 @dataclass(frozen=True)
 class TaskIO:
@@ -28,12 +25,9 @@ class TaskIO:
     Attributes:
         inputs: columns of one input; `texts` may also be one text.
         columns: columns that prediction adds to a file.
-        outputs: columns of a served model's response.
         parse: values of `inputs` -> the input's parts; None if a part is missing or empty: the row is skipped.
             Raises ValueError for a value of the wrong type.
         format: (the input's parts, answer, labels) -> a value for every column of `columns` and `outputs`.
-        examples: two inputs, as examples of a request.
-        context: columns around an input that may be given; `parse` reads those that are.
     """
 
     inputs: Mapping[str, Value]
@@ -42,12 +36,6 @@ class TaskIO:
     parse: Callable[[Mapping[str, Any]], Fields | None]
     format: Callable[[Fields, Answer, Sequence[str]], dict[str, Any]]
     examples: tuple[Mapping[str, Any], Mapping[str, Any]]
-    context: Mapping[str, Value] = field(default_factory=dict)
-
-    @property
-    def named(self) -> Mapping[str, Value]:
-        """The columns of an input in a file that may be named; `DOCUMENT` gives the context of neighbouring rows."""
-        return {**self.inputs, **self.context, **({DOCUMENT: "text"} if self.context else {})}
 
 
 #: Example inputs of kinds that read one text, and of kinds that read two.
@@ -80,10 +68,10 @@ def texts(name: str, value: Any) -> Fields:
     if value is None:
         return ()
     # Parquet and MLflow represent lists as arrays.
-    found = value.tolist() if isinstance(value, np.ndarray) else value
-    if not isinstance(found, list) or not all(isinstance(part, str) for part in found):
+    result = value.tolist() if isinstance(value, np.ndarray) else value
+    if not isinstance(result, list) or not all(isinstance(part, str) for part in result):
         raise ValueError(f"{name!r} is {type(value).__name__}, expected a list of texts")
-    return tuple(found)
+    return tuple(result)
 
 
 def parse_texts(*names: str) -> Callable[[Mapping[str, Any]], Fields | None]:
@@ -104,17 +92,8 @@ def probabilities(answer: Answer, labels: Sequence[str]) -> dict[str, float]:
 def format_label(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:
     """`TaskIO.format` of kinds with one label per row: the most probable label."""
     best = int(answer.argmax())
-    return {
-        "prediction": labels[best],
-        "label": labels[best],
-        "confidence": float(answer[best]),
-        "probabilities": probabilities(answer, labels),
-    }
-
-
-def format_number(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:
-    """`TaskIO.format` of kinds whose answer is a number."""
-    return {"prediction": float(answer[0]), "value": float(answer[0])}
+    result = {"confidence": float(answer[best]), "probabilities": probabilities(answer, labels)}
+    return {"prediction": labels[best], "label": labels[best], **result}
 
 
 def number_io(inputs: Sequence[str], examples: tuple[Mapping[str, Any], Mapping[str, Any]]) -> TaskIO:
@@ -124,18 +103,13 @@ def number_io(inputs: Sequence[str], examples: tuple[Mapping[str, Any], Mapping[
         columns={"prediction": "number"},
         outputs={"value": "number"},
         parse=parse_texts(*inputs),
-        format=format_number,
+        format=lambda fields, answer, labels: {"prediction": float(answer[0]), "value": float(answer[0])},
         examples=examples,
     )
 
 
 def label_io(inputs: Sequence[str], examples: tuple[Mapping[str, Any], Mapping[str, Any]]) -> TaskIO:
-    """The `TaskIO` of a kind with one label per row.
-
-    Args:
-        inputs: columns of one text each.
-        examples: as in `TaskIO`.
-    """
+    """The `TaskIO` of a kind with one label per row."""
     return TaskIO(
         inputs=dict.fromkeys(inputs, "text"),
         columns={"prediction": "text", "confidence": "number"},

@@ -23,7 +23,6 @@ def units_of(
     group and document only, and copies may lie in several units.
 
     Args:
-        keys: N keys of the inputs; equal for copies.
         groups, documents: N names; None: the row has none.
 
     Returns:

@@ -8,73 +8,59 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from http.client import HTTPException
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Gauge, push_to_gateway, start_http_server, write_to_textfile
 from prometheus_client.parser import text_string_to_metric_families
 
+from components.measurements import Point
 from components.settings.telemetry import TelemetrySettings
-from components.telemetry.curves import Point
 
 HOST = "127.0.0.1"
 JOB = "headstart"
 STATUSES = ("FINISHED", "FAILED", "KILLED")
 #: Seconds for a request to the Pushgateway.
 PUSH_S = 3.0
+#: Name without the prefix `headstart_` -> help, and labels besides `params`.
+GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "retrain_running": ("1 while a retraining runs.", ()),
+    "retrain_last_start_timestamp_seconds": ("Start of the last retraining.", ()),
+    "retrain_last_end_timestamp_seconds": ("End of the last retraining.", ()),
+    "retrain_last_success_timestamp_seconds": ("End of the last retraining without an error.", ()),
+    "retrain_last_duration_seconds": ("Duration of the last retraining.", ()),
+    "retrain_last_status": ("1 for the status of the last retraining.", ("status",)),
+    "stage_running": ("1 while a stage runs.", ("stage",)),
+    "stage_duration_seconds": ("Duration of a stage.", ("stage",)),
+    "training": (
+        "Last value of a measurement: loss, rate, tokens_per_second, gradient_norm, dev score.",
+        ("stage", "quantity", "piece"),
+    ),
+    "training_step": ("Last step of a training.", ("stage", "piece")),
+    "telemetry_timestamp_seconds": ("Time of the last update of these gauges.", ()),
+}
+#: Gauges that keep the value of the last retraining until they are set.
+KEPT = {f"headstart_{name}": name for name in GAUGES if name.startswith("retrain_last_") and "_start_" not in name}
 
 
 class Gauges:
-    """The gauges of one settings file.
-
-    Args:
-        root: of the repository.
-        params: the settings file, as a label.
-        settings: `params.telemetry`.
-    """
+    """The gauges of one settings file."""
 
     def __init__(self, root: Path, params: str, settings: TelemetrySettings) -> None:
-        own = self.registry = CollectorRegistry()
+        self.registry = CollectorRegistry()
         self._params, self._settings = params, settings
         self.file: Path | None = None
         if settings.textfiles is not None:
             self.file = root / settings.textfiles / f"{params.removesuffix('.yaml').replace('/', '-')}.prom"
-        one = ["params"]
-        self._running = Gauge("headstart_retrain_running", "1 while a retraining runs.", one, registry=own)
-        self._begun = Gauge(
-            "headstart_retrain_last_start_timestamp_seconds", "Start of the last retraining.", one, registry=own
-        )
-        self._ended = Gauge(
-            "headstart_retrain_last_end_timestamp_seconds", "End of the last retraining.", one, registry=own
-        )
-        self._success = Gauge(
-            "headstart_retrain_last_success_timestamp_seconds",
-            "End of the last retraining without an error.",
-            one,
-            registry=own,
-        )
-        self._seconds = Gauge(
-            "headstart_retrain_last_duration_seconds", "Duration of the last retraining.", one, registry=own
-        )
-        self._status = Gauge(
-            "headstart_retrain_last_status", "1 for the status of the last retraining.", [*one, "status"], registry=own
-        )
-        self._stage = Gauge("headstart_stage_running", "1 while a stage runs.", [*one, "stage"], registry=own)
-        self._stage_seconds = Gauge(
-            "headstart_stage_duration_seconds", "Duration of a stage.", [*one, "stage"], registry=own
-        )
-        self._training = Gauge(
-            "headstart_training",
-            "Last value of a measurement: loss, rate, tokens_per_second, gradient_norm, dev score.",
-            [*one, "stage", "quantity", "piece"],
-            registry=own,
-        )
-        self._step = Gauge(
-            "headstart_training_step", "Last step of a training.", [*one, "stage", "piece"], registry=own
-        )
-        self._updated = Gauge(
-            "headstart_telemetry_timestamp_seconds", "Time of the last update of these gauges.", one, registry=own
-        )
+        self._gauges = {
+            name: Gauge(f"headstart_{name}", text, ["params", *labels], registry=self.registry)
+            for name, (text, labels) in GAUGES.items()
+        }
         self._restore()
+
+    def set(self, name: str, value: float, *labels: str) -> None:
+        """Set a gauge of `GAUGES`."""
+        self._gauges[name].labels(self._params, *labels).set(value)
 
     def listen(self) -> None:
         """Serve the gauges at `telemetry.port`. A port in use leaves the other ways."""
@@ -84,65 +70,43 @@ class Gauges:
 
     def begin(self, time: float) -> None:
         """A retraining has started, at a time in seconds since the epoch."""
-        self._running.labels(self._params).set(1)
-        self._begun.labels(self._params).set(time)
-
-    def begin_stage(self, stage: str) -> None:
-        """A stage has started."""
-        self._stage.labels(self._params, stage).set(1)
-
-    def end_stage(self, stage: str, seconds: float) -> None:
-        """A stage has ended."""
-        self._stage.labels(self._params, stage).set(0)
-        self._stage_seconds.labels(self._params, stage).set(seconds)
+        self.set("retrain_running", 1)
+        self.set("retrain_last_start_timestamp_seconds", time)
 
     def measure(self, stage: str, points: Iterable[Point]) -> None:
         """Measurements of a stage."""
         for point in points:
             quantity, _, piece = point.key.partition("/")
-            self._training.labels(self._params, stage, quantity, piece).set(point.value)
-            self._step.labels(self._params, stage, piece).set(point.step)
+            self.set("training", point.value, stage, quantity, piece)
+            self.set("training_step", point.step, stage, piece)
 
     def end(self, status: str, *, begun: float, time: float) -> None:
         """The retraining has ended."""
-        self._running.labels(self._params).set(0)
-        self._begun.labels(self._params).set(begun)
-        self._ended.labels(self._params).set(time)
-        self._seconds.labels(self._params).set(time - begun)
-        for one in STATUSES:
-            self._status.labels(self._params, one).set(one == status)
+        self.set("retrain_running", 0)
+        self.set("retrain_last_start_timestamp_seconds", begun)
+        self.set("retrain_last_end_timestamp_seconds", time)
+        self.set("retrain_last_duration_seconds", time - begun)
+        for each in STATUSES:
+            self.set("retrain_last_status", each == status, each)
         if status == "FINISHED":
-            self._success.labels(self._params).set(time)
+            self.set("retrain_last_success_timestamp_seconds", time)
 
     def publish(self) -> None:
         """Write the file and push. What fails is written the next time."""
-        self._updated.labels(self._params).set_to_current_time()
+        self._gauges["telemetry_timestamp_seconds"].labels(self._params).set_to_current_time()
         if self.file is not None:
             with suppress(OSError):
                 self.file.parent.mkdir(parents=True, exist_ok=True)
                 write_to_textfile(str(self.file), self.registry)
-        if self._settings.gateway is not None:
-            with suppress(OSError):
-                push_to_gateway(
-                    self._settings.gateway,
-                    job=JOB,
-                    grouping_key={"params": self._params},
-                    registry=self.registry,
-                    timeout=PUSH_S,
-                )
+        if (gateway := self._settings.gateway) is not None:
+            with suppress(OSError, ValueError, HTTPException):
+                key = {"params": self._params}
+                push_to_gateway(gateway, job=JOB, grouping_key=key, registry=self.registry, timeout=PUSH_S)
 
     def _restore(self) -> None:
-        """The gauges of the retraining as the last one left them; those of training start anew."""
         with suppress(OSError, ValueError, AttributeError):
             text = self.file.read_text(encoding="utf-8") if self.file is not None else ""
-            kept = {
-                "headstart_retrain_last_success_timestamp_seconds": self._success,
-                "headstart_retrain_last_end_timestamp_seconds": self._ended,
-                "headstart_retrain_last_duration_seconds": self._seconds,
-            }
             for family in text_string_to_metric_families(text):
                 for sample in family.samples:
-                    if sample.name in kept:
-                        kept[sample.name].labels(sample.labels["params"]).set(sample.value)
-                    elif sample.name == "headstart_retrain_last_status":
-                        self._status.labels(sample.labels["params"], sample.labels["status"]).set(sample.value)
+                    if sample.name in KEPT:
+                        self._gauges[KEPT[sample.name]].labels(**sample.labels).set(sample.value)

@@ -35,9 +35,6 @@ KINDS: Final[LazyTable[type[Tokenizer]]] = LazyTable(
     }
 )
 
-#: The same for tokenizers that consist of others and are not trained.
-COMPUTED: Final[LazyTable[type[Tokenizer]]] = LazyTable({"stacked": "components.tokenization.stacked:StackedTokenizer"})
-
 #: Texts whose ids are part of the fingerprint. An edit invalidates every stored tokenizer.
 PROBES: Final = (
     "The quick brown fox jumps over the lazy dog.",
@@ -207,9 +204,9 @@ def load_tokenizer(directory: Path) -> Tokenizer:
     try:
         config = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
         kind, settings, stored = config["kind"], dict(config["settings"]), config["fingerprint"]
-        if kind not in KINDS and kind not in COMPUTED:
+        if kind not in KINDS:
             raise ArtifactError(f"{directory / CONFIG}: unknown kind of tokenizer {kind!r}; known: {', '.join(KINDS)}")
-        cls = KINDS[kind] if kind in KINDS else COMPUTED[kind]
+        cls = KINDS[kind]
         frequencies = None
         if config["frequencies"]:
             frequencies = np.load(directory / config["frequencies"], allow_pickle=False)

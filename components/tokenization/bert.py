@@ -25,9 +25,7 @@ from tokenizers.models import Model
 
 from components.artifacts import write_atomic
 from components.errors import ArtifactError
-from components.tokenization.base import Ids
-from components.tokenization.distinct import DistinctWordEncoder, count_distinct
-from components.tokenization.library import VOCABULARY, LibraryTokenizer
+from components.tokenization.distinct import VOCABULARY, DistinctWordEncoder, LibraryTokenizer, count_distinct
 from components.tokenization.segmenters import SEGMENTERS, Segmentation
 from components.tokenization.special import OMITTED
 
@@ -86,9 +84,6 @@ class BertWordsTokenizer(LibraryTokenizer):
     @abstractmethod
     def _model(self, vocabulary: dict[str, int]) -> Model:
         """The library's model of `vocabulary`, piece -> id."""
-
-    def encode_ragged(self, texts: Sequence[str]) -> tuple[Ids, NDArray[np.int64]]:
-        return self._distinct.encode(texts)
 
     def decode(self, ids: Iterable[int]) -> str:
         words: list[str] = []

@@ -19,10 +19,15 @@ from tokenizers import Tokenizer as Backend
 
 from components.artifacts import write_atomic
 from components.settings.tokenizer import BytePairSettings
-from components.tokenization.base import Ids
 from components.tokenization.bert import BertWordsTokenizer
-from components.tokenization.distinct import Bytes, DistinctWordEncoder, count_distinct, starts_of_texts_too
-from components.tokenization.library import VOCABULARY, LibraryTokenizer
+from components.tokenization.distinct import (
+    VOCABULARY,
+    Bytes,
+    DistinctWordEncoder,
+    LibraryTokenizer,
+    count_distinct,
+    starts_of_texts_too,
+)
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import FIRST_ORDINARY, OMITTED, SPECIAL_PIECES
 from components.tokenization.wordpiece import check_size, repeated
@@ -104,9 +109,6 @@ class BytePairTokenizer(LibraryTokenizer):
             self._encode_words, cut=_cut if segmentation.name == "none" else _cut_segmented, stripped=False
         )
 
-    def encode_ragged(self, texts: Sequence[str]) -> tuple[Ids, NDArray[np.int64]]:
-        return self._distinct.encode(texts)
-
     def decode(self, ids: Iterable[int]) -> str:
         return b"".join(self._bytes(id_) for id_ in ids if id_ not in OMITTED).decode("utf-8", "replace")
 
@@ -143,11 +145,6 @@ def train_bpe(texts: Sequence[str], *, settings: BytePairSettings, segmentation:
 
     Only word counts matter, so the library receives every word, already split, as often as it occurs.
 
-    Args:
-        texts: segmented texts.
-        settings: size and minimum frequency of a pair.
-        segmentation: of the texts.
-
     Raises:
         DataError: the texts yield too few pieces, or the vocabulary is smaller than the special pieces and the bytes.
     """
@@ -172,7 +169,7 @@ def train_bpe(texts: Sequence[str], *, settings: BytePairSettings, segmentation:
     )
     learned = json.loads(learner.to_str())["model"]
     pieces = sorted(learned["vocab"], key=learned["vocab"].__getitem__)
-    check_size(len(pieces), asked=settings.size, is_default=settings.vocabulary is None, key="tokenizer.bpe.vocabulary")
+    check_size(len(pieces), settings, kind="bpe")
     return BytePairTokenizer(pieces, merges=learned["merges"], segmentation=segmentation)
 
 

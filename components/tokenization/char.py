@@ -71,12 +71,7 @@ def code_points(text: str) -> NDArray[np.uint32]:
 
 
 def train_char(texts: Sequence[str], *, settings: CharSettings, segmentation: Segmentation) -> CharTokenizer:
-    """Learn a vocabulary of the most frequent characters.
-
-    Args:
-        texts: texts of the sample.
-        settings: minimum frequency of a character, and maximum number of pieces.
-        segmentation: of the texts, for word counts.
+    """Learn a vocabulary of the most frequent characters; `segmentation` is for word counts.
 
     Raises:
         DataError: no character is frequent enough.

@@ -3,7 +3,7 @@
 Every tokenizer has positions that no piece crosses: for BERT's normaliser and pre-tokenizer, the boundaries of ASCII
 white space and punctuation. Splitting a text there and encoding the parts separately gives the ids of the whole text.
 Split positions are a table look-up over bytes, distinct parts are found by Arrow's dictionary encoding, only new parts
-go to the `tokenizers` library, and the ids of a text are gathered from those of its parts.
+go to the `tokenizers` library, and the ids of its parts are joined to the ids of a text.
 """
 
 from __future__ import annotations
@@ -18,9 +18,14 @@ from typing import Final, TypeVar
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from tokenizers import Tokenizer as Backend
 
-from components.tokenization.base import Ids, well_formed
+from components.tokenization.base import Ids, Tokenizer, well_formed
 
+#: File of a vocabulary.
+VOCABULARY: Final = "tokenizer.json"
+# Words per call: the library's result for a word is a hundred times larger than its ids.
+_WORDS_PER_CALL: Final = 1 << 14
 #: Bytes of text processed at a time: large enough that words repeat, small enough to bound memory.
 CHUNK_BYTES: Final = 8 << 20
 #: Size in bytes at which the cache of encoded words is cleared.
@@ -142,15 +147,15 @@ class DistinctWordEncoder:
         """The cache row of each distinct word; words that are not cached are encoded first."""
         if self._bytes > MEMORY_BYTES:
             self._forget()
-        known = self._row
-        rows = [known.get(word, -1) for word in words]
+        numbers = self._row
+        rows = [numbers.get(word, -1) for word in words]
         unseen = [index for index, row in enumerate(rows) if row < 0]
         if unseen:
             # Variants in case and white space share a row if the encoder ignores them.
             plain = [self._plain(words[index]) for index in unseen]
-            added = self._add([word for word in dict.fromkeys(plain) if word not in known])
+            added = self._add([word for word in dict.fromkeys(plain) if word not in numbers])
             for index, word in zip(unseen, plain, strict=True):
-                rows[index] = added[word] if word in added else known[word]
+                rows[index] = added[word] if word in added else numbers[word]
                 self._remember(words[index], rows[index])
             for word, row in added.items():
                 self._remember(word, row)
@@ -219,3 +224,30 @@ def chunks(texts: Sequence[str]) -> list[Sequence[str]]:
     if first < len(texts):
         runs.append(texts[first:])
     return runs
+
+
+class LibraryTokenizer(Tokenizer):
+    """Base class of tokenizers whose pieces are found by `backend`, a tokenizer of the `tokenizers` library without
+    added tokens; each distinct word is encoded once."""
+
+    backend: Backend
+    _distinct: DistinctWordEncoder
+
+    def encode_ragged(self, texts: Sequence[str]) -> tuple[Ids, NDArray[np.int64]]:
+        return self._distinct.encode(texts)
+
+    def _encode_words(self, words: Sequence[str]) -> list[list[int]]:
+        """The ids of each word."""
+        ids: list[list[int]] = []
+        for start in range(0, len(words), _WORDS_PER_CALL):
+            group = words[start : start + _WORDS_PER_CALL]
+            ids += [encoding.ids for encoding in self.backend.encode_batch_fast(group, add_special_tokens=False)]
+        return ids
+
+    def encode_with_offsets(self, text: str) -> tuple[Ids, list[tuple[int, int]]]:
+        spaced, inserted = self.segmentation.spaced_with_insertions(well_formed(text), self.separator)
+        encoding = self.backend.encode(spaced, add_special_tokens=False)
+        spans = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+        # Subtract the number of separators that were inserted before each position.
+        spans = spans - np.searchsorted(np.asarray(inserted, dtype=np.int64), spans)
+        return np.asarray(encoding.ids, dtype=np.int32), [(start, end) for start, end in spans.tolist()]

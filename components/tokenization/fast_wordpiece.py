@@ -76,7 +76,7 @@ class FastWordPiece:
 
     Args:
         backend: tokenizer of the library: BERT's normaliser and pre-tokenizer, and a WordPiece model.
-        lowercase, strip_accents: those of the normaliser; `suits` tells which are possible.
+        lowercase, strip_accents: settings of the normaliser; `suits` says which are possible.
     """
 
     def __init__(self, backend: Backend, *, lowercase: bool, strip_accents: bool) -> None:
@@ -107,7 +107,7 @@ class FastWordPiece:
             texts = [text.lower() for text in texts]
         if len(texts) == 1:
             # Without the exchange with tokie's threads.
-            one = np.array(self._tokie.encode(texts[0], add_special_tokens=False).ids, dtype=np.int32)
-            return one, np.array([len(one)], dtype=np.int64)
+            single = np.array(self._tokie.encode(texts[0], add_special_tokens=False).ids, dtype=np.int32)
+            return single, np.array([len(single)], dtype=np.int64)
         ids, lengths = self._tokie.encode_batch_flat(list(texts), add_special_tokens=False)
         return ids.astype(np.int32), lengths.astype(np.int64)

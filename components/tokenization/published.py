@@ -1,7 +1,7 @@
 """Import of published tokenizers: the same segmentation of every text, with the special pieces first.
 
 The first of these files is read: tokenizer.json (format of the `tokenizers` library), vocab.txt (WordPiece), vocab.json
-with merges.txt (byte-level BPE), spiece.model (unigram). tokenizer_config.json and special_tokens_map.json name the
+with merges.txt (byte-level BPE). tokenizer_config.json and special_tokens_map.json name the
 special pieces.
 """
 
@@ -18,7 +18,6 @@ from components.errors import ArtifactError
 from components.tokenization import Tokenizer
 from components.tokenization.bpe import BytePairTokenizer, pre_tokenizer
 from components.tokenization.segmenters import Segmentation
-from components.tokenization.sentencepiece import read_sentencepiece
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
 from components.tokenization.unigram import WORDS, UnigramTokenizer
 from components.tokenization.wordpiece import LONGEST_WORD, WordPieceTokenizer
@@ -32,6 +31,7 @@ NAMES: Final[tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]] = (
     ("[PAD]", ("pad_token",), ("[PAD]", "<pad>")),
     ("[UNK]", ("unk_token",), ("[UNK]", "<unk>")),
 )
+#: Files that belong to the digest of a published tokenizer; spiece.model only beside tokenizer.json.
 FILES: Final = (
     "tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "spiece.model", "tokenizer_config.json",
     "special_tokens_map.json",
@@ -81,10 +81,11 @@ def read_vocabulary(folder: Path) -> Vocabulary:
         if settings.get("add_prefix_space"):
             raise ArtifactError(f"{folder}: add_prefix_space is not supported")
         return _byte_pairs(folder / "vocab.json", _json(folder / "vocab.json"), merges, settings, marks=False)
+    hint = ""
     if (folder / "spiece.model").is_file():
-        return _from_sentencepiece(folder / "spiece.model", settings)
+        hint = "; spiece.model alone is not read: save the model's tokenizer.json with transformers"
     raise ArtifactError(
-        f"{folder}: no tokenizer found; expected tokenizer.json, vocab.txt, vocab.json with merges.txt, or spiece.model"
+        f"{folder}: no tokenizer found; expected tokenizer.json, vocab.txt, or vocab.json with merges.txt{hint}"
     )
 
 
@@ -199,7 +200,7 @@ def _byte_pairs(
 def _unigram(
     path: Path,
     pieces: Sequence[tuple[str, float]],
-    controls: set[str] | frozenset[str],
+    controls: set[str],
     normalizer: Mapping[str, Any] | None,
     cutter: Mapping[str, Any],
     settings: Mapping[str, Any],
@@ -229,23 +230,6 @@ def _cuts_like_ours(cutter: Mapping[str, Any]) -> bool:
     return always and bool(mark.get("split", True)) and mark.get("replacement") == "\u2581"
 
 
-def _from_sentencepiece(path: Path, settings: Mapping[str, Any]) -> Vocabulary:
-    """Like the conversion of ALBERT and XLNet in transformers: quotes, accents, case, then the rules of the model."""
-    read = read_sentencepiece(path)
-    steps: list[dict[str, Any]] = [
-        {"type": "Replace", "pattern": {"String": quotes}, "content": '"'} for quotes in ("``", "''")
-    ]
-    if not settings.get("keep_accents", False):
-        steps += [{"type": "NFKD"}, {"type": "StripAccents"}]
-    if settings.get("do_lower_case", any(piece == "[CLS]" for piece, _ in read.pieces)):
-        steps.append({"type": "Lowercase"})
-    if read.charsmap:
-        steps.append({"type": "Precompiled", "precompiled_charsmap": read.charsmap})
-    normalizer = {"type": "Sequence", "normalizers": steps}
-    unknown = {"unk_token": read.pieces[read.unknown][0]}
-    return _unigram(path, read.pieces, read.controls, normalizer, WORDS, unknown | dict(settings))
-
-
 def _order(
     path: Path, names: Sequence[str], vocabulary: Mapping[str, int], settings: Mapping[str, Any]
 ) -> tuple[list[int], dict[str, str]]:
@@ -256,9 +240,11 @@ def _order(
     named: dict[str, str] = {}
     for ours, keys, usual in NAMES:
         given = [_content(settings.get(key)) for key in keys]
-        found = next((name for name in [*given, *usual] if name in vocabulary and name not in named.values()), None)
-        if found is not None:
-            named[ours] = found
+        counterpart = next(
+            (name for name in [*given, *usual] if name in vocabulary and name not in named.values()), None
+        )
+        if counterpart is not None:
+            named[ours] = counterpart
     taken = {vocabulary[name] for name in named.values()}
     special = [vocabulary[named[ours]] if ours in named else -1 for ours in SPECIAL_PIECES]
     return [*special, *(id_ for id_ in ids if id_ not in taken)], named

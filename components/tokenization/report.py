@@ -16,21 +16,6 @@ from components.tokenization.special import FIRST_ORDINARY, UNK
 NO_LETTERS = "none"
 
 
-def vocabulary_report(tokenizer: Tokenizer, texts: Iterable[str]) -> dict[str, Any]:
-    """Measure `tokenizer` on `texts`.
-
-    Words are separated by white space (after segmentation of languages without spaces); the script of a word is that
-    of its first letter.
-
-    Returns:
-        kind; vocabulary, number of pieces including special ones; alphabet, number of distinct characters of the
-        pieces; non_initial_share, share of the ordinary pieces that continue a word; words; pieces_per_word;
-        characters_per_piece; unknown_rate, share of UNK among the pieces of the text; and scripts: script -> words,
-        share_of_words, pieces_per_word, unknown_rate, vocabulary (number of pieces of the script).
-    """
-    return report_on_words(tokenizer, count_words(tokenizer.segmentation.spaced(text) for text in texts))
-
-
 def count_words(spaced: Iterable[str]) -> Counter[str]:
     """Counts of the words between white space in segmented texts."""
     counts: Counter[str] = Counter()
@@ -40,7 +25,19 @@ def count_words(spaced: Iterable[str]) -> Counter[str]:
 
 
 def report_on_words(tokenizer: Tokenizer, counts: Counter[str]) -> dict[str, Any]:
-    """`vocabulary_report` from word counts."""
+    """How well `tokenizer` fits a text.
+
+    Args:
+        tokenizer: of any kind.
+        counts: of the words between white space, after segmentation of languages without spaces. A word has
+            the script of its first letter.
+
+    Returns:
+        kind; vocabulary, number of pieces including special ones; alphabet, number of distinct characters of the
+        pieces; non_initial_share, share of the ordinary pieces that continue a word; words; pieces_per_word;
+        characters_per_piece; unknown_rate, share of UNK among the pieces of the text; and scripts: script -> words,
+        share_of_words, pieces_per_word, unknown_rate, vocabulary (number of pieces of the script).
+    """
     words = list(counts)
     times = np.fromiter(counts.values(), dtype=np.int64, count=len(words))
     # In running text most words follow a space.

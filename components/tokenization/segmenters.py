@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import accumulate
 from typing import Final
 
@@ -47,8 +47,8 @@ class Segmenter:
 
     def share(self, text: str) -> float:
         """Share of the characters of `text`, without white space, that belong to the script."""
-        own = sum(run.end() - run.start() for run in self.script.finditer(text))
-        return own / max(1, sum(map(len, text.split()))) if own else 0.0
+        covered = sum(run.end() - run.start() for run in self.script.finditer(text))
+        return covered / max(1, sum(map(len, text.split()))) if covered else 0.0
 
 
 @lru_cache(maxsize=1 << 16)
@@ -57,17 +57,13 @@ def _word_starts(split: Callable[[str], list[str]], run: str) -> tuple[int, ...]
     return tuple(accumulate(map(len, split(run)), initial=0))[:-1]
 
 
-@cache
-def _newmm() -> Callable[[str], list[str]]:
+def _thai_words(run: str) -> list[str]:
+    """Dictionary words by maximal matching on Thai character clusters (pythainlp's newmm)."""
     # Imported on demand: loading the dictionary takes half a second.
     from pythainlp.tokenize.newmm import segment
 
-    return segment
-
-
-def _thai_words(run: str) -> list[str]:
-    """Dictionary words by maximal matching on Thai character clusters (pythainlp's newmm)."""
-    return _newmm()(run)
+    words: list[str] = segment(run)
+    return words
 
 
 #: Language -> segmenter. Thai: the assigned characters of the block U+0E00, including digits and the baht sign.

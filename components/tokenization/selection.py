@@ -1,4 +1,4 @@
-"""Some documents of a token store, as a store of their own: the text of an increment, or of one language."""
+"""Some documents of a token store, as a store of their own: the text of an increment."""
 
 from __future__ import annotations
 
@@ -19,11 +19,8 @@ class Selection:
         chosen: numbers of documents in `store`, in the order of the view.
 
     Attributes:
-        documents, tokens, words, chars: totals of the view.
-        predicted: number of tokens that a language model predicts.
+        documents, tokens, words, chars, predicted, vocab_size, offsets: of the view, as in `TokenStore`.
         chosen: numbers of the documents in the store.
-        vocab_size: number of pieces of the vocabulary.
-        offsets: (documents + 1,) int64 start of each document in the stream of the view.
 
     Raises:
         DataError: the chosen documents have no tokens.

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from components.artifacts import read_manifest
 from components.errors import ArtifactError, DataError
-from components.formats.corpus import language_of
 from components.tokenization.special import END, UNK
 
 KIND: Final = "tokens"
@@ -135,14 +134,13 @@ class TokenStore:
 
     Attributes:
         documents, tokens, words, chars: totals of the split.
-        predicted: number of tokens that a model predicts: all tokens, or those of the targets in a corpus of pairs.
+        predicted: number of tokens that a model predicts: all tokens, or only the targets in a corpus of pairs.
         dtype: of the stored ids, uint16 or uint32.
         offsets: (documents + 1,) int64 start of each document in the flat stream.
         words_per_document, chars_per_document: (documents,) uint32.
         vocab_size: number of pieces of the vocabulary.
         tokenizer_fingerprint: fingerprint of the tokenizer.
         shards: name of a shard -> numbers of its documents, in corpus order.
-        languages: language -> numbers (n,) of its documents, of a corpus in several languages; empty otherwise.
 
     Raises:
         ArtifactError: the directory is incomplete or of another kind, or a shard cannot be read.
@@ -188,11 +186,6 @@ class TokenStore:
                 chars.append(batch.column("chars").to_numpy(zero_copy_only=True))
                 total += len(values)
             self.shards[name] = range(first, sum(len(counts) for counts in words))
-        found: dict[str, list[NDArray[np.int64]]] = {}
-        for name, rows in self.shards.items():
-            if (language := language_of(name)) is not None:
-                found.setdefault(language, []).append(np.arange(rows.start, rows.stop))
-        self.languages: dict[str, NDArray[np.int64]] = {one: np.concatenate(parts) for one, parts in found.items()}
         self.offsets: NDArray[np.int64] = np.concatenate(offsets)
         self.words_per_document: NDArray[np.uint32] = np.concatenate(words)
         self.chars_per_document: NDArray[np.uint32] = np.concatenate(chars)

@@ -1,26 +1,24 @@
 """The stage `task-tokens`: the unlabelled texts of a task as memory-mapped token ids.
 
 They are the input of task-adaptive pretraining (Gururangan et al. 2020, section 4): the texts of train are trained on,
-those of dev measure perplexity, and those of test are not read. Without dev, perplexity is not measured.
+the texts of dev measure perplexity, and test is not read. Without dev, perplexity is not measured.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from components.artifacts import read_manifest, write_atomic, writing
+from components.artifacts import read_manifest, writing
 from components.errors import ArtifactError
 from components.settings.section import Section
 from components.tokenization.base import load_tokenizer
-from components.tokenization.store import KIND, LAYOUT, write_shard
-from components.tokenization.tokenize import encode_corpus, metrics_of
+from components.tokenization.store import KIND, write_shard
+from components.tokenization.tokenize import encode_corpus, record
 
 #: Split of the tokens -> split of the task: training, and perplexity.
 SPLITS: Final = {"train": "train", "heldout": "dev"}
@@ -59,16 +57,8 @@ def task_tokens(job: TaskTokensJob) -> Path:
             counts[f"{name}.arrow"] = write_shard(
                 draft.path / f"{name}.arrow", encoded, vocab_size=tokenizer.vocab_size
             )
-        metrics = {name: metrics_of([counts[f"{name}.arrow"]]) for name in SPLITS}
-        write_atomic(draft.path / "metrics.json", json.dumps(metrics, indent=1, sort_keys=True) + "\n")
-        draft.facts |= {
-            "layout": LAYOUT,
-            "tokenizer": tokenizer.fingerprint(),
-            "vocabulary": tokenizer.vocab_size,
-            "shards": {name: [f"{name}.arrow"] for name in SPLITS},
-            "counts": {name: asdict(of_shard) for name, of_shard in counts.items()},
-            "origins": examples.facts["digests"],
-        }
+        shards = {name: [f"{name}.arrow"] for name in SPLITS}
+        record(draft, tokenizer, shards=shards, counts=counts, origins=examples.facts["digests"])
     return job.output
 
 

@@ -9,18 +9,17 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from components.artifacts import read_manifest, write_atomic, writing
+from components.artifacts import Draft, read_manifest, write_atomic, writing
 from components.errors import ArtifactError, DataError
 from components.formats import corpus
-from components.formats.corpus import language_of
 from components.processors import cores
 from components.progress import Progress
 from components.settings.section import Section
@@ -77,30 +76,41 @@ def tokenize(job: TokenizeJob) -> Path:
         counts |= _tokenize_shards(
             pending, tokenizer=tokenizer, directory=job.tokenizer, into=draft.path, title=job.output.name
         )
-        shards = {split: [f"{path.stem}.arrow" for path in paths] for split, paths in splits.items()}
-        metrics: dict[str, Any] = {
-            split: metrics_of([counts[name] for name in names]) for split, names in shards.items()
+        shards: dict[str, list[str]] = {
+            split: [f"{path.stem}.arrow" for path in paths] for split, paths in splits.items()
         }
-        languages = sorted({one for names in shards.values() for name in names if (one := language_of(name))})
-        if languages:
-            metrics["languages"] = {
-                one: {
-                    split: metrics_of([counts[name] for name in names if language_of(name) == one])
-                    for split, names in shards.items()
-                }
-                for one in languages
-            }
-        write_atomic(draft.path / "metrics.json", json.dumps(metrics, indent=1, sort_keys=True) + "\n")
-        draft.facts |= {
-            "layout": LAYOUT,
-            "tokenizer": fingerprint,
-            "vocabulary": tokenizer.vocab_size,
-            # In corpus order, which samplers depend on.
-            "shards": shards,
-            "counts": {name: asdict(of_shard) for name, of_shard in counts.items()},
-            "origins": origins,
-        }
+        # In corpus order, which samplers depend on.
+        record(draft, tokenizer, shards=shards, counts=counts, origins=origins)
     return job.output
+
+
+def record(
+    draft: Draft,
+    tokenizer: Tokenizer,
+    *,
+    shards: Mapping[str, list[str]],
+    counts: Mapping[str, Counts],
+    origins: Mapping[str, str],
+) -> None:
+    """Write the metrics and set the facts of a directory of token shards.
+
+    Args:
+        draft: of the directory.
+        tokenizer: of the ids.
+        shards: split -> names of its shards, in order.
+        counts: name of a shard -> its totals.
+        origins: name of what a shard was made from -> digest.
+    """
+    metrics = {split: metrics_of([counts[name] for name in names]) for split, names in shards.items()}
+    write_atomic(draft.path / "metrics.json", json.dumps(metrics, indent=1, sort_keys=True) + "\n")
+    draft.facts |= {
+        "layout": LAYOUT,
+        "tokenizer": tokenizer.fingerprint(),
+        "vocabulary": tokenizer.vocab_size,
+        "shards": shards,
+        "counts": {name: asdict(of_shard) for name, of_shard in counts.items()},
+        "origins": origins,
+    }
 
 
 def encode_corpus(rows: Iterable[tuple[str, ...]], *, tokenizer: Tokenizer) -> Iterator[EncodedDocuments]:

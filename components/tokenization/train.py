@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +18,6 @@ from components.settings.tokenizer import SubwordSettings, TokenizerSettings
 from components.tokenization.base import KINDS, Tokenizer
 from components.tokenization.bpe import train_bpe
 from components.tokenization.char import train_char
-from components.tokenization.languages import repetitions
 from components.tokenization.measure import measure
 from components.tokenization.open_word import train_open_word
 from components.tokenization.published import published_tokenizer
@@ -42,8 +41,8 @@ class TokenizerJob(Section):
 
     Attributes:
         corpus: output directory of the stage `ingest`; its train split is read.
-        pairs: a corpus of pairs, both sides of which are also read; the frequencies are then those of the targets, from
-            which a translation model initialises its output bias. None: no pairs.
+        pairs: a corpus of pairs, both sides of which are also read; the pieces of the targets are counted, and from
+            their counts a translation model initialises its output bias. None: no pairs.
         output: directory of the tokenizer.
         kind: of the tokenizer.
         settings: of all kinds.
@@ -65,35 +64,28 @@ def train_tokenizer(job: TokenizerJob) -> Path:
     """
     source = read_manifest(job.corpus, kind=corpus.KIND)
     settings = job.settings
-    texts: list[str] = []
-    languages: dict[str, list[str]] = {}
-    for language, (text, *_) in _sample_languages(
-        job.corpus, megabytes=settings.sample_megabytes, exponent=settings.language_exponent
-    ):
-        texts.append(text)
-        if language is not None:
-            languages.setdefault(language, []).append(text)
+    texts = list(sample(job.corpus, megabytes=settings.sample_megabytes))
     if not texts:
         raise DataError(f"{job.corpus}: the train split has no documents; add raw text")
     targets: list[str] = []
     if job.pairs is not None:
-        pairs = list(sample_rows(job.pairs, megabytes=job.settings.sample_megabytes))
+        pairs = list(sample_rows(corpus.shards(job.pairs, "train"), megabytes=settings.sample_megabytes))
         texts += [side for pair in pairs for side in pair]
         targets = [target for _, target in pairs]
-    segmentation = choose_segmentation(job.settings.segmenter, texts)
+    segmentation = choose_segmentation(settings.segmenter, texts)
     cls = KINDS[job.kind]
 
     def cut(texts: list[str]) -> list[str]:
         # A character vocabulary must not contain inserted separators.
         return [segmentation.spaced(text, cls.separator) for text in texts] if cls.segmented else texts
 
-    published = getattr(job.settings, job.kind, None)
+    published = getattr(settings, job.kind, None)
     if isinstance(published, SubwordSettings) and published.source is not None:
         tokenizer = published_tokenizer(Path(published.source), kind=job.kind, digest=published.digest)
         segmentation = tokenizer.segmentation
         count_pieces(tokenizer, cut(texts))
     else:
-        tokenizer = fit(cut(texts), kind=job.kind, settings=job.settings, segmentation=segmentation)
+        tokenizer = fit(cut(texts), kind=job.kind, settings=settings, segmentation=segmentation)
     if targets:
         count_pieces(tokenizer, cut(targets))
     report = report_on_words(tokenizer, count_words(map(segmentation.spaced, texts)))
@@ -101,16 +93,6 @@ def train_tokenizer(job: TokenizerJob) -> Path:
         "sample_documents": len(texts),
         "sample_characters": sum(map(len, texts)),
     }
-    if languages:
-        of_language = {
-            language: report_on_words(tokenizer, count_words(map(segmentation.spaced, own)))
-            for language, own in languages.items()
-        }
-        report["languages"] = of_language
-        metrics["languages"] = {
-            language: {name: found[name] for name in FIT} | {"sample_characters": sum(map(len, languages[language]))}
-            for language, found in of_language.items()
-        }
     with writing(job.output, kind=KIND) as draft:
         tokenizer.save(draft.path)
         for name, content in (("report.json", report), ("metrics.json", metrics)):
@@ -133,19 +115,16 @@ def fit(texts: list[str], *, kind: str, settings: TokenizerSettings, segmentatio
     Raises:
         DataError: the texts yield fewer pieces than requested.
     """
-    tokenizer: Tokenizer
-    if kind == "char":
-        tokenizer = train_char(texts, settings=settings.char, segmentation=segmentation)
-    elif kind == "word":
-        tokenizer = train_word(texts, settings=settings.word, segmentation=segmentation)
-    elif kind == "open_word":
-        tokenizer = train_open_word(texts, settings=settings.word, segmentation=segmentation)
-    elif kind == "bpe":
-        tokenizer = train_bpe(texts, settings=settings.bpe, segmentation=segmentation)
-    elif kind == "unigram":
-        tokenizer = train_unigram(texts, settings=settings.unigram, segmentation=segmentation)
-    else:
-        tokenizer = train_wordpiece(texts, settings=settings.wordpiece, segmentation=segmentation)
+    trainers: dict[str, tuple[Callable[..., Tokenizer], Section]] = {
+        "wordpiece": (train_wordpiece, settings.wordpiece),
+        "word": (train_word, settings.word),
+        "open_word": (train_open_word, settings.word),
+        "bpe": (train_bpe, settings.bpe),
+        "unigram": (train_unigram, settings.unigram),
+        "char": (train_char, settings.char),
+    }
+    train, block = trainers[kind]
+    tokenizer = train(texts, settings=block, segmentation=segmentation)
     count_pieces(tokenizer, texts)
     return tokenizer
 
@@ -157,38 +136,14 @@ def count_pieces(tokenizer: Tokenizer, texts: list[str]) -> None:
     tokenizer.frequencies[END] = len(texts)
 
 
-def sample(directory: Path, *, megabytes: float, exponent: float = 1.0) -> Iterator[str]:
-    """A deterministic sample of the train split's texts, evenly spaced, of about `megabytes` at most.
-
-    Args:
-        directory: of the corpus.
-        megabytes: of text.
-        exponent: of the shares of the languages of a corpus in several (`balanced.repetitions`); the texts of small
-            languages are then repeated. 1: the shares of the corpus.
-    """
-    for text, *_ in sample_rows(directory, megabytes=megabytes, exponent=exponent):
-        yield text
+def sample(directory: Path, *, megabytes: float) -> Iterator[str]:
+    """The texts of `sample_rows` in the train split of a corpus."""
+    return (text for text, *_ in sample_rows(corpus.shards(directory, "train"), megabytes=megabytes))
 
 
-def sample_rows(directory: Path, *, megabytes: float, exponent: float = 1.0) -> Iterator[tuple[str, ...]]:
-    """The rows of `sample`: (text,), or (text, target) in a corpus of pairs."""
-    for _, row in _sample_languages(directory, megabytes=megabytes, exponent=exponent):
-        yield row
-
-
-def _sample_languages(
-    directory: Path, *, megabytes: float, exponent: float
-) -> Iterator[tuple[str | None, tuple[str, ...]]]:
-    """The rows of `sample` and their languages."""
-    parts = corpus.by_language(corpus.shards(directory, "train"))
-    sizes = {language or "": sum(measure(shard).text_bytes for shard in shards) for language, shards in parts.items()}
-    times = repetitions(sizes, exponent) if any(sizes.values()) else {}
-    read = sum(sizes[language] * many for language, many in times.items())
-    # The sample is at most as long as the corpus.
-    factor = min(megabytes * 1e6, sum(sizes.values())) / max(1.0, read)
-    for language, shards in parts.items():
-        share = factor * times.get(language or "", 0.0)
-        for number, row in enumerate(row for shard in shards for row in corpus.read_rows(shard)):
-            # Document n is in the sample as often as floor(n * share) increases there.
-            for _ in range(int((number + 1) * share) - int(number * share)):
-                yield language, row
+def sample_rows(shards: Sequence[Path], *, megabytes: float) -> Iterator[tuple[str, ...]]:
+    """A deterministic sample of rows, (text,) or (text, target), evenly spaced, of about `megabytes` at most."""
+    share = min(1.0, megabytes * 1e6 / max(1, sum(measure(shard).text_bytes for shard in shards)))
+    for number, row in enumerate(row for shard in shards for row in corpus.read_rows(shard)):
+        if int((number + 1) * share) > int(number * share):
+            yield row

@@ -20,8 +20,13 @@ from components.artifacts import write_atomic
 from components.errors import ArtifactError
 from components.settings.tokenizer import UnigramSettings
 from components.tokenization.base import Ids, well_formed
-from components.tokenization.distinct import DistinctWordEncoder, count_distinct, cut_at_spaces
-from components.tokenization.library import VOCABULARY, LibraryTokenizer
+from components.tokenization.distinct import (
+    VOCABULARY,
+    DistinctWordEncoder,
+    LibraryTokenizer,
+    count_distinct,
+    cut_at_spaces,
+)
 from components.tokenization.segmenters import SEGMENTERS, Segmentation
 from components.tokenization.special import FIRST_ORDINARY, OMITTED, SPECIAL_PIECES, UNK
 from components.tokenization.unigram_trainer import SPACE, learn_unigram
@@ -44,7 +49,7 @@ def normalization(*, lowercase: bool) -> dict[str, Any]:
     """
     composed = {"\u0e4d\u0e32": "\u0e33", "\u0ecd\u0eb2": "\u0eb3"}
     steps: list[dict[str, Any]] = [{"type": "Nmt"}, {"type": "NFKC"}]
-    steps += [{"type": "Replace", "pattern": {"String": two}, "content": one} for two, one in composed.items()]
+    steps += [{"type": "Replace", "pattern": {"String": two}, "content": sign} for two, sign in composed.items()]
     return {"type": "Sequence", "normalizers": steps + [{"type": "Lowercase"}] * lowercase}
 
 
@@ -56,7 +61,7 @@ class UnigramTokenizer(LibraryTokenizer):
 
     Args:
         pieces: id -> piece.
-        scores: log probability of each piece; those of special pieces are not used.
+        scores: log probability of each piece; the scores of special pieces are not used.
         segmentation: see `Tokenizer`.
         normalizer, pre_tokenizer: in the notation of the `tokenizers` library (tokenizer.json). Learned vocabularies
             use `normalization` and `WORDS`; published ones have their own.
@@ -99,7 +104,7 @@ class UnigramTokenizer(LibraryTokenizer):
 
     def encode_ragged(self, texts: Sequence[str]) -> tuple[Ids, NDArray[np.int64]]:
         if self.pre_tokenizer == WORDS:
-            return self._distinct.encode(texts)
+            return super().encode_ragged(texts)
         # Other pre-tokenizers may depend on the context across white space.
         encoded = self._encode_words([well_formed(text) for text in texts])
         offsets = np.zeros(len(texts) + 1, dtype=np.int64)
@@ -152,11 +157,6 @@ def train_unigram(texts: Sequence[str], *, settings: UnigramSettings, segmentati
 
     As for WordPiece, the alphabet is limited; words with rarer characters are not trained on.
 
-    Args:
-        texts: segmented texts.
-        settings: size and case.
-        segmentation: of the texts.
-
     Raises:
         DataError: the texts yield too few pieces, or the vocabulary is smaller than special pieces and alphabet.
     """
@@ -175,16 +175,9 @@ def train_unigram(texts: Sequence[str], *, settings: UnigramSettings, segmentati
     )
     limit = max(LEAST_ALPHABET, int(settings.size * ALPHABET_SHARE))
     alphabet = set(frequent_characters(words, limit=limit)[0])
-    known = {word: count for word, count in words.items() if alphabet.issuperset(word)}
-    learned = learn_unigram(known, size=max(1, settings.size - FIRST_ORDINARY))
-    given = FIRST_ORDINARY + len(learned)
-    check_size(
-        given,
-        asked=settings.size,
-        is_default=settings.vocabulary is None,
-        key="tokenizer.unigram.vocabulary",
-        remedy="or ",
-    )
+    spelt = {word: count for word, count in words.items() if alphabet.issuperset(word)}
+    learned = learn_unigram(spelt, size=max(1, settings.size - FIRST_ORDINARY))
+    check_size(FIRST_ORDINARY + len(learned), settings, kind="unigram")
     return UnigramTokenizer(
         [*SPECIAL_PIECES, *(piece for piece, _ in learned)],
         scores=[0.0] * FIRST_ORDINARY + [score for _, score in learned],

@@ -6,31 +6,21 @@ and the record of the stage, which names the text from which the vocabulary was 
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-
-import numpy as np
-from numpy.typing import NDArray
 
 from components.artifacts import Manifest, read_manifest, write_atomic, writing
 from components.errors import ArtifactError
 from components.formats import corpus
 from components.settings.tokenizer import RefitSettings, SubwordSettings
-from components.tokenization.base import FREQUENCIES, Tokenizer, load_tokenizer
-from components.tokenization.measure import measure
+from components.tokenization.base import load_tokenizer
 from components.tokenization.report import count_words, report_on_words
-from components.tokenization.special import END, FIRST_ORDINARY
-from components.tokenization.train import FIT, TokenizerJob, sample, train_tokenizer
+from components.tokenization.train import FIT, TokenizerJob, sample_rows, train_tokenizer
 from components.tokenization.train import KIND as TOKENIZER
 
 KIND: Final = "vocabulary"
-#: Documents that are encoded at a time.
-_BATCH: Final = 4_096
 
 
 class VocabularyJob(TokenizerJob):
@@ -49,26 +39,18 @@ class VocabularyJob(TokenizerJob):
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether a vocabulary is learned again.
-
-    Attributes:
-        learn: whether it is.
-        reason: in words.
-        fit: on the new text that was judged, the worst if there were several parts.
-        frequencies: whether the frequencies of the pieces are counted again, because text was removed.
-    """
+    """Whether a vocabulary is learned again, why, and its fit on the new text that was judged."""
 
     learn: bool
     reason: str
     fit: dict[str, float]
-    frequencies: bool = False
 
 
 def fit_vocabulary(job: VocabularyJob) -> Path:
     """Learn the vocabulary of a corpus, or keep the one of the last run; returns the directory of the record.
 
-    It is learned again if there is none, if settings, code or libraries have changed, if its fit on new text is out of
-    bounds (`RefitSettings`), or if it has a piece that only removed text contained.
+    It is learned again if there is none, if settings, code or libraries have changed, if text was removed, or if its
+    fit on new text is out of bounds (`RefitSettings`).
 
     Raises:
         ArtifactError, DataError: as in `train_tokenizer`.
@@ -82,9 +64,7 @@ def fit_vocabulary(job: VocabularyJob) -> Path:
     if decision.learn:
         train_tokenizer(job)
     elif before is not None:
-        if decision.frequencies:
-            _count_again(job)
-        learned = {name: digest for name, digest in before.facts["learned"].items() if learned.get(name) == digest}
+        learned = before.facts["learned"]
     print(f"tokenizer {job.output.name}: {'learned' if decision.learn else 'kept'} ({decision.reason})")
     made = read_manifest(job.output, kind=TOKENIZER)
     numbers = json.loads((job.output / "metrics.json").read_text(encoding="utf-8"))
@@ -96,14 +76,13 @@ def fit_vocabulary(job: VocabularyJob) -> Path:
             "tokenizer": made.facts["fingerprint"],
             "learned": learned,
             "fit": {name: made.facts[name] for name in FIT},
-            "languages": made.facts.get("languages", {}),
             "decision": decision.reason,
         }
     return job.record
 
 
 def _previous(job: VocabularyJob) -> Manifest | None:
-    """The last record; None if there is none, or if it is not that of the tokenizer in `job.output`."""
+    """The last record; None if there is none, or if it belongs to another tokenizer than the one in `job.output`."""
     try:
         record = read_manifest(job.record, kind=KIND, verify=True)
         made = read_manifest(job.output, kind=TOKENIZER, verify=True)
@@ -126,110 +105,35 @@ def _decide(job: VocabularyJob, texts: Manifest, *, recipe: dict[str, Any], befo
         changed = before.facts["recipe"]["code"] != recipe["code"]
         return Decision(True, "code or libraries changed" if changed else "settings changed", {})
     now, learned = _shards(texts), before.facts["learned"]
-    new = [name for name, digest in now.items() if learned.get(name) != digest]
-    gone = learned.keys() - now.keys()
-    if not new and not gone:
+    new = [job.corpus / name for name, digest in now.items() if learned.get(name) != digest]
+    if any(now.get(name) != digest for name, digest in learned.items()):
+        return Decision(True, "text was removed or written again", {})
+    if not new:
         return Decision(False, "no new text", {})
     if job.settings.refit is None:
         return Decision(True, "the corpus changed, and tokenizer.refit is null", {})
-    if not now.keys() & learned.keys():
-        return Decision(True, "the whole corpus was written again", {})
-    tokenizer = load_tokenizer(job.output)
-    if gone and (lost := _lost_pieces(job, tokenizer)):
-        return Decision(True, f"text was removed, and with it all occurrences of {lost:,} pieces", {})
-    parts = corpus.by_language(job.corpus / name for name in new) or {None: []}
-    # Languages differ in their pieces per word: each is compared with its own text.
-    fits = before.facts.get("languages", {})
-    judged = {
-        language: _judge(job, tokenizer, shards, fit=fits.get(language, before.facts["fit"]), bounds=job.settings.refit)
-        for language, shards in parts.items()
-    }
-    language, worst = next(((name, one) for name, one in judged.items() if one.learn), next(iter(judged.items())))
-    reason = worst.reason if language is None else f"{language}: {worst.reason}"
-    return Decision(worst.learn, reason, worst.fit, frequencies=bool(gone) and not worst.learn)
+    return _judge(job, new, before=before.facts["fit"], bounds=job.settings.refit)
 
 
-def _judge(
-    job: VocabularyJob, tokenizer: Tokenizer, new: list[Path], *, fit: dict[str, float], bounds: RefitSettings
-) -> Decision:
-    """Compare the fit on the new text, part by part, with that on the text from which the vocabulary was learned."""
+def _judge(job: VocabularyJob, new: list[Path], *, before: dict[str, float], bounds: RefitSettings) -> Decision:
+    """Compare the fit on a sample of the new text with that on the text from which the vocabulary was learned."""
     published = getattr(job.settings, job.kind, None)
     if isinstance(published, SubwordSettings) and published.source is not None:
         return Decision(False, "a published vocabulary is not learned", {})
-    worst: dict[str, float] = {}
-    words = 0
-    for counts in _parts(new, tokenizer, job=job, words=bounds.words):
-        report = report_on_words(tokenizer, counts)
-        words += int(report["words"])
-        worst = {name: max(worst.get(name, 0.0), float(report[name])) for name in FIT}
-    if not worst:
+    tokenizer = load_tokenizer(job.output)
+    texts = (text for text, *_ in sample_rows(new, megabytes=job.settings.sample_megabytes))
+    report = report_on_words(tokenizer, count_words(map(tokenizer.segmentation.spaced, texts)))
+    words, now = int(report["words"]), {name: float(report[name]) for name in FIT}
+    if words < bounds.words:
         return Decision(False, f"fewer than {bounds.words:,} new words, too few to judge its fit", {})
     compared = (
-        f"{worst['pieces_per_word']:.3f} pieces per word and {worst['unknown_rate']:.2%} unknown on {words:,} new "
-        f"words; {fit['pieces_per_word']:.3f} and {fit['unknown_rate']:.2%} where it was learned"
+        f"{now['pieces_per_word']:.3f} pieces per word and {now['unknown_rate']:.2%} unknown on {words:,} new "
+        f"words; {before['pieces_per_word']:.3f} and {before['unknown_rate']:.2%} where it was learned"
     )
-    numbers = {**worst, "words": words}
-    if worst["pieces_per_word"] > bounds.pieces_per_word * fit["pieces_per_word"]:
-        return Decision(True, f"more than tokenizer.refit.pieces_per_word allows: {compared}", numbers)
-    if worst["unknown_rate"] > bounds.unknown_rate + fit["unknown_rate"]:
-        return Decision(True, f"more than tokenizer.refit.unknown_rate allows: {compared}", numbers)
-    return Decision(False, compared, numbers)
-
-
-def _parts(shards: list[Path], tokenizer: Tokenizer, *, job: VocabularyJob, words: int) -> Iterator[Counter[str]]:
-    """Counts of the words of new text, in parts of at least `words`; a smaller rest belongs to the last part.
-
-    Of more text than `sample_megabytes`, evenly spaced documents are counted.
-    """
-    total = sum(measure(shard).text_bytes for shard in shards)
-    share = min(1.0, job.settings.sample_megabytes * 1e6 / max(1, total))
-    part: Counter[str] = Counter()
-    ready: Counter[str] | None = None
-    number = 0
-    for shard in shards:
-        for text, *_ in corpus.read_rows(shard):
-            number += 1
-            if int(number * share) > int((number - 1) * share):
-                part.update(count_words([tokenizer.segmentation.spaced(text)]))
-        if part.total() >= words:
-            if ready is not None:
-                yield ready
-            ready, part = part, Counter()
-    if ready is not None:
-        yield ready + part
-
-
-def _lost_pieces(job: VocabularyJob, tokenizer: Tokenizer) -> int:
-    """Number of pieces that occurred in the text from which the vocabulary was learned, and no longer occur anywhere.
-
-    Such a piece may spell a word of the removed text.
-    """
-    if tokenizer.frequencies is None:
-        return 0
-    missing = tokenizer.frequencies > 0
-    missing[:FIRST_ORDINARY] = False
-    texts = corpus.read_documents(job.corpus)
-    while missing.any() and (batch := list(itertools.islice(texts, _BATCH))):
-        missing[np.unique(_encode(tokenizer, batch))] = False
-    return int(missing.sum())
-
-
-def _encode(tokenizer: Tokenizer, texts: list[str]) -> NDArray[np.int32]:
-    """The ids of all texts, segmented as for learning."""
-    spaced = [tokenizer.segmentation.spaced(text, tokenizer.separator) for text in texts]
-    return tokenizer.encode_ragged(spaced if tokenizer.segmented else texts)[0]
-
-
-def _count_again(job: VocabularyJob) -> None:
-    """Replace the frequencies of the pieces by those in the remaining text; the vocabulary stays."""
-    tokenizer = load_tokenizer(job.output)
-    settings = job.settings
-    texts = list(sample(job.corpus, megabytes=settings.sample_megabytes, exponent=settings.language_exponent))
-    counts = np.bincount(_encode(tokenizer, texts), minlength=tokenizer.vocab_size).astype(np.int64)
-    counts[END] = len(texts)
-    with writing(job.output, kind=TOKENIZER, keep=True) as draft:
-        # A hard link to the old file, which must not be written in place.
-        (draft.path / FREQUENCIES).unlink()
-        np.save(draft.path / FREQUENCIES, counts, allow_pickle=False)
-        facts = read_manifest(job.output, kind=TOKENIZER).facts
-        draft.facts |= facts | {"corpus": read_manifest(job.corpus, kind=corpus.KIND).digest}
+    limits = {
+        "pieces_per_word": bounds.pieces_per_word * before["pieces_per_word"],
+        "unknown_rate": bounds.unknown_rate + before["unknown_rate"],
+    }
+    exceeded = next((name for name, limit in limits.items() if now[name] > limit), None)
+    reason = compared if exceeded is None else f"more than tokenizer.refit.{exceeded} allows: {compared}"
+    return Decision(exceeded is not None, reason, now | {"words": words})

@@ -25,11 +25,6 @@ class WordTokenizer(BertWordsTokenizer):
 def train_word(texts: Sequence[str], *, settings: WordSettings, segmentation: Segmentation) -> WordTokenizer:
     """A vocabulary of the most frequent words; ties are broken alphabetically.
 
-    Args:
-        texts: segmented texts.
-        settings: size, case and minimum frequency.
-        segmentation: of the texts.
-
     Raises:
         DataError: too few words are frequent enough.
     """
@@ -39,7 +34,5 @@ def train_word(texts: Sequence[str], *, settings: WordSettings, segmentation: Se
     frequent = [word for word, count in words.items() if count >= settings.min_frequency]
     frequent.sort(key=lambda word: (-words[word], word))
     pieces = [*SPECIAL_PIECES, *frequent[: max(0, settings.size - len(SPECIAL_PIECES))]]
-    check_size(
-        len(pieces), asked=settings.size, is_default=settings.vocabulary is None, key="tokenizer.word.vocabulary"
-    )
+    check_size(len(pieces), settings, kind="word")
     return WordTokenizer(pieces, segmentation=segmentation, lowercase=settings.lowercase, strip_accents=strip_accents)

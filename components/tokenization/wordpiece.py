@@ -13,7 +13,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers, trainers
 
 from components.errors import DataError
-from components.settings.tokenizer import WordPieceSettings
+from components.settings.tokenizer import SubwordSettings, WordPieceSettings, WordSettings
 from components.tokenization.base import Ids
 from components.tokenization.bert import BertWords, BertWordsTokenizer, backend, count_words, marks_are_letters
 from components.tokenization.fast_wordpiece import PRINTABLE, FastWordPiece, spans_of
@@ -109,11 +109,6 @@ def train_wordpiece(
     The ids of tokie and of the library are compared on a part of the texts. If they differ, the library encodes all
     texts with this vocabulary.
 
-    Args:
-        texts: segmented texts.
-        settings: size, case and minimum frequency of a pair.
-        segmentation: of the texts.
-
     Raises:
         DataError: the texts yield too few pieces, or the vocabulary is smaller than special pieces and alphabet.
     """
@@ -137,22 +132,11 @@ def train_wordpiece(
     )
     vocabulary = learner.get_vocab()
     pieces = sorted(vocabulary, key=vocabulary.__getitem__)
-    check_size(
-        len(pieces), asked=settings.size, is_default=settings.vocabulary is None, key="tokenizer.wordpiece.vocabulary"
-    )
-    learned = WordPieceTokenizer(
-        pieces, segmentation=segmentation, lowercase=settings.lowercase, strip_accents=strip_accents
-    )
-    if not learned.agrees(_sample(texts)):
-        learned = WordPieceTokenizer(
-            pieces, segmentation=segmentation, lowercase=settings.lowercase, strip_accents=strip_accents, fast=False
-        )
-    return learned
-
-
-def _sample(texts: Sequence[str]) -> Sequence[str]:
-    """Evenly spaced texts of about CHECKED characters."""
-    return texts[:: max(1, sum(map(len, texts)) // CHECKED)]
+    check_size(len(pieces), settings, kind="wordpiece")
+    rules = BertWords(segmentation=segmentation, lowercase=settings.lowercase, strip_accents=strip_accents)
+    learned = WordPieceTokenizer(pieces, **rules)
+    evenly_spaced = texts[:: max(1, sum(map(len, texts)) // CHECKED)]
+    return learned if learned.agrees(evenly_spaced) else WordPieceTokenizer(pieces, fast=False, **rules)
 
 
 def repeated(words: Counter[str]) -> Iterator[str]:
@@ -163,7 +147,7 @@ def repeated(words: Counter[str]) -> Iterator[str]:
 
 
 def frequent_characters(words: Counter[str], *, limit: int) -> tuple[list[str], list[str]]:
-    """The `limit` most frequent characters, sorted, and those of them that occur after the first one of a word."""
+    """The `limit` most frequent characters, sorted, and which of them occur after the first one of a word."""
     counts: Counter[str] = Counter()
     inside: set[str] = set()
     for word, count in words.items():
@@ -174,24 +158,19 @@ def frequent_characters(words: Counter[str], *, limit: int) -> tuple[list[str], 
     return alphabet, [character for character in alphabet if character in inside]
 
 
-def check_size(given: int, *, asked: int, is_default: bool, key: str, remedy: str = "lower min_frequency, or ") -> None:
-    """Verify the size of a learned vocabulary.
-
-    Args:
-        given: number of pieces.
-        asked: requested number.
-        is_default: whether the number was not set; a smaller vocabulary is then reported, and accepted.
-        key: of the size in params.yaml.
-        remedy: start of the advice if the vocabulary is too small.
+def check_size(given: int, settings: SubwordSettings | WordSettings, *, kind: str) -> None:
+    """Verify the number of pieces of a learned vocabulary. If no size was set, a smaller one is reported, and accepted.
 
     Raises:
-        DataError: there are fewer pieces (too little text) or more (the alphabet is larger).
+        DataError: there are fewer pieces than requested (too little text) or more (the alphabet is larger).
     """
-    if given < asked and is_default:
+    asked, key = settings.size, f"tokenizer.{kind}.vocabulary"
+    if given < asked and settings.vocabulary is None:
         print(f"{key}: {given:,} pieces, which is all that the corpus yields; the default is {asked:,}", flush=True)
     elif given < asked:
+        remedy = "" if kind == "unigram" else "lower min_frequency, "
         raise DataError(
-            f"{key}: {asked} pieces requested, but the corpus yields {given}; set it to {given} or less, {remedy}"
+            f"{key}: {asked} pieces requested, but the corpus yields {given}; set it to {given} or less, {remedy}or "
             "add text"
         )
     if given > asked:

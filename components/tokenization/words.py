@@ -33,15 +33,6 @@ class WordPieces:
     ids: NDArray[np.int64]
     spans: NDArray[np.int64]
 
-    def length(self, first: int, last: int) -> int:
-        """Number of pieces of the words from `first` to `last` (exclusive)."""
-        return int(self.spans[last - 1, 1] + 1 - self.spans[first, 0])
-
-    def part(self, first: int, last: int) -> WordPieces:
-        """The words from `first` to `last` (exclusive)."""
-        begin = int(self.spans[first, 0])
-        return WordPieces(self.ids[begin : begin + self.length(first, last)], self.spans[first:last] - begin)
-
 
 def encode_words(tokenizer: Tokenizer, texts: Sequence[Sequence[str]]) -> list[WordPieces]:
     """Encode pre-split texts; every distinct word is encoded once.

@@ -22,34 +22,30 @@ for _name, _value in {
 }.items():
     os.environ.setdefault(_name, _value)
 
-from mlflow.entities import Metric, RunTag  # noqa: E402
+from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor  # noqa: E402
 
-from components.tracking.logged_models import ModelFiles  # noqa: E402
-from components.tracking.machine import machine_monitors  # noqa: E402
+from components.tracking.log import Log  # noqa: E402
 from components.tracking.registry import (  # noqa: E402
-    BATCH_METRICS,
     PARENT,
+    PREFIX,
     RETRAIN,
-    VALUE_LENGTH,
+    Record,
     Registry,
+    Version,
     connect,
     metric_key,
 )
-from components.tracking.versions import PREFIX, Version  # noqa: E402
 
 __all__ = [
-    "BATCH_METRICS",
     "PARENT",
     "PREFIX",
     "RETRAIN",
-    "VALUE_LENGTH",
-    "Metric",
-    "ModelFiles",
+    "Log",
+    "Record",
     "Registry",
-    "RunTag",
+    "SystemMetricsMonitor",
     "Version",
     "connect",
-    "machine_monitors",
     "metric_key",
 ]
 

@@ -19,6 +19,8 @@ from components.masking import masked
 from components.settings.registry import find_repository
 
 SQLITE: Final = "sqlite:///"
+#: Default ports of database servers.
+PORTS: Final = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 #: Timeout in seconds of the health check.
 PROBE_SECONDS: Final = 5.0
 #: Errors of botocore about a store that does not answer, by name: only `components.storage` imports it.
@@ -27,13 +29,13 @@ UNANSWERED: Final = ("botocore.exceptions.ConnectionError", "botocore.exceptions
 MESSAGE_LENGTH: Final = 400
 
 
-def located(uri: str) -> str:
-    """The URI with an absolute path if it is that of a SQLite file: a path relative to the repository is the same
-    database in all of its folders."""
+def located(uri: str, folder: Path = Path()) -> str:
+    """The URI with an absolute path if it names a SQLite file: a path relative to the repository is the same
+    database in all of its folders, of which `folder` is one."""
     path = uri.removeprefix(SQLITE)
     if path == uri or Path(path).is_absolute():
         return uri
-    return f"{SQLITE}{(find_repository(Path()) or Path()).resolve() / path}"
+    return f"{SQLITE}{(find_repository(folder) or folder).resolve() / path}"
 
 
 def probe(uri: str) -> None:
@@ -47,6 +49,7 @@ def probe(uri: str) -> None:
     where = f"{where} is {masked(uri)}"
     start = "start it with `mlflow server`, or unset the address to use a local database file"
     parts = urlsplit(uri)
+    database = parts.scheme.split("+")[0]
     if parts.scheme in ("http", "https"):
         try:
             health = parts._replace(netloc=parts.netloc.rpartition("@")[2], path=parts.path.rstrip("/") + "/health")
@@ -54,9 +57,8 @@ def probe(uri: str) -> None:
         except urllib.error.HTTPError as error:
             error.close()
             if error.code not in (401, 403):
-                raise RegistryError(
-                    f"{where}: the server at this address is not MLflow (HTTP {error.code} on /health)"
-                ) from None
+                what = f"the server at this address is not MLflow (HTTP {error.code} on /health)"
+                raise RegistryError(f"{where}: {what}") from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
             raise RegistryUnavailableError(f"{where}: no MLflow server at this address ({reason}); {start}") from None
@@ -73,18 +75,15 @@ def probe(uri: str) -> None:
             raise RegistryError(f"{where}: {path} cannot be used ({error.strerror})") from None
         if head not in (b"", b"SQLite format 3\0"):
             raise RegistryError(f"{where}: {path} is not a SQLite database; move it, or set another file")
-    elif parts.hostname is not None and parts.scheme.split("+")[0] in ("postgresql", "mysql", "mssql"):
-        port = parts.port or {"postgresql": 5432, "mysql": 3306, "mssql": 1433}[parts.scheme.split("+")[0]]
+    elif parts.hostname is not None and database in PORTS:
         try:
-            socket.create_connection((parts.hostname, port), timeout=PROBE_SECONDS).close()
+            socket.create_connection((parts.hostname, parts.port or PORTS[database]), timeout=PROBE_SECONDS).close()
         except OSError as error:
-            raise RegistryUnavailableError(
-                f"{where}: no database server at this address ({error}); start it, or correct the address"
-            ) from None
+            what = f"no database server at this address ({error}); start it, or correct the address"
+            raise RegistryUnavailableError(f"{where}: {what}") from None
     elif parts.scheme in ("", "file"):
-        raise RegistryError(
-            f"{where}: MLflow no longer stores models in a folder; use sqlite:///{uri.rstrip('/')}/mlflow.db"
-        )
+        what = "MLflow no longer stores models in a folder; use sqlite:///"
+        raise RegistryError(f"{where}: {what}{uri.rstrip('/')}/mlflow.db")
 
 
 @contextmanager

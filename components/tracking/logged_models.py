@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,21 +18,15 @@ PACKAGE: Final = "headstart"
 EXAMPLES: Final = ({"text": "The name of the bucket."}, {"text": "Whether versioning is on."})
 
 
-@dataclass(frozen=True)
-class ModelFiles:
-    """The parts of a logged model.
+def log_model(bundle: Path, form: TaskIO | None, *, model_id: str, run: str) -> Any:
+    """Store a model in MLflow, as an artifact of a run; the stored model.
 
-    Attributes:
+    Args:
         bundle: directory with weights, tokenizer and configuration.
         form: columns of inputs and outputs of the task; None for an encoder, which returns one vector per text.
+        model_id: of the logged model.
+        run: id of the run.
     """
-
-    bundle: Path
-    form: TaskIO | None
-
-
-def log_model(files: ModelFiles, *, model_id: str, run: str) -> Any:
-    """Store a model in MLflow, as an artifact of a run; the stored model."""
     import mlflow.pyfunc
     import pandas
     from mlflow.models import Model
@@ -45,15 +38,15 @@ def log_model(files: ModelFiles, *, model_id: str, run: str) -> Any:
         flavor=mlflow.pyfunc,
         run_id=run,
         loader_module=LOADER,
-        data_path=str(files.bundle),
-        signature=signature(files.form),
-        input_example=pandas.DataFrame(list(files.form.examples if files.form else EXAMPLES)),
+        data_path=str(bundle),
+        signature=signature(form),
+        input_example=pandas.DataFrame(list(form.examples if form else EXAMPLES)),
         pip_requirements=[PACKAGE],
     )
 
 
 def signature(form: TaskIO | None) -> ModelSignature:
-    """The columns of a model's inputs and outputs; None: those of an encoder."""
+    """The columns of a model's inputs and outputs; None: of an encoder."""
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, Schema
     from mlflow.types.schema import Array, Map, Object, Property
@@ -70,10 +63,9 @@ def signature(form: TaskIO | None) -> ModelSignature:
         "vector": Array(DataType.double),
     }
 
-    def schema(columns: Mapping[str, str], optional: Mapping[str, str] | None = None) -> Schema:
-        further = [ColSpec(types[value], name, required=False) for name, value in (optional or {}).items()]
-        return Schema([*(ColSpec(types[value], name) for name, value in columns.items()), *further])
+    def schema(columns: Mapping[str, str]) -> Schema:
+        return Schema([ColSpec(types[value], name) for name, value in columns.items()])
 
     if form is None:
         return ModelSignature(inputs=schema({"text": "text"}), outputs=schema({"embedding": "vector"}))
-    return ModelSignature(inputs=schema(form.inputs, form.context), outputs=schema(form.outputs))
+    return ModelSignature(inputs=schema(form.inputs), outputs=schema(form.outputs))

@@ -3,10 +3,6 @@
 A checkpoint is a directory `step-<n>` with `state.safetensors` and `state.json` (numbers, and the digest of the
 former). Locally it is written under a unique name, synchronised to disk and renamed. An S3 store has no rename: there
 `state.json` is written last, and a directory without it is no checkpoint. The newest two are kept.
-
-Workers that divide the state among themselves write one file each (torch.distributed.checkpoint, in safetensors)
-instead of `state.safetensors`; `state.json`, written last, has their digests. Any number of workers, with or without
-sharding, can read both.
 """
 
 from __future__ import annotations
@@ -26,7 +22,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs
-import torch.distributed as dist
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -34,7 +29,6 @@ from torch import Tensor
 from components.artifacts import digest_file, partial_path, sweep, sync
 from components.errors import CheckpointUnavailableError, TrainingError
 from components.training.distributed import World
-from components.training.shards import read_shards, write_shards
 
 TENSORS = "state.safetensors"
 NUMBERS = "state.json"
@@ -108,7 +102,8 @@ class CheckpointStore:
                 with tempfile.TemporaryDirectory() as folder:
                     _write(Path(folder), tensors, numbers)
                     for name in (TENSORS, NUMBERS):
-                        self._upload(Path(folder) / name, step)
+                        target = f"{self._path(step)}/{name}"
+                        pyarrow.fs.copy_files(f"{folder}/{name}", target, pyarrow.fs.LocalFileSystem(), self.files)
             else:
                 final = Path(self._path(step))
                 final.parent.mkdir(parents=True, exist_ok=True)
@@ -123,61 +118,8 @@ class CheckpointStore:
                             shutil.rmtree(final, ignore_errors=True)
                             partial.rename(final)
                     sync(final.parent)
-            self._remove_old()
-
-    def save_shards(
-        self, step: int, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any], *, group: dist.ProcessGroup
-    ) -> None:
-        """`save` by all workers together, of a state that is divided among them.
-
-        Args:
-            step: of the state.
-            tensors: DTensors; or whole tensors, the same on every worker.
-            numbers: as in `save`.
-            group: of the workers; for exchanges on the CPU, and used by nothing else meanwhile.
-
-        Raises:
-            TrainingError: as in `save`, on every worker.
-        """
-        main = dist.get_rank(group) == 0
-        with self._reporting(step):
-            folder = Path(tempfile.mkdtemp()) if self.remote else Path(self._path(step))
-            try:
-                begun: list[bool | OSError] = [self._begin_shards(step) if main else False]
-                dist.broadcast_object_list(begun, src=0, group=group)
-                if isinstance(begun[0], OSError):
-                    raise begun[0]
-                if begun[0]:
-                    return
-                digests = write_shards(folder, tensors, group=group, written=lambda file: self._upload(file, step))
-                if main:
-                    _write_numbers(folder, digests, numbers)
-                    self._upload(folder / NUMBERS, step)
-                    self._remove_old()
-            finally:
-                if self.remote:
-                    shutil.rmtree(folder, ignore_errors=True)
-
-    def _begin_shards(self, step: int) -> bool | OSError:
-        """Remove what an interrupted call has left. Whether the checkpoint exists, or the error of the storage."""
-        try:
-            if step in self.steps():
-                return True
-            if self.files.get_file_info(self._path(step)).type == pyarrow.fs.FileType.Directory:
-                self.files.delete_dir(self._path(step))
-        except OSError as error:
-            return error
-        return False
-
-    def _remove_old(self) -> None:
-        for old in self.steps()[:-KEEP]:
-            self.files.delete_dir(self._path(old))
-
-    def _upload(self, file: Path, step: int) -> None:
-        """Copy a file of a checkpoint to the S3 store."""
-        if self.remote:
-            target = f"{self._path(step)}/{file.name}"
-            pyarrow.fs.copy_files(str(file), target, pyarrow.fs.LocalFileSystem(), self.files)
+            for old in self.steps()[:-KEEP]:
+                self.files.delete_dir(self._path(old))
 
     @contextmanager
     def _reporting(self, step: int) -> Iterator[None]:
@@ -312,11 +254,7 @@ class CheckpointStore:
 def _write(folder: Path, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
     save_file(dict(tensors), folder / TENSORS)
     sync(folder / TENSORS)
-    _write_numbers(folder, {TENSORS: digest_file(folder / TENSORS)}, numbers)
-
-
-def _write_numbers(folder: Path, digests: Mapping[str, str], numbers: Mapping[str, Any]) -> None:
-    content = {"sha256": dict(digests), "numbers": dict(numbers)}
+    content = {"sha256": {TENSORS: digest_file(folder / TENSORS)}, "numbers": dict(numbers)}
     (folder / NUMBERS).write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
     sync(folder / NUMBERS)
 
@@ -324,10 +262,8 @@ def _write_numbers(folder: Path, digests: Mapping[str, str], numbers: Mapping[st
 def _read(folder: Path, step: int) -> Checkpoint | None:
     try:
         content = json.loads((folder / NUMBERS).read_text())
-        digests = content["sha256"]
-        if any(digest_file(folder / name) != digest for name, digest in digests.items()):
+        if digest_file(folder / TENSORS) != content["sha256"][TENSORS]:
             return None
-        tensors = load_file(folder / TENSORS) if TENSORS in digests else read_shards(folder)
-        return Checkpoint(step, tensors, content["numbers"])
+        return Checkpoint(step, load_file(folder / TENSORS), content["numbers"])
     except (OSError, ValueError, KeyError, AttributeError, SafetensorError):
         return None

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 T = TypeVar("T")
 
@@ -17,16 +17,13 @@ T = TypeVar("T")
 class World:
     """Rank and device of this worker, and the number of workers.
 
-    With `sharded` the workers divide weights and optimizer state among themselves (`components.training.sharding`).
-
-    With `size` 1 nothing is exchanged and torch.distributed is not needed. `average_`, `total`, `gather_rows` and
-    `broadcast` are collective operations, which all workers must call.
+    With `size` 1 nothing is exchanged and torch.distributed is not needed. All methods but `own_rows` are collective
+    operations, which all workers must call.
     """
 
     rank: int = 0
     size: int = 1
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    sharded: bool = False
 
     @property
     def is_main(self) -> bool:
@@ -43,6 +40,15 @@ class World:
         flat /= self.size
         for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
             tensor.copy_(part.view_as(tensor))
+
+    def average_gradients(self, parameters: Sequence[nn.Parameter], loss: Tensor) -> None:
+        """Replace the gradients of the parameters, the same on every worker, and the scalar `loss` by their means."""
+        held = [parameter for parameter in parameters if parameter.grad is not None]
+        dense = [gradient for one in held if (gradient := one.grad) is not None and not gradient.is_sparse]
+        self.average_([loss, *dense])
+        for parameter in held:
+            if parameter.grad is not None and parameter.grad.is_sparse:
+                parameter.grad = self.average_rows(parameter.grad)
 
     def average_rows(self, gradient: Tensor) -> Tensor:
         """The mean of a sparse gradient (R, D) with one sparse dimension over all workers, coalesced; bit-identical on

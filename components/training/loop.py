@@ -7,28 +7,28 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
 from components.errors import TrainingError
-from components.models.base import Batch, Carry, Losses
+from components.models.base import Batch, Carry, LanguageModel, Losses
 from components.models.layers.host import to_device
-from components.settings.training import Training
+from components.settings.training import LanguageModelTraining, Training
 from components.training.distributed import World
-from components.training.gradients import GradientAverage
 from components.training.groups import ParameterGroup
 from components.training.optim import WeightAverage, average_of, make_optimizer
 from components.training.precision import Precision, computing
 from components.training.rng import counter_seed
-from components.training.rows import sparse_parameters
 from components.training.schedules import SCHEDULES
-from components.training.sharding import divided_like, whole
 from components.training.windows import Sampler
 
 #: Steps between two reads of the loss on a GPU, where a read waits for all queued kernels.
 READ_EVERY = 20
+#: Least number of steps, or seconds of a budget in seconds, of a compiled run.
+LEAST_STEPS: Final = 500
+LEAST_SECONDS: Final = 300.0
 
 
 class Trainable(Protocol):
@@ -82,12 +82,11 @@ class TrainingState:
         known = {id(parameter) for parameter in learning}
         for parameter in model.parameters():
             parameter.requires_grad_(id(parameter) in known)
-        optimizer = make_optimizer(groups, settings=settings, rows=sparse_parameters(model) & known)
+        optimizer = make_optimizer(groups, settings=settings)
         return cls(model, groups, optimizer, average_of(learning, settings=settings), precision)
 
     def tensors(self, world: World) -> dict[str, Tensor]:
-        """The state as named tensors on the CPU. Every worker must call it, because the carry of all is gathered. With
-        sharding, a tensor that is divided among the workers stays so."""
+        """The state as named tensors on the CPU. Every worker must call it, because the carry of all is gathered."""
         held = {f"model.{name}": tensor for name, tensor in _named(self.model).items()}
         for index, values in self.optimizer.state_dict()["state"].items():
             held |= {f"optimizer.{index}.{key}": value for key, value in values.items() if value is not None}
@@ -118,20 +117,17 @@ class TrainingState:
         if stored.keys() != named.keys() or any(stored[name].shape != named[name].shape for name in named):
             raise TrainingError("the checkpoint belongs to another model; remove it to restart training")
         for name, tensor in named.items():
-            tensor.copy_(divided_like(stored[name], tensor))
-        parameters = [one for group in self.optimizer.param_groups for one in group["params"]]
+            tensor.copy_(stored[name])
         optimizer: dict[int, dict[str, Tensor]] = {}
         for name, tensor in tensors.items():
             if name.startswith("optimizer."):
                 _, position, key = name.split(".")
-                parameter = parameters[int(position)]
-                own = divided_like(tensor, parameter) if tensor.shape == parameter.shape else tensor
-                optimizer.setdefault(int(position), {})[key] = own
+                optimizer.setdefault(int(position), {})[key] = tensor
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": optimizer, "param_groups": groups})
         if self.average is not None:
             for index, tensor in enumerate(self.average.tensors):
-                tensor.copy_(divided_like(tensors[f"average.{index}"], tensor))
+                tensor.copy_(tensors[f"average.{index}"])
             self.average.count = int(numbers["averaged"] or 0)
             begins = numbers["average_begins"]
             self.average.begins = None if begins is None else int(begins)
@@ -162,67 +158,66 @@ def train(
         total_steps: also the length of the learning-rate schedule.
         seed: of dropout.
         world: rank and number of workers; a single worker by default.
-        compiled: whether the loss is compiled (`components.training.compilation.is_compiled`).
+        compiled: whether the loss is compiled (`is_compiled`).
 
     Raises:
         TrainingError: the loss or the gradient is no longer finite.
     """
     world = world or World()
-    device = world.device
-    model = state.model
+    device, model = world.device, state.model
     losses_of = cast(Trainable, model).losses
     if compiled:
         losses_of = torch.compile(losses_of)
     be_deterministic(device)
     allow_tf32(device, settings.tf32)
-    schedule = SCHEDULES[settings.schedule]
     read_every = 1 if device.type == "cpu" else READ_EVERY
-    learning: list[bool] = []
-    average = GradientAverage(list(model.parameters()), world)
     for step, batch in _batches(sampler, state.step, total_steps, world):
         if not model.training:
             model.train()
-        if (now := [group.learns(step) for group in state.groups]) != learning:
-            learning = now
-            for group, learns in zip(state.groups, learning, strict=True):
-                for parameter in group.parameters:
-                    parameter.requires_grad_(learns)
-        share = schedule(step, total_steps, warmup=settings.warmup, final=settings.final_rate)
+        share = SCHEDULES[settings.schedule](step, total_steps, warmup=settings.warmup, final=settings.final_rate)
         rate = settings.rate * share * sampler.rate_scale(step)
         for options, group in zip(state.optimizer.param_groups, state.groups, strict=True):
             options["lr"] = rate * group.scale
+            for parameter in group.parameters:
+                parameter.requires_grad_(group.learns(step))
         _reseed(counter_seed(seed, "dropout", step, world.rank), device)
-
         with computing(state.precision, device):
             losses = losses_of(batch, state.carry)
         state.optimizer.zero_grad(set_to_none=True)
-        average.begin()
         # With chain-thaw the loss may depend on frozen layers only; the step then changes no weights.
         if losses.loss.requires_grad:
             losses.loss.backward()
         state.carry = losses.carry
         loss = losses.loss.detach()
-        average.finish(loss)
-        trained = [parameter for group in state.groups for parameter in group.parameters if parameter.grad is not None]
-        gradients = [_values(cast(Tensor, parameter.grad)) for parameter in trained]
-        norm = whole(torch.nn.utils.get_total_norm(gradients))
-        read = _read(loss, norm) if (step + 1) % read_every == 0 or step + 1 == total_steps else None
-        if read:
-            _check_finite(*read, step=step, rate=rate)
-        # If the norm has been read and is below the limit, clipping would not change the gradients.
-        if gradients and settings.clip > 0 and not (read and read[1] <= settings.clip):
-            _clip(trained, settings.clip, norm)
-        state.optimizer.step()
-        if state.average is not None:
-            state.average.update(step + 1)
-        state.step = step + 1
-        yield StepReport(
-            step=state.step,
-            loss=float(read[0]) if read else None,
-            rate=rate,
-            gradient_norm=float(read[1]) if read else None,
-            tokens=sampler.tokens_before(step + 1) - sampler.tokens_before(step),
-        )
+        world.average_gradients(list(model.parameters()), loss)
+        is_read = (step + 1) % read_every == 0 or step + 1 == total_steps
+        value, norm = _update(state, loss, clip=settings.clip, is_read=is_read, rate=rate) or (None, None)
+        tokens = sampler.tokens_before(step + 1) - sampler.tokens_before(step)
+        yield StepReport(step=state.step, loss=value, rate=rate, gradient_norm=norm, tokens=tokens)
+
+
+def _update(
+    state: TrainingState, loss: Tensor, *, clip: float, is_read: bool, rate: float
+) -> tuple[float, float] | None:
+    """Change the weights by the clipped gradients; returns the loss and their norm if they are read.
+
+    Raises:
+        TrainingError: what is read is not finite.
+    """
+    trained = [parameter for group in state.groups for parameter in group.parameters if parameter.grad is not None]
+    gradients = [_values(cast(Tensor, parameter.grad)) for parameter in trained]
+    norm = torch.nn.utils.get_total_norm(gradients)
+    read = _read(loss, norm) if is_read else None
+    if read:
+        _check_finite(*read, step=state.step, rate=rate)
+    # If the norm has been read and is below the limit, clipping would not change the gradients.
+    if gradients and clip > 0 and not (read and read[1] <= clip):
+        _clip(trained, clip, norm)
+    state.optimizer.step()
+    state.step += 1
+    if state.average is not None:
+        state.average.update(state.step)
+    return (float(read[0]), float(read[1])) if read else None
 
 
 def _read(loss: Tensor, norm: Tensor) -> tuple[Tensor, Tensor]:
@@ -309,3 +304,22 @@ def be_deterministic(device: torch.device) -> None:
     torch.use_deterministic_algorithms(True, warn_only=device.type == "cpu")
     # Filling would only help to detect reads of uninitialised memory, and costs a pass over every new tensor.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+def is_compiled(
+    model: nn.Module, sampler: Sampler, *, settings: LanguageModelTraining, steps: int | None, device: torch.device
+) -> bool:
+    """Whether a run is compiled (torch.compile), which fuses the operators between matrix products.
+
+    Compilation takes about as long as some hundred steps, and is repeated for batches of other shapes and for other
+    sets of trained parameters. So only long runs with constant shapes on a GPU are compiled: pretraining and adaptation
+    of Transformers. A recurrent layer is not: torch would replace cuDNN's kernel by one operator per step. The decision
+    depends on settings alone, because compiled and uncompiled steps differ in the last bits.
+
+    Args:
+        steps: of the budget; None for a budget in seconds.
+    """
+    if device.type != "cuda" or not isinstance(model, LanguageModel) or not model.compiles:
+        return False
+    long = (settings.seconds or 0) >= LEAST_SECONDS if steps is None else steps >= LEAST_STEPS
+    return long and sampler.has_constant_shapes

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from components.models.base import Batch
 from components.tokenization.special import FIRST_ORDINARY, MASK
 from components.training.windows import Ids
 
-#: Fraction of a row's pieces that are predicted, if the model's config has no other. Of these, MASKED is the fraction
-#: replaced by [MASK], REPLACED the fraction replaced by a random piece; the others stay unchanged in the input.
+#: Fraction of a row's pieces that are predicted. Of these, MASKED is the fraction replaced by [MASK], REPLACED the
+#: fraction replaced by a random piece; the others stay unchanged in the input.
 PREDICTED: Final = 0.15
 MASKED: Final = 0.8
 REPLACED: Final = 0.1
@@ -27,7 +25,7 @@ Uniform = NDArray[np.float64]
 
 
 class Masking:
-    """Masks K = round(rate * window) pieces of each row, so that all rows have the same weight.
+    """Masks K = round(0.15 window) pieces of each row, so that all rows have the same weight.
 
     Special pieces are predicted only if a row has fewer than K others. With whole-word masking, all pieces of a word
     are predicted (each is masked, replaced or kept separately); one word is predicted in part if the remaining words do
@@ -37,17 +35,11 @@ class Masking:
         window: pieces per row.
         vocabulary: number of pieces, for random replacements.
         pieces: id -> piece for whole-word masking; empty: pieces are masked independently.
-        rate: fraction of the pieces that is predicted.
-        masked, replaced: fractions of these that become [MASK] and a random piece.
     """
 
-    def __init__(
-        self, window: int, *, vocabulary: int, pieces: Sequence[str] = (), rate: float = PREDICTED,
-        masked: float = MASKED, replaced: float = REPLACED,
-    ) -> None:  # fmt: skip
+    def __init__(self, window: int, *, vocabulary: int, pieces: Sequence[str] = ()) -> None:
         self.window, self.vocabulary = window, vocabulary
-        self.masked, self.replaced = masked, replaced
-        self.predicted = max(1, round(rate * window))
+        self.predicted = max(1, round(PREDICTED * window))
         self.inside = inside_words(pieces) if pieces else None
 
     @property
@@ -71,9 +63,7 @@ class Masking:
             order = np.stack([self._by_words(*row) for row in zip(tokens, order, strict=True)])
         positions = np.sort(np.argpartition(order, self.predicted - 1, axis=1)[:, : self.predicted], axis=1)
         targets = np.take_along_axis(tokens, positions, axis=1)
-        disguised = _masked(
-            targets, fate, replacement, vocabulary=self.vocabulary, masked=self.masked, replaced=self.replaced
-        )
+        disguised = _masked(targets, fate, replacement, vocabulary=self.vocabulary)
         tokens = tokens.copy()
         np.put_along_axis(tokens, positions, disguised, axis=1)
         return tokens, positions, targets
@@ -96,48 +86,11 @@ class Masking:
         return np.repeat(ranks, lengths) + np.arange(len(tokens)) / len(tokens)
 
 
-def mask_texts(tokens: Ids, lengths: Ids, rngs: Sequence[np.random.Generator], *, vocabulary: int) -> Batch:
-    """Masks of labelled texts for the auxiliary loss of masked and permuted models (`LanguageModel.text_loss`).
-
-    K = max(1, round(0.15 * length)) pieces of each text are predicted and masked as in `Masking`; special pieces only
-    if the text has fewer than K others.
-
-    Args:
-        tokens: (B, T), padded.
-        lengths: (B,).
-        rngs: one generator per row, so that the mask of a row does not depend on its batch.
-
-    Returns:
-        `masked_tokens` (B, T); `masked_positions`, `masked_targets` (B, M) in the order in which they were sampled,
-        padded with a row's first position and target -1; `masked_noise` (B, M), uniform in [0, 1), with which a model
-        may sample replacements.
-    """
-    counts = np.maximum(1, np.round(PREDICTED * lengths).astype(np.int64))
-    masked = tokens.copy()
-    positions = np.zeros((len(tokens), int(counts.max())), dtype=np.int64)
-    targets = np.full_like(positions, -1)
-    noise = np.zeros(positions.shape, dtype=np.float32)
-    for row, (length, count, rng) in enumerate(zip(lengths, counts, rngs, strict=True)):
-        order = rng.random(length) + (tokens[row, :length] < FIRST_ORDINARY)
-        chosen = np.argsort(order, kind="stable")[:count]
-        fate, replacement = rng.random((2, count))
-        positions[row] = chosen[0]
-        positions[row, :count] = chosen
-        targets[row, :count] = tokens[row, chosen]
-        masked[row, chosen] = _masked(tokens[row, chosen], fate, replacement, vocabulary=vocabulary)
-        noise[row, :count] = rng.random(count)
-    found = {"tokens": masked, "positions": positions, "targets": targets, "noise": noise}
-    return {f"masked_{name}": torch.from_numpy(value) for name, value in found.items()}
-
-
-def _masked(
-    targets: Ids, fate: Uniform, replacement: Uniform, *, vocabulary: int, masked: float = MASKED,
-    replaced: float = REPLACED,
-) -> Ids:  # fmt: skip
+def _masked(targets: Ids, fate: Uniform, replacement: Uniform, *, vocabulary: int) -> Ids:
     """The input at the positions of predicted pieces; `fate` and `replacement` are uniform samples of their shape."""
     replacements = FIRST_ORDINARY + (replacement * max(1, vocabulary - FIRST_ORDINARY)).astype(np.int64)
-    unmasked = np.where(fate < masked + replaced, np.minimum(replacements, vocabulary - 1), targets)
-    return np.where(fate < masked, MASK, unmasked)
+    unmasked = np.where(fate < MASKED + REPLACED, np.minimum(replacements, vocabulary - 1), targets)
+    return np.where(fate < MASKED, MASK, unmasked)
 
 
 def inside_words(pieces: Sequence[str]) -> NDArray[np.bool_]:

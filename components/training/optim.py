@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import nn
 
 from components.settings.training import Training
 from components.training.groups import ParameterGroup
-from components.training.rows import RULES, RowOptimizer
+from components.training.rows import RowAdamW
 
 #: Largest decay of the exponential moving average: a memory of 1,000 steps.
 EMA_DECAY = 0.999
 
 
-def make_optimizer(
-    groups: Sequence[ParameterGroup],
-    *,
-    settings: Training,
-    rows: Collection[int] = (),
-) -> torch.optim.Optimizer:
+def make_optimizer(groups: Sequence[ParameterGroup], *, settings: Training) -> torch.optim.Optimizer:
     """AdamW, AdaGrad (Duchi et al. 2011) or SGD, each a fused kernel over all parameters.
 
     `asgd` is SGD; the average of its weights is that of `average_of`. Weight decay is an L2 penalty in AdaGrad and SGD,
-    decoupled in the others.
-
-    Args:
-        rows: `sparse_parameters` of the model; they are trained by `RowOptimizer`.
+    decoupled in the others. Only AdamW trains tables with sparse gradients.
     """
     options = [
         {
@@ -37,22 +28,8 @@ def make_optimizer(
         }
         for group in groups
     ]
-    if rows:
-        return RowOptimizer(
-            options,
-            rows=rows,
-            rule=RULES[settings.optimizer],
-            dense=lambda others: _fused(others, settings),
-            rate=settings.rate,
-            betas=settings.betas,
-            eps=settings.eps,
-        )
-    return _fused(options, settings)
-
-
-def _fused(options: list[dict[str, Any]], settings: Training) -> torch.optim.Optimizer:
     if settings.optimizer == "adamw":
-        return torch.optim.AdamW(options, lr=settings.rate, betas=settings.betas, eps=settings.eps, fused=True)
+        return RowAdamW(options, lr=settings.rate, betas=settings.betas, eps=settings.eps, fused=True)
     if settings.optimizer == "adagrad":
         return torch.optim.Adagrad(options, lr=settings.rate, eps=settings.eps, fused=True)
     return torch.optim.SGD(options, lr=settings.rate, fused=True)
@@ -61,10 +38,10 @@ def _fused(options: list[dict[str, Any]], settings: Training) -> torch.optim.Opt
 class WeightAverage:
     """A running average of the weights.
 
-    `ema`: average += (1 - d) * (weights - average) with d = min(0.999, (1 + t) / (10 + t)), so that the weights of the
-    first steps lose their influence (torch's AveragedModel has no such warm-up); t counts updates. `asgd`: the mean of
-    the weights after each step later than `begins` (Polyak and Juditsky 1992). While `begins` is None there is no
-    average and `swap` has no effect; the non-monotone trigger of NT-ASGD (Merity et al. 2018) sets it.
+    `ema`: average += (1 - d) * (weights - average) with d = min(0.999, (1 + t) / (10 + t)) in update t, so that the
+    weights of the first steps lose their influence. `asgd`: the mean of the weights after each step later than `begins`
+    (Polyak and Juditsky 1992). While `begins` is None there is no average and `swap` has no effect; the non-monotone
+    trigger of NT-ASGD (Merity et al. 2018) sets it.
 
     Attributes:
         tensors: the averages, in the order of the parameters.

@@ -1,4 +1,4 @@
-"""Precision of training: weights are float32; `bf16` computes matrix products in bfloat16 (torch.autocast).
+"""Device and precision of training: weights are float32; `bf16` computes matrix products in bfloat16 (torch.autocast).
 
 `auto` is decided by the device's instructions and the model's size, never by measured time, so that all runs on the
 same type of processor compute the same numbers.
@@ -19,6 +19,11 @@ Precision = Literal["float32", "bf16"]
 #: takes at most 0.85 of the time in float32, with and without the language model's output layer; below 20,000 some
 #: models are slower (docs/results/precision.json).
 BF16_SIZE: Final = 100_000
+
+
+def first_device() -> torch.device:
+    """The first GPU that this process sees; the CPU if it sees none."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def computing(precision: Precision, device: torch.device) -> AbstractContextManager[None]:

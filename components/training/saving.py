@@ -13,7 +13,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from components.errors import TrainingError
 from components.training.checkpoint import CheckpointStore
@@ -22,19 +21,10 @@ from components.training.loop import TrainingState
 
 
 class Saver:
-    """Writes the checkpoints of a run. All workers must call its methods.
-
-    Without sharding rank 0 writes the whole state; with sharding every worker writes its part.
-
-    Args:
-        store: of the run.
-        world: the workers.
-    """
+    """Writes the checkpoints of a run. All workers must call its methods; rank 0 writes."""
 
     def __init__(self, store: CheckpointStore, world: World) -> None:
         self.store, self.world = store, world
-        # Of its own, because training exchanges tensors at the same time.
-        self.group = dist.new_group(backend="gloo") if world.sharded else None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._writing: Future[None] | None = None
 
@@ -47,14 +37,11 @@ class Saver:
         """
         self.wait()
         tensors = state.tensors(self.world)
-        if not (self.world.is_main or self.world.sharded):
+        if not self.world.is_main:
             return
         copied = {name: tensor.clone() for name, tensor in tensors.items()}
         content = copy.deepcopy({"state": state.numbers(), **numbers})
-        if self.group is None:
-            self._writing = self._thread.submit(self.store.save, state.step, copied, content)
-        else:
-            self._writing = self._thread.submit(self.store.save_shards, state.step, copied, content, group=self.group)
+        self._writing = self._thread.submit(self.store.save, state.step, copied, content)
 
     def wait(self) -> None:
         """Wait until the last checkpoint is written.

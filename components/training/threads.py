@@ -1,9 +1,8 @@
 """Thread counts: a process computes with the cores it owns and no more (contract 14).
 
-OpenMP threads that wait for each other spin. With more threads than free cores, a spinning thread occupies the core
-that the awaited thread needs, and a step takes many times longer. So every process sets its number of threads, and
-waiting threads sleep after a short spin. The OpenMP library reads this wait policy once, when it is loaded:
-`environment` sets it for child processes, `prepare` for the current process before torch is imported.
+With more OpenMP threads than idle cores, a spinning thread occupies the core that the awaited thread needs. So every
+process sets its number of threads, and waiting threads sleep after a short spin. The OpenMP library reads this wait
+policy when it is loaded: `environment` sets it for child processes, `prepare` for this one before torch is imported.
 
 OMP_NUM_THREADS in the environment of a command is the user's upper limit of threads per process, on every node. It must
 not be set machine-wide (in an image or a manifest), because it would limit every process on the machine.

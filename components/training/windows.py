@@ -7,7 +7,7 @@ which receives its share of the rows. The only state between calls is read-ahead
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -29,19 +29,15 @@ class Tokens(Protocol):
     @property
     def offsets(self) -> Ids:
         """(documents + 1,) position in the stream of each document's first piece, and the end."""
-        ...
 
     def span(self, start: int, length: int) -> Ids:
         """(length,) pieces from position `start`, across documents; after the last piece the stream starts again."""
-        ...
 
     def another(self, document: int, chance: float) -> int:
         """Another document, of the same language in a corpus in several; `chance` is uniform in [0, 1)."""
-        ...
 
     def sentence_starts(self, document: int) -> NDArray[Any]:
         """Position in the document of each sentence's first piece; the first is 0."""
-        ...
 
 
 class Sampler(ABC):
@@ -107,11 +103,6 @@ class WindowSampler(Sampler):
     def has_constant_shapes(self) -> bool:
         # Samplers of windows of different lengths override this.
         return True
-
-    def reads(self, step: int) -> Iterable[tuple[int, int]]:
-        """(position, length) in the stream of the text that the rows of a global batch read: of all text if a batch has
-        the same shares of it, as here."""
-        return [(0, self.store.tokens)]
 
     def _rows(self, rank: int, world: int) -> range:
         """The rows of the global batch that belong to a worker."""

@@ -37,7 +37,7 @@ train.sample(3, random_state=0)
 
 # %% [markdown]
 # `fit` tries several systems and chooses among them by cross-validation within the labels; no further labels are
-# needed. With `start="all-MiniLM-L6-v2"` (`headstart starts install all-MiniLM-L6-v2`) it also fine-tunes a published
+# needed. With `start="all-MiniLM-L6-v2"` (`headstart starts --install all-MiniLM-L6-v2`) it also fine-tunes a published
 # encoder.
 
 # %%

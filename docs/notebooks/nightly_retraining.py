@@ -43,11 +43,10 @@ def headstart(*words: str) -> str:
 
 
 # %% [markdown]
-# A project is a git repository with the pipeline (`dvc.yaml`), the settings and the data.
+# A project is a git repository with the settings and the data. A run writes the pipeline (`dvc.yaml`) from them.
 
 # %%
-for name in ("dvc.yaml", "requirements.lock"):
-    shutil.copy(REPOSITORY / name, project / name)
+shutil.copy(REPOSITORY / "requirements.lock", project / "requirements.lock")
 for name in ("components", "flows"):
     (project / name).symlink_to(REPOSITORY / name)
 chance = random.Random(0)
@@ -101,8 +100,8 @@ if not QUICK:
 headstart("check")
 if not QUICK:
     headstart("retrain")
-    headstart("history")
+    headstart("champion", "--history")
 
 # %% [markdown]
 # Unattended: `headstart schedule --cron "0 3 * * *"` retrains every night, `headstart sync` also pulls and commits, and
-# `headstart notify` reports failures (`docs/operations.md`).
+# `headstart schedule --notify` reports failures (`docs/operations.md`).

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
-import random
+import resource
 import signal
 import time
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 import psutil
 
-from flows.drills.base import Session, expect
-from flows.drills.project import LANGUAGE_MODELS, DrillError, Project, Running
+from flows.drills.project import LANGUAGE_MODELS, DrillError, Project, Running, Session, expect, having
 from flows.processes import descendants, is_alive
 
 #: What identifies a process of a run by its command line, the first that applies.
@@ -28,6 +25,8 @@ ROLES = (
 )
 #: Number of attempts of a run after the last kill: retries of a stage are used up by kills, so a run may end.
 ATTEMPTS = 4
+#: Largest file in bytes that a stage may write while its disk is full.
+LARGEST_FILE = 4096
 
 
 def role(process: psutil.Process) -> str:
@@ -40,8 +39,14 @@ def role(process: psutil.Process) -> str:
 
 
 def find(run: Running, name: str) -> list[psutil.Process]:
-    """The live processes of a run with this role."""
-    return [process for process in descendants(run.pid) if is_alive(process) and role(process) == name]
+    """The live processes of a run with this role; at least one.
+
+    Raises:
+        DrillError: there is none.
+    """
+    processes = [process for process in descendants(run.pid) if is_alive(process) and role(process) == name]
+    expect(processes, f"no {name} was found")
+    return processes
 
 
 def kill(process: psutil.Process) -> None:
@@ -53,40 +58,36 @@ def kill(process: psutil.Process) -> None:
         time.sleep(0.01)
 
 
+def _kill_in_training(session: Session, name: str, victim: str, *, launcher: str) -> tuple[Running, str]:
+    """Kill the processes with a role after a random checkpoint of pretraining, and let the run go on."""
+    project, chance = session.project(name, launcher=launcher, state="before"), session.chance(name)
+    run = project.retrain()
+    step = project.until_checkpoints(run, chance.randint(2, 4))
+    time.sleep(chance.uniform(0, 0.2))
+    for process in find(run, victim):
+        kill(process)
+    project.pretrain(run)
+    return run, f"killed after the checkpoint of step {step}; the run went on; {session.compare_pretrained(project)}"
+
+
 def kill_worker(session: Session) -> str:
     """Kill the Ray worker of pretraining between two of its checkpoints."""
-    project = session.project("kill-worker", launcher="ray")
-    run = project.retrain()
-    step = _train_until(run, project, session.chance("kill-worker"))
-    workers = find(run, "Ray worker")
-    expect(workers, "no Ray worker was found")
-    for worker in workers:
-        kill(worker)
-    project.pretrain(run)
+    run, seen = _kill_in_training(session, "kill-worker", "Ray worker", launcher="ray")
     expect("error: " not in run.output, "the stage ended with its worker")
-    return f"killed after the checkpoint of step {step}; the stage went on; {session.compare_pretrained(project)}"
+    return seen
 
 
 def kill_stage(session: Session) -> str:
     """Kill the process of a stage, at a random time of the training of language models."""
-    project = session.project("kill-stage")
-    run = project.retrain()
-    step = _train_until(run, project, session.chance("kill-stage"))
-    stages = find(run, "stage")
-    expect(stages, "no stage was found")
-    for stage in stages:
-        kill(stage)
-    project.pretrain(run)
+    run, seen = _kill_in_training(session, "kill-stage", "stage", launcher="local")
     expect("ended by signal 9" in run.output, "the run did not notice the end of the stage")
-    return (
-        f"killed after the checkpoint of step {step}; the run repeated the stage; {session.compare_pretrained(project)}"
-    )
+    return seen
 
 
 def kill_flow(session: Session) -> str:
     """Kill the flow at a random time of the whole run, then run again."""
-    project = session.project("kill-flow")
-    session.digests  # noqa: B018 -- measures the seconds of an undisturbed run
+    session.outputs  # noqa: B018 -- measures the seconds of an undisturbed run
+    project = session.project("kill-flow", state="before")
     moment = session.chance("kill-flow").uniform(0.1, 0.9) * session.seconds
     run = project.retrain()
     with suppress(DrillError):
@@ -94,18 +95,18 @@ def kill_flow(session: Session) -> str:
     at = _at(run.output)
     kill(psutil.Process(run.pid))
     run.ended()
-    project.finish()
+    project.retrain().ended(0)
     return f"killed after {moment:.0f} s in {at}, the next run went on; {session.compare(project)}"
 
 
 def truncate_checkpoint(session: Session) -> str:
     """Kill the stage between two checkpoints, cut the newest one in half, and run again."""
-    project = session.project("checkpoint-truncated")
+    project = session.project("checkpoint-truncated", state="before")
     run = project.retrain()
-    run.wait_for(lambda: len(project.stored_steps()) >= 2, what="two checkpoints are stored")
+    project.until_checkpoints(run)
     kill(psutil.Process(run.pid))
     run.ended()
-    for process in project.processes():
+    for process in having("PYTHONPATH", str(project.root)):
         kill(process)
     newest = max((project.root / ".headstart/checkpoints").glob(f"{LANGUAGE_MODELS}/step-*/state.safetensors"))
     size = newest.stat().st_size
@@ -117,18 +118,21 @@ def truncate_checkpoint(session: Session) -> str:
     return f"checkpoint of step {step} cut from {size:,} to {size // 2:,} bytes, an older one was used; {same}"
 
 
-def _train_until(run: Running, project: Project, chance: random.Random) -> int:
-    """Wait until a random number of checkpoints of pretraining is stored; the newest step."""
-    wanted = chance.randint(2, 4)
-    seen: set[int] = set()
-
-    def stored() -> bool:
-        seen.update(project.stored_steps())
-        return len(seen) >= wanted
-
-    run.wait_for(stored, what=f"{wanted} checkpoints are stored")
-    time.sleep(chance.uniform(0, 0.2))
-    return max(seen)
+def disk_full(session: Session) -> str:
+    """The disk is full during pretraining; then there is space again. The size of the files that the stage may write is
+    limited (RLIMIT_FSIZE): writing fails in the same places as on a full disk, with another error number."""
+    project = session.project("disk-full", state="before")
+    run = project.retrain()
+    step = project.until_checkpoints(run)
+    for process in find(run, "stage"):
+        process.rlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE, process.rlimit(resource.RLIMIT_FSIZE)[1]))
+    run.ended(2)
+    expect("space" in run.last, f"the message does not mention the space: {run.last}")
+    kept = max(project.stored_steps(), default=0)
+    expect(kept >= step, f"the checkpoint of step {step} was lost")
+    project.pretrain()  # the limit has ended with the processes of the stage
+    same = session.compare_pretrained(project)
+    return f"exit code 2 with the reason, checkpoint of step {kept} kept; with space: {same}"
 
 
 def _at(output: str) -> str:
@@ -137,82 +141,19 @@ def _at(output: str) -> str:
     return f"the stage {sources[-1]}" if sources else "its start"
 
 
-# --- many kills --------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Pace:
-    """Waits before the kills, in seconds, which adapt to the speed of the machine.
-
-    Kills come in bursts, in which the run hardly gets beyond its start. Between two bursts the run has a random time,
-    long enough for a stage, so a kill may hit any moment of any stage. The share of the kills follows that of
-    the stages that are done: the kills are distributed over the whole run, and the run ends.
-
-    Attributes:
-        calm: longest wait between two bursts.
-        burst: longest wait in a burst; the logarithm of these waits is uniform.
-        shortest: shortest wait.
-    """
-
-    calm: float = 30.0
-    burst: float = 8.0
-    shortest: float = 0.1
-
-    def wait(self, chance: random.Random, *, killed: float, done: float) -> float:
-        """The seconds before the next kill.
-
-        Args:
-            chance: the random numbers.
-            killed: fraction of the kills.
-            done: fraction of the stages.
-        """
-        if killed > done:
-            return chance.uniform(0, self.calm)
-        return math.exp(chance.uniform(math.log(self.shortest), math.log(self.burst)))
-
-    def adapt(self, *, stages: int) -> None:
-        """Wait longer if no stage was completed in a calm, and less if several were."""
-        self.calm *= 1.3 if stages == 0 else 0.8 if stages > 1 else 1.0
-
-
-@dataclass
-class Tally:
-    """What the kills met.
-
-    Attributes:
-        roles: kills by role of the process.
-        runs: number of starts of `headstart retrain`.
-    """
-
-    roles: Counter[str] = field(default_factory=Counter)
-    runs: int = 0
-
-    @property
-    def kills(self) -> int:
-        """Number of kills."""
-        return self.roles.total()
-
-
 def random_kills(session: Session) -> str:
     """Kill random processes of a run's tree at random times, starting the run again when it has ended, until the number
-    of kills is reached; then let it finish."""
-    session.registered  # noqa: B018 -- the undisturbed run takes place before
+    of kills is reached; then let it finish. The time between two kills grows while no stage is completed."""
     project, chance = session.project("random-kills", launcher="ray", state="new"), session.chance("random-kills")
-    stages = _stages_done(session.undisturbed)
-    before = _stages_done(project)
-    tally, pace, done = Tally(), Pace(), before
-    began = time.monotonic()
+    stages, done = _stages_done(session.undisturbed), _stages_done(project)
+    roles: Counter[str] = Counter()
+    pause, runs = session.seconds / stages, 0
     run: Running | None = None
-    while tally.kills < session.count:
+    while roles.total() < session.count:
         if run is None or run.process.poll() is not None:
-            expect(run is None or run.process.returncode != 0, f"the run was complete after {tally.kills} kills")
-            run = project.retrain()
-            tally.runs += 1
-        killed, share = tally.kills / session.count, (done - before) / max(1, stages - before)
-        if done >= stages - 1:
-            # The last stage ends the run, so it has no calm before the last kill.
-            share = 1.0
-        deadline = time.monotonic() + pace.wait(chance, killed=killed, done=share)
+            expect(run is None or run.process.returncode != 0, f"the run was complete after {roles.total()} kills")
+            run, runs = project.retrain(), runs + 1
+        deadline = time.monotonic() + chance.uniform(0, pause)
         while time.monotonic() < deadline and run.process.poll() is None:
             time.sleep(0.02)
         victims = [process for process in descendants(run.pid) if is_alive(process)]
@@ -221,24 +162,18 @@ def random_kills(session: Session) -> str:
         victim = chance.choice(victims)
         if what := role(victim):
             kill(victim)
-            tally.roles[what] += 1
+            roles[what] += 1
             now = _stages_done(project)
-            if killed > share:
-                pace.adapt(stages=now - done)
-            done = now
-            elapsed = f"{time.monotonic() - began:6.0f} s"
-            where = f"{_at(run.output)}, {done} of {stages} stages done"
-            session.say(f"  {elapsed}  kill {tally.kills}: {what} in {where}, calms up to {pace.calm:.0f} s")
+            pause, done = pause * (1.3 if now == done else 0.8), now
+            session.say(f"  kill {roles.total()}: {what} in {_at(run.output)}, {done} of {stages} stages done")
     if run is not None:
         run.ended()
-    for attempt in range(ATTEMPTS):
-        tally.runs += 1
-        last = project.retrain().ended()
-        if last.code == 0:
+    for attempt in range(1, ATTEMPTS + 1):
+        runs += 1
+        if project.retrain().ended(0 if attempt == ATTEMPTS else None).process.returncode == 0:
             break
-        expect(attempt + 1 < ATTEMPTS, f"the last run ended with exit code {last.code}: {last.last}")
-    met = ", ".join(f"{number} {name}" for name, number in tally.roles.most_common())
-    return f"{tally.kills} kills ({met}) in {tally.runs} runs; {session.compare(project)}"
+    met = ", ".join(f"{number} {name}" for name, number in roles.most_common())
+    return f"{roles.total()} kills ({met}) in {runs} runs; {session.compare(project)}"
 
 
 def _stages_done(project: Project) -> int:

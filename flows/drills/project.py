@@ -1,4 +1,4 @@
-"""The throw-away project of a drill: a DVC repository with this checkout's code and tiny data, and its commands."""
+"""The throw-away project of a drill: a DVC repository with this checkout's code and tiny data; what drills share."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 import hashlib
 import json
 import os
+import random
 import re
 import secrets
 import shutil
@@ -18,7 +19,9 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Any, Literal
 
 import psutil
 
@@ -45,30 +48,37 @@ PRETRAIN, PRETRAINED = "pretrain@ulmfit", "encoder/ulmfit/pretrained/"
 LANGUAGE_MODELS = "*-ulmfit-*"
 #: Outputs that consist of the others, with their times.
 DERIVED = ("report/", "registry/", "metrics/", "curves/", "identity/")
+#: Seconds in which processes that accompany a run (monitoring) may end after it.
+END_S = 30.0
+#: Stages that are run once, for all drills; the faults occur after them.
+BEFORE = ("examples", "tokenize")
+#: Prints the registry: model -> sorted content digests of its versions, and the number of the champion.
+CONTENT = """
+import json
+from pathlib import Path
+from components.settings.loading import load_params
+from components.tracking import connect
+registry = connect(load_params(Path("params.yaml")).registry)
+names = ("headstart-drill", "headstart-ulmfit-pretrained", "headstart-ulmfit-adapted")
+versions = {name: sorted(version.digest for version in registry.versions(name)) for name in names}
+champion = registry.alias("headstart-drill", "champion")
+print(json.dumps([versions, champion.number if champion else None]))
+"""
 
 
 class DrillError(HeadstartError):
     """What had to follow a fault did not."""
 
 
-@dataclass
-class Ended:
-    """A command that has ended: its exit code (negative: the signal) and its output, both streams."""
-
-    code: int
-    output: str
-
-    @property
-    def last(self) -> str:
-        """The last line of the output, or the last error message."""
-        lines = [line for line in self.output.splitlines() if line.strip()]
-        errors = [line for line in lines if "error:" in line]
-        return (errors or lines or [""])[-1]
+def expect(condition: object, message: str) -> None:
+    """Fail the drill unless the condition holds."""
+    if not condition:
+        raise DrillError(message)
 
 
 @dataclass
 class Running:
-    """A command in the background; its output goes to a file."""
+    """A command in the background; its output, both streams, goes to a file."""
 
     process: subprocess.Popen[bytes]
     log: Path
@@ -83,17 +93,24 @@ class Running:
         """What it has printed so far."""
         return self.log.read_text(encoding="utf-8", errors="replace")
 
-    def ended(self, *, limit_s: float = 900) -> Ended:
-        """Wait for its end.
+    @property
+    def last(self) -> str:
+        """The last error message, or the last line of the output."""
+        lines = [line for line in self.output.splitlines() if line.strip()]
+        return ([line for line in lines if "error:" in line] or lines or [""])[-1]
+
+    def ended(self, code: int | None = None, *, limit_s: float = 900) -> Running:
+        """Wait for its end, with this exit code (negative: the signal) if one is given.
 
         Raises:
-            DrillError: it takes longer than `limit_s` seconds.
+            DrillError: another exit code, or it takes longer than `limit_s` seconds.
         """
         try:
-            code = self.process.wait(limit_s)
+            ended = self.process.wait(limit_s)
         except subprocess.TimeoutExpired as error:
             raise DrillError(f"did not end within {limit_s:g} s; its output: {self.log}") from error
-        return Ended(code, self.output)
+        expect(code in (None, ended), f"ended with exit code {ended} instead of {code}: {self.last}")
+        return self
 
     def wait_for(self, condition: Callable[[], object], *, what: str, limit_s: float = 300) -> None:
         """Wait until `condition()` is true.
@@ -103,10 +120,9 @@ class Running:
         """
         deadline = time.monotonic() + limit_s
         while not condition():
-            if self.process.poll() is not None:
-                raise DrillError(f"the run ended (exit code {self.process.returncode}) before {what}; see {self.log}")
-            if time.monotonic() > deadline:
-                raise DrillError(f"{what}: not within {limit_s:g} s; see {self.log}")
+            code = self.process.poll()
+            expect(code is None, f"the run ended (exit code {code}) before {what}; see {self.log}")
+            expect(time.monotonic() < deadline, f"{what}: not within {limit_s:g} s; see {self.log}")
             time.sleep(0.02)
 
 
@@ -149,17 +165,6 @@ class Project:
         """Start `headstart retrain`."""
         return self.start(sys.executable, "-m", "flows.retrain_command")
 
-    def finish(self) -> Ended:
-        """Retrain to the end.
-
-        Raises:
-            DrillError: it ended with an error.
-        """
-        done = self.retrain().ended()
-        if done.code:
-            raise DrillError(f"the run ended with exit code {done.code}: {done.last}")
-        return done
-
     def pretrain(self, run: Running | None = None) -> None:
         """Retrain until the stage pretrain is complete, then end the run (SIGTERM): what follows depends on its output.
 
@@ -174,13 +179,24 @@ class Project:
         run.process.terminate()
         run.ended()
 
-    def headstart(self, *arguments: str) -> Ended:
-        """Run a command of `headstart` to its end."""
-        return self.start(sys.executable, "-m", "components.cli", *arguments).ended()
+    def until_checkpoints(self, run: Running, count: int = 2) -> int:
+        """Wait until a run has stored so many checkpoints of pretraining; the newest step."""
+        seen: set[int] = set()
 
-    def python(self, script: str, *arguments: str) -> Ended:
+        def stored() -> bool:
+            seen.update(self.stored_steps())
+            return len(seen) >= count
+
+        run.wait_for(stored, what=f"{count} checkpoints are stored")
+        return max(seen)
+
+    def headstart(self, *arguments: str) -> Running:
+        """Run a command of `headstart` to its end, without an error."""
+        return self.start(sys.executable, "-m", "components.cli", *arguments).ended(0)
+
+    def python(self, script: str, *arguments: str, code: int = 0) -> Running:
         """Run a Python script to its end."""
-        return self.start(sys.executable, "-c", script, *arguments).ended()
+        return self.start(sys.executable, "-c", script, *arguments).ended(code)
 
     def copy(self, name: str) -> Project:
         """A copy of the project with its outputs, in a folder beside it."""
@@ -194,40 +210,32 @@ class Project:
         Manifests contain digests of files with times and are left out; so are the outputs that are made of others.
         """
         out = self.root / "artifacts"
-        found = {}
-        for path in sorted(out.rglob("*")):
-            name = path.relative_to(out).as_posix()
-            if path.is_file() and path.name != "manifest.json" and not name.startswith(DERIVED):
-                found[name] = hashlib.sha256(_lasting(path)).hexdigest()
-        return found
+        names = {path: path.relative_to(out).as_posix() for path in sorted(out.rglob("*")) if path.is_file()}
+        return {
+            name: hashlib.sha256(_lasting(path)).hexdigest()
+            for path, name in names.items()
+            if path.name != "manifest.json" and not name.startswith(DERIVED)
+        }
 
     def stored_steps(self) -> list[int]:
         """Steps of all complete checkpoints of language models in the local storage."""
-        return sorted(
-            int(path.parent.name.removeprefix("step-"))
-            for path in (self.root / ".headstart" / "checkpoints").glob(f"{LANGUAGE_MODELS}/step-*/state.json")
-        )
+        stored = (self.root / ".headstart" / "checkpoints").glob(f"{LANGUAGE_MODELS}/step-*/state.json")
+        return sorted(int(path.parent.name.removeprefix("step-")) for path in stored)
 
-    def processes(self) -> list[psutil.Process]:
-        """The live processes of the project's runs."""
-        found = []
-        for process in psutil.process_iter():
-            with suppress(psutil.Error):
-                if process.environ().get("PYTHONPATH", "").startswith(str(self.root)) and is_alive(process):
-                    found.append(process)
-        return found
+    def registered(self) -> tuple[dict[str, list[str]], str | None]:
+        """Model -> sorted content digests of its versions, one registered twice included; and the champion's number."""
+        versions, champion = json.loads(self.python(CONTENT).output.splitlines()[-1])
+        return versions, champion
 
 
 def _lasting(path: Path) -> bytes:
     """The content of an output without times."""
-    content = path.read_bytes()
     if path.suffix == ".json":
-        return json.dumps(_without_times(json.loads(content)), sort_keys=True).encode()
+        return json.dumps(_without_times(json.loads(path.read_bytes())), sort_keys=True).encode()
     if path.suffix == ".csv":
         with path.open(newline="", encoding="utf-8") as file:
-            rows = [[cell for name, cell in row.items() if not VOLATILE.search(name)] for row in csv.DictReader(file)]
-        return json.dumps(rows).encode()
-    return content
+            return json.dumps([_without_times(row) for row in csv.DictReader(file)]).encode()
+    return path.read_bytes()
 
 
 def _without_times(value: object) -> object:
@@ -236,7 +244,7 @@ def _without_times(value: object) -> object:
     return [_without_times(inner) for inner in value] if isinstance(value, list) else value
 
 
-def make(root: Path, *, variables: Mapping[str, str], launcher: str = "local", tokens: int = TOKENS) -> Project:
+def make(root: Path, *, variables: Mapping[str, str], launcher: str = "local") -> Project:
     """Create a project.
 
     Raises:
@@ -252,16 +260,110 @@ def make(root: Path, *, variables: Mapping[str, str], launcher: str = "local", t
         # With the compiled files, which stay valid because times of modification are copied.
         shutil.copytree(CHECKOUT / name, root / name)
     (root / ".gitignore").write_text("/data\n/artifacts\n/.headstart/\n/mlflow.db\n/mlruns/\n__pycache__/\n")
-    data.write(root, launcher=launcher, tokens=tokens)
+    data.write(root, launcher=launcher, tokens=TOKENS)
     for arguments in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-q", "-m", "a drill"]):
         who = ["-c", "user.name=drill", "-c", "user.email=drill@example.org", "-c", "commit.gpgsign=false"]
         subprocess.run(["git", *who, *arguments], cwd=root, check=True, capture_output=True, timeout=600)
     return Project(root, dict(variables))
 
 
+@dataclass
+class Session:
+    """What the drills of one command share.
+
+    Attributes:
+        folder: below which every drill has its project.
+        variables: environment of the projects' commands.
+        seed: of the times of the faults.
+        count: number of kills of `random-kills`.
+        say: prints a line of progress.
+    """
+
+    folder: Path
+    variables: dict[str, str]
+    seed: int = 0
+    count: int = 10
+    say: Callable[[str], None] = print
+
+    def chance(self, name: str) -> random.Random:
+        """The random numbers of a drill."""
+        return random.Random(f"{self.seed} {name}")
+
+    @cached_property
+    def before(self) -> Project:
+        """The project before training."""
+        project = make(self.folder / "before", variables=self.variables)
+        project.start("dvc", "repro", "--quiet", *BEFORE).ended(0)
+        return project
+
+    @cached_property
+    def undisturbed(self) -> Project:
+        """A project after a run without a fault."""
+        project = self.before.copy("undisturbed")
+        began = time.monotonic()
+        project.retrain().ended(0)
+        self.seconds = time.monotonic() - began
+        return project
+
+    @cached_property
+    def pretrained(self) -> dict[str, str]:
+        """Digests of the output of an undisturbed pretraining."""
+        project = self.before.copy("pretrained")
+        project.pretrain()
+        return _of_pretraining(project)
+
+    @cached_property
+    def outputs(self) -> tuple[dict[str, str], dict[str, list[str]]]:
+        """Digests of the outputs of the undisturbed run, and its registered versions."""
+        return self.undisturbed.digests(), self.undisturbed.registered()[0]
+
+    def project(self, name: str, *, launcher: str = "local", state: Literal["new", "before", "after"]) -> Project:
+        """A project for a drill: new, before training, or after an undisturbed run."""
+        if state == "new":
+            return make(self.folder / name, variables=self.variables, launcher=launcher)
+        project = (self.before if state == "before" else self.undisturbed).copy(name)
+        params = project.root / "params.yaml"
+        params.write_text(params.read_text().replace("launcher: local", f"launcher: {launcher}"))
+        return project
+
+    def compare_pretrained(self, project: Project) -> str:
+        """Compare the output of pretraining with the undisturbed one; returns what was seen, in words.
+
+        Raises:
+            DrillError: they differ, or processes are left over.
+        """
+        _same(self.pretrained, _of_pretraining(project), project)
+        return "the same bits"
+
+    def compare(self, project: Project) -> str:
+        """Compare outputs and registry with an undisturbed run; returns what was seen, in words.
+
+        Raises:
+            DrillError: they differ, or processes are left over.
+        """
+        digests, versions = self.outputs
+        _same(digests, project.digests(), project)
+        seen = project.registered()[0]
+        expect(seen == versions, f"the registry differs: {seen}, expected {versions}")
+        return f"the same bits in {len(digests)} outputs"
+
+
+def _of_pretraining(project: Project) -> dict[str, str]:
+    return {name: digest for name, digest in project.digests().items() if name.startswith(PRETRAINED)}
+
+
 def differences(expected: Mapping[str, str], seen: Mapping[str, str]) -> list[str]:
     """Names of outputs that are missing, additional or different."""
     return sorted(name for name in expected.keys() | seen.keys() if expected.get(name) != seen.get(name))
+
+
+def _same(expected: dict[str, str], seen: dict[str, str], project: Project) -> None:
+    different = differences(expected, seen)
+    expect(not different, f"{len(different)} of {len(expected)} outputs differ: {', '.join(different[:5])}")
+    deadline = time.monotonic() + END_S
+    while left := orphans(project.root):
+        expect(time.monotonic() < deadline, f"{len(left)} processes are left over: {left}")
+        time.sleep(0.5)
 
 
 def free_port() -> int:
@@ -286,8 +388,7 @@ def environment(folder: Path) -> Iterator[dict[str, str]]:
 
     Every process that carries the marker is ended with the block.
     """
-    marker = secrets.token_hex(8)
-    port = free_port()
+    marker, port, auth = secrets.token_hex(8), free_port(), f"headstart:{secrets.token_urlsafe(32)}"
     variables = {
         MARKER: marker,
         "PREFECT_HOME": str(folder / "prefect"),
@@ -296,8 +397,11 @@ def environment(folder: Path) -> Iterator[dict[str, str]]:
         "DVC_SITE_CACHE_DIR": str(folder / "dvc"),
         "OMP_NUM_THREADS": "1",
     }
+
+    def marked() -> list[Any]:
+        return having(MARKER, marker)
+
     (folder / "prefect").mkdir(parents=True)
-    auth = f"headstart:{secrets.token_urlsafe(32)}"
     server = Project(folder / "prefect", variables | protection(port, auth)).start(
         sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)
     )
@@ -306,19 +410,14 @@ def environment(folder: Path) -> Iterator[dict[str, str]]:
         server.wait_for(lambda: answers(f"{url}/health"), what="Prefect's server answers")
         yield {**variables, ADDRESS: url, AUTH: auth}
     finally:
-        end(marked(marker), more=lambda: marked(marker))
+        end(marked(), more=marked)
 
 
-def marked(marker: str) -> list[psutil.Process]:
-    """The live processes of the drills with this marker."""
-    found = []
+def having(variable: str, value: str) -> list[psutil.Process]:
+    """The live processes in whose environment a variable begins with a value."""
+    processes = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if process.environ().get(MARKER) == marker and is_alive(process):
-                found.append(process)
-    return found
-
-
-def left_over(project: Project) -> list[psutil.Process]:
-    """Processes of killed runs that are still alive."""
-    return orphans(project.root)
+            if process.environ().get(variable, "").startswith(value) and is_alive(process):
+                processes.append(process)
+    return processes

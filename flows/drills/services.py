@@ -1,4 +1,4 @@
-"""Drills in which a server goes away or refuses: MLflow, the S3 store, the head of a Ray cluster."""
+"""Drills of services and the registry: a server goes away or refuses, a person or a crash changes the champion."""
 
 from __future__ import annotations
 
@@ -9,25 +9,41 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from components.errors import TransientError
-from flows.drills.base import Session, expect
 from flows.drills.kills import kill
-from flows.drills.project import Project, Running, answers, differences, free_port
+from flows.drills.project import Project, Running, Session, answers, differences, expect, free_port
 from flows.processes import descendants, end
 from flows.ui import mlflow_variables
 
+#: Moves the alias as MLflow's page does.
+BY_HAND = """
+import sys
+from mlflow.tracking import MlflowClient
+MlflowClient("sqlite:///mlflow.db").set_registered_model_alias("headstart-drill", "champion", sys.argv[1])
+"""
+#: A choice of a champion whose process is killed before or after the alias is set.
+TORN = """
+import os, signal, sys
+from pathlib import Path
+from components.registry.commands import assign
+from components.settings.loading import load_params
+from components.tracking import Registry
+set_alias, when = Registry.set_alias, sys.argv[2]
+def torn(self, *arguments):
+    if when == "after":
+        set_alias(self, *arguments)
+    os.kill(os.getpid(), signal.SIGKILL)
+Registry.set_alias = torn
+assign(load_params(Path("params.yaml")).registry, "drill", version=sys.argv[1], reason="a drill")
+"""
 BUCKET = "drill"
 #: Answer of an S3 store to a request with credentials that have expired.
 EXPIRED = b"""<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"""
-
-
-# --- MLflow ------------------------------------------------------------------------------------------------------
 
 
 def _mlflow(project: Project, port: int) -> Running:
@@ -62,11 +78,10 @@ def mlflow_away(session: Session) -> str:
     refused = time.monotonic()
     server = _mlflow(project, port)
     away = time.monotonic() - refused
-    done = run.ended()
-    expect(done.code == 0, f"the run ended with exit code {done.code}: {done.last}")
-    found = session.compare(project)
+    run.ended(0)
+    same = session.compare(project)
     end(descendants(server.pid))
-    return f"register was refused, and repeated until the server answered {away:.0f} s later; {found}"
+    return f"register was refused, and repeated until the server answered {away:.0f} s later; {same}"
 
 
 def mlflow_gone(session: Session) -> str:
@@ -76,21 +91,16 @@ def mlflow_gone(session: Session) -> str:
     pipeline = project.root / "dvc.yaml"
     pipeline.write_text(pipeline.read_text().replace("retries: 3", "retries: 1"))
     port = _with_mlflow(project)
-    done = project.retrain().ended()
     code = TransientError.exit_code
-    expect(done.code == code, f"the run ended with exit code {done.code} instead of {code}: {done.last}")
-    attempts = done.output.count("error: register: ")
+    attempts = project.retrain().ended(code).output.count("error: register: ")
     expect(attempts == 2, f"register was tried {attempts} times instead of 2")
-    lost = differences(session.digests, project.digests())
+    lost = differences(session.outputs[0], project.digests())
     expect(not lost, f"outputs were lost: {', '.join(lost)}")
     server = _mlflow(project, port)
-    project.finish()
-    found = session.compare(project)
+    project.retrain().ended(0)
+    same = session.compare(project)
     end(descendants(server.pid))
-    return f"exit code {code} after {attempts} attempts, nothing lost; with the server back: {found}"
-
-
-# --- S3 ----------------------------------------------------------------------------------------------------------
+    return f"exit code {code} after {attempts} attempts, nothing lost; with the server back: {same}"
 
 
 class Store:
@@ -143,39 +153,26 @@ class Store:
         self._server.shutdown()
 
 
-@contextmanager
-def stored(project: Project) -> Iterator[Store]:
-    """An S3 store with the bucket of a project's checkpoints."""
-    store = Store()
-    project.variables |= store.variables
-    try:
-        made = project.python(f"from components.storage import ensure_bucket; ensure_bucket({BUCKET!r})")
-        expect(made.code == 0, f"the bucket cannot be made: {made.last}")
-        yield store
-    finally:
-        store.close()
-
-
 def s3_credentials(session: Session) -> str:
     """The credentials of the store of checkpoints expire during pretraining."""
-    project = session.project("s3-credentials")
-    with stored(project) as store:
+    project, store = session.project("s3-credentials", state="before"), Store()
+    project.variables |= store.variables
+    try:
+        project.python(f"from components.storage import ensure_bucket; ensure_bucket({BUCKET!r})")
         run = project.retrain()
         run.wait_for(lambda: store.stored >= 2, what="two checkpoints are stored")
         store.expired = True
-        done = run.ended()
-        named = re.search(r"error: (pretrain|adapt)@.*(ExpiredToken|EXPIRED_TOKEN|expired)", done.output)
-        expect(done.code == 2, f"the run ended with exit code {done.code} instead of 2: {done.last}")
-        expect(named, f"the message does not name the cause: {done.last}")
+        run.ended(2)
+        named = re.search(r"error: (pretrain|adapt)@.*(ExpiredToken|EXPIRED_TOKEN|expired)", run.output)
+        expect(named, f"the message does not name the cause: {run.last}")
         refused, kept = store.refused, store.stored
         store.expired = False
         project.pretrain()
         expect(store.stored > kept, "no checkpoint was written afterwards")
-        found = session.compare_pretrained(project)
-    return f"exit code 2 after {refused} refused requests, the message names the expired token; with good ones: {found}"
-
-
-# --- Ray ---------------------------------------------------------------------------------------------------------
+        same = session.compare_pretrained(project)
+    finally:
+        store.close()
+    return f"exit code 2 after {refused} refused requests, the message names the expired token; with good ones: {same}"
 
 
 def _head(project: Project, port: int, folder: Path) -> Running:
@@ -191,7 +188,7 @@ def _head(project: Project, port: int, folder: Path) -> Running:
 
 def ray_head(session: Session) -> str:
     """The head of the Ray cluster is killed during pretraining and starts again."""
-    project, port = session.project("ray-head", launcher="ray"), free_port()
+    project, port = session.project("ray-head", launcher="ray", state="before"), free_port()
     # The paths of Ray's sockets must be shorter than 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="hs-drill-"))
     try:
@@ -199,16 +196,58 @@ def ray_head(session: Session) -> str:
         head = _head(project, port, folder)
         project.variables["RAY_ADDRESS"] = f"127.0.0.1:{port}"
         run = project.retrain()
-        run.wait_for(lambda: len(project.stored_steps()) >= 2, what="two checkpoints are stored")
-        step = max(project.stored_steps())
+        step = project.until_checkpoints(run)
         for process in descendants(head.pid):
             kill(process)
         time.sleep(1)
         again = _head(project, port, folder)
         project.pretrain(run)
         expect("error: pretrain@ulmfit: cluster.address" in run.output, "the loss of the cluster has no message")
-        found = session.compare_pretrained(project)
+        same = session.compare_pretrained(project)
         end(descendants(again.pid))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return f"killed after the checkpoint of step {step}; the run went on with the new head; {found}"
+    return f"killed after the checkpoint of step {step}; the run went on with the new head; {same}"
+
+
+def _choose(project: Project, version: str) -> None:
+    project.headstart("promote", "--version", version, "--reason", "a drill")
+
+
+def alias_moved(session: Session) -> str:
+    """A person moves the alias in MLflow; the next run has no better candidate."""
+    project = session.project("alias-moved", state="after")
+    _choose(project, "1")
+    project.python(BY_HAND, "2")
+    project.retrain().ended(0)
+    seen = project.registered()[1]
+    expect(seen == "2", f"the run moved the alias back to version {seen}")
+    history = project.headstart("champion", "--history", "--task", "drill").output
+    expect("by hand" in history, f"the ledger does not mention the move: {history.strip()}")
+    return "the alias stayed where it was put, and the ledger says so"
+
+
+def two_at_once(session: Session) -> str:
+    """Two retrainings of one repository start at the same time."""
+    project = session.project("two-retrainings", state="before")
+    outputs = [run.ended(0).output for run in (project.retrain(), project.retrain())]
+    waited = sum("holds the lock of this repository" in output for output in outputs)
+    expect(waited == 1, f"{waited} of the two runs waited")
+    trained = sum(output.count("pretrain@ulmfit | completed") for output in outputs)
+    expect(trained == 1, f"pretraining ran {trained} times")
+    return f"one waited for the other and repeated nothing; {session.compare(project)}"
+
+
+def ledger_torn(session: Session) -> str:
+    """A change of the champion is killed between its intent and its end, before and after the alias was set."""
+    project = session.project("ledger-torn", state="after")
+    _choose(project, "1")
+    for version, when in (("2", "before"), ("1", "after")):
+        project.python(TORN, version, when, code=-9)
+        began = time.monotonic()
+        done = project.headstart("stage", "promote")
+        expect("interrupted" in done.output, f"the interrupted change was not noticed: {done.output.strip()}")
+        seen = project.registered()[1]
+        expect(seen == version, f"the champion is version {seen} instead of {version}")
+    took = time.monotonic() - began
+    return f"the next decision completed the change, in {took:.0f} s, before and after the alias was set"

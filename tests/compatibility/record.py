@@ -17,7 +17,7 @@ import torch
 from components.artifacts import SCHEMA
 from components.inference.loading import load_model
 from components.models.encoder import build_model
-from components.registry.packaging import model_content, write_bundle
+from components.registry.candidates import model_content, write_bundle
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
 from components.task_models.classifier import save_classifier
@@ -68,16 +68,7 @@ def write_encoder(directory: Path) -> None:
             weights.normal_(0, 0.3 if weights.dim() == 1 else 1.0)
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save(Path(folder) / "tokenizer")
-        save_classifier(
-            directory,
-            classifier=model,
-            family="bert",
-            settings=settings,
-            kind="classification",
-            labels=LABELS,
-            tokenizer=Path(folder) / "tokenizer",
-            facts={},
-        )
+        save_classifier(directory, model, family="bert", tokenizer=Path(folder) / "tokenizer", facts={})
 
 
 def main() -> None:

@@ -48,6 +48,8 @@ def write_examples(path: Path, task: Task) -> Path:
                     "target": pa.array([list(target) for target in targets], pa.list_(pa.float64())),
                     "slice": pa.array(slices, pa.string()),
                     "id": [str(row) for row in range(len(rows))],
+                    "group": pa.nulls(len(rows), pa.string()),
+                    "unit": list(map(fields.index, fields)),
                 }
             )
             pq.write_table(table, draft.path / f"{name}.parquet")

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from components.evaluation.aggregates import Cell, make_cells
-from components.evaluation.compare import comparisons, family_benefits, recipes
+from components.evaluation.benefits import family_benefits
+from components.evaluation.compare import comparisons, recipes
 from components.evaluation.results import Run, TestSplit
 from components.evaluation.transfer import transfer
 from components.evaluation.worth import worth
-from components.registry.promotion import decide
-from components.registry.scored import Scored, TestRows
+from components.registry.promotion import Scored, TestRows, decide
 from components.scoring.intervals import training_noise
 from components.settings.evaluate import EvaluateSettings
 from components.settings.promote import PromotionRule
@@ -92,7 +92,7 @@ def test_every_interval_covers_clusters(seeds: int) -> None:
         (compared,) = transfer(cells, SYSTEMS, TestSplit(split.facts, rows), SETTINGS)["ulmfit"][1:]
         found = {part["part"] + part["name"]: part["starts"]["adapted"]["difference"] for part in compared["parts"]}
         benefits = family_benefits(runs(seeds, copies), cells, SYSTEMS, confidence=0.95)["ulmfit"]["adapted"]["labels"]
-        found |= {name: benefit.as_dict()["difference"] for name, benefit in benefits.items()}  # type: ignore[misc]
+        found |= {name: benefit["difference"] for name, benefit in benefits.items()}  # type: ignore[misc]
         found["score"] = cells["ulmfit-adapted", 20].main.as_dict()
         return {name: interval["high"] - interval["low"] for name, interval in found.items()}
 

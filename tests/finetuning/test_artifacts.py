@@ -13,10 +13,8 @@ from components.baselines.stage import BaselineJob, baseline
 from components.evaluation.stage import EvaluateJob, evaluate
 from components.finetuning.stage import finetune
 from components.inference.loading import load_model
-from components.registry.baseline import BEST_BASELINE, rival_of
-from components.registry.judging import scored_rows
-from components.registry.promotion import decide
-from components.registry.scored import Scored
+from components.registry.judging import BEST_BASELINE, rival_of, scored_rows
+from components.registry.promotion import Scored, decide
 from components.settings.promote import PromotionRule
 from components.tasks.budgets import sample_rows
 from components.tasks.examples import read_facts, read_split, strata_of

@@ -18,7 +18,7 @@ from components.drift.measuring import projection
 from components.finetuning.stage import FinetuneJob, finetune
 from components.inference.loading import load_model
 from components.models import FAMILIES
-from components.registry.packaging import model_content, write_bundle
+from components.registry.candidates import model_content, write_bundle
 from components.scoring import Scoring
 from components.settings.names import FROZEN
 from components.settings.training import Training
@@ -96,42 +96,10 @@ def extracted(directory: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("method", ["finetune", "features"])
-@pytest.mark.parametrize("reader", ["bilstm", "cnn", "biattentive"])
-@pytest.mark.parametrize("kind", sorted(kind for kind, task in TASKS.items() if task.reads == "text"))
-def test_readers_learn_every_kind_of_text(kind: str, reader: str, method: str, make_job, in_process) -> None:
-    """Over word vectors, tuned and frozen; the stored model answers as in the run, and alone as together."""
-    job = make_job("word2vec", kind, method=method, reader=reader, reader_hidden=3)
-    output = finetune(job)
-    test = read_split(job.examples, "test")
-    served = load_classifier(output / "classifier")
-    for fields, answer, expected in zip(
-        test.fields, served.answer(test.fields), answers_of(output, "test"), strict=True
-    ):
-        np.testing.assert_array_equal(answer, np.asarray(expected, dtype=np.float32))
-        np.testing.assert_array_equal(served.answer([fields])[0], answer)
-
-
-@pytest.mark.parametrize("method", ["finetune", "features"])
-@pytest.mark.parametrize("family", ["word2vec", "ulmfit", "elmo", "cove", "bert"])
-def test_attention_flow_answers_questions(family: str, method: str, make_job, in_process) -> None:
-    job = make_job(family, "questions", method=method, answering="bidaf", answering_hidden=3)
-    output = finetune(job)
-    test = read_split(job.examples, "test")
-    served = load_classifier(output / "classifier")
-    for fields, answer, expected in zip(
-        test.fields, served.answer(test.fields), answers_of(output, "test"), strict=True
-    ):
-        np.testing.assert_array_equal(answer, np.asarray(expected, dtype=np.float32))
-        np.testing.assert_array_equal(served.answer([fields])[0], answer)
-
-
-@pytest.mark.parametrize("method", ["finetune", "features"])
 @pytest.mark.parametrize("kind", sorted(TASKS))
 def test_an_interrupted_run_ends_bit_identical(kind: str, method: str, make_job, in_process, monkeypatch) -> None:
     def job(name: str) -> FinetuneJob:
-        reader = "bilstm" if kind == "classification" else "none"
-        made = make_job("gpt", kind, name=name, method=method, head_hidden=4, frozen=True, reader=reader)
-        return with_checkpoints(made)
+        return with_checkpoints(make_job("gpt", kind, name=name, method=method, head_hidden=4, frozen=True))
 
     unbroken, broken = finetune(job("unbroken")), job("broken")
     assert finish_interrupted(broken, monkeypatch, at_step=2) == 2

@@ -82,7 +82,7 @@ def test_every_family_and_way(family: str, method: str, kind: str, make_job, in_
     assert record["label_names"] is True and all(key.endswith("with label names") for key in record["penalties"])
 
 
-@pytest.mark.parametrize("changes", [{"head_hidden": 3}, {"layers": "mix"}, {"reader": "cnn"}, {"chunk": 8}])
+@pytest.mark.parametrize("changes", [{"head_hidden": 3}, {"layers": "mix"}, {"chunk": 8}])
 @pytest.mark.parametrize("method", ["features", "finetune"])
 def test_heads_that_are_not_solved_or_read_several_vectors(
     changes: dict[str, Any], method: str, make_job, in_process, monkeypatch

@@ -21,7 +21,7 @@ from components.artifacts import read_manifest
 from components.errors import ArtifactError, ConfigError
 from components.finetuning import frozen, member, runs
 from components.finetuning.stage import FinetuneJob, finetune
-from components.measurements import FILE
+from components.measurements import FILE, Points
 from components.models import FAMILIES
 from components.models.encoder import architecture_of, load_encoder
 from components.settings.cluster import ClusterSettings
@@ -31,7 +31,6 @@ from components.task_models.classifier import load_classifier, load_members
 from components.tasks.data import mean_answers
 from components.tasks.examples import ExamplesJob, examples, read_split
 from components.tasks.results import read_answers
-from components.telemetry.curves import Position, read_points
 from components.training.precision import product_size
 from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 
@@ -88,7 +87,7 @@ def test_every_run_writes_its_curve_for_monitoring(make_job, in_process, tmp_pat
     output = finetune(make_job())
     assert contents(output) == contents(without), "monitoring changes no result"
 
-    points, _ = read_points(file, Position(), history=0)
+    points = Points(file).read()
     quantities = ("loss", "rate", "gradient_norm", "tokens_per_second", "dev_macro_f1")
     pieces = [f"{budget} labels seed {seed}" for budget in (2, 4) for seed in (0, 1)]
     assert {point.key for point in points} == {f"{quantity}/{piece}" for quantity in quantities for piece in pieces}

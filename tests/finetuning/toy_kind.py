@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from components.scoring.base import Floats, Inputs, Scoring, Vectors
 from components.settings.tasks import TaskSource
 from components.tasks.data import Answer, Examples, Fields
 from components.tasks.kind import Kind
-from components.tasks.reading.records import filled, label_of, read_records, split_files
+from components.tasks.reading.records import all_records, filled, label_of
 from components.tasks.reading.splits import Row, Rows, examples_of
 from components.tasks.task_io import TEXT_EXAMPLES, TaskIO, parse_texts
 
@@ -42,13 +43,12 @@ class Truth(Scoring):
 
 def read(name: str, source: TaskSource) -> Examples:
     rows: Rows = {}
-    for split, path, member in split_files(source):
-        for record in read_records(path, member, source, [source.text, source.label]):
-            text = filled(record.values[0], "the text", source.text, record.position)
-            label = label_of(record.values[1], source.label, record.position)
-            if label not in ("true", "false"):
-                raise DataError(f"{record.position}: {label!r} is neither true nor false")
-            rows.setdefault(split, []).append(Row((text,), label == "true", record.slice, record.id, record.position))
+    for split, record in all_records(source, [source.text, source.label], Counter()):
+        text = filled(record.values[0], "the text", source.text, record.origin)
+        label = label_of(record.values[1], source.label, record.origin)
+        if label not in ("true", "false"):
+            raise DataError(f"{record.origin}: {label!r} is neither true nor false")
+        rows.setdefault(split, []).append(Row((text,), label == "true", record.origin))
     return examples_of(name, source, rows, labels=[], target=lambda row: (row.target,))
 
 

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from components.drift.logged import logged
 from components.drift.measurements import ROW, Measured
-from components.drift.traffic import TrafficLog, read_traffic
+from components.drift.traffic import TrafficLog, logged, read_traffic
 from components.errors import ConfigError
 from components.reporting import findings
 from components.reporting.chapters import Chapter

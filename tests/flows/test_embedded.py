@@ -16,7 +16,7 @@ from flows import execution
 
 SERVER = """
 import time
-from flows.embedded import tie_server
+from flows.server import tie_server
 tie_server()
 from prefect.server.api.server import SubprocessASGIServer
 print(SubprocessASGIServer(port=1)._run_uvicorn_command().pid, flush=True)
@@ -49,7 +49,7 @@ def test_prefects_embedded_server_ends_with_a_killed_flow(tmp_path: Path) -> Non
 
 
 ASKED = """
-from flows.embedded import tie_server
+from flows.server import tie_server
 tie_server()
 import httpx
 from prefect import flow
@@ -78,7 +78,7 @@ def test_prefects_embedded_server_answers_its_flow_only(tmp_path: Path) -> None:
     assert done.returncode == 0 and done.stdout.splitlines()[-1] == "401 False", done.stdout + done.stderr
 
 
-IS_CONFIGURED = "import sys; from flows.embedded import has_server; print(has_server(), 'prefect' in sys.modules)"
+IS_CONFIGURED = "import sys; from flows.server import has_server; print(has_server(), 'prefect' in sys.modules)"
 PROFILES = """
 active = "quick"
 [profiles.quick]
@@ -121,5 +121,5 @@ def test_the_command_of_a_flow_is_tied_to_it(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(execution, "run_command", lambda command, **named: commands.append(list(command)))
     execution.run_headstart("label", "in.csv", source="predict", root=tmp_path)
     ((_, _, module, number, parent, *command),) = commands
-    assert (module, number, parent) == ("flows.tied", signal.SIGTERM.name, str(os.getpid()))
+    assert (module, number, parent) == ("flows.bound", signal.SIGTERM.name, str(os.getpid()))
     assert command[1:] == ["-m", "components.cli", "label", "in.csv"]

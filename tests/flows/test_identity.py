@@ -24,7 +24,7 @@ STAGES = ("identity", "examples@aws-type", "ingest@general", "ingest@domain")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The shipped pipeline, settings and code on a few lines of data; its first stages have run."""
     root = tmp_path_factory.mktemp("clone")
-    for name in ("dvc.yaml", "resolved.yaml", "params.yaml", "requirements.lock", ".dvc/config", ".dvcignore"):
+    for name in ("dvc.yaml", "params.yaml", "requirements.lock", ".dvc/config", ".dvcignore"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, root / name)
     for folder in ("components", "flows"):

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-import yaml
 
 from components.errors import ConfigError
-from flows.repository import active_run, derive, environment, find_root, locked, pipeline_of, release_dvc_locks
+from flows.repository import active_run, environment, find_root, locked, pipeline_of, release_dvc_locks
 
 HOLD = """
 import sys, time
@@ -31,7 +30,6 @@ with locked(Path(sys.argv[1]), what="retrain a", say=print):
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     (tmp_path / ".dvc").mkdir()
-    (tmp_path / "dvc.yaml").write_text("vars:\n  - params_file: params.yaml\n  - root: .\nstages: {}\n")
     (tmp_path / "params.yaml").write_text("run: {}\n")
     return tmp_path
 
@@ -46,29 +44,6 @@ def test_a_folder_outside_of_any_repository(tmp_path: Path) -> None:
         find_root(tmp_path)
 
 
-def test_the_pipeline_of_the_root_is_used_unchanged(root: Path) -> None:
-    text = (root / "dvc.yaml").read_text()
-    assert pipeline_of(root / "params.yaml", root=root) == root / "dvc.yaml"
-    assert (root / "dvc.yaml").read_text() == text
-
-
-def test_a_derived_pipeline_follows_the_one_of_the_root(root: Path) -> None:
-    row = root / "experiments" / "full"
-    row.mkdir(parents=True)
-    (row / "params.yaml").write_text("run: {}\n")
-    assert pipeline_of(row / "params.yaml", root=root) == row / "dvc.yaml"
-    assert yaml.safe_load((row / "dvc.yaml").read_text())["vars"] == [
-        {"params_file": "experiments/full/params.yaml"},
-        {"root": "../.."},
-    ]
-    written = (row / "dvc.yaml").stat().st_mtime_ns
-    pipeline_of(row / "params.yaml", root=root)
-    assert (row / "dvc.yaml").stat().st_mtime_ns == written
-    (root / "dvc.yaml").write_text((root / "dvc.yaml").read_text() + "metrics: []\n")
-    pipeline_of(row / "params.yaml", root=root)
-    assert (row / "dvc.yaml").read_text().endswith("metrics: []\n")
-
-
 def test_settings_files_outside_of_the_repository_or_with_another_name(
     root: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -81,11 +56,6 @@ def test_settings_files_outside_of_the_repository_or_with_another_name(
     elsewhere.write_text("run: {}\n")
     with pytest.raises(ConfigError, match="must be called params.yaml and be in"):
         pipeline_of(elsewhere, root=root)
-
-
-def test_a_pipeline_without_the_two_vars() -> None:
-    with pytest.raises(ConfigError, match="`vars` must contain one line `  - root: ...`, found 0"):
-        derive("vars:\n  - params_file: params.yaml\n", folder=Path("experiments/a"))
 
 
 def test_the_programs_of_this_interpreter_come_first_in_the_path(root: Path) -> None:

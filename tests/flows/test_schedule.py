@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -19,7 +18,8 @@ import pytest
 
 from components.errors import ConfigError, TransientError
 from flows import processes
-from flows.schedule import checked, checked_timezone, schedule
+from flows.flow_run import Times
+from flows.schedule import checked, checked_timezone, owned, schedule
 
 from .conftest import is_running, ran
 
@@ -45,7 +45,7 @@ def served(project: Path, port: int, prefect_home: Path) -> Iterator[subprocess.
     process.wait()
 
 
-def wait_for(what: str, *, project: Path, seconds: float = 240) -> None:
+def wait_for(what: str, *, project: Path, seconds: float = 600) -> None:
     deadline = time.monotonic() + seconds
     log = project / "ran.log"
     while not (log.exists() and what in log.read_text()):
@@ -53,7 +53,7 @@ def wait_for(what: str, *, project: Path, seconds: float = 240) -> None:
         time.sleep(0.2)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_scheduled_runs(project: Path, served: subprocess.Popen[bytes], port: int) -> None:
     """Runs start on schedule, skip what is up to date, and retrain after a change of the data."""
     wait_for("register registry", project=project)
@@ -64,14 +64,14 @@ def test_scheduled_runs(project: Path, served: subprocess.Popen[bytes], port: in
     second = subprocess.run(command, cwd=project, capture_output=True, text=True)
     assert second.returncode == 2
     assert f"already run by another process (retrain params.yaml, every 5 s: process {served.pid} on" in second.stderr
+    assert sum("flows.serving" in each.cmdline() for each in psutil.Process(served.pid).children()) == 1
     address = f"http://127.0.0.1:{port}/api/deployments/name/retrain/scheduled"
     secret = (project / ".headstart/prefect-server/auth").read_text().strip()
     found = httpx.get(address, auth=tuple(secret.split(":"))).json()  # type: ignore[arg-type]
     assert [each["schedule"]["interval"] for each in found["schedules"]] == [5] and found["paused"] is False
 
     # Scheduling goes on after the end of the server.
-    (supervisor,) = (each for each in psutil.Process(served.pid).children() if "flows.server" in each.cmdline())
-    (server_process,) = supervisor.children()
+    (server_process,) = (each for each in psutil.Process(served.pid).children() if "prefect" in each.cmdline())
     server_process.kill()
     (project / "data/domain/aws/b.txt").write_text("more\n")
     wait_for("evaluate scores", project=project)
@@ -90,7 +90,6 @@ def test_scheduled_runs(project: Path, served: subprocess.Popen[bytes], port: in
     assert served.wait(timeout=10) == 0
     assert not any(is_running(process.pid) for process in started)
     assert "the schedule is paused" in (project / ".headstart.log").read_text()
-    assert json.loads((project / ".headstart/schedules/scheduled.json").read_text())["unfinished"] is True
 
 
 def test_cron_expressions_are_validated() -> None:
@@ -112,17 +111,74 @@ def test_the_schedule_has_the_time_zone_and_the_flow_that_was_asked_for(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PREFECT_API_URL", "http://prefect.example/api")
-    served: list[dict[str, Any]] = []
-    monkeypatch.setattr("flows.serving.serve", lambda **arguments: served.append(arguments))
+    served: list[Any] = []
+    monkeypatch.setattr("flows.serving.serve", lambda schedule, **_: served.append(schedule))
+    bangkok = Times("0 3 * * *", "Asia/Bangkok")
     with pytest.raises(TransientError, match=r"^http://prefect\.example/api: the Prefect server does not answer"):
-        schedule(cron="0 3 * * *", params=project / "params.yaml")
+        schedule(bangkok, params=project / "params.yaml")
     monkeypatch.setattr("flows.notify.install", lambda *_, **__: [])
-    schedule(cron="0 3 * * *", timezone="Asia/Bangkok", synchronise=True, params=project / "params.yaml")
+    schedule(bangkok, synchronise=True, params=project / "params.yaml")
     (found,) = served
-    assert (found["times"].cron, found["times"].timezone) == ("0 3 * * *", "Asia/Bangkok")
-    assert found["synchronise"] is True and found["name"] == "scheduled"
+    assert (found.times, found.name, found.flow().name) == (bangkok, "scheduled", "sync")
 
 
 def test_a_missing_settings_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist; name the settings file with --params"):
-        schedule(cron="0 3 * * *", params=tmp_path / "params.yaml")
+        schedule(Times("0 3 * * *", "UTC"), params=tmp_path / "params.yaml")
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from flows.schedule import owned
+with owned(Path(sys.argv[1]), name="nightly", what="retrain a", replace=False):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that owns the schedule `nightly`."""
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def take(root: Path, *, name: str = "nightly", replace: bool = False) -> None:
+    with owned(root, name=name, what="retrain b", replace=replace):
+        pass
+
+
+def test_a_second_owner_is_refused_and_told_who_the_first_is(
+    tmp_path: Path, holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = rf"retrain a: process {holder.pid} on {socket.gethostname()} since 20.*"
+    with pytest.raises(ConfigError, match=rf"^--name nightly: already run by another process \({told}\); stop it"):
+        take(tmp_path)
+    take(tmp_path, name="weekly")
+    with monkeypatch.context() as patched:
+        patched.setattr("socket.gethostname", lambda: "elsewhere")
+        with pytest.raises(ConfigError, match="--replace cannot end its owner"):
+            take(tmp_path, replace=True)
+    holder.kill()
+    holder.wait()
+    # The kernel has released the lock.
+    take(tmp_path)
+
+
+def test_replace_ends_the_owner(
+    tmp_path: Path, holder: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    take(tmp_path, replace=True)
+    assert holder.wait(timeout=10) == -signal.SIGTERM
+    assert capsys.readouterr().out.startswith("ending the present owner of nightly (retrain a: process ")
+
+
+@pytest.mark.parametrize("name", ["", "Nightly", "a b", "../a", "-a", "a" * 61])
+def test_names_are_checked(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="must consist of lower-case letters, digits and dashes"):
+        take(tmp_path, name=name)

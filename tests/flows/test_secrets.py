@@ -9,17 +9,15 @@ import pytest
 import yaml
 
 from components.errors import ConfigError
-from components.pipeline.dvc_variables import write_variables
+from components.pipeline.dvc_yaml import write_dvc_yaml
 from components.pipeline.identity import identity_of
 from components.pipeline.stages import STAGES
 from components.settings.loading import load_params
 from components.settings.registry import RegistrySettings
 from components.settings.sources import sources
-from components.telemetry.retraining import Retraining
-from components.telemetry.spool import FOLDER
-from components.tracking import connect
+from components.tracking import Record, connect
 from flows.plan import Stage
-from flows.telemetry import Monitor
+from flows.telemetry import FOLDER, Monitor, masked_yaml
 from flows.terminal import StageError, terminal
 
 from .conftest import ROOT
@@ -61,29 +59,18 @@ def test_the_records_of_a_retraining(root: Path, capfd: pytest.CaptureFixture[st
         terminal.say(f"connecting to {ADDRESS}")
         raise StageError(f"{ADDRESS} does not answer", final=True)
     monitor.summarise([f"see {ADDRESS}"])
-    folder = next((root / FOLDER / "runs").iterdir())
-    retraining = Retraining(folder)
-    retraining.read()
-    assert retraining.settings("registry", RegistrySettings).tracking == ADDRESS, "the monitor can connect"
     monitor.finish("FAILED", reason=str(caught.value))
 
     assert holders(root) == []
-    events = folder / "events.jsonl"
-    assert events.is_file() and "127.0.0.1" in events.read_text(), "MLflow did not answer, so the spool is there"
-    assert [oct(path.stat().st_mode & 0o777) for path in (root / FOLDER, events)] == ["0o700", "0o600"]
-    attached = next(json.loads(line)["path"] for line in events.read_text().splitlines() if '"file"' in line)
-    assert yaml.safe_load(Path(attached).read_text())["registry"]["tracking"] == ADDRESS.replace(SECRET, "***")
-    assert SECRET not in "".join(capfd.readouterr()) + str(caught.value)
-
-    settings = (root / "params.yaml").read_text()
-    (root / "params.yaml").write_text(settings.replace("127.0.0.1:1/db", "127.0.0.1:2/db"))
-    with pytest.raises(ConfigError, match="registry is no longer that of the retraining"):
-        retraining.settings("registry", RegistrySettings)
+    assert oct((root / FOLDER).stat().st_mode & 0o777) == "0o700"
+    shown = "".join(capfd.readouterr())
+    assert "MLflow has not received all runs of this retraining" in shown
+    assert SECRET not in shown + str(caught.value) + masked_yaml((root / "params.yaml").read_text())
 
 
 def test_the_files_of_dvc_and_the_printed_settings(root: Path) -> None:
     params = load_params(root / "params.yaml")
-    write_variables(params, root / "resolved.yaml")
+    write_dvc_yaml(params, root / "params.yaml")
     for stage in ("register", "promote", "report"):
         for item in STAGES[stage].items(params):
             (root / stage).write_text(json.dumps(identity_of(stage, item, params).settings))
@@ -96,7 +83,8 @@ def test_the_parameters_and_tags_of_a_version(tmp_path: Path, monkeypatch: pytes
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     registry = connect(RegistrySettings(tracking=f"sqlite:///{tmp_path}/mlflow.db"))
     run = registry.client.create_run(registry.experiment_id()).info.run_id
-    registry._log(run, {}, {"notify.webhook": SECRET, "pretrain.x.source": ADDRESS}, {}, [], {"why": ADDRESS})
+    parameters = {"notify.webhook": SECRET, "pretrain.x.source": ADDRESS}
+    registry._log(run, Record("run", parameters=parameters, tags={"why": ADDRESS}))
     data = registry.client.get_run(run).data
     assert data.params == {"notify.webhook": "***", "pretrain.x.source": ADDRESS.replace(SECRET, "***")}
     assert holders(tmp_path) == []

@@ -106,64 +106,36 @@ def pid_of_server(root: Path) -> int:
     return int((root / "pid").read_text())
 
 
-def pid_of_supervisor(root: Path) -> int:
-    found = psutil.Process(pid_of_server(root)).parent()
-    assert found is not None
-    return found.pid
-
-
 def test_the_server_is_started_again_when_it_ends(root: Path, port: int, use: Use) -> None:
     use()
     first = pid_of_server(root)
     os.kill(first, signal.SIGKILL)
     until(lambda: pid_of_server(root) != first and answers(f"http://127.0.0.1:{port}/api"))
-    assert "the server has ended (exit code -9) and is started again" in (
-        (root / ".headstart/prefect-server/server.log").read_text()
-    )
 
 
 def test_nothing_outlives_a_killed_user(root: Path, use: Use) -> None:
     user = use()
-    left = [pid_of_server(root), pid_of_supervisor(root)]
+    left = pid_of_server(root)
     user.kill()
     user.wait()
-    until(lambda: not any(map(is_running, left)))
+    until(lambda: not is_running(left))
     # The next one starts a server of its own.
     use()
-    assert pid_of_server(root) not in left
+    assert pid_of_server(root) != left
 
 
-def test_a_killed_supervisor_takes_the_server_with_it_and_is_replaced(root: Path, use: Use) -> None:
-    use()
-    server_, supervisor = pid_of_server(root), pid_of_supervisor(root)
-    os.kill(supervisor, signal.SIGKILL)
-    until(lambda: not is_running(server_))
-    until(lambda: pid_of_server(root) != server_)
-    assert pid_of_supervisor(root) != supervisor
-
-
-def test_schedules_share_a_server_which_ends_with_the_last_one(root: Path, use: Use) -> None:
-    first = use()
-    second = use()
+def test_schedules_share_a_server_and_the_second_takes_over(root: Path, port: int, use: Use) -> None:
+    first, second = use(), use()
     shared = pid_of_server(root)
-    assert len(psutil.Process(pid_of_supervisor(root)).children()) == 1
-    first.terminate()
+    assert not psutil.Process(second.pid).children()
+    first.kill()
     first.wait()
-    time.sleep(3 * module.POLL_S)
-    assert is_running(shared) and pid_of_server(root) == shared
+    until(lambda: pid_of_server(root) != shared and answers(f"http://127.0.0.1:{port}/api"))
+    taken = pid_of_server(root)
+    assert not is_running(shared) and [each.pid for each in psutil.Process(second.pid).children()] == [taken]
     second.terminate()
     second.wait()
-    until(lambda: not is_running(shared))
-
-
-def test_its_processes_do_not_count_as_those_of_a_run(root: Path, use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first run after the end of another schedule must not end the server as a left-over."""
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    monkeypatch.setenv(processes.MARK, f"{ended.pid} {root}")
-    use()
-    assert processes.MARK not in psutil.Process(pid_of_server(root)).environ()
-    assert processes.MARK not in psutil.Process(pid_of_supervisor(root)).environ()
+    until(lambda: not is_running(taken))
 
 
 @pytest.mark.parametrize("foreign", ["socket", "prefect"])

@@ -119,7 +119,7 @@ def test_an_earlier_decision_is_not_reported_as_a_new_one(
     shutil.copyfile(ROOT / "params.yaml", tmp_path / "params.yaml")
     file = tmp_path / "artifacts/registry/decision.json"
     file.parent.mkdir(parents=True)
-    found = {"verdict": "promote", "reasons": ["better"], "alias_after": "3"}
+    found = {"verdict": "promote", "reasons": ["better"], "alias_after": "3", "story": "version 3 is served"}
 
     def retrain(*_: object, **__: object) -> None:
         if decides:
@@ -131,10 +131,10 @@ def test_an_earlier_decision_is_not_reported_as_a_new_one(
     monkeypatch.setattr(sync, "run_command", retrain)
     monkeypatch.setattr(sync, "publish", lambda root, *, decisions, push: [f"commit: {decisions[0]}"])
     sync.sync.fn(str(tmp_path / "params.yaml"))
-    expected = "promote (better)" if decides else "nothing new to compare"
+    line = "promote: version 3 is served" if decides else "nothing new to compare; champion: version 3"
     assert capsys.readouterr().out.splitlines()[-2:] == [
-        f"sync | aws-type: {expected}; champion: version 3",
-        f"sync | commit: aws-type: {expected}; champion: version 3",
+        f"sync | aws-type: {line}",
+        f"sync | commit: aws-type: {line}",
     ]
 
 
@@ -170,7 +170,7 @@ def test_without_permission_commits_stay_here_and_give_way_to_the_records_of_oth
 def record_of(root: Path, *, name: str, digest: str) -> None:
     """The records that a run in this clone writes."""
     (root / "dvc.lock").write_text(f"schema: '2.0'\n# {name}\n")
-    (root / "resolved.yaml").write_text(f"stages: {name}\n")
+    (root / "dvc.yaml").write_text(f"stages: {name}\n")
     (root / "data-checks.json").write_text(versions(*read_versions(root), digest))
 
 
@@ -222,9 +222,9 @@ def test_records_of_an_earlier_run_that_nobody_has_committed_give_way(clones: tu
     record_of(first, name="first", digest="1")
     record_of(second, name="second", digest="2")
     sync.publish(first, decisions=["task: promote"], push=True)
-    # In the second they are untracked (data-checks.json, resolved.yaml) or changed (dvc.lock).
+    # In the second they are untracked (data-checks.json, dvc.yaml) or changed (dvc.lock).
     sync.pull(second)
-    assert "first" in (second / "dvc.lock").read_text() and "first" in (second / "resolved.yaml").read_text()
+    assert "first" in (second / "dvc.lock").read_text() and "first" in (second / "dvc.yaml").read_text()
     assert read_versions(second) == ["1", "2"]
 
 

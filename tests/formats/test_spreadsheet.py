@@ -61,7 +61,8 @@ def test_suggestions_are_labelled_with_their_texts(project: Callable[..., Params
     assert empty == 0
     # Texts are equal if they differ in punctuation only.
     merge(params, answers[:1], new_labels=True)
-    assert lines("task/train.jsonl")[-1] == {"text": "=1+2", "label": "=new"}
+    (entry,) = lines("task/labels-things.ledger.jsonl")
+    assert (entry["texts"], entry["after"]) == (["=1+2"], ["=new"])
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv"])

@@ -8,7 +8,7 @@ from typing import Any
 #: Steps between two reads of the loss, in place of the loop's 20.
 READ_EVERY = 3
 FAMILIES = (
-    "albert", "bert", "cove", "electra", "elmo", "fasttext", "flair", "glove", "gpt", "roberta", "transformer-xl",
+    "albert", "bert", "cove", "elmo", "fasttext", "flair", "glove", "gpt", "roberta", "transformer-xl",
     "ulmfit", "word2vec", "xlnet",
 )  # fmt: skip
 KINDS = ("choice", "classification", "multilabel", "pair", "questions", "regression", "similarity", "tagging")
@@ -71,10 +71,7 @@ def finetuning() -> list[Case]:
         ("bert", "tagging", {"tagger": "bilstm_crf", "tagger_hidden": 4}),
         ("ulmfit", "tagging", {"tagger": "bilstm_crf", "tagger_hidden": 4}),
         ("bert", "tagging", {"tagger": "crf", "max_length": 10}),
-        ("bert", "classification", {"lm_weight": 0.5}),
         ("gpt", "classification", {"lm_weight": 0.5}),
-        ("xlnet", "classification", {"lm_weight": 0.5}),
-        ("elmo", "classification", {"lm_weight": 0.5}),
         ("bert", "classification", {"chunk": 8, "chunks_learned": 1, "max_length": 60}),
         ("ulmfit", "classification", {"chunk": 8, "chunks_learned": 1, "max_length": 60}),
         ("transformer-xl", "classification", {"chunk": 8, "chunks_learned": 1, "max_length": 60}),
@@ -84,7 +81,5 @@ def finetuning() -> list[Case]:
         ("bert", "classification", {"head_norm": "batch"}),
         ("bert", "classification", {"unfreezing": "chain_thaw", "unfreeze_epochs": 0.2}),
         ("bert", "classification", {"pooling": "concat", "layers": "all"}),
-        ("word2vec", "classification", {"reader": "bilstm", "reader_hidden": 3}),
-        ("word2vec", "questions", {"answering": "bidaf", "answering_hidden": 3}),
     ]
     return found + [Case(family, "bf16", kind, settings=changes) for family, kind, changes in options]

@@ -31,8 +31,6 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from components.models.layers import attention as attention_layer
-
 COMPONENTS = str(Path(__file__).parents[2] / "components") + "/"
 #: Operators whose result has a size that depends on values, so that the host waits for the device.
 SIZED_BY_VALUES = frozenset(
@@ -305,16 +303,3 @@ def _replace_attention() -> None:
         return found
 
     F.scaled_dot_product_attention = attention
-    attention_layer.attend_within_texts = attend_within_texts
-
-
-def attend_within_texts(
-    q_1NTK: Tensor, k_1NTK: Tensor, v_1NTK: Tensor, borders: Any, *, dropout: float, causal: bool
-) -> Tensor:
-    """The layer's function of this name, text by text, for kernels that the CPU lacks."""
-    RECORD.operators[f"attention.{str(q_1NTK.dtype).removeprefix('torch.')}.texts"] += 1
-    counts = borders.offsets.held.diff().tolist()
-    assert (min(counts), max(counts)) == (borders.shortest, borders.longest)
-    parts = zip(*(x_1NTK.split(counts, 2) for x_1NTK in (q_1NTK, k_1NTK, v_1NTK)), strict=True)
-    mixed = [torch._C._nn.scaled_dot_product_attention(*part, dropout_p=dropout, is_causal=causal) for part in parts]
-    return torch.cat(mixed, 2)

@@ -1,4 +1,4 @@
-"""`headstart perplexity`: per word and per character, for several families and file formats."""
+"""`headstart try --file`: per word and per character, for several families and file formats."""
 
 from __future__ import annotations
 
@@ -124,10 +124,10 @@ def test_word_vectors_have_no_language_model(tmp_path: Path) -> None:
 
 def test_the_command_prints_a_table(directory: Path, tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("the old goat\n")
-    result = CliRunner().invoke(app, ["perplexity", str(directory), str(tmp_path / "b.txt")])
+    result = CliRunner().invoke(app, ["try", str(directory), "--file", str(tmp_path / "b.txt")])
     assert result.exit_code == 0, result.output
     assert "bits/character" in result.output
     found = measure_file(directory, tmp_path / "b.txt")
     assert f"{found.per_word:.2f}" in result.output and f"{found.bits_per_character:.4f}" in result.output
-    result = CliRunner().invoke(app, ["perplexity", str(directory), str(tmp_path / "b.txt"), "--pieces", "-3"])
+    result = CliRunner().invoke(app, ["try", str(directory), "--file", str(tmp_path / "b.txt"), "--pieces", "-3"])
     assert result.exit_code == 2 and "Invalid value for '--pieces'" in result.output

@@ -93,15 +93,12 @@ def test_duplicates_are_found_in_one_or_several_key_ranges(
         for start in range(0, 40, 9):
             keys.add(exact_keys(texts[start : start + 9]), shingles.sketches(texts[start : start + 9]))
         assert keys.count == 40
-        exact, alike = keys.find_duplicates(threshold=0.8)
-        assert np.flatnonzero(exact).tolist() == [10]
-        assert np.flatnonzero(alike).tolist() == [20, 30]
-        twins, similarity = keys.twins(slice(10, 31))
-        assert twins[[0, 10, 20]].tolist() == [3, 4, 5]
+        later, earlier, similarity, exact = keys.find_duplicates(threshold=0.8)
+        assert (later.tolist(), earlier.tolist(), exact.tolist()) == ([10, 20, 30], [3, 4, 5], [True, False, False])
         sketches = shingles.sketches(texts)
         estimates = [(sketches[later] == sketches[earlier]).mean() for later, earlier in ((20, 4), (30, 5))]
-        assert similarity[[0, 10, 20]].tolist() == pytest.approx([1.0, *estimates])
-        assert not keys.find_duplicates(threshold=0.8, first=31)[1].any()
+        assert similarity.tolist() == pytest.approx([1.0, *estimates])
+        assert keys.find_duplicates(threshold=0.8, first=31).later.tolist() == [10]
         assert (keys.exact(slice(5, 12)) == exact_keys(texts[5:12])).all()
         assert (keys.sketches(slice(5, 12)) == shingles.sketches(texts[5:12])).all()
 
@@ -120,7 +117,7 @@ def test_only_pairs_above_the_threshold_are_found(tmp_path: Path) -> None:
 
 def test_no_documents_have_no_duplicates(tmp_path: Path) -> None:
     with KeyFiles(tmp_path / "keys", permutations=16) as keys:
-        assert [flags.tolist() for flags in keys.find_duplicates(threshold=0.8)] == [[], []]
+        assert [part.tolist() for part in keys.find_duplicates(threshold=0.8)] == [[], [], [], []]
 
 
 def pairs_of_similarity(similarity: float, *, count: int, values: int, seed: int) -> np.ndarray:
@@ -140,12 +137,9 @@ def test_99_percent_of_the_pairs_at_the_threshold_are_found(tmp_path: Path, thre
     sketches = pairs_of_similarity(threshold + 0.01, count=count, values=near.permutations, seed=1)
     with KeyFiles(tmp_path / "keys", permutations=near.permutations, rows=near.rows) as keys:
         keys.add(exact_keys([str(number) for number in range(2 * count)]), sketches)
-        _, alike = keys.find_duplicates(threshold=threshold)
-        twins, _ = keys.twins(slice(0, 2 * count))
-    assert not alike[::2].any()
-    assert alike[1::2].mean() >= 0.99
-    found = np.flatnonzero(alike)
-    assert (twins[found] == found - 1).all()
+        later, earlier, *_ = keys.find_duplicates(threshold=threshold)
+    assert (later % 2 == 1).all() and (earlier == later - 1).all()
+    assert len(later) >= 0.99 * count
 
 
 @pytest.mark.parametrize("rows", [2, 3, 4])
@@ -166,5 +160,5 @@ def test_key_ranges_divide_the_keys_of_every_band_width(
     monkeypatch.setattr(KeyFiles, "_range", measured)
     with KeyFiles(tmp_path / "keys", permutations=12, rows=rows) as keys:
         keys.add(exact_keys([str(number) for number in range(400)]), sketches)
-        assert keys.find_duplicates(threshold=0.8)[1].sum() == 200
+        assert len(keys.find_duplicates(threshold=0.8).later) == 200
     assert largest < 100

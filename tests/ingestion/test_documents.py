@@ -1,4 +1,4 @@
-"""dropped.parquet and the look-up of a document's fate."""
+"""dropped.parquet and the look-up of a document."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from components.artifacts import read_manifest
 from components.errors import DataError
 from components.formats.corpus import read_documents, shards
-from components.ingestion import documents
-from components.ingestion.documents import DROPPED, DROPPED_SCHEMA, Origin, Origins, what_became_of
+from components.ingestion import stage
+from components.ingestion.documents import DROPPED, DROPPED_SCHEMA, Origin, what_became_of
 from components.ingestion.stage import IngestJob, ingest
 from components.settings.data import CorpusSource
 from components.settings.ingest import IngestSettings
@@ -62,11 +62,11 @@ def test_a_corpus_without_drops_has_an_empty_table(tmp_path: Path) -> None:
     assert pq.read_schema(output / DROPPED).equals(DROPPED_SCHEMA)
 
 
-@pytest.mark.parametrize("group_rows", [16_384, 2])
+@pytest.mark.parametrize("batch_rows", [8_192, 1])
 def test_later_runs_append_to_the_table_and_keep_the_shards(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group_rows: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch_rows: int
 ) -> None:
-    monkeypatch.setattr(documents, "_GROUP_ROWS", group_rows)
+    monkeypatch.setattr(stage, "_BATCH_ROWS", batch_rows)
     texts = [sentence(seed) for seed in range(4)]
     write_jsonl(tmp_path / "raw" / "m.jsonl", [*texts, texts[0], ""])
     output = run(tmp_path, id="key")
@@ -161,15 +161,6 @@ def test_an_unknown_document_is_an_error(tmp_path: Path, name: str, message: str
     output = run(tmp_path)
     with pytest.raises(DataError, match=message):
         what_became_of(output, name)
-
-
-def test_origins_are_read_by_number_while_others_are_added(tmp_path: Path) -> None:
-    with Origins(tmp_path) as origins:
-        for start in range(0, 9, 3):
-            origins.add([Origin(f"é{number}", "a\n.txt", number) for number in range(start, start + 3)])
-            origins.add([])
-            assert [origins[number].line for number in (start, 0, start + 2)] == [start, 0, start + 2]
-        assert origins[8] == Origin("é8", "a\n.txt", 8)
 
 
 def test_a_corpus_of_an_earlier_version_is_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

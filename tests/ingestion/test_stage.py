@@ -144,6 +144,44 @@ def test_new_files_become_new_shards_and_old_shards_stay(tmp_path: Path) -> None
     assert read_manifest(output, verify=True).facts["rewritten"] is None
 
 
+@pytest.mark.parametrize(("name", "rewritten"), [("a.jsonl", None), ("a.txt", "raw file changed: a.txt")])
+def test_lines_may_be_appended_to_a_file(tmp_path: Path, name: str, rewritten: str | None) -> None:
+    """The documents of a text file may grow, therefore it is read again as a whole."""
+    path = tmp_path / "raw" / name
+    texts = [sentence(seed) for seed in range(20)]
+    end = "\n\n\n" if path.suffix == ".txt" else "\n"
+    write_jsonl(path, texts)
+    path.write_text("".join(f"{text}{end}" for text in (path.read_text().splitlines() if end == "\n" else texts)))
+    output = ingest(job(tmp_path, heldout=0.001))
+    old, kept = shards(output), list(read_documents(output))
+    with path.open("a") as file:
+        for text in (sentence(100), texts[3], sentence(101)):
+            file.write((json.dumps({"text": text}) if end == "\n" else text) + end)
+    ingest(job(tmp_path, heldout=0.001))
+    facts = read_manifest(output, verify=True).facts
+    assert facts["rewritten"] == rewritten
+    assert list(read_documents(output)) == [*kept, sentence(100), sentence(101)]
+    assert (shards(output)[: len(old)] == old) == (rewritten is None)
+    (tmp_path / "fresh" / "raw").mkdir(parents=True)
+    (tmp_path / "fresh" / "raw" / name).write_bytes(path.read_bytes())
+    ingest(job(tmp_path / "fresh", heldout=0.001))
+    assert metrics(tmp_path) == metrics(tmp_path / "fresh")
+    # Nothing has changed since.
+    written = (output / MANIFEST).stat().st_mtime_ns
+    ingest(job(tmp_path, heldout=0.001))
+    assert (output / MANIFEST).stat().st_mtime_ns == written
+
+
+def test_a_requested_rebuild_equals_a_first_run(tmp_path: Path) -> None:
+    for name, seed in (("b", 1), ("a", 20)):
+        write_jsonl(tmp_path / "raw" / f"{name}.jsonl", [sentence(seed + number) for number in range(9)])
+        output = ingest(job(tmp_path))
+    ingest(job(tmp_path).model_copy(update={"rebuild": "drift"}))
+    assert read_manifest(output).facts["rewritten"] == "requested: drift"
+    fresh = ingest(job(tmp_path).model_copy(update={"output": tmp_path / "fresh"}))
+    assert read_manifest(fresh).digest == read_manifest(output).digest
+
+
 def test_an_unchanged_source_leaves_the_corpus_unchanged(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "raw" / "a.jsonl", [sentence(1), sentence(2)])
     output = ingest(job(tmp_path))

@@ -254,9 +254,3 @@ def test_a_pickle_is_not_executed(files: tuple[Path, Path], tmp_path: Path, monk
     with pytest.raises(ArtifactError, match=r"itos.pkl: a vocabulary is read from .json only.* json.dump"):
         read_fastai(files[0], tmp_path / "itos.pkl")
     assert not (tmp_path / "must-not-exist").exists()
-
-
-def test_tensors_of_another_model(files: tuple[Path, Path]) -> None:
-    torch.save([torch.zeros(1)], files[0])
-    with pytest.raises(ArtifactError, match="model.pth: expected the tensors of a model by name"):
-        read_fastai(*files)

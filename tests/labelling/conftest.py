@@ -19,11 +19,11 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Params]:
-    """project(labels=2, **keys of the task) -> settings; the working directory is the project's."""
+    """project(count=2, **keys of the task) -> settings; the working directory is the project's."""
 
-    def make(labels: int = 2, **keys: Any) -> Params:
+    def make(count: int = 2, **keys: Any) -> Params:
         monkeypatch.chdir(tmp_path)
-        write_jsonl(Path("task/train.jsonl"), rows(labels)) if labels else None
+        write_jsonl(Path("task/train.jsonl"), rows(count)) if count else None
         write_jsonl(Path("task/test.jsonl"), rows(2, offset=200))
         write_jsonl(Path("domain/a.jsonl"), [{"text": row["text"]} for row in rows(20, offset=20)])
         raw = yaml.safe_load((ROOT / "params.yaml").read_text())

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from components.ingestion.dedup import Shingles
-from components.ingestion.matching import Wanted
+from components.ingestion.matching import TextSearch
 from components.ingestion.stage import IngestJob, ingest
 from components.leakage.stage import LeakageJob, in_words, leakage
 from components.settings.data import CorpusSource
@@ -119,7 +119,7 @@ def test_exact_copies_agree_with_a_search_word_by_word() -> None:
     documents = [" ".join(random.choice(words, random.integers(0, 40))) for _ in range(200)]
     texts = [" ".join(random.choice(words, random.integers(0, 12))) for _ in range(300)]
     texts += [" ".join(documents[index].split()[3:14]) for index in range(60)]
-    wanted = Wanted(texts, shingles=Shingles(ngram=5, permutations=64), rows=4, threshold=0.8)
+    wanted = TextSearch(texts, shingles=Shingles(ngram=5, permutations=64), rows=4, threshold=0.8)
 
     def holds(document: str, text: str) -> bool:
         inside = len(text.split()) >= 8 and f" {text} " in f" {document} "

@@ -18,7 +18,7 @@ import torch
 import yaml
 
 from components.lineage import forget as removal
-from components.pipeline.dvc_variables import FILE, write_variables
+from components.pipeline.dvc_yaml import write_dvc_yaml
 from components.pipeline.stages import STAGES, run_stage
 from components.settings.loading import load_params
 from components.settings.params import Params
@@ -75,7 +75,7 @@ class Project:
         tiny = {"epochs": 1, "min_steps": 1, "head_steps": 2, "head_penalties": [10.0], "evaluations": 1}
         raw["finetune"]["ulmfit"] |= tiny | {"scratch": {"epochs": 1}, "unfreezing": "none", "discriminative": 1.0}
         (self.root / "params.yaml").write_text(yaml.safe_dump(raw))
-        write_variables(load_params(self.root / "params.yaml"), self.root / FILE)
+        write_dvc_yaml(load_params(self.root / "params.yaml"), self.root / "params.yaml")
         subprocess.run(["git", "init", "-q", "-b", "main"], cwd=self.root, check=True)
         self.dvc("add", "-q", "data")
 

@@ -11,11 +11,11 @@ import pytest
 from components.artifacts import changing_data
 from components.errors import DataError
 from components.labelling.answers import Answer, merge
+from components.labelling.rows import read_rows
 from components.lineage import editing
 from components.lineage import forget as removal
 from components.settings.params import Params
 from tests.example_task import rows
-from tests.labelling.conftest import lines
 from tests.labelling.conftest import project as project  # a fixture
 
 GONE, NEW = rows(1)[0]["text"], "a text that nobody has seen"
@@ -26,8 +26,8 @@ def remove(params: Params, *texts: str) -> Path:
     return removal.forget(params, plan, texts, root=Path.cwd())
 
 
-def train() -> list[str]:
-    return [row["text"] for row in lines("task/train.jsonl")]
+def train(params: Params) -> list[str]:
+    return [row.fields[0] for row in read_rows("things", params.data.tasks["things"], splits=("train",))]
 
 
 @pytest.mark.usefixtures("unregistered")
@@ -48,7 +48,7 @@ def test_a_label_given_while_a_file_is_rewritten_is_kept(
     monkeypatch.setattr(editing, "_replace", slowly)
     remove(params, GONE)
     answering.join()
-    assert NEW in train() and GONE not in train()
+    assert NEW in train(params) and GONE not in train(params)
 
 
 @pytest.mark.usefixtures("unregistered")
@@ -58,7 +58,9 @@ def test_a_text_that_is_labelled_after_the_search_is_removed_too(project: Callab
     merge(params, [Answer((NEW,), ("fruit",))])
     assert plan.raw == []
     removal.forget(params, plan, [NEW], root=Path.cwd())
-    assert NEW not in train() and not Path("task/labels-things.ledger.jsonl").exists(), "its only entry is removed"
+    assert NEW not in train(params) and not Path("task/labels-things.ledger.jsonl").exists(), (
+        "its only answer is removed"
+    )
 
 
 @pytest.mark.usefixtures("unregistered")

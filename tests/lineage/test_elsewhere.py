@@ -9,6 +9,7 @@ from typing import Any
 
 import boto3
 import pytest
+import yaml
 
 from components.drift.traffic import TEXT_LENGTH
 from components.lineage import forget as removal
@@ -40,10 +41,12 @@ def set_storage(params: Params, **changes: Any) -> Params:
     return params.model_copy(update={"cluster": params.cluster.model_copy(update=changes)})
 
 
-def remove(params: Params, *texts: str) -> tuple[dict[str, Any], str]:
+def remove(params: Params, *texts: str) -> dict[str, Any]:
     plan = removal.make_plan(params, texts, root=Path.cwd())
     path = removal.forget(params, plan, texts, root=Path.cwd())
-    return json.loads(path.read_text()), path.with_suffix(".txt").read_text()
+    certificate: dict[str, Any] = json.loads(path.read_text())
+    assert yaml.safe_load(path.with_suffix(".txt").read_text()) == certificate
+    return certificate
 
 
 def test_checkpoints_in_a_bucket_are_removed_with_old_versions(project: Callable[..., Params], store: Any) -> None:
@@ -52,13 +55,12 @@ def test_checkpoints_in_a_bucket_are_removed_with_old_versions(project: Callable
         store.put_object(Bucket="team", Key="runs/finetune-0a/step-000000007/state.json", Body=b"{}")
     for key in ("runs/notes.txt", "runs-of-others/x/step-000000001/state.json", "files/md5/00/11"):
         store.put_object(Bucket="team", Key=key, Body=b"of others")
-    certificate, text = remove(params, GONE)
+    certificate = remove(params, GONE)
     left = store.list_object_versions(Bucket="team")
     assert {item["Key"] for item in left["Versions"]} == {
         "runs/notes.txt", "runs-of-others/x/step-000000001/state.json", "files/md5/00/11"}  # fmt: skip
     assert "DeleteMarkers" not in left
     assert certificate["checkpoints"] == {"url": "s3://team/runs", "removed": 2} and certificate["not_removed"] == []
-    assert "removed from s3://team/runs: 2" in text
 
 
 def test_what_cannot_be_removed_is_named(
@@ -68,12 +70,12 @@ def test_what_cannot_be_removed_is_named(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://ann:a-password@mlflow:5000")
     for folder in ("inputs", "other"):
         (cache_of_inputs / folder / "0a").mkdir(parents=True)
-    certificate, text = remove(params, GONE)
+    certificate = remove(params, GONE)
     cluster, mlflow, checkpoints = certificate["not_removed"]
     assert cluster.startswith("input caches on the nodes of the Ray cluster ray://head:10001: remove ")
     assert mlflow.startswith("MLflow at http://ann:***@mlflow:5000: delete the tainted versions")
     assert checkpoints.startswith("checkpoints in s3://absent/runs (") and "aws s3 rm --recursive" in checkpoints
-    assert all(f"  {line}" in text for line in certificate["not_removed"]) and "a-password" not in text
+    assert "a-password" not in json.dumps(certificate)
     assert list(cache_of_inputs.iterdir()) == [], "the cache of this machine is removed"
 
 
@@ -95,7 +97,7 @@ def test_served_texts_are_removed_with_their_file(project: Callable[..., Params]
     for name, values in texts.items():
         (folder / f"{name}.text").write_text("".join(json.dumps(value) + "\n" for value in values))
         (folder / f"{name}.rows").write_bytes(b"{}\n")
-    certificate, _ = remove(params, GONE, long)
+    certificate = remove(params, GONE, long)
     assert sorted(path.name for path in folder.iterdir()) == ["long.rows", "other.rows", "other.text", "short.rows"]
     assert sorted(Path(path).name for path in certificate["caches"]) == ["long.text", "short.text"]
 
@@ -103,5 +105,5 @@ def test_served_texts_are_removed_with_their_file(project: Callable[..., Params]
 def test_a_file_of_git_leaves_its_history(project: Callable[..., Params], monkeypatch: pytest.MonkeyPatch) -> None:
     params = project()
     monkeypatch.setattr(removal, "tracked_by_git", lambda root: {root / "task" / "train.jsonl"})
-    certificate, _ = remove(params, GONE)
+    certificate = remove(params, GONE)
     assert [line.partition(":")[0] for line in certificate["not_removed"]] == ["earlier commits of git"]

@@ -10,6 +10,7 @@ import pytest
 
 from components.formats.annotations.hub import arrow_rows
 from components.formats.lines import Reading
+from components.lineage import editing
 from components.lineage.editing import remove_records
 from components.lineage.matching import Texts, file_holds
 
@@ -85,6 +86,20 @@ def test_a_line_of_parallel_files_is_removed_from_all_of_them(tmp_path: Path) ->
     assert remove_records(tmp_path / "text", TEXTS) == 1
     assert [(tmp_path / name).read_text() for name in ("text", "label", "README")] == [
         "first row\nlast row\n", "one\nthree\n", "two lines\nonly\n"]  # fmt: skip
+
+
+def test_parallel_files_of_a_text_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("label", "text"):
+        (tmp_path / name).write_text(f"{SECRET if name == 'text' else 'one'}\nlast\n")
+    written: list[str] = []
+    rewrite = editing._rewrite
+    monkeypatch.setattr(editing, "_rewrite", lambda path, edit: written.append(path.name) or rewrite(path, edit))
+    assert remove_records(tmp_path / "label", TEXTS) == 1
+    assert written == ["label", "text"], "the file that holds the text is last: a killed run finds it again"
+    for name in ("label", "text"):
+        (tmp_path / name).write_text(f"{SECRET if name == 'text' else 'one'}\n")
+    assert remove_records(tmp_path / "text", TEXTS) == 1 and not (tmp_path / "label").exists()
+    assert remove_records(tmp_path / "label", TEXTS) == 0
 
 
 def test_the_innermost_object_of_a_json_document_is_removed(tmp_path: Path) -> None:

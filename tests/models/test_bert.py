@@ -92,10 +92,6 @@ def test_mean_of_attention_with_dropout_is_attention_without() -> None:
     assert float(noisy.detach().std(0).mean()) > 0.01
 
 
-def test_max_tokens_is_the_number_of_positions(model: BERT) -> None:
-    assert model.max_tokens == 12
-
-
 @pytest.mark.parametrize(
     ("preset", "published"),
     # Turc et al. 2019 (BERT-Tiny, Mini, Small, Medium); Devlin et al. 2019 (110M, 340M); with 30,522 pieces.

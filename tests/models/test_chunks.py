@@ -12,8 +12,7 @@ from components.models import FAMILIES
 from components.models.base import LanguageModel
 from components.models.encoder import build_model
 from components.models.layers.chunks import Chunking, Texts
-from components.models.layers.lstm import LSTM
-from components.models.layers.projected_lstm import ProjectedLSTM
+from components.models.layers.lstm import LSTM, ProjectedLSTM
 from components.tokenization.special import FIRST_ORDINARY
 from tests.models.conftest import VOCABULARY
 

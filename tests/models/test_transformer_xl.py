@@ -19,7 +19,6 @@ ROWS, LENGTH = 2, 12
 #: Variants of the model.
 VARIANTS: list[dict[str, Any]] = [
     {},
-    {"norm_first": True},
     {"tied_biases": False, "clamp": 4},
     {"cutoffs": [10, 25]},
     {"cutoffs": [10, 25], "divide": 2},
@@ -64,21 +63,6 @@ def test_segments_with_full_memory_equal_the_whole_text(
     torch.testing.assert_close(parts, whole, atol=1e-4, rtol=1e-5)
     for memory, inputs in zip(carry, model.hidden_states(text[:, :-1], torch.tensor([LENGTH] * ROWS)), strict=False):
         torch.testing.assert_close(memory, inputs, atol=1e-4, rtol=1e-5)
-
-
-@pytest.mark.parametrize("settings", VARIANTS)
-def test_a_short_memory_of_the_same_length_everywhere(settings: dict[str, Any], text: Tensor) -> None:
-    """Each piece attends to exactly 3 before it, so results do not depend on the segmentation."""
-    model = small(memory=3, same_length=True, **settings)
-    whole, _ = nats_by_segments(model, text, [LENGTH])
-    single, carry = nats_by_segments(model, text, [1] * LENGTH)
-    torch.testing.assert_close(single, whole, atol=1e-4, rtol=1e-5)
-    torch.testing.assert_close(nats_by_segments(model, text, [5, 7])[0], whole, atol=1e-4, rtol=1e-5)
-    assert [memory.shape for memory in carry] == [(ROWS, 3, 16)] * 3
-    # Without `same_length`, later positions of a segment attend to more.
-    model.config = model.config.model_copy(update={"same_length": False})
-    torch.testing.assert_close(nats_by_segments(model, text, [1] * LENGTH)[0], whole, atol=1e-4, rtol=1e-5)
-    assert abs(nats_by_segments(model, text, [LENGTH])[0] - whole) > 0.5
 
 
 @pytest.mark.parametrize("settings", VARIANTS)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from components.errors import ConfigError
 from components.models.encoder import build_model
@@ -28,24 +27,6 @@ def small(**settings: Any) -> AWDLSTM:
 def batch() -> dict[str, torch.Tensor]:
     stream = torch.randint(0, VOCABULARY, (4, 11))
     return {"tokens": stream[:, :-1], "targets": stream[:, 1:]}
-
-
-def test_against_torch_layers(batch: dict[str, torch.Tensor]) -> None:
-    model = small()
-    nn.init.normal_(model.bias)
-    x = F.embedding(batch["tokens"], model.embedding)
-    for layer in model.lstms:
-        reference = nn.LSTM(layer.weight_ih.shape[1], layer.hidden, batch_first=True)
-        values = (layer.weight_ih, layer.weight_hh, layer.bias, torch.zeros_like(layer.bias))
-        with torch.no_grad():
-            for parameter, value in zip(reference.parameters(), values, strict=True):
-                parameter.copy_(value)
-        x, _ = reference(x)
-    expected = F.cross_entropy(F.linear(x, model.embedding, model.bias).flatten(0, 1), batch["targets"].flatten())
-    result = model.eval().losses(batch)
-    torch.testing.assert_close(result.loss, expected)
-    torch.testing.assert_close(result.sums["tokens"][0], expected * 40)
-    assert int(result.sums["tokens"][1]) == 40
 
 
 def test_the_carry_continues_the_window(batch: dict[str, torch.Tensor]) -> None:
@@ -130,28 +111,6 @@ def test_loss_and_gradients_are_those_of_the_equations(dropouts: list[str], batc
     assert (abs(loss.item() - without.losses(batch).loss.item()) > 1e-3) == bool(dropouts)
 
 
-def test_penalties(batch: dict[str, torch.Tensor]) -> None:
-    plain, both = small(), small(activation=2.0, slowness=3.0)
-    both.load_state_dict(plain.state_dict())
-    base = plain.train().losses(batch)
-    top = plain.hidden_states(batch["tokens"], torch.full((4,), 10))[-1]
-    expected = base.loss + 2 * top.square().mean() + 3 * (top[:, 1:] - top[:, :-1]).square().mean()
-    result = both.train().losses(batch)
-    torch.testing.assert_close(result.loss, expected)
-    # The sums do not include the penalties.
-    torch.testing.assert_close(result.sums["tokens"][0], base.sums["tokens"][0])
-    torch.testing.assert_close(both.eval().losses(batch).loss, base.loss)
-
-
-def test_initial_loss_is_near_the_unigram_entropy() -> None:
-    model = build_model("ulmfit", vocabulary=2000)
-    assert isinstance(model, AWDLSTM)
-    assert float(model.embedding.detach().std()) == pytest.approx(0.1, rel=0.01)
-    tokens = torch.randint(0, 2000, (4, 20))
-    loss = model.losses({"tokens": tokens, "targets": tokens}).loss
-    assert float(loss.detach()) == pytest.approx(torch.tensor(2000.0).log().item(), abs=0.05)
-
-
 @pytest.mark.parametrize(
     ("preset", "words", "millions"),
     [
@@ -193,8 +152,3 @@ def test_a_backward_model_does_not_predict() -> None:
         match="direction: a backward model predicts the piece before a text; use the forw",
     ):
         small(direction="backward").predict(torch.tensor([[7]]))
-
-
-def test_an_unknown_direction() -> None:
-    with pytest.raises(ConfigError, match=r"model.direction: .*'forward' or 'backward'.* \(found 'sideways'\)"):
-        small(direction="sideways")

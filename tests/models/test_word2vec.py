@@ -12,7 +12,7 @@ from torch import Tensor
 from components.errors import ConfigError, DataError
 from components.inference.neighbours import nearest_words
 from components.models.encoder import build_model
-from components.models.layers.negative_sampling import contexts
+from components.models.static import contexts
 from components.models.word2vec import Word2Vec, Word2VecConfig
 from components.pretraining.negatives import NegativeSampler
 from components.tokenization.segmenters import Segmentation
@@ -167,10 +167,3 @@ def test_a_text_is_the_mean_of_its_words() -> None:
 def test_it_neither_generates_nor_fills_in() -> None:
     with pytest.raises(ConfigError, match="Word2Vec predicts no pieces, so it can neither generate nor fill in"):
         make("cbow").predict(torch.tensor([[5]]))
-
-
-def test_an_unknown_architecture() -> None:
-    with pytest.raises(
-        ConfigError, match=r"word2vec: 1 problem.*\n  model.architecture: Input should be 'skip_gram' or"
-    ):
-        build_model("word2vec", vocabulary=9, settings={"architecture": "glove"})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,7 +37,7 @@ def test_the_last_outputs_are_the_estimate() -> None:
 
 
 def test_stages_that_train_are_those_whose_jobs_have_a_cluster() -> None:
-    jobs = {name: getattr(importlib.import_module(stage.module), stage.job) for name, stage in STAGES.items()}
+    jobs = {name: stage.load()[1] for name, stage in STAGES.items()}
     assert {name for name, job in jobs.items() if "cluster" in job.model_fields} == TRAINING
 
 

@@ -13,8 +13,8 @@ from components.artifacts import writing
 from components.drift.measurements import ROW, Measured
 from components.drift.traffic import TrafficLog
 from components.errors import StorageError
+from components.monitoring.disk import in_units
 from components.monitoring.garbage import (
-    in_units,
     old_checkpoints,
     old_features,
     old_logs,

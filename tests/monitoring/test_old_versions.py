@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from components.errors import RegistryError
-from components.monitoring.old_versions import keep, old_versions
-from components.registry.ledger_entries import Change, Entry, State
+from components.monitoring.garbage import keep, old_versions
+from components.registry.ledger import Entry, State
 from components.registry.stage import register
 from components.settings.gc import GcSettings
 from components.settings.loading import load_params
@@ -25,9 +25,9 @@ def versions(count: int, **tags: dict[str, str]) -> list[Version]:
     ]
 
 
-def change(action: str, before: str | None, after: str) -> Change:
-    entry = Entry(1, "id", datetime(2026, 1, 1, tzinfo=UTC), "change", "m", "champion", "a@b")
-    return Change(entry, action, before, after)  # type: ignore[arg-type]
+def change(action: str, before: str | None, after: str) -> Entry:
+    facts = {"action": action, "before": before, "after": after}
+    return Entry(1, datetime(2026, 1, 1, tzinfo=UTC), "change", "m", "champion", "a@b", facts=facts)
 
 
 def kept(state: State | None = None, aliased: set[str] | None = None, **tags: dict[str, str]) -> list[int]:

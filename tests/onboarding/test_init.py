@@ -14,7 +14,7 @@ import pytest
 
 from components.errors import ArtifactError, ConfigError, DataError
 from components.formats.detection import detected
-from components.labelling.answers import Answer, merge, undo
+from components.labelling.answers import Answer, merge
 from components.onboarding.command import Options, init
 from components.onboarding.inspection import inspect
 from components.onboarding.project import renew, take_files
@@ -120,23 +120,20 @@ def test_what_a_person_has_changed_is_not_replaced(root: Path, tmp_path: Path) -
         copy.unlink(missing_ok=True)
 
 
-def test_merged_labels_are_not_replaced_by_the_file_they_were_added_to(
+def test_labels_that_people_gave_stay_when_the_file_is_copied_anew(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = write(tmp_path / "files", "classification")
     init(Options(file), root=root)
     monkeypatch.chdir(root)
     params = load_params(root / "params.yaml")
-    merge(params, [Answer(("a text that a person has labelled",), (ROWS["classification"](rows(1)[0])["label"],))])
-    copy = root / "data/tasks/classification/classification.jsonl"
-    before = copy.read_bytes()
-    with pytest.raises(ConfigError, match=r"holds labels that .* lacks; run `headstart fit` without a file"):
-        renew(file, root=root)
-    assert copy.read_bytes() == before != file.read_bytes()
-    undo(params)
+    text = "a text that a person has labelled"
+    merge(params, [Answer((text,), (ROWS["classification"](rows(1)[0])["label"],))])
     write(tmp_path / "files", "classification", count=30)
     renew(file, root=root)
-    assert copy.read_bytes() == file.read_bytes()
+    assert (root / "data/tasks/classification/classification.jsonl").read_bytes() == file.read_bytes()
+    found = find_kind("classification").read("classification", params.data.tasks["classification"])
+    assert (text,) in [*found.train.fields, *found.test.fields]
 
 
 def test_text_without_labels_is_read_by_a_language_model(root: Path, tmp_path: Path) -> None:

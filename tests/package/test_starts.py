@@ -72,10 +72,10 @@ def test_registry() -> None:
 
 
 def test_install_and_use(tiny: Start, tmp_path: Path, frame: pd.DataFrame) -> None:
-    with pytest.raises(ConfigError, match="is not installed; run `headstart starts install tiny`"):
+    with pytest.raises(ConfigError, match="is not installed; run `headstart starts --install tiny`"):
         folder_of("tiny")
     runner = CliRunner()
-    done = runner.invoke(cli.app, ["starts", "install", "tiny", "--find-links", str(tmp_path / "wheels")])
+    done = runner.invoke(cli.app, ["starts", "--install", "tiny", "--find-links", str(tmp_path / "wheels")])
     assert done.exit_code == 0, done.output
     assert done.output == f"{tmp_path / 'starts' / 'tiny'}: nobody/tiny, MIT; use it with --start tiny\n"
     assert installed(tiny) == tmp_path / "starts" / "tiny"

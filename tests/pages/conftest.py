@@ -10,6 +10,7 @@ import html
 import json
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,8 +30,10 @@ from components.settings.evaluate import EvaluateSettings
 from components.settings.promote import PromotionRule
 from components.settings.registry import RegistrySettings
 from components.settings.tasks import TaskSource
+from components.settings.telemetry import TelemetrySettings
 from components.tasks.examples import ExamplesJob, examples
-from components.telemetry.spool import Spool
+from components.telemetry import live
+from components.tracking import connect
 from tests.example_task import rows, write_jsonl
 from tests.registry.conftest import empty_database
 
@@ -119,21 +122,35 @@ def finished(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> 
 @pytest.fixture
 def running(finished: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The id of a retraining of which one stage is finished and one runs."""
-    spool = Spool(finished, "aaaa-1111")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setattr(live, "SKIP_MS", 0)
+    monkeypatch.setattr(live, "UPDATE_S", 0.1)
     expected = {"ingest@domain": 60.0, "adapt@ulmfit": 36000.0, "finetune@things-ulmfit-adapted": None}
-    tags = {"params": "params.yaml"}
-    spool.begin("2026-11-24 03:00:00 retrain", tags=tags, registry={}, telemetry={}, expected=expected)
-    spool.begin_stage("ingest@domain", pipeline="params.yaml", identity="1", reasons=["new text"])
-    spool.end_stage("ingest@domain", outcome="Completed", pipeline="params.yaml", identity="1")
-    file = spool.begin_stage("adapt@ulmfit", pipeline="params.yaml", identity="2", reasons=["ingest@domain"])
+    registry = RegistrySettings(tracking=f"sqlite:///{finished}/mlflow.db")
+    run = live.Live(
+        finished,
+        "aaaa-1111",
+        "2026-11-24 03:00:00 retrain",
+        tags={"params": "params.yaml", "expected": json.dumps(expected)},
+        registry=registry,
+        telemetry=TelemetrySettings(),
+        texts={},
+    )
+    run.begin_stage("ingest@domain", reasons=["new text"], file=finished / "ingest.jsonl").outcome = "Completed"
+    file = finished / "adapt.jsonl"
+    adapt = run.begin_stage("adapt@ulmfit", reasons=["ingest@domain"], file=file)
     monkeypatch.setenv(FILE, str(file))
     curve = Curve(total=4, points=4)
     for step, loss in enumerate((4.0, 3.0, 2.5, 2.25), start=1):
         curve.add(step, loss=loss)
+    while not adapt.run or adapt.unsent:
+        time.sleep(0.1)
     durations = finished / ".headstart" / "durations.jsonl"
     line = {"stage": "adapt@ulmfit", "machine": "m", "unit": "tokens", "amount": 1, "seconds": 36000.0, "time": ""}
     durations.write_text(json.dumps(line) + "\n")
     yield "aaaa-1111"
+    run.finish("FINISHED", reason="", summary=(), wait_s=10.0)
+    connect(registry).client.delete_run(run._run)
     shutil.rmtree(finished / ".headstart")
 
 

@@ -21,6 +21,7 @@ import pytest
 from PIL import Image
 
 from components.pages.server import PagesServer
+from components.tasks.reading.labels import in_force, read_entries
 from tests.pages.conftest import TASK
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the driver of the browser is not installed")
@@ -168,8 +169,7 @@ def compare(where: str, found: dict[str, Any], expected: dict[str, Any]) -> None
 
 @pytest.mark.parametrize("width", WIDTHS.values())
 def test_keys_label_texts_and_undo(browser: Any, address: str, tmp_path: Path, width: int) -> None:
-    train = tmp_path / "data" / TASK / "train.jsonl"
-    before = train.read_text()
+    ledger = tmp_path / "data" / TASK / f"labels-{TASK}.ledger.jsonl"
     page, problems = opened(browser, width=width)
     page.goto(f"{address}/label")
     page.keyboard.press("c")
@@ -179,7 +179,8 @@ def test_keys_label_texts_and_undo(browser: Any, address: str, tmp_path: Path, w
         text = page.inner_text(".text.big")
         page.keyboard.press(key)
         page.wait_for_function("(text) => document.querySelector('.text.big').textContent !== text", arg=text)
-        assert json.loads(train.read_text().splitlines()[-1]) == {"text": text, "label": label}
+        answer = json.loads(ledger.read_text().splitlines()[-1])
+        assert (answer["texts"], answer["after"]) == ([text], [label])
     text = page.inner_text(".text.big")
     page.keyboard.press("9")
     page.keyboard.press("s")
@@ -188,12 +189,14 @@ def test_keys_label_texts_and_undo(browser: Any, address: str, tmp_path: Path, w
         text = page.inner_text(".text.big")
         page.keyboard.press("u")
         page.wait_for_function("(text) => document.querySelector('.text.big').textContent !== text", arg=text)
-    assert page.inner_text(".text.big") == first and train.read_text() == before
+    assert page.inner_text(".text.big") == first
+    taken_back = ledger.read_text()
+    assert in_force(read_entries(ledger)) == []
     # Keys that are typed into a field are text.
     page.click("text=New label")
     page.fill("input[aria-label='New label']", "")
     page.keyboard.type("u1")
-    assert page.input_value("input[aria-label='New label']") == "u1" and train.read_text() == before
+    assert page.input_value("input[aria-label='New label']") == "u1" and ledger.read_text() == taken_back
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert not problems
 

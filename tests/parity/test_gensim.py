@@ -11,7 +11,7 @@ import torch
 from components.interchange.vectors_text import read_vectors
 from components.models.encoder import build_model
 from components.models.fasttext import FastText, FastTextConfig, ngram_buckets
-from components.models.layers.negative_sampling import skip_gram
+from components.models.static import skip_gram
 from components.pretraining.negatives import keep_probabilities, noise_distribution
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES

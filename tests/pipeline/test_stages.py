@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +26,12 @@ ROOT = Path(__file__).parents[2]
 SHIPPED = sorted([ROOT / "params.yaml", *ROOT.glob("experiments/*/params.yaml")])
 
 
+class Work(SimpleNamespace):
+    """The job of a stage of the tests."""
+
+    model_fields: Mapping[str, Any] = {}
+
+
 @pytest.fixture
 def raw() -> dict[str, Any]:
     """The shipped params.yaml with the initialisations that every family can have."""
@@ -38,8 +44,8 @@ def raw() -> dict[str, Any]:
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_item_is_a_valid_job(path: Path, name: str) -> None:
     stage = STAGES[name]
-    module = importlib.import_module(stage.module)
-    assert callable(getattr(module, stage.function))
+    function, job_class = stage.load()
+    assert callable(function)
     params = load_params(path)
     items = stage.items(params)
     unused = [] if "adapted" in params.run.starts else ["adapt"]
@@ -57,11 +63,9 @@ def test_every_item_is_a_valid_job(path: Path, name: str) -> None:
         unused += ["together", "share", "leakage-together"]
     if not params.static:
         unused += ["static-pretrained", "static-adapted", "static-scratch"]
-    if not params.stacked:
-        unused += ["stacked-pretrained", "stacked-adapted", "stacked-scratch"]
     assert items or name in unused
     for arguments in items.values():
-        job = getattr(module, stage.job)(**arguments)
+        job = job_class(**arguments)
         assert isinstance(job, Section)
 
 
@@ -246,36 +250,6 @@ def test_static_vectors_have_the_initialisations_of_their_teacher(raw: dict[str,
     assert STAGES["static-adapted"].items(Params.model_validate(raw)) == {}
 
 
-def test_a_stack_of_three_is_a_stack_of_a_stack(raw: dict[str, Any]) -> None:
-    raw["pretrain"]["flair"] = raw["pretrain"]["ulmfit"]
-    raw["static"] = {"words": {"teacher": "ulmfit"}}
-    raw["stacked"] = {"two": {"of": ["flair", "words"]}, "three": {"of": ["two", "ulmfit"], "layers": "all"}}
-    raw["finetune"]["three"] = raw["finetune"]["ulmfit"]
-    raw["adapt"]["flair"] = raw["adapt"]["ulmfit"]
-    raw["run"]["families"] = ["three"]
-    params = Params.model_validate(raw)
-    job = STAGES["stacked-adapted"].items(params)["three"]
-    assert [str(job[part]) for part in ("first", "second")] == [
-        "artifacts/encoder/two/adapted",
-        "artifacts/encoder/ulmfit/adapted",
-    ]
-    assert str(job["output"]) == "artifacts/encoder/three/adapted"
-    assert params.origins("three") == ["flair", "ulmfit", "words", "two"]
-    (register,) = STAGES["register"].items(params).values()
-    assert register["parents"] == {"three": ["two", "ulmfit"], "words": ["ulmfit"], "two": ["flair", "words"]}
-    del raw["adapt"]["flair"]
-    assert list(STAGES["stacked-adapted"].items(Params.model_validate(raw))) == []
-
-
-def test_wrong_names_in_stacked_are_reported(raw: dict[str, Any], tmp_path: Path) -> None:
-    """A stack cannot contain itself, or one that is defined after it."""
-    raw["stacked"] = {"one": {"of": ["ulmfit", "other"]}, "other": {"of": ["one", "one"]}}
-    file = tmp_path / "params.yaml"
-    file.write_text(json.dumps(raw))
-    with pytest.raises(ConfigError, match="stacked.one.of: unknown name 'other'"):
-        load_params(file)
-
-
 def test_wrong_names_in_static_are_reported(raw: dict[str, Any], tmp_path: Path) -> None:
     raw["static"] = {"ulmfit": {"teacher": "ulmfit"}, "words": {"teacher": "ulmfitt"}}
     raw["adapt_task"] = {"aws-type": {"epochs": 1}}
@@ -310,7 +284,7 @@ def test_settings_that_contradict_each_other_are_reported_before_a_run(
     with pytest.raises(ConfigError) as caught:
         check_params(Params.model_validate(with_all_options))
     message = str(caught.value)
-    assert "finetune.word2vec.lm_weight: word2vec does not predict the pieces of a text; set it to 0" in message
+    assert "finetune.word2vec.lm_weight: word2vec has no causal model of whole texts; set it to 0" in message
     assert "finetune.ulmfit.method: joint training of tasks (`together`) requires finetune" in message
     assert (
         "together.aws: its tasks must have the same number of budgets, found aws-type 5, 20, all; aws-service 5, 20"
@@ -376,20 +350,15 @@ def test_metrics_and_curve_are_copied_to_the_paths_in_dvc_yaml(
 ) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.chdir(tmp_path)
 
-    class Job(SimpleNamespace):
-        model_fields: dict[str, Any] = {}
-
-    def work(job: Job) -> Path:
+    def work(job: Work) -> Path:
         output = tmp_path / "written"
         output.mkdir()
         (output / "metrics.json").write_text(json.dumps({"loss": job.loss}))
         (output / "curve.csv").write_text("step,loss\n1,2\n")
         return output
 
-    monkeypatch.setattr(stages.importlib, "import_module", lambda name: SimpleNamespace(Job=Job, work=work))
-    monkeypatch.setitem(
-        STAGES, "sample", Stage("components.errors", "Job", "work", lambda params: {"one": {"loss": 3}})
-    )
+    monkeypatch.setattr(stages.importlib, "import_module", lambda name: SimpleNamespace(work=work))
+    monkeypatch.setitem(STAGES, "sample", Stage("errors:work", lambda params: {"one": {"loss": 3}}, 1))
     run_stage("sample", Params.model_validate(raw), item="one")
     assert json.loads(Path("artifacts/metrics/sample/one.json").read_text()) == {"loss": 3}
     assert Path("artifacts/curves/sample/one.csv").read_text() == "step,loss\n1,2\n"

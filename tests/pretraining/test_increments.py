@@ -47,21 +47,7 @@ class Growing:
     def add(self, family: str, *, documents: int = 60) -> Path:
         """Add a file; returns the token shards."""
         rng = np.random.default_rng(self.files)
-        words = [
-            "the",
-            "bucket",
-            "policy",
-            "grants",
-            "role",
-            "access",
-            "to",
-            "objects",
-            "and",
-            "queue",
-            "sends",
-            "messages",
-        ]
-        rows = [{"text": " ".join(rng.choice(words, 9))} for _ in range(documents)]
+        rows = [{"text": " ".join(rng.choice(WORDS.split(), 9))} for _ in range(documents)]
         path = self.folder / "raw" / f"{self.files}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("\n".join(map(json.dumps, rows)))

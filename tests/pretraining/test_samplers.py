@@ -13,10 +13,9 @@ from components.models import FAMILIES
 from components.models.ulmfit import AWDLSTMConfig
 from components.pretraining.rows import FullSentencesSampler
 from components.pretraining.samplers import SAMPLERS
-from components.pretraining.segments import TwoSegmentsSampler
 from components.pretraining.sentence_pairs import NO_PAIR, PairSampler, SentenceOrderSampler, SentencePairSampler
 from components.pretraining.streams import BidirectionalStreamSampler, PackedSampler, StreamSampler
-from components.tokenization.special import END, FIRST_ORDINARY, MASK, START
+from components.tokenization.special import END, FIRST_ORDINARY, START
 from tests.training.helpers import MemoryStore, numbered_pairs, numbered_store
 
 EVERY = sorted(SAMPLERS)
@@ -175,24 +174,6 @@ def test_an_epoch_of_pairs_visits_the_whole_text() -> None:
     assert len(seen & set(range(805, 1205))) > 100
 
 
-def test_masks_have_the_published_fractions() -> None:
-    pairs = SentencePairSampler(numbered_store(documents=60), batch_size=64, window=40, seed=0, vocabulary=2000)
-    batches = [pairs.batch(step) for step in range(20)]
-    masked = kept = 0
-    for batch in batches:
-        positions, targets = batch["positions"], batch["targets"]
-        assert positions.shape == targets.shape == (64, 6)
-        assert (positions[:, 1:] > positions[:, :-1]).all()
-        assert (targets >= FIRST_ORDINARY).all()
-        shown = batch["tokens"].gather(1, positions)
-        masked += int((shown == MASK).sum())
-        kept += int((shown == targets).sum())
-        assert ((shown == MASK) | (shown >= FIRST_ORDINARY)).all()
-    total = 20 * 64 * 6
-    assert abs(masked / total - 0.8) < 0.02
-    assert abs(kept / total - 0.1) < 0.02
-
-
 def test_short_documents_share_a_row() -> None:
     store = MemoryStore([[[7]], [[8]], [[9]], [[10]]])
     batch = SentencePairSampler(store, batch_size=2, window=16, seed=0, vocabulary=20).batch(5)
@@ -249,43 +230,6 @@ def test_documents_of_one_sentence_train_the_masked_pieces_only() -> None:
     for sampler, key in ((SentencePairSampler, "next_sentence"), (SentenceOrderSampler, "sentence_order")):
         batch = sampler(store, batch_size=4, window=8, seed=0, vocabulary=20).batch(0)
         assert batch[key].tolist() == [NO_PAIR] * 4
-
-
-def test_two_segments_are_consecutive_and_b_begins_with_a_sentence() -> None:
-    store = numbered_store(documents=40, sentences=4, length=5)
-    sampler = TwoSegmentsSampler(store, batch_size=50, window=19, seed=1, vocabulary=1000)
-    singles = 0
-    for step in range(4):
-        batch = sampler.batch(step)
-        tokens = batch["tokens"].scatter(1, batch["positions"], batch["targets"])
-        assert batch["noise"].shape == batch["positions"].shape and batch["noise"].dtype == torch.float32
-        for row, segments in zip(tokens.tolist(), batch["segments"].tolist(), strict=True):
-            assert (row[0], row[-1]) == (START, END)
-            if 1 not in segments:
-                singles += 1
-                begin = store.stream.tolist().index(row[1])
-                assert row[1:-1] == store.span(begin, 17).tolist()
-                continue
-            cut = segments.index(1)
-            assert segments == [0] * cut + [1] * (19 - cut) and row[cut - 1] == END
-            text = row[1 : cut - 1] + row[cut:-1]
-            begin = store.stream.tolist().index(row[1])
-            assert text == store.span(begin, 16).tolist()
-            # A sentence has five pieces, and the middle of the row is the eighth piece.
-            assert (row[cut] - 5) % 5 == 0 and 5 <= cut - 2 <= 11
-    assert 5 <= singles <= 40
-
-
-def test_a_mask_rate_reaches_the_sampler_and_electra_replaces_no_piece() -> None:
-    from components.models.electra import ELECTRAConfig
-
-    config = ELECTRAConfig(vocabulary=500, masking=0.4)
-    batch = sampler("two_segments", config=config, window=100, batch_size=20, vocabulary=500).batch(0)
-    assert batch["positions"].shape == (20, 40)
-    shown = batch["tokens"].gather(1, batch["positions"])
-    kept = shown == batch["targets"]
-    assert ((shown == MASK) | kept).all()
-    assert float(kept.float().mean()) == pytest.approx(0.15, abs=0.04)
 
 
 def test_packed_windows_have_one_length() -> None:

@@ -38,13 +38,9 @@ def job(teacher: Path, corpus: Path, output: Path, **settings: object) -> Static
 
 def test_weights_of_smooth_inverse_frequency() -> None:
     counts = np.asarray([9, 9, 9, 9, 9, 3, 1, 0, 4])
-    assert piece_weights(counts, weights="sif", smoothing=0.125).tolist() == [
+    assert piece_weights(counts, smoothing=0.125).tolist() == [
         1, 1, 1, 1, 1, 0.125 / (0.125 + 3 / 8), 0.125 / (0.125 + 1 / 8), 1, 0.125 / (0.125 + 4 / 8),
     ]  # fmt: skip
-    # Zipf's law for four ranks: 1, 1/2, 1/3, 1/4, divided by their sum 25/12.
-    zipf = piece_weights(counts, weights="zipf", smoothing=0.04)
-    assert zipf[FIRST_ORDINARY:] == pytest.approx([0.04 / (0.04 + 12 / 25 / rank) for rank in (1, 2, 3, 4)])
-    assert piece_weights(counts, weights="none", smoothing=0.1).tolist() == [1] * 9
 
 
 def test_principal_components_of_a_line() -> None:
@@ -99,7 +95,7 @@ def test_frequent_words_of_the_domain_get_vectors(
 ) -> None:
     """WordPiece: "and" (six times) is one piece instead of none; it is encoded as the teacher reads it."""
     teacher = make_encoder("bert")
-    written = load_encoder(static(job(teacher, corpus, tmp_path / "out", words=5, weights="none")))
+    written = load_encoder(static(job(teacher, corpus, tmp_path / "out", words=5)))
     before = load_encoder(teacher).tokenizer
     assert written.tokenizer.pieces == [*before.pieces, "and"]
     (ids,) = written.tokenizer.encode_batch(["gold and zinc"])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from components.registry.alias_changes import OvertakenError, move, observe
-from components.registry.ledger import Ledger
-from components.registry.ledger_entries import OWN, Entry, State
+from mlflow.exceptions import MlflowException
+
+from components.registry.ledger import OWN, Entry, Ledger, OvertakenError, State, move, observe
 from components.settings.registry import RegistrySettings
 from components.tracking import Registry, Version, connect
 
@@ -17,10 +18,13 @@ M, A = "headstart-letters", "champion"
 START = datetime(2026, 11, 24, 3, tzinfo=UTC)
 
 
-def add(registry: Registry, digest: str) -> Version:
-    """Register a version with this content digest."""
-    number = registry.append(M, tags={"digest": digest, "kind": "classifier"}, text="", about="")
-    return registry.get(M, str(number))
+def add(registry: Registry, digest: str, to: str = M, **tags: str) -> Version:
+    """Register a version with this content digest and without files."""
+    with suppress(MlflowException):
+        registry.client.create_registered_model(to)
+    tags = {"digest": digest, "kind": "classifier", **tags}
+    version = registry.client.create_model_version(to, "headstart:/no-files", tags=registry.tags(tags))
+    return registry.get(to, str(version.version))
 
 
 def number(registry: Registry) -> str | None:
@@ -38,7 +42,7 @@ def promote(registry: Registry, version: Version, action: Any = "promote", **fac
     return move(registry, ledger, state, action=action, after=version, reasons=["better"], **facts)
 
 
-def change(position: int, after: str, *, expect: int | None, action: str = "promote", **changes: Any) -> Entry:
+def change(position: int, after: str, action: str = "promote", **changes: Any) -> Entry:
     """The entry of a change at a position of the ledger."""
     facts = {
         "action": action,
@@ -50,21 +54,20 @@ def change(position: int, after: str, *, expect: int | None, action: str = "prom
         "vetoes": [],
     }
     time = START + timedelta(days=position)
-    entry = Entry(position, f"c{position}", time, "change", M, A, "nina@host", expect, OWN, facts=facts)
-    return replace(entry, **changes)
+    return replace(Entry(position, time, "change", M, A, "nina@host", facts=facts, mark=OWN), **changes)
 
 
 def _contend(uri: str, rounds: int, barrier: Any, version: str, results: Any) -> None:
     registry = connect(RegistrySettings(tracking=uri))
-    ledger, own = Ledger(registry), registry.get(M, version)
+    ledger, mine = Ledger(registry), registry.get(M, version)
     for _ in range(rounds):
         state, _, _ = observe(registry, ledger, model=M, alias=A)
         barrier.wait(120)
         try:
-            move(registry, ledger, state, action="promote", after=own, reasons=[])
-            results.put((state.position, version))
+            move(registry, ledger, state, action="promote", after=mine, reasons=[])
+            results.put((len(state.changes), version))
         except OvertakenError:
-            results.put((state.position, None))
+            results.put((len(state.changes), None))
         barrier.wait(120)
 
 
@@ -77,14 +80,15 @@ def contend(uri: str, *, rounds: int, starter: Callable[..., Any], barrier: Any,
     workers = [starter(target=_contend, args=(uri, rounds, barrier, rival.number, results)) for rival in rivals]
     for worker in workers:
         worker.start()
-    found = [results.get(timeout=240) for _ in range(2 * rounds)]
+    ends = [results.get(timeout=240) for _ in range(2 * rounds)]
     for worker in workers:
         worker.join(60)
     winners: dict[int, list[str]] = {}
-    for position, version in found:
+    for position, version in ends:
         winners.setdefault(position, []).extend([version] if version else [])
     assert len(winners) == rounds, "both started each round from the same state"
     assert all(len(versions) == 1 for versions in winners.values())
     state = Ledger(registry).state(M, A)
-    assert [change.after for change in state.changes[begun:]] == [winners[position][0] for position in sorted(winners)]
-    assert number(registry) == winners[max(winners)][0]
+    order = [winners[position][0] for position in sorted(winners)]
+    assert [change["after"] for change in state.changes[begun:]] == order
+    assert number(registry) == order[-1]

@@ -119,7 +119,7 @@ class Pipeline:
 
     def write_classifier(self, start: Start, *, knows: int) -> None:
         model = build_model("ulmfit", vocabulary=len(PIECES), settings={"embedding": 31, "hidden": 4, "layers": 1})
-        classifier = TaskModel(model, task=find_task("classification"), settings=SETTINGS, labels=["a", "b", "c"])
+        classifier = TaskModel(model, task=find_task("classification"), settings=SETTINGS, labels=LABELS)
         state = {name: torch.zeros_like(value) for name, value in classifier.state_dict().items()}
         state["encoder.embedding"] = torch.eye(len(PIECES))
         for index, piece in enumerate(range(len(SPECIAL_PIECES), len(PIECES))):
@@ -129,11 +129,8 @@ class Pipeline:
         with writing(self.out / "finetuned" / "letters" / system, kind=FINETUNED) as draft:
             save_classifier(
                 draft.path / "classifier",
-                classifier=classifier,
+                classifier,
                 family="ulmfit",
-                settings=SETTINGS,
-                kind="classification",
-                labels=LABELS,
                 tokenizer=self.root / "tokenizer",
                 facts={"budget": 20, "seeds": [0, 1]},
             )

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from scipy import sparse
 
-from components.registry.scored import Latency, Scored, TestRows
+from components.registry.promotion import Latency, Scored, TestRows
 from components.scoring.classification import Classification
 from components.settings.promote import PromotionRule
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from components.registry.candidates import candidates
-from components.registry.descriptions import describe_version
 from components.registry.stage import RegisterJob
 from components.settings.registry import RegistrySettings
 
@@ -55,25 +54,3 @@ def test_a_teacher_is_registered_before_the_vectors_that_are_computed_from_it() 
     ]
     assert found[3].parent == ("minilm", "adapted", None)
     assert found[5].parent == ("minilm-static", "adapted", None)
-
-
-def test_the_parts_of_a_stack_are_registered_before_it() -> None:
-    parents = {"three": ["two", "bert"], "two": ["flair", "glove"]}
-    job = RegisterJob(
-        registry=RegistrySettings(),
-        out=Path("out"),
-        families=["three", "bert"],
-        tasks=[],
-        starts=["pretrained"],
-        parents=parents,
-        parameters={"stacked": {"two": {}, "three": {}}},
-    )
-    found = list(candidates(job))
-    names = [one.family for one in found]
-    assert sorted(names) == ["bert", "flair", "glove", "three", "two"]
-    assert all(names.index(part) < names.index(name) for name, parts in parents.items() for part in parts)
-    (stack,) = (one for one in found if one.family == "three")
-    assert (stack.section, stack.parent) == ("stacked", ("two", "pretrained", None))
-    assert describe_version(stack, out=Path("out"), facts={}, data={}, parent=None).startswith(
-        "three, computed from two and bert, pretrained on general text."
-    )

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,9 +13,8 @@ import pytest
 import yaml
 
 from components.errors import ConfigError, RegistryError
-from components.registry.alias_changes import observe
 from components.registry.commands import assign, describe_champion, history, parse_time, rollback
-from components.registry.ledger import Ledger
+from components.registry.ledger import Ledger, observe
 from components.tracking import Registry
 from flows.repository import locked
 from tests.registry.aliases import A, M, add, number, promote, set_by_hand
@@ -104,7 +102,7 @@ def test_a_chosen_version_must_exist_and_differ(registry: Registry) -> None:
     settings = registry.settings
     promote(registry, add(registry, "a"))
     add(registry, "b")
-    registry.append(M, tags={"digest": "c", "kind": "encoder"}, text="", about="")
+    add(registry, "c", kind="encoder")
     for version, reason, message in [
         ("1", "why", rf"^{M}@{A}: version 1 is the champion already$"),
         ("7", "why", rf"^{M}: has no version 7; existing versions: 1, 2, 3$"),
@@ -117,16 +115,6 @@ def test_a_chosen_version_must_exist_and_differ(registry: Registry) -> None:
     assert number(registry) == "1"
     assert assign(settings, "letters", version="2", reason="why").endswith("version 2 is the champion, version 1 was")
     assert number(registry) == "2"
-
-
-def test_rollback_says_what_it_passes_over(registry: Registry) -> None:
-    for digest in "abc":
-        promote(registry, add(registry, digest))
-    registry.client.delete_model_version(M, "2")
-    assert rollback(registry.settings, "letters") == [
-        "version 2 was deleted and is passed over",
-        f"{M}@{A}: version 1 restored, version 3 rolled back",
-    ]
 
 
 def test_the_commands_do_not_wait_for_a_run_that_holds_the_repository(registry: Registry, tmp_path: Path) -> None:
@@ -151,12 +139,10 @@ def test_the_commands_do_not_wait_for_a_run_that_holds_the_repository(registry: 
         return done.stdout
 
     with locked(tmp_path, what="a retraining", say=print):
-        started = time.monotonic()
         assert headstart("rollback") == f"{M}@{A}: version 1 restored, version 2 rolled back\n"
         out = headstart("promote", "--version", "2", "--reason", "a mistake")
         assert out == f"{M}@{A}: version 2 is the champion, version 1 was\n"
         assert headstart("champion").startswith(f"{M}@{A}: version 2 since ")
-        assert headstart("history").count("\n") == 4
-        assert time.monotonic() - started < 80
+        assert headstart("champion", "--history").count("\n") == 4
     assert number(registry) == "2"
     assert not (tmp_path / "docs" / "mlflow.db").exists()

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from components.registry.comparison import compare, detectable, power, units_needed
+from components.registry.promotion import compare, detectable, power, units_needed
 from components.scoring.classification import Classification
 from components.scoring.intervals import Variance, half_width
 from components.settings.promote import PromotionRule

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-import components.registry.first as first
+import components.registry.promote as stage
 from components.baselines.stage import BaselineJob, baseline
 from components.registry.champion import load_champion
-from components.registry.first import Contest, first_champion
+from components.registry.judging import Comparison
 from components.registry.ledger import Ledger
-from components.registry.promote import promote
+from components.registry.promote import Contest, first_champion, promote
 from components.registry.stage import register
 from components.settings.promote import PromotionRule
 from components.tracking import connect
@@ -86,37 +86,31 @@ def test_the_cheapest_candidate_that_is_better_than_chance(
     seen: list[tuple[str, str | None]] = []
     counts: list[int] = []
 
-    def judged(rule: object, registry: object, candidate: Any, champion: object, **given: Any) -> dict[str, Any]:
-        assert champion is None and systems[candidate.number] == given["challenger"]["system"]
-        pair = (given["challenger"]["system"], given.get("rival", ""))
+    def judged(by: object, candidate: Any, champion: object, *, system: str, **given: Any) -> dict[str, Any]:
+        assert champion is None and systems[candidate.number] == system
+        pair = (system, given.get("rival", ""))
         seen.append(pair)
         if pair[1] is None:
             counts.append(len(given["earlier"]))
         return decision(verdicts.get(pair, "inconclusive"), pair[1] or "another")
 
-    registry = SimpleNamespace(
+    registry: Any = SimpleNamespace(
         get=lambda name, version: SimpleNamespace(name=name, number=version, label=f"{name}/{version}")
     )
     (tmp_path / "finetuned" / "task" / "ulmfit-adapted").mkdir(parents=True)
-    monkeypatch.setattr(first, "judge", judged)
-    monkeypatch.setattr(
-        first, "why_barred", lambda registry, state, version: "barred" if systems[version.number] in barred else ""
-    )
-    monkeypatch.setattr(first, "decision_key", lambda *_, **__: "key")
-    monkeypatch.setattr(first, "record_decision", lambda *_, **__: None)
-    contest = Contest(
-        PromotionRule(),
-        "task",
-        tmp_path,
-        tmp_path,
-        registry,  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
-        SimpleNamespace(decisions=()),  # type: ignore[arg-type]
+    monkeypatch.setattr(stage, "judge", judged)
+    monkeypatch.setattr(stage, "decision_key", lambda *_, **__: "key")
+    monkeypatch.setattr(Contest, "record", lambda *_, **__: None)
+    state: Any = SimpleNamespace(
+        decisions=(), bars=lambda registry, version: "barred" if systems[version.number] in barred else ""
     )
     entry = next(entry for entry in ENTRIES if entry["system"] == challenger)
+    by = Comparison(PromotionRule(), registry, tmp_path, tmp_path / "finetuned" / "task")
+    ledger: Any = None
+    contest = Contest(by, "task", tmp_path, ledger, state, entry, ENTRIES)
     against = "most frequent class" if challenger == WORDS else f"baseline {WORDS}"
     verdict = verdicts.get((challenger, ""), "inconclusive")
-    found = first_champion(contest, entry, decision(verdict, against), ENTRIES)
+    found = first_champion(contest, decision(verdict, against))
     assert seen == compared
     # Comparisons with the constant prediction are counted apart.
     assert counts == list(range(len(counts)))
@@ -163,8 +157,8 @@ def test_words_are_served_until_a_challenger_is_better(pipeline: Pipeline) -> No
     registry = connect(pipeline.settings)
     assert registry.get(name, made["alias_after"]).tags["decision"].startswith("promote; ")
     state = Ledger(registry).state(name, "champion")
-    assert state.last is not None and list(state.last.reasons) == made["reasons"]
-    assert [entry.facts["decision"]["verdict"] for entry in state.decisions] == ["inconclusive", "promote"]
+    assert state.last is not None and list(state.last["reasons"]) == made["reasons"]
+    assert [entry["decision"]["verdict"] for entry in state.decisions] == ["inconclusive", "promote"]
     assert isinstance(load_champion(pipeline.settings, "letters"), WordsClassifier)
 
     later = decided()

@@ -16,11 +16,9 @@ from benchmarks.gate_error_rates import (
     TestSet,
     World,
     exponential_sizes,
-    interval_errors,
     one_year,
 )
-from components.registry.promotion import decide
-from components.registry.scored import Scored, TestRows
+from components.registry.promotion import Scored, TestRows, decide
 from components.scoring.classification import Classification
 from components.scoring.intervals import sampling_variance
 from components.settings.promote import PromotionRule
@@ -76,10 +74,3 @@ def test_a_year_has_few_false_promotions_and_power_on_the_first_night() -> None:
     assert shares["gate: false"][1] <= 3 / 30
     assert shares["gate: power"][0] >= 0.5 > shares["training noise: power"][0]
     assert not one_year(World(SIZES, loss=MARGIN), generator, nights=NIGHTS[:2])["gate: power"].any()
-
-
-def test_intervals_over_rows_err_more_often_than_over_clusters() -> None:
-    generator = np.random.default_rng(0)
-    found = [interval_errors(World(generator.choice(SIZES, 20)), generator) for _ in range(150)]
-    shares = {name: np.mean([errors[name] for errors in found]) for name in found[0]}
-    assert shares["jackknife over rows"] > 0.06 > shares["jackknife over clusters"]

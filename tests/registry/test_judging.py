@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from components.errors import ArtifactError, RegistryError, RegistryUnavailableE
 from components.registry.champion import load_champion
 from components.registry.judging import scored_rows
 from components.registry.latency import ROUNDS, WARM_UP, measure_latency, spaced
-from components.registry.scored import Latency
+from components.registry.promotion import Latency
 from components.tasks.data import Fields, Split
 from components.tasks.examples import TaskFacts
 from components.tracking import connect
@@ -58,6 +60,15 @@ def test_latency_is_measured_per_row_in_several_passes() -> None:
     assert (len(measured.rounds), measured.conditions) == (ROUNDS, "here")
     assert spaced(rows, 3) == [("0",), ("3",), ("7",)]
     assert spaced([], 3) == []
+
+
+def test_the_time_that_other_programs_take_is_no_latency() -> None:
+    def answer(rows: Sequence[Fields], batch_size: int) -> list[np.ndarray]:
+        time.sleep(0.02)
+        return [np.array([1.0, 0.0, 0.0], dtype=np.float32)]
+
+    classifier = SimpleNamespace(kind="classification", labels=LABELS, answer=answer)
+    assert 0 < measure_latency(classifier, [("a",)] * 3).p50 < 10
 
 
 def test_nothing_is_decided_while_the_files_cannot_be_downloaded(

@@ -41,11 +41,8 @@ def test_a_bundle_predicts_the_columns_of_its_form(kind: str, tmp_path: Path) ->
     model = build_model("ulmfit", vocabulary=len(PIECES), settings={"embedding": 4, "hidden": 4, "layers": 1})
     save_classifier(
         tmp_path / "classifier",
-        classifier=TaskModel(model, task=TASKS[kind], settings=SETTINGS, labels=labels),
+        TaskModel(model, task=TASKS[kind], settings=SETTINGS, labels=labels),
         family="ulmfit",
-        settings=SETTINGS,
-        kind=kind,
-        labels=labels,
         tokenizer=tmp_path / "tokenizer",
         facts={},
     )

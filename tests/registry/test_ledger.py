@@ -1,63 +1,73 @@
-"""The ledger in the tracking database: its entries, and one history for all clones."""
+"""The ledger in the tracking database: its entries, the state that follows, and one history for all clones."""
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC
+from dataclasses import replace
+from datetime import UTC, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from components.errors import RegistryError
-from components.registry.ledger import LEDGER, Ledger
-from components.registry.ledger_entries import in_words
+from components.registry.ledger import ABANDONED, LEDGER, Entry, Ledger, State, observe, replay
 from components.settings.registry import RegistrySettings
-from components.tracking import Registry, connect
-from tests.registry.aliases import A, M, add, change, promote
+from components.tracking import Log, Registry, connect
+from tests.registry.aliases import START, A, M, add, change, promote, set_by_hand
 
 
 def test_entries_are_stored_in_the_tracking_database(registry: Registry) -> None:
     long = {"key": "k", "decision": {"verdict": "reject", "reasons": ["ไทย" * 6000]}}
-    written = Ledger(registry).append("decision", model=M, alias=A, expect=None, facts=long)
-    (found,) = Ledger(registry).entries()
-    assert found.facts == long
-    assert (found.position, found.event, found.by, found.time.tzinfo) == (1, "decision", written.by, UTC)
-    version = registry.client.get_model_version(LEDGER, "1")
-    assert version.description == in_words(written)[:5000], "MLflow's page shows the sentence"
+    written = Ledger(registry).append("decision", model=M, alias=A, facts=long)
+    (entry,) = Ledger(registry).entries()
+    assert entry.facts == long and entry == written
+    assert (entry.position, entry.event, entry.time.tzinfo) == (1, "decision", UTC)
     assert Ledger(registry).entries("headstart-other") == []
 
 
-def test_an_entry_that_was_written_twice_counts_once(registry: Registry) -> None:
-    add(registry, "a")
-    for _ in range(2):  # MLflow's client repeats a request that was not answered
-        Ledger(registry).write(change(0, "1", expect=0))
-    assert [entry.position for entry in Ledger(registry).entries()] == [1]
-    assert len(Ledger(registry).state(M, A).changes) == 1
-
-
 def test_an_entry_of_a_later_version_is_refused(registry: Registry) -> None:
-    registry.append(LEDGER, tags={"schema": "2"}, text="", about="")
-    with pytest.raises(RegistryError, match=r"^headstart.ledger/1: written by a later version of Headstart; update"):
+    Log(registry, LEDGER).append(1, json.dumps({"schema": 9}), identifier="x")
+    with pytest.raises(RegistryError, match=r"^headstart.ledger, 1: written by a later version of Headstart; update"):
         Ledger(registry).entries()
 
 
-def test_a_damaged_entry_is_named(registry: Registry) -> None:
-    registry.append(LEDGER, tags={"schema": "1", "entry.000": "{"}, text="", about="")
-    with pytest.raises(RegistryError, match=r"^headstart.ledger/1: damaged entry of the ledger"):
+def test_a_deleted_ledger_is_not_an_empty_one(registry: Registry) -> None:
+    promote(registry, add(registry, "a"))
+    (run,) = registry.client.search_runs([registry.client.get_experiment_by_name(LEDGER).experiment_id])
+    registry.client.delete_run(run.info.run_id)
+    with pytest.raises(
+        RegistryError, match=r"its run was deleted in MLflow; restore it: `mlflow runs restore --run-id"
+    ):
         Ledger(registry).entries()
+
+
+def test_passwords_are_masked(registry: Registry) -> None:
+    Ledger(registry).append("note", model=M, alias=A, facts={"reason": "see postgresql://u:secret@db/x"})
+    (entry,) = Ledger(registry).entries()
+    assert entry["reason"] == "see postgresql://u:***@db/x"
+
+
+def test_a_position_is_written_once(registry: Registry) -> None:
+    log = Log(registry, LEDGER)
+    assert log.append(1, "{}", identifier="x")
+    assert log.append(1, "{}", identifier="x"), "MLflow's client repeats a request that was not answered"
+    assert not log.append(1, "[]", identifier="y")
+    assert log.read()[0] == {1: "{}"}
 
 
 def test_simultaneous_writers_lose_no_entry(registry: Registry) -> None:
     def write(name: str) -> None:
-        own = connect(registry.settings)
+        mine = Ledger(connect(registry.settings))
         for count in range(4):
-            Ledger(own).append("alarm", model=M, alias=A, facts={"reason": f"{name}{count}"})
+            mine.append("note", model=M, alias=A, facts={"reason": f"{name}{count}"})
 
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(write, "abc"))
     entries = Ledger(registry).entries()
     assert [entry.position for entry in entries] == list(range(1, 13))
-    assert {entry.facts["reason"] for entry in entries} == {f"{name}{count}" for name in "abc" for count in range(4)}
+    assert {entry["reason"] for entry in entries} == {f"{name}{count}" for name in "abc" for count in range(4)}
 
 
 def test_clones_and_subdirectories_share_one_history(
@@ -68,14 +78,115 @@ def test_clones_and_subdirectories_share_one_history(
     promote(registry, add(registry, "a"))
     for folder in (tmp_path, tmp_path / "docs" / "deep"):
         monkeypatch.chdir(folder)
-        own = connect(RegistrySettings())  # sqlite:///mlflow.db
-        assert own.address == "sqlite:///mlflow.db"
-        assert Ledger(own).state(M, A).last is not None
+        mine = connect(RegistrySettings())  # sqlite:///mlflow.db
+        assert mine.address == "sqlite:///mlflow.db"
+        assert Ledger(mine).state(M, A).last is not None
     clone = tmp_path / "clone"
     (clone / ".dvc").mkdir(parents=True)
     monkeypatch.chdir(clone)
     other = connect(registry.settings)
-    roll = promote(other, add(other, "b"))
-    assert [change.after for change in roll.changes] == ["1", "2"]
-    assert [change.after for change in Ledger(registry).state(M, A).changes] == ["1", "2"]
-    assert not list(tmp_path.rglob("ledger.jsonl"))
+    state = promote(other, add(other, "b"))
+    assert [change["after"] for change in state.changes] == ["1", "2"]
+    assert [change["after"] for change in Ledger(registry).state(M, A).changes] == ["1", "2"]
+
+
+def test_entries_of_an_earlier_version_are_read(registry: Registry) -> None:
+    """It had a registered model, whose versions were the entries."""
+    for version in "123":
+        add(registry, f"d{version}")
+    set_by_hand(registry, "2")
+
+    def old(event: str, expect: int | None, facts: dict[str, Any], identifier: str, **tags: str) -> None:
+        content = {"time": START.isoformat(), "by": "nina@host", "expect": expect, "legacy": False, "facts": facts}
+        text = json.dumps(content)
+        tags |= {"schema": "1", "event": event, "model": M, "alias": A, "id": identifier, "entry.000": text[:99]}
+        add(registry, "", LEDGER, **tags, **{"entry.001": text[99:]})
+
+    old("change", 0, dict(change(1, "1").facts), "one", done="own")
+    old("decision", None, {"key": "k", "decision": {"verdict": "promote"}}, "two")
+    old("change", 1, dict(change(3, "2").facts), "three", done="own")
+    old("change", 1, dict(change(4, "3").facts), "four")  # overtaken
+    old("change", 3, dict(change(5, "3").facts), "five")
+    old("abandoned", 5, {"change": "five", "reason": "deleted"}, "six")
+    for _ in range(2):
+        state = Ledger(registry).state(M, A)
+        assert [(each["after"], each.mark) for each in state.changes] == [("1", "own"), ("2", "own")]
+        assert [entry["key"] for entry in state.decisions] == ["k"]
+    assert [version.tags["schema"] for version in registry.versions(LEDGER)].count("2") == 1, "earlier code refuses it"
+    assert observe(registry, Ledger(registry), model=M, alias=A)[2] == []
+    assert promote(registry, registry.get(M, "3")).changes[-1].position == 6
+
+
+def test_a_damaged_entry_of_an_earlier_version_is_named(registry: Registry) -> None:
+    add(registry, "", LEDGER, schema="1", **{"entry.000": "{"})
+    with pytest.raises(RegistryError, match=r"^headstart.ledger/1: damaged entry of the ledger"):
+        Ledger(registry).entries()
+
+
+def test_the_file_of_the_first_versions_is_refused(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in (".dvc", ".headstart", "docs"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / ".headstart" / "ledger.jsonl").touch()
+    monkeypatch.chdir(tmp_path / "docs")
+    with pytest.raises(RegistryError, match=r"ledger.jsonl: is a ledger of an early version, .* rename the file"):
+        Ledger(registry)
+
+
+def state_of(*entries: Entry) -> State:
+    return replay(entries, model=M, alias=A)
+
+
+def test_entries_of_other_aliases_and_models_and_abandoned_changes_do_not_count() -> None:
+    others = [change(2, "2", alias="best"), change(3, "3", model="headstart-other"), change(4, "4", mark=ABANDONED)]
+    assert [each["after"] for each in state_of(change(1, "1"), *others).changes] == ["1"]
+
+
+def test_the_champion_at_a_time() -> None:
+    state = state_of(change(1, "1"), change(3, "2"))
+    assert state.at(START) is None
+    at = [state.at(START + timedelta(days=days)) for days in (1, 2, 3, 9)]
+    assert [each["after"] for each in at if each] == ["1", "1", "2", "2"]
+
+
+def test_a_rollback_removes_later_champions_and_any_other_change_adds_one() -> None:
+    first = [change(1, "1"), change(2, "2"), change(3, "3")]
+    assert [number for number, _ in state_of(*first, change(4, "1", "rollback")).champions] == ["1"]
+    assert [number for number, _ in state_of(*first, change(4, "1", "hand")).champions] == ["1", "2", "3", "1"]
+
+
+def test_a_veto_ends_when_a_person_chooses_the_content_again() -> None:
+    facts = {**change(2, "1", "rollback").facts, "vetoes": ["d2", "d3"]}
+    entries = [change(1, "2"), change(2, "1", facts=facts)]
+    assert state_of(*entries).vetoes.keys() == {"d2", "d3"}
+    assert state_of(*entries, change(3, "2")).vetoes.keys() == {"d2", "d3"}
+    assert state_of(*entries, change(3, "2", "assign")).vetoes.keys() == {"d3"}
+
+
+def decision(position: int, candidate: str, champion: str) -> Entry:
+    made = {"candidate": {"digest": candidate}, "champion": {"digest": champion}}
+    return replace(change(position, ""), event="decision", facts={"key": f"k{position}", "decision": made})
+
+
+@pytest.mark.parametrize(
+    ("entries", "candidate", "held"),
+    [
+        # 1 and 2 were promoted; a person returns to 1.
+        ([change(5, "1", "hand")], "d2", True),
+        ([change(5, "1", "hand")], "new", False),
+        ([change(5, "1", "hand")], "d1", False),  # the champion itself
+        ([change(5, "1", "hand")], "", False),  # not made by Headstart
+        ([change(5, "1", "assign")], "d2", True),
+        ([change(5, "1", "promote")], "d2", False),
+        ([decision(3, "x", "d1"), change(5, "1", "hand")], "x", True),
+        ([decision(3, "x", "d2"), change(5, "1", "hand")], "x", False),
+        ([change(5, "1", "hand"), decision(6, "x", "d1")], "x", False),
+        ([change(5, "1", "hand"), change(6, "3")], "d2", False),  # a new one has won
+    ],
+)
+def test_a_champion_that_a_person_has_chosen_stays_until_a_new_candidate(
+    entries: list[Entry], candidate: str, held: bool
+) -> None:
+    state = state_of(change(1, "1"), change(2, "2"), *entries)
+    assert (state.held_by(candidate) is not None) == held

@@ -51,7 +51,7 @@ def test_a_better_challenger_replaces_the_champion_and_rollback_restores_it(pipe
     assert champion(pipeline) == "1"
     change = Ledger(connect(pipeline.settings)).state(NAME, "champion").last
     assert change is not None
-    assert (change.action, change.before, change.after) == ("rollback", "2", "1")
+    assert (change["action"], change["before"], change["after"]) == ("rollback", "2", "1")
     assert champions(pipeline) == ["1"]
 
     # The next run has the same challenger; a rolled-back version is not promoted again.

@@ -35,7 +35,7 @@ def test_a_change_interrupted_by_a_crash_is_completed_by_the_next_run(
         if after_step == "record":
             patch.setattr(Registry, "set_alias", killed)
         else:
-            patch.setattr(Ledger, "mark_done", killed)
+            patch.setattr(Ledger, "mark", killed)
         with pytest.raises(Killed):
             promote(pipeline.promote_job())
     assert champion(pipeline) == (None if after_step == "record" else "1")
@@ -46,7 +46,7 @@ def test_a_change_interrupted_by_a_crash_is_completed_by_the_next_run(
     assert written["decisions"]["letters"]["verdict"] == "unchanged"
     assert champion(pipeline) == "1"
     assert champions(pipeline) == ["1"]
-    assert Ledger(connect(pipeline.settings)).entries()[-1].done == "recovered"
+    assert Ledger(connect(pipeline.settings)).entries()[-1].mark == "recovered"
     assert json.loads(promote(pipeline.promote_job()).read_text())["recovered"] == []
 
 
@@ -97,7 +97,7 @@ def test_an_alias_that_a_person_moves_during_the_decision_is_not_moved_back(
     assert (written["verdict"], written["against"], champion(pipeline)) == ("promote", f"{NAME}/1", "3")
     changes = Ledger(connect(pipeline.settings)).state(NAME, "champion").changes
     chosen = "hand" if how == "by hand" else "rollback"
-    assert [change.action for change in changes] == ["promote", "promote", chosen, "promote"]
+    assert [change["action"] for change in changes] == ["promote", "promote", chosen, "promote"]
 
 
 def test_a_move_by_hand_is_respected_until_a_new_candidate_is_better(pipeline: Pipeline) -> None:
@@ -114,7 +114,7 @@ def test_a_move_by_hand_is_respected_until_a_new_candidate_is_better(pipeline: P
         found = [f"{NAME}@champion: version 1 was set by hand in MLflow; it is respected"]
         assert written["recovered"] == (found if night == 0 else [])
     state = Ledger(registry).state(NAME, "champion")
-    assert [(change.action, change.after) for change in state.changes] == [
+    assert [(change["action"], change["after"]) for change in state.changes] == [
         ("promote", "1"),
         ("promote", "2"),
         ("hand", "1"),

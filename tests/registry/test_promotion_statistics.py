@@ -6,10 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy import sparse
 
-from components.registry.promotion import REFRESH, decide
-from components.registry.scored import Scored, TestRows
+from components.registry.promotion import REFRESH, Scored, TestRows, decide
 from tests.registry.rule import CHAMPION, LABELS, ROWS, RULE, SCORING, TEST, predictions, scored, statistics_of
 
 
@@ -118,26 +116,3 @@ def test_every_use_of_the_test_rows_costs_error() -> None:
     assert thirtieth.detectable > REFRESH * first.detectable  # type: ignore[operator]
     assert thirtieth.reasons[-1].startswith("comparison 30 on these test rows: the smallest gain that is detected grew")
     assert not any("comparison" in reason for reason in first.reasons)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_hundred_retrainings_of_one_recipe_rarely_promote(seed: int) -> None:
-    """Seeds of the built-in task: 88 clusters, std 0.0176 between runs. Some artifacts are truly better by 0.04."""
-    generator = np.random.default_rng(seed)
-    sizes = np.maximum(1, (218 * np.exp(-0.06 * np.arange(88))).astype(int))
-    cluster = np.repeat(np.arange(88), sizes)
-    labels = generator.integers(0, 4, len(cluster))
-    difficulty = generator.normal(size=len(cluster)) + 0.3 * generator.normal(size=88)[cluster]
-
-    def run() -> sparse.csr_array:
-        level = 0.35 + 0.047 * generator.normal()  # std of the accuracy: 0.0176
-        noise = 0.2 * generator.normal(size=88)[cluster] + 0.5 * generator.normal(size=len(cluster))
-        return statistics_of(np.where(difficulty + noise + level > 0, labels, (labels + 1) % 4), labels)
-
-    rows = TestRows("t1", SCORING, statistics_of(labels * 0, labels), groups=[f"g{name}" for name in cluster])
-    champion, promotions = scored("first", None, statistics=run()), 0
-    for night in range(1, 101):
-        candidate = scored(f"night {night}", None, statistics=run())
-        if decide(candidate, champion, RULE, rows=rows, test_uses=night).verdict == "promote":
-            champion, promotions = candidate, promotions + 1
-    assert promotions <= 2

@@ -279,18 +279,14 @@ def test_an_altered_model_is_not_registered(pipeline: Pipeline) -> None:
     assert not (pipeline.out / "registry" / "registered.json").exists()
 
 
-def test_a_missing_output_is_named(pipeline: Pipeline) -> None:
-    shutil.rmtree(pipeline.out / "encoder" / "ulmfit" / "adapted")
-
-    with pytest.raises(ArtifactError, match=r"ulmfit/adapted: not a complete output .* run the stage that makes it"):
-        register(pipeline.register_job())
-
-
-def test_missing_dev_scores_are_an_error(pipeline: Pipeline) -> None:
-    runs = pipeline.out / "finetuned" / "letters" / "ulmfit-adapted" / "runs.json"
-    runs.write_text("[]")
-
+def test_missing_outputs_are_named(pipeline: Pipeline) -> None:
+    with pytest.raises(ArtifactError, match=r"registered.json: missing; run the stage register first"):
+        promote(pipeline.promote_job())
+    (pipeline.out / "finetuned" / "letters" / "ulmfit-adapted" / "runs.json").write_text("[]")
     with pytest.raises(ArtifactError, match=r"runs.json: cannot be read .* run the stage finetune again"):
+        register(pipeline.register_job())
+    shutil.rmtree(pipeline.out / "encoder" / "ulmfit" / "adapted")
+    with pytest.raises(ArtifactError, match=r"ulmfit/adapted: not a complete output .* run the stage that makes it"):
         register(pipeline.register_job())
 
 
@@ -318,12 +314,6 @@ def test_the_dev_score_is_the_best_of_each_run(tmp_path: Path) -> None:
         ConfigError, match=r"promote.metric: 'macro_f1' is not a metric of .*runs.json; known: accuracy, sp"
     ):
         read_dev_score(path, system=own, metric="macro_f1")
-
-
-def test_promote_requires_register(pipeline: Pipeline) -> None:
-
-    with pytest.raises(ArtifactError, match=r"registered.json: missing; run the stage register first"):
-        promote(pipeline.promote_job())
 
 
 def test_a_model_is_logged_in_the_run_of_its_stage(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,16 +20,12 @@ from pathlib import Path
 
 import pytest
 
-from components.errors import RegistryError
 from components.inference.prediction import predict_rows
 from components.registry.champion import load_champion
 from components.registry.commands import history
 from components.registry.promote import promote
 from components.registry.stage import register
-from components.serving.server import serve
-from components.settings.drift import DriftSettings
 from components.settings.registry import RegistrySettings
-from components.settings.serve import ServeSettings
 from components.tracking import connect
 from tests.registry.aliases import contend
 from tests.registry.conftest import Pipeline
@@ -174,24 +170,14 @@ def test_registration_and_promotion_with_an_mlflow_server(
         contend(address, rounds=2, starter=context.Process, barrier=context.Barrier(2), results=context.Queue())
 
 
-def test_a_port_in_use_is_reported_before_the_server_starts(pipeline: Pipeline) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        message = rf"^127.0.0.1:{port}: cannot listen on this address \(Address already in use\); stop the process that"
-        with pytest.raises(RegistryError, match=message):
-            serve(pipeline.settings, "letters", settings=ServeSettings(), drift=DriftSettings(log=False), port=port)
-
-
 SERVER = """
 import sys
-from components.serving.server import serve
+from components.serving.server import Address, serve
 from components.settings.drift import DriftSettings
 from components.settings.registry import RegistrySettings
 from components.settings.serve import ServeSettings
 settings = {"settings": ServeSettings(poll_seconds=0.2), "drift": DriftSettings(log=False)}
-serve(RegistrySettings(tracking=sys.argv[1]), "letters", **settings, port=0)
+serve(RegistrySettings(tracking=sys.argv[1]), "letters", **settings, address=Address(port=0))
 """
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from components.errors import RegistryError
 from components.registry.commands import assign, describe_champion, history, rollback
-from components.registry.ledger import Ledger
-from components.registry.taints import record_taints
+from components.registry.ledger import Ledger, record_taints
 from components.settings.registry import RegistrySettings
 from components.tracking import Registry, connect
 from tests.registry.aliases import A, M, add, number, promote
@@ -89,7 +88,7 @@ def test_commands_name_the_taint(registry: Registry) -> None:
     warning = describe_champion(settings, "letters")[-1]
     assert warning.startswith("warning: the champion, version 3, has learned from a document that was removed on ")
     (line,) = [line for line in history(settings, "letters") if "certificate" in line]
-    assert "request 7 by " in line and line.endswith("(certificate c-1); version(s) 2, 3 are tainted")
+    assert "request 7 by " in line and line.endswith(f"(certificate c-1); tainted: {M}/2, {M}/3")
     with pytest.raises(RegistryError, match="choose another version, or add --force"):
         assign(settings, "letters", version="2", reason="why")
     with pytest.raises(RegistryError, match="version 2 has learned from"):

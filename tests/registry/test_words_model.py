@@ -3,41 +3,27 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from components.baselines.stage import BaselineJob, baseline
-from components.drift.reference import find_reference
-from components.evaluation.stage import EvaluateJob, evaluate
-from components.finetuning.stage import FinetuneJob, finetune
+from components.drift.measuring import find_reference
 from components.inference.prediction import predict_rows
 from components.registry.champion import load_champion
 from components.registry.commands import rollback
-from components.registry.promote import PromoteJob, promote
+from components.registry.promote import promote
 from components.registry.runs import read_leakage, results_of
-from components.registry.stage import RegisterJob, register
+from components.registry.stage import register
 from components.serving.models import ChampionFollower
-from components.settings.cluster import ClusterSettings
-from components.settings.evaluate import EvaluateSettings
-from components.settings.finetune import FinetuneSettings
-from components.settings.promote import PromotionRule
-from components.settings.registry import RegistrySettings
-from components.settings.tasks import TaskSource
-from components.tasks.examples import ExamplesJob, examples, read_split
+from components.tasks.examples import read_split
 from components.tasks.results import read_answers
 from components.tracking import connect
 from components.words.classifier import WordsClassifier
-from tests.example_task import in_process, make_encoder, rows, settings, write_jsonl
-from tests.inference.files import predict_file
 from tests.registry.conftest import LABELS, Pipeline
-
-__all__ = ["in_process", "make_encoder", "settings"]  # fixtures
 
 NAME = "headstart-letters"
 
@@ -145,79 +131,3 @@ def test_results_and_leakage_of_every_kind_of_system(tmp_path: Path) -> None:
         system: read_leakage(tmp_path, "a", system)["exact"] for system in ("ulmfit-adapted-frozen", "tfidf-words")
     }
     assert exact == {"ulmfit-adapted-frozen": 2, "tfidf-words": 1}
-
-
-def test_a_run_whose_words_model_wins(
-    make_encoder: Callable[..., Path],
-    settings: FinetuneSettings,
-    in_process: None,
-    empty_database: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """All stages from labelled rows to predictions. One word determines the class, and the encoder knows no words."""
-    monkeypatch.setattr("components.registry.latency.LATENCY_ROWS", 5)
-    out, folder = tmp_path / "artifacts", tmp_path / "task"
-    for name, count, offset in (("train", 12, 0), ("dev", 1, 100), ("test", 20, 200)):
-        write_jsonl(folder / f"{name}.jsonl", rows(count, offset=offset))
-    source = TaskSource(path=str(folder), budgets=[8], seeds=[0, 1], selection="budget")
-    made = examples(ExamplesJob(task="things", source=source, output=out / "examples" / "things"))
-    encoder = out / "encoder" / "ulmfit" / "adapted"
-    encoder.parent.mkdir(parents=True)
-    make_encoder("ulmfit").rename(encoder)
-    results = out / "finetuned" / "things"
-    baseline(BaselineJob(examples=made, output=results / "baselines"))
-    finetune(
-        FinetuneJob(
-            task="things",
-            family="ulmfit",
-            start="adapted",
-            examples=made,
-            encoder=encoder,
-            output=results / "ulmfit-adapted",
-            settings=settings.model_copy(update={"epochs": 1, "evaluations": 1, "frozen": True, "max_length": 8}),
-            cluster=ClusterSettings(
-                launcher="local", storage=str(tmp_path / "store"), features=str(tmp_path / "features")
-            ),
-        )
-    )
-    evaluation = EvaluateSettings()
-    evaluate(
-        EvaluateJob(
-            examples=made,
-            finetuned=results,
-            output=out / "evaluation" / "things",
-            families=["ulmfit"],
-            starts=["adapted"],
-            settings=evaluation,
-        )
-    )
-    database = tmp_path / "mlflow.db"
-    shutil.copyfile(empty_database, database)
-    registry = RegistrySettings(tracking=f"sqlite:///{database}")
-    job = RegisterJob(
-        registry=registry,
-        out=out,
-        families=["ulmfit"],
-        tasks=["things"],
-        starts=["adapted"],
-        parameters={},
-        project=tmp_path,
-    )
-    listing = json.loads(register(job).read_text())
-    assert listing["challengers"]["things"]["system"].startswith("tfidf-words")
-    systems = [model["system"] for model in listing["models"] if model["task"]]
-    assert systems[0] == "ulmfit-adapted" and systems[-1].startswith("tfidf-words")
-    rule = PromotionRule(latency_ms=10_000)
-    decision = json.loads(
-        promote(PromoteJob(registry=registry, rule=rule, examples={"things": made}, out=out)).read_text()
-    )["decisions"]["things"]
-    assert decision["verdict"] == "promote"
-
-    champion = load_champion(registry, "things")
-    assert isinstance(champion, WordsClassifier)
-    output = tmp_path / "predicted.jsonl"
-    done = predict_file(folder / "test.jsonl", output=output, classifier=champion, columns={"text": "text"})
-    predicted = [json.loads(line) for line in output.read_text().splitlines()]
-    assert done.rows == len(predicted) == 60
-    assert sum(row["prediction"] == row["label"] for row in predicted) > 50

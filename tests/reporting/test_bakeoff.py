@@ -50,17 +50,12 @@ def write(path: Path, content: object) -> None:
 
 def test_rows_are_ordered_by_the_better_of_frozen_and_tuned_on_dev(out: Path) -> None:
     first, second = bakeoff.entries(out, families=["small-bert", "ulmfit"], tasks=["film"])
-    assert (first.name, first.family, first.objective, first.quality) == (
-        "ulmfit",
-        "ulmfit",
-        "causal",
-        pytest.approx(0.85),
-    )
-    assert (second.name, second.objective, second.quality) == ("small-bert", "masked", pytest.approx((0.6 + 0.65) / 2))
-    assert second.tuning_seconds == 8.0
-    assert second.scores[0].frozen == pytest.approx((0.6, 0.5, 0.7))
-    assert first.scores[1].frozen is None and first.scores[1].labels == 100
-    assert first.as_dict()["quality"] == pytest.approx(0.85)
+    assert (first["name"], first["family"], first["objective"]) == ("ulmfit", "ulmfit", "causal")
+    assert (second["name"], second["objective"]) == ("small-bert", "masked")
+    assert [first["quality"], second["quality"]] == pytest.approx([0.85, (0.6 + 0.65) / 2])
+    assert second["tuning_seconds"] == 8.0
+    assert second["scores"][0]["frozen"] == pytest.approx((0.6, 0.5, 0.7))
+    assert first["scores"][1]["frozen"] is None and first["scores"][1]["labels"] == 100
 
 
 def test_the_table(out: Path) -> None:
@@ -73,7 +68,7 @@ def test_the_table(out: Path) -> None:
 
 
 def test_missing_outputs_are_named(out: Path) -> None:
-    with pytest.raises(ArtifactError, match=r"metrics/pretrain/gpt\.json: missing; run `headstart bakeoff` first"):
+    with pytest.raises(ArtifactError, match=r"metrics/pretrain/gpt\.json: missing; run `headstart retrain` first"):
         bakeoff.entries(out, families=["gpt"], tasks=["film"])
     write(out / "evaluation" / "film" / "evaluation.json", {"labels": ["a"], "budgets": [5], "systems": []})
     with pytest.raises(ArtifactError, match="film: no scores of ulmfit-pretrained; add .pretrained. to run.starts"):

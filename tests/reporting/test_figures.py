@@ -40,21 +40,6 @@ def disjoint(texts: list[Text]) -> bool:
     return not any(one.overlaps(other) for one, other in combinations(boxes, 2))
 
 
-def test_names_of_close_points_do_not_overlap(drawn: Callable[[Callable[[], str]], Figure]) -> None:
-    rng = np.random.default_rng(0)
-    places = {
-        f"transformer-xl-{number}": (0.5 + 0.01 * rng.random(), 0.6 + 0.01 * rng.random()) for number in range(12)
-    }
-    places["far"] = (0.6, 0.8)
-    figure = drawn(lambda: figures.points(places, x_label="x", y_label="y"))
-    found = names_in(figure)
-    assert {text.get_text() for text in found} == set(places) and disjoint(found)
-    frame = figure.axes[0].get_window_extent()
-    boxes = [Text.get_window_extent(text) for text in found]
-    assert all(frame.x0 <= box.x0 and box.x1 <= frame.x1 for box in boxes)
-    assert figures.points(places, x_label="x", y_label="y") == figures.points(places, x_label="x", y_label="y")
-
-
 def test_a_crowded_scatter_plot_names_the_first_points_of_each_cloud(
     drawn: Callable[[Callable[[], str]], Figure],
 ) -> None:

@@ -338,7 +338,7 @@ def test_task_adapted_models_are_reported(job: ReportJob) -> None:
     path.parent.mkdir()
     path.write_text(json.dumps(metrics | {"perplexity_per_word": 37.25, "general_after_perplexity_per_word": 271.5}))
     output = report(job.model_copy(update={"adapt_task": ["demo"]}))
-    assert "ulmfit task-adapted-demo" in (page := (output / "report.html").read_text())
+    assert "ulmfit-task-adapted-demo" in (page := (output / "report.html").read_text())
     assert "37.25" in page and "271.5" in page
     models = json.loads((output / "report.json").read_text())["language_models"]
     assert models["ulmfit-task-adapted-demo"]["perplexity_per_word"] == 37.25

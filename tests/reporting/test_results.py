@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from components import cli
 from components.errors import ArtifactError, DataError
 from components.processors import processor_name
 from components.reporting import recording, rendering, results
+from components.reporting.__main__ import app
 from components.reporting.results import Column, Result
 
 VALID: dict[str, Any] = {
@@ -118,17 +118,17 @@ def test_documents_are_rendered_and_checked(tmp_path: Path, monkeypatch: pytest.
     root = repository(tmp_path, "Before.\n\n<!-- results:speed -->\nold\n<!-- /results -->\n\nAfter.\n")
     monkeypatch.chdir(root)
     run = CliRunner()
-    failed = run.invoke(cli.app, ["results", "--check"])
+    failed = run.invoke(app, ["--check"])
     assert (failed.exit_code, failed.stdout) == (1, "")
     assert "docs/speed.md: speed differ(s) from docs/results" in failed.stderr
     assert "old" in (root / "docs" / "speed.md").read_text()  # a check writes nothing
-    assert run.invoke(cli.app, ["results"]).stdout == "docs/speed.md: speed\n"
+    assert run.invoke(app, []).stdout == "docs/speed.md: speed\n"
     text = (root / "docs" / "speed.md").read_text()
     assert text == f"Before.\n\n<!-- results:speed -->\n{TABLE}<!-- /results -->\n\nAfter.\n"
-    passed = run.invoke(cli.app, ["results", "--check"])
+    passed = run.invoke(app, ["--check"])
     assert (passed.exit_code, passed.output) == (0, "")
     (root / "docs" / "speed.md").write_text(text.replace("0.510", "0.610"))
-    assert run.invoke(cli.app, ["results", "--check"]).exit_code == 1
+    assert run.invoke(app, ["--check"]).exit_code == 1
 
 
 def test_a_figure_is_a_deterministic_file(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_figure_is_a_deterministic_file(tmp_path: Path) -> None:
     assert rendering.differences(root) == []
     figure.write_text(figure.read_text().replace("bert", "gpt"))
     assert rendering.differences(root) == [
-        "docs/figures/speed.svg: speed differ(s) from docs/results; run `headstart results`"
+        "docs/figures/speed.svg: speed differ(s) from docs/results; run `python -m components.reporting`"
     ]
 
 
@@ -182,7 +182,13 @@ def evaluation(folder: Path) -> Path:
         "seeds": [0, 1],
         "budgets": [5, -1],
         "confidence": 0.95,
-        "systems": [{"system": "bert", "budgets": [{"budget": budget, "scores": scores} for budget in (5, -1)]}],
+        "systems": [
+            {
+                "system": "bert",
+                "budgets": [{"budget": budget, "scores": scores} for budget in (5, -1)],
+                "artifact": {"scores": scores},
+            }
+        ],
     }
     (folder / "evaluation.json").write_text(json.dumps(content))
     return folder
@@ -193,14 +199,13 @@ def test_an_evaluation_is_recorded_with_commit_processor_and_date(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     folder = evaluation(tmp_path / "evaluation")
-    done = CliRunner().invoke(
-        cli.app, ["results", "record", "trec", "--evaluation", str(folder), "--score", "accuracy"]
-    )
+    done = CliRunner().invoke(app, ["--record", "trec", "--evaluation", str(folder), "--score", "accuracy"])
     assert done.output.strip() == "docs/results/trec.json"
     found = results.read_result(tmp_path / "docs" / "results" / "trec.json")
     assert found.title == "accuracy, trec, 2,619 test rows"
-    assert found.values[0].estimates == {"5": [0.6, 0.5, 0.7], "-1": [0.6, 0.5, 0.7]}
-    assert [column.title for column in found.columns] == ["5 labels a class", "all labels a class"]
+    cell = [0.6, 0.5, 0.7]
+    assert found.values[0].estimates == {"5": cell, "-1": cell, "registered": cell}
+    assert [column.title for column in found.columns] == ["5 labels a class", "all labels a class", "registered model"]
     assert (found.selection, found.seeds, found.command, found.transcribed) == ("test", [0, 1], "make run", False)
     assert found.date is not None and found.cores
     with pytest.raises(DataError, match="no score 'f1'; known: accuracy"):

@@ -29,9 +29,10 @@ MODEL = ROOT / "tests" / "compatibility" / "models" / "words-1" / "bundle"
 SERVER = f"""
 import sys
 from pathlib import Path
-from components.serving.server import serve_directory
+from components.serving.server import Address, serve_directory
 from components.settings.serve import ServeSettings
-serve_directory(Path({str(MODEL)!r}), settings=ServeSettings(), host=sys.argv[1], port=0, names=sys.argv[2:])
+address = Address(sys.argv[1], 0, sys.argv[2:])
+serve_directory(Path({str(MODEL)!r}), settings=ServeSettings(), address=address)
 """
 
 

@@ -81,11 +81,6 @@ def test_a_bad_row_is_refused_and_the_others_stay(row: Any, problem: str) -> Non
     assert read({"inputs": [{"text": "a"}, row, {"text": "b"}]}) == [("a",), problem, ("b",)]
 
 
-def test_what_surrounds_an_input_is_checked_too() -> None:
-    problem = "the text contains half of a surrogate pair, which is no character"
-    assert read([{"words": ["a"], "left": ["\udfff"]}, {"words": "a", "right": "\udfff"}], WORDS) == [problem] * 2
-
-
 def test_choices_that_are_nested_too_deeply() -> None:
     (problem,) = read({"text": "a", "choices": "[" * 100_000}, find_kind("choice").io, characters=10**6)
     assert problem.startswith("'choices' is not a list in JSON")
@@ -147,7 +142,7 @@ def test_too_many_rows_in_every_form(key: str | None, value: Any) -> None:
         read(value if key is None else {key: value})
 
 
-NAMES = st.sampled_from(["text", "first", "second", "words", "left", "right", "context", "choices", "columns", "data"])
+NAMES = st.sampled_from(["text", "first", "second", "words", "context", "choices", "columns", "data"])
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=3)
 JSON = st.recursive(
     LEAVES,

@@ -18,7 +18,7 @@ from components.formats import corpus
 from components.models.encoder import build_model, save_encoder
 from components.settings.loading import load_params
 from components.settings.tasks import TaskSource
-from components.studies.outputs import Outputs
+from components.studies.frame import Outputs
 from components.tasks.examples import ExamplesJob, examples
 from components.tokenization import load_tokenizer
 from components.tokenization.segmenters import Segmentation

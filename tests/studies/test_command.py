@@ -15,9 +15,8 @@ from components.errors import ArtifactError, ConfigError
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.findings import Findings
 from components.studies import command
-from components.studies.base import Study
-from components.studies.outputs import Outputs
-from components.studies.table import STUDIES
+from components.studies.command import STUDIES
+from components.studies.frame import Outputs, Study
 
 
 def count(

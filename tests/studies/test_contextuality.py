@@ -11,14 +11,10 @@ import torch
 
 from components.errors import DataError
 from components.studies import contextuality
-from components.studies.contextuality import (
-    explainable_variance,
-    intra_sentence_similarity,
-    self_similarity,
-    two_senses,
-)
+from components.studies.frame import Outputs
 from components.studies.occurrences import evenly, of_letters, sample, search, sentence, sentences_of, states
-from components.studies.outputs import Outputs
+from components.studies.senses import two_senses
+from components.studies.similarity import explainable_variance, intra_sentence_similarity, self_similarity
 from components.tokenization.segmenters import Segmentation
 
 NONE = Segmentation("none")

@@ -14,8 +14,8 @@ from components.artifacts import writing
 from components.errors import ConfigError, DataError
 from components.models.encoder import build_model, save_encoder
 from components.studies import effective_context
-from components.studies.effective_context import context_losses, cost, effective
-from components.studies.outputs import Outputs
+from components.studies.context_length import context_losses, cost, effective
+from components.studies.frame import Outputs
 from components.tokenization import load_tokenizer
 from components.tokenization.store import TokenStore
 

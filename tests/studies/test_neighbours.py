@@ -12,8 +12,9 @@ from components.artifacts import writing
 from components.errors import ConfigError, DataError
 from components.models.encoder import build_model, save_encoder
 from components.studies import neighbours
-from components.studies.neighbours import frequent_words, planar, readable, table
-from components.studies.outputs import Outputs
+from components.studies.frame import Outputs
+from components.studies.senses import planar
+from components.studies.word_table import frequent_words, readable, table
 from components.tokenization.bpe import BytePairTokenizer
 from components.tokenization.char import CharTokenizer
 from components.tokenization.segmenters import Segmentation
@@ -44,7 +45,7 @@ def test_the_table_of_a_family_that_reads_characters() -> None:
 
 def test_neighbours_and_a_map(outputs: Outputs, add_encoder: Any) -> None:
     add_encoder("word2vec")
-    found = neighbours.run(outputs, encoder="word2vec", words="Apple, bank", count=3, background=5)
+    found = neighbours.run(outputs, encoder="word2vec", words="Apple, bank", count=3)
     near = found.numbers["word2vec-adapted"]
     assert list(near) == ["Apple", "bank"] and [len(entries) for entries in near.values()] == [3, 3]
     vectors = torch.nn.functional.normalize(table(outputs.encoder("word2vec", "adapted").model), dim=1)
@@ -55,7 +56,7 @@ def test_neighbours_and_a_map(outputs: Outputs, add_encoder: Any) -> None:
     assert near["Apple"][0][1] == pytest.approx(float(cosines[pieces.index(order[1])]), abs=1e-6)
     svg = found.chapter.figures[0].svg
     assert "Apple" in svg and "frequent words" in svg
-    assert neighbours.run(outputs, encoder="word2vec", words="Apple, bank", count=3, background=5) == found
+    assert neighbours.run(outputs, encoder="word2vec", words="Apple, bank", count=3) == found
 
 
 def test_words_that_are_not_a_single_piece(outputs: Outputs, add_encoder: Any) -> None:
@@ -117,6 +118,5 @@ def test_the_projection_preserves_distances_in_a_plane() -> None:
     distances = np.linalg.norm(flat[:, None] - flat[None], axis=2)
     assert np.linalg.norm(found[:, None] - found[None], axis=2) == pytest.approx(distances)
     assert (found[np.abs(found).argmax(0), [0, 1]] > 0).all()
-    assert planar(flat, method="tsne").shape == (20, 2)
     with pytest.raises(DataError, match="2 words are too few for a map"):
         planar(flat[:2])

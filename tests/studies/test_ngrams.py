@@ -15,9 +15,9 @@ from components.models.encoder import build_model
 from components.pretraining.perplexity import heldout_sampler, measure
 from components.settings.loading import load_params
 from components.settings.pretrain import PretrainSettings
+from components.studies.frame import Outputs
 from components.studies.ngrams import measured_positions, ngram_nats
 from components.studies.ngrams import run as study
-from components.studies.outputs import Outputs
 from components.tokenization import load_tokenizer
 from components.tokenization.store import TokenStore
 from components.training.distributed import World
@@ -44,10 +44,10 @@ def test_the_numbers(inputs: Path, params_file: Path, monkeypatch: pytest.Monkey
         (inputs / "metrics" / stage).mkdir(parents=True)
         (inputs / "metrics" / stage / "ulmfit.json").write_text(json.dumps({"perplexity_per_word": 64.0}))
     monkeypatch.setattr("components.studies.ngrams.measured_positions", lambda *_: np.arange(200))
-    found = study(Outputs(params), order=3, character_order=4, memory=64)
+    found = study(Outputs(params), order=3, character_order=4)
     assert found.numbers.keys() == {"ulmfit-pretrain", "ulmfit-adapt"}, "a masked model has no comparable perplexity"
     heldout = TokenStore(inputs / "tokens" / "general-wordpiece", "heldout")
-    nats = ngram_nats(inputs / "tokens" / "general-wordpiece", order=3, memory=64_000_000)
+    nats = ngram_nats(inputs / "tokens" / "general-wordpiece", order=3, most=10**6)
     numbers = found.numbers["ulmfit-pretrain"]
     expected = np.exp(nats[:200].mean() * heldout.tokens / heldout.words)
     assert numbers["ngrams_per_word"] == pytest.approx(expected) and numbers["model_per_word"] == 64.0

@@ -1,14 +1,16 @@
-"""Benefits and label efficiency from an evaluation with given numbers."""
+"""Benefits, label efficiency and negative transfer from an evaluation with given numbers."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from components.artifacts import writing
 from components.errors import ArtifactError
-from components.studies import benefits, label_efficiency
-from components.studies.outputs import Outputs
+from components.studies import benefits, label_efficiency, negative_transfer
+from components.studies.frame import Outputs
 
 
 def interval(mean: float) -> dict[str, float]:
@@ -33,6 +35,26 @@ def benefit(difference: float, *, holds: bool) -> dict[str, Any]:
     }
 
 
+def worth_entry(labels: float, needed: tuple[float | None, float | None, float | None]) -> dict[str, Any]:
+    names = ("labels", "low", "high")
+    return {
+        "budget": int(labels),
+        "labels": labels,
+        "score": 0.5,
+        "most": 20.0,
+        "needed": dict(zip(names, needed, strict=True)),
+        "ratio": {
+            name: None if value is None else value / labels
+            for name, value in zip(("mean", "low", "high"), needed, strict=True)
+        },
+    }
+
+
+def part(kind: str, name: str, gain: float, *, hurts: bool) -> dict[str, Any]:
+    found = {"score": interval(0.6 + gain), "difference": interval(gain), "hurts": hurts}
+    return {"part": kind, "name": name, "rows": 40, "scratch": interval(0.6), "starts": {"adapted": found}}
+
+
 @pytest.fixture
 def evaluation() -> dict[str, Any]:
     of_labels = {
@@ -44,8 +66,17 @@ def evaluation() -> dict[str, Any]:
         "ulmfit-scratch": {"labels": 21.5, "ratio": 4.3, "at_least_ratio": None},
         "tfidf-words": {"labels": None, "ratio": None, "at_least_ratio": 4.0},
     }
+    parts = [
+        part("all", "", 0.2, hurts=False),
+        part("class", "map", -0.1, hurts=True),
+        part("class", "list", 0.3, hurts=False),
+        part("slice", "s3", 0.0, hurts=False),
+    ]
     return {
         "main": "macro_f1",
+        "headline": "With 5 labels a class, transfer was worth 2 times the labels.",
+        "worth": {"ulmfit": {"adapted": [worth_entry(5.0, (10.0, 7.5, 15.0))]}},
+        "transfer": {"ulmfit": [{"budget": 5, "parts": parts[:1]}, {"budget": 20, "parts": parts}]},
         "unit": "labels a class",
         "systems": [
             system("tfidf-words", "baseline", "none", (0.45, 0.58)),
@@ -95,32 +126,73 @@ def test_labels_that_rivals_need(outputs: Outputs, write_evaluation: Any, evalua
     write_evaluation("aws-type", evaluation)
     found = label_efficiency.run(outputs)
     assert found.chapter.lead == [
+        "aws-type: With 5 labels a class, transfer was worth 2 times the labels.",
         "aws-type: with 5 labels a class ulmfit-adapted reaches 0.550; from scratch that takes 21.5, 4.30 times as "
-        "many."
+        "many.",
     ]
     assert found.chapter.tables[0].rows == [
-        ["ulmfit-adapted", "5", "0.550", "ulmfit-scratch", "21.5", "4.30"],
+        ["ulmfit-adapted", "5", "0.550", "ulmfit-scratch", "10 [7.5, 15]", "2 [1.5, 3]"],
         ["ulmfit-adapted", "5", "0.550", "tfidf-words", "more than available", "more than 4"],
     ]
-    assert "tfidf-words" in found.chapter.figures[0].svg
+    curves, ranges = found.chapter.figures
+    assert "tfidf-words" in curves.svg and "ulmfit-adapted, 5" in ranges.svg
+    assert found.numbers["aws-type"]["worth"] == evaluation["worth"]
 
 
-def test_large_numbers_of_labels_have_all_digits(
-    outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any]
+@pytest.mark.parametrize(
+    ("labels", "needed", "cells"),
+    [
+        (5.0, None, ["21.5", "4.30"]),
+        (10.0, (19.0, 12.0, None), ["19 [12, more than 25,000]", "1.9 [1.2, more than 2,500]"]),
+        (20.0, (None, None, None), ["more than 25,000", "more than 1,250"]),
+        (2500.0, (12345.6, 10000.0, None), ["12,346 [10,000, more than 25,000]", "4.94 [4, more than 10]"]),
+    ],
+)
+def test_labels_from_scratch(
+    outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any], labels: float, needed: Any, cells: list[str]
 ) -> None:
-    evaluation["label_efficiency"]["ulmfit"]["adapted"][0] |= {
-        "labels": 2000.0,
-        "against": {"ulmfit-scratch": {"labels": 12345.6, "ratio": 6.1728, "at_least_ratio": None}},
-    }
+    """With an interval, if the evaluation has one; large numbers have all digits."""
+    evaluation["label_efficiency"]["ulmfit"]["adapted"][0]["labels"] = labels
+    worth = [worth_entry(labels, needed) | {"most": 25000.0}] if needed else []
+    evaluation["worth"] = {"ulmfit": {"adapted": worth}}
     write_evaluation("aws-type", evaluation)
-    found = label_efficiency.run(outputs)
-    assert found.chapter.tables[0].rows == [["ulmfit-adapted", "2,000", "0.550", "ulmfit-scratch", "12,346", "6.17"]]
-    assert "with 2,000 labels a class" in found.chapter.lead[0] and "takes 12,346, 6.17" in found.chapter.lead[0]
+    assert label_efficiency.run(outputs).chapter.tables[0].rows[0][-2:] == cells
 
 
-def test_an_evaluation_without_transferred_systems(outputs: Outputs, write_evaluation: Any) -> None:
-    write_evaluation("aws-type", {"systems": [], "benefits": {}, "label_efficiency": {}})
-    with pytest.raises(ArtifactError, match=r"aws-type: no family has both .* run.starts must name scratch"):
-        benefits.run(outputs)
-    with pytest.raises(ArtifactError, match=r"aws-type: no transferred system .* run.starts must name pretrained"):
-        label_efficiency.run(outputs)
+def test_negative_transfer_and_forgetting(outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any]) -> None:
+    write_evaluation("aws-type", evaluation)
+    with writing(outputs.out / "encoder" / "ulmfit" / "adapted", kind="encoder") as draft:
+        metrics = {"general_before_perplexity_per_word": 50.0, "general_after_perplexity_per_word": 200.0}
+        (draft.path / "metrics.json").write_text(json.dumps(metrics))
+    found = negative_transfer.run(outputs)
+    assert found.chapter.lead == ["aws-type, 20 labels a class: ulmfit adapted hurts on class map."]
+    parts, forgetting = found.chapter.tables
+    assert parts.columns == ["part", "rows", "scratch", "adapted", "difference", ""]
+    assert parts.rows[1] == [
+        "class map", "40", "0.600 [0.580, 0.620]", "0.500 [0.480, 0.520]", "-0.100 [-0.120, -0.080]", "hurts",
+    ]  # fmt: skip
+    assert forgetting.rows == [["ulmfit", "perplexity per word", "50.00", "200.00", "4.00"]]
+    assert found.numbers["forgetting"]["ulmfit"]["times"] == 4
+    assert "class map" in found.chapter.figures[0].svg
+    assert list(outputs.read) == ["evaluation/aws-type", "encoder/ulmfit/adapted"]
+
+    evaluation["transfer"]["ulmfit"][1]["parts"][1]["starts"]["adapted"]["hurts"] = False
+    write_evaluation("aws-type", evaluation)
+    lead = negative_transfer.run(outputs).chapter.lead
+    assert lead == ["aws-type, 20 labels a class: ulmfit adapted hurts on none of 3 classes and slices."]
+
+
+@pytest.mark.parametrize(
+    ("study", "needs"),
+    [
+        (benefits, r"no family has both .* run.starts must name scratch"),
+        (negative_transfer, r"no family has both .* run.starts must name scratch"),
+        (label_efficiency, r"no transferred system .* run.starts must name pretrained"),
+    ],
+)
+def test_an_evaluation_without_transferred_systems(
+    outputs: Outputs, write_evaluation: Any, study: Any, needs: str
+) -> None:
+    write_evaluation("aws-type", {"systems": [], "benefits": {}, "label_efficiency": {}, "transfer": {}})
+    with pytest.raises(ArtifactError, match=f"aws-type: {needs}"):
+        study.run(outputs)

@@ -11,9 +11,9 @@ import torch
 from components.errors import ConfigError
 from components.models.base import LanguageModel
 from components.settings.cluster import ClusterSettings
-from components.studies import transferability
+from components.studies import copied_layers, transferability
 from components.studies.copied_layers import Network, labels_of, learn, split_of
-from components.studies.outputs import Outputs
+from components.studies.frame import Outputs
 from components.tasks.examples import read_split
 from components.training.checkpoint import CheckpointStore
 from components.training.loop import TrainingState
@@ -113,7 +113,7 @@ def test_halves_of_the_classes_are_two_tasks(network: Network, monkeypatch: pyte
 
 def test_the_study(outputs: Outputs, network: Network, add_task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     add_task("aws-service")
-    monkeypatch.setattr(transferability, "map_parallel", one_by_one)
+    monkeypatch.setattr(copied_layers, "map_parallel", one_by_one)
     asked: list[Network] = []
 
     def scored(network: Network) -> float:
@@ -124,7 +124,7 @@ def test_the_study(outputs: Outputs, network: Network, add_task: Any, monkeypatc
         a = "-A-" in network.source
         return 0.5 - (0.0 if network.learning else network.copied / 10 * (1 + a)) + network.seed / 50 + a / 100
 
-    monkeypatch.setattr(transferability, "learn", scored)
+    monkeypatch.setattr(copied_layers, "learn", scored)
     found = transferability.run(outputs, encoder="bert", other="aws-service", seeds=2)
     # Two bases; four groups: 4 series with 4 values of n; two seeds.
     assert len(asked) == 2 * (2 + 4 * 4)
@@ -138,9 +138,9 @@ def test_the_study(outputs: Outputs, network: Network, add_task: Any, monkeypatc
     assert scores["BnB"]["2"] == pytest.approx([0.3, 0.32]) and scores["AnB+"]["1"] == pytest.approx([0.51, 0.53])
     assert found.chapter.lead == [
         "A aws-service, B aws-type, bert: base B reaches 0.510. Co-adaptation: with 4 of 4 layer groups of base B "
-        "frozen, the change is -0.400 [-0.400, -0.400].",
+        "frozen, the change is -0.400.",
         "A aws-service, B aws-type, bert: specificity: with all 4 groups of base A frozen, the change against BnB is "
-        "-0.390 [-0.390, -0.390]. Transfer: AnB+ with 1 groups changes base B by +0.010 [+0.010, +0.010].",
+        "-0.390. Transfer: AnB+ with 1 groups changes base B by +0.010.",
     ]
     assert (
         found.chapter.tables[0].columns == ["n", "BnB", "BnB+", "AnB", "AnB+"]
@@ -154,7 +154,7 @@ def test_the_study_with_training(
 ) -> None:
     add_task()
     add_encoder("word2vec")
-    monkeypatch.setattr(transferability, "map_parallel", one_by_one)
+    monkeypatch.setattr(copied_layers, "map_parallel", one_by_one)
     monkeypatch.setattr(transferability, "CLASSES", 2)
     cluster = ClusterSettings(launcher="local", storage=str(tmp_path / "store"))
     outputs.params = outputs.params.model_copy(update={"cluster": cluster})

@@ -10,7 +10,7 @@ import pytest
 from components.artifacts import writing
 from components.errors import ArtifactError
 from components.studies import vocabulary
-from components.studies.outputs import Outputs
+from components.studies.frame import Outputs
 
 
 def write(outputs: Outputs, name: str, pieces_per_word: float, unknown: float) -> dict[str, Any]:

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from components.errors import DataError
-from components.studies import word_order
+from components.studies import exchange, word_order
+from components.studies.exchange import distances, exchanged, measures, probe
+from components.studies.frame import Outputs
 from components.studies.occurrences import sentence
-from components.studies.outputs import Outputs
-from components.studies.word_order import distances, exchanged, measures, preference, probe
+from components.studies.word_order import preference
 from components.tokenization.segmenters import Segmentation
 
 NONE = Segmentation("none")
@@ -22,8 +23,8 @@ def swapped(*texts: str) -> list[tuple[str, str]]:
 
 
 def test_words_after_the_same_frequent_word_are_exchanged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(word_order, "FRAMES", 1)
-    monkeypatch.setattr(word_order, "COMMON", 1)
+    monkeypatch.setattr(exchange, "FRAMES", 1)
+    monkeypatch.setattr(exchange, "COMMON", 1)
     found = swapped(
         "Today the mouse chases the elephant, slowly.", "the cat sees the cat", "a dog sees a fox", "the 4 of the 5"
     )
@@ -31,8 +32,8 @@ def test_words_after_the_same_frequent_word_are_exchanged(monkeypatch: pytest.Mo
 
 
 def test_the_spans_of_the_exchanged_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(word_order, "FRAMES", 1)
-    monkeypatch.setattr(word_order, "COMMON", 1)
+    monkeypatch.setattr(exchange, "FRAMES", 1)
+    monkeypatch.setattr(exchange, "COMMON", 1)
     ((one, other),) = exchanged([sentence("well, the ox and then the elephant left the barn", NONE)])
     assert other.text == "well, the elephant and then the ox left the barn"
     assert other.spans == sentence(other.text, NONE).spans
@@ -40,7 +41,7 @@ def test_the_spans_of_the_exchanged_version(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_frequent_words_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(word_order, "COMMON", 2)
+    monkeypatch.setattr(exchange, "COMMON", 2)
     assert swapped("the cat and the cat", "the cat and the dog") == []
 
 
@@ -67,8 +68,8 @@ def test_the_measures_of_separable_and_of_equal_versions() -> None:
 @pytest.fixture
 def corpus(add_corpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sentences in which the fruit comes first, of words that the tokenizer knows."""
-    monkeypatch.setattr(word_order, "FRAMES", 2)
-    monkeypatch.setattr(word_order, "COMMON", 3)
+    monkeypatch.setattr(exchange, "FRAMES", 2)
+    monkeypatch.setattr(exchange, "COMMON", 3)
     fruits, metals, more = ["apple", "pear", "plum"], ["iron", "zinc", "gold"], ["here", "there", "old", "red"]
     texts = [
         f"the {fruits[n % 3]} is {more[n % 4]} the {metals[n // 3 % 3]} is {more[n // 9 % 4]} {more[n // 2 % 4]}."

@@ -1,4 +1,4 @@
-"""Numbers, answers and summaries that a model writes: exact scores, prompts, the study."""
+"""Numbers and answers that a model writes: exact scores, prompts, the study."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from components.artifacts import writing
-from components.errors import ConfigError, DataError
+from components.errors import ConfigError
 from components.models.encoder import Encoder, build_model, save_encoder
 from components.settings.tasks import TaskSource
-from components.studies import arithmetic, written
-from components.studies.outputs import Outputs
-from components.studies.written import Item, of_number, of_question, of_summary, scored, write
+from components.studies import arithmetic, generated, written
+from components.studies.frame import Outputs
+from components.studies.generated import Item, of_number, of_question, scored, write
 from components.tasks.examples import ExamplesJob, examples
 from components.tokenization.char import CharTokenizer
 from components.tokenization.segmenters import Segmentation
@@ -44,7 +44,6 @@ def test_scores_by_hand() -> None:
     assert of_number("1,024 of them", ["1024"]) == of_number("- 7", ["-7"]) == {"exact_match": 1}
     assert of_question("The red stone!", ["red stone", "iron"]) == {"f1": 1, "exact_match": 1}
     assert of_question("red", ["red stone"]) == {"f1": pytest.approx(2 / 3), "exact_match": 0}
-    assert of_summary("Police kill the gunman.", ["police killed the gunman", "nothing"]) == {"rouge_l": 0.75}
     items = [Item("a", "", ("1",)), Item("a", "", ("2",)), Item("b", "", ("3",))]
     found = scored(items, ["1", "7", "3"], of_number, confidence=0.95)
     assert (found["a"]["exact_match"]["mean"], found["b"]["exact_match"]["mean"]) == (0.5, 1.0)
@@ -74,17 +73,17 @@ def test_few_problems_are_all_asked() -> None:
 def test_what_is_written_ends_at_the_next_question(monkeypatch: pytest.MonkeyPatch) -> None:
     prompts: list[str] = []
 
-    def generated(model: object, prompt: list[int], **_: object) -> list[int]:
+    def answered(model: object, prompt: list[int], **_: object) -> list[int]:
         prompts.append(TOKENIZER.decode(prompt))
         return TOKENIZER.encode_batch([" 12.\nQ: a"])[0].tolist()
 
-    monkeypatch.setattr(written, "generate", generated)
+    monkeypatch.setattr(generated, "generate", answered)
     item = Item("a", "Q: 5+7?\nA:", ("12",), ("Q: 1+1?\nA: 2",))
-    assert write(encoder_of("ulmfit"), [item], what="arithmetic", seed=0) == (["12."], 1.0)
+    assert write(encoder_of("ulmfit"), [item], length=12, seed=0) == (["12."], 1.0)
     assert prompts == ["Q: 1+1?\nA: 2\n\nQ: 5+7?\nA:"]
     # GPT has 40 positions, 12 of which are for the answer: no room for the demonstration, nor for the long prompt.
     long = Item("a", "x" * 60 + "\nA:", ("12",))
-    assert write(encoder_of("gpt"), [item, long], what="arithmetic", seed=0)[1] == 0.5
+    assert write(encoder_of("gpt"), [item, long], length=12, seed=0)[1] == 0.5
     assert prompts[2].endswith("x\nA:") and prompts[2].count("x") < 28
 
 
@@ -131,11 +130,11 @@ def test_the_study_of_numbers(run_of: Outputs) -> None:
 def test_the_study_of_questions(run_of: Outputs, monkeypatch: pytest.MonkeyPatch) -> None:
     prompts: list[str] = []
 
-    def generated(model: object, prompt: list[int], **_: object) -> list[int]:
+    def answered(model: object, prompt: list[int], **_: object) -> list[int]:
         prompts.append(TOKENIZER.decode(prompt))
         return TOKENIZER.encode_batch([" at 3"])[0].tolist()
 
-    monkeypatch.setattr(written, "generate", generated)
+    monkeypatch.setattr(generated, "generate", answered)
     found = written.run(run_of, what="questions", task="aws-type", shots=1, encoder="ulmfit-adapted")
     assert found.numbers["rows"] == 6, "one question has no answer"
     scores = found.numbers["scores"]["ulmfit-adapted"]["all"]
@@ -143,27 +142,3 @@ def test_the_study_of_questions(run_of: Outputs, monkeypatch: pytest.MonkeyPatch
     assert scores["exact_match"]["mean"] == pytest.approx(1 / 6)
     assert scores["f1"]["mean"] == pytest.approx((1 + 5 * 0.5) / 6)
     assert re.fullmatch(r"it is at (\d) here a\nQ: where \1\nA: at \1\n\nit is at 0 here b\nQ: where 0\nA:", prompts[0])
-
-
-def test_the_study_of_summaries(run_of: Outputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "news.jsonl"
-    rows = [{"text": f"one {n}. two. three. four.", "summary": f"one {n}"} for n in range(4)]
-    file.write_text("\n".join(map(json.dumps, rows)))
-    ids = TOKENIZER.encode_batch([" one. b c? d. e"])[0].tolist()
-    monkeypatch.setattr(written, "generate", lambda *_, **__: ids)
-    found = written.run(run_of, what="summaries", file=str(file), shots=1, encoder="ulmfit-adapted")
-    assert found.numbers["rows"] == 3 and "reaches ROUGE-L 0.333 on summaries" in found.chapter.lead[0]
-    scores = found.numbers["scores"]
-    # "one b c d" shares one word with "one N"; the first three sentences share both of four.
-    assert scores["ulmfit-adapted"]["all"]["rouge_l"]["mean"] == pytest.approx(2 / 6)
-    assert scores["first three sentences"]["all"]["rouge_l"]["mean"] == pytest.approx(4 / 6)
-    file.write_text("\n".join(map(json.dumps, [*rows[:3], {"text": "a {b}.", "summary": "a"}])))
-    found = written.run(run_of, what="summaries", file=str(file), encoder="ulmfit-adapted")
-    assert found.chapter.text == ["ulmfit-adapted: 1 of 4 prompts have words that its vocabulary lacks."]
-    with pytest.raises(ConfigError, match="--shots: 4 demonstrations leave none of the 4 rows"):
-        written.run(run_of, what="summaries", file=str(file), shots=4)
-    with pytest.raises(ConfigError, match="--file: missing; name a .*jsonl"):
-        written.run(run_of, what="summaries")
-    file.write_text(json.dumps({"text": "a", "summary": " "}))
-    with pytest.raises(DataError, match=r"news\.jsonl, line 1: has no summary; fill it, or remove the row"):
-        written.run(run_of, what="summaries", file=str(file))

@@ -13,10 +13,10 @@ from components.artifacts import writing
 from components.errors import ConfigError, DataError
 from components.models.encoder import Encoder, build_model, save_encoder
 from components.settings.tasks import TaskSource
-from components.studies import zero_shot
-from components.studies.demonstrations import balanced, fitting, nearest
-from components.studies.outputs import Outputs
-from components.studies.zero_shot import Prompt, _pieces, answer_scores, label_words
+from components.studies import answers, zero_shot
+from components.studies.answers import SCORES, answer_scores, pieces
+from components.studies.frame import Outputs
+from components.studies.prompts import Prompt, balanced, fitting, label_words
 from components.tasks.examples import ExamplesJob, examples
 from components.tokenization.char import CharTokenizer
 from components.tokenization.segmenters import Segmentation
@@ -91,7 +91,7 @@ def test_punctuation_after_the_answer_is_separated_as_in_the_prompt() -> None:
     characters = CharTokenizer([*SPECIAL_PIECES, *"abcdefghijklmnopqrstuvwxyz ."], segmentation=Segmentation("none"))
 
     def written(after: str) -> list[str]:
-        return ["".join(characters.pieces[id_] for id_ in ids) for ids in _pieces(characters, "it is", "red", after)]
+        return ["".join(characters.pieces[id_] for id_ in ids) for ids in pieces(characters, "it is", "red", after)]
 
     assert written(".") == ["it is", " red", "."]
     assert written(" . so") == ["it is", " red", " . so"]
@@ -178,7 +178,7 @@ def test_the_study_of_labels(run_of: Outputs) -> None:
     encoder = encoder_of("ulmfit")
     rows = [(f"the test {'apple' if number % 2 == 0 else 'iron'} {number} is a", "") for number in range(4)]
     scores = answer_scores(encoder, rows, [("fruit", "metal")] * 4)
-    for name in zero_shot.SCORES:
+    for name in SCORES:
         right = np.mean([row[name].argmax() == number % 2 for number, row in enumerate(scores)])
         entry = numbers["accuracy"]["ulmfit-adapted"][name]
         assert entry["mean"] == pytest.approx(right)
@@ -212,13 +212,6 @@ def test_demonstrations_are_balanced_and_a_function_of_the_seed() -> None:
         balanced(None, 3, 4, seed=0)
 
 
-def test_the_nearest_demonstrations_come_last() -> None:
-    train = ["red stone", "the old apple", "an apple", "iron"]
-    assert nearest(train, ["old apple", "iron"], 2) == [[2, 1], [0, 3]], "of equal cosines the earlier row is nearer"
-    with pytest.raises(ConfigError, match="--shots: 5 demonstrations, but train has 4 rows"):
-        nearest(train, ["apple"], 5)
-
-
 def test_the_first_demonstrations_are_left_out_if_they_do_not_fit() -> None:
     # BERT has 12 positions, 2 of them for special pieces; the row has 2 pieces and 1 is reserved.
     shown = [["the old apple is fruit", "iron is metal", "red stone"], []]
@@ -238,15 +231,12 @@ def test_the_study_with_demonstrations(run_of: Outputs) -> None:
     before = "".join(f"{texts[row]}\n\n" for row in chosen)
     rows = [(f"{before}the dev {('apple', 'iron')[number % 2]} {number} is a", "") for number in range(4)]
     scores = answer_scores(encoder_of("ulmfit"), rows, [("fruit", "metal")] * 4)
-    for name in zero_shot.SCORES:
+    for name in SCORES:
         right = np.mean([row[name].argmax() == number % 2 for number, row in enumerate(scores)])
         assert found.numbers["accuracy"]["ulmfit-adapted"][name]["mean"] == pytest.approx(right)
-    assert (found.numbers["shots"], found.numbers["labels_spent"]) == (2, 2)
-    assert found.chapter.lead[0].startswith("With 2 demonstrations (2 labels of train), ulmfit-adapted answers")
-    near = zero_shot.run(
-        run_of, task="aws-service", encoder="ulmfit-adapted", shots=1, demonstrations="nearest", prompt="{text} [MASK]."
-    )
-    assert near.numbers["labels_spent"] == 6
+    assert found.chapter.lead[0].startswith("With 2 demonstrations (as many labels of train), ulmfit-adapted answers")
+    of_choices = zero_shot.run(run_of, task="aws-service", encoder="ulmfit-adapted", shots=1, prompt="{text} [MASK].")
+    assert of_choices.numbers["shots"] == 1
     with pytest.raises(ConfigError, match="7 demonstrations, but train has 6 rows"):
         zero_shot.run(run_of, task="aws-type", encoder="ulmfit-adapted", shots=7)
 
@@ -261,7 +251,7 @@ def test_nothing_is_selected_on_test(run_of: Outputs, monkeypatch: pytest.Monkey
             found.append({good: right, bad: -right, "prior": -right})
         return found
 
-    monkeypatch.setattr(zero_shot, "answer_scores", scores)
+    monkeypatch.setattr(answers, "answer_scores", scores)
     found = zero_shot.run(run_of, task="aws-type", encoder="ulmfit-adapted", split="test")
     assert found.numbers["best_on_dev"] == ["ulmfit-adapted", "sum"]
     assert found.numbers["accuracy"]["ulmfit-adapted"]["mean"]["mean"] == 1

@@ -10,7 +10,7 @@ from components.models import FAMILIES
 from components.models.encoder import build_model
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
-from components.task_models.bags import pooled, suits
+from components.task_models.bags import pooled
 from components.task_models.base import Encoded
 from components.task_models.classifier import TextClassifier
 from components.task_models.fixed_batches import FixedBatches
@@ -66,11 +66,7 @@ def test_bags_equal_padded_batches(family: str, pooling: Pooling) -> None:
 @pytest.mark.parametrize("family", STATIC)
 def test_a_prediction_does_not_depend_on_the_other_texts(family: str) -> None:
     model = task_model(family)
-    task, settings = (
-        find_task("classification"),
-        FinetuneSettings(layers="last", pooling="mean", max_length=6, training=Training(rate=0.1, batch_size=2)),
-    )
-    classifier = TextClassifier(["x", "y", "z"], model, TOKENIZER, task, settings)
+    classifier = TextClassifier(model, TOKENIZER)
     rows = [(text,) for text in TEXTS]
     together = classifier.answer(rows)
     for row, answer in zip(rows, together, strict=True):
@@ -94,7 +90,3 @@ def test_vectors_of_length_1(pooling: Pooling) -> None:
     torch.testing.assert_close(kept.view(2, parts, -1).norm(dim=-1), torch.ones(2, parts))
     for answer, other in zip(answers, expected, strict=True):
         np.testing.assert_allclose(answer, other, atol=1e-6)
-
-
-def test_other_models_are_computed_with_padding() -> None:
-    assert not suits(task_model("bert"))

@@ -29,16 +29,7 @@ def saved(make_encoder, settings: FinetuneSettings, tmp_path: Path) -> tuple[Pat
     task = find_task("classification")
     model = TaskModel(load_encoder(encoder).model, task=task, settings=settings, labels=["no", "yes"]).eval()
     directory = tmp_path / "classifier"
-    save_classifier(
-        directory,
-        classifier=model,
-        family="bert",
-        settings=settings,
-        kind="classification",
-        labels=["no", "yes"],
-        tokenizer=encoder / "tokenizer",
-        facts={"task": "things"},
-    )
+    save_classifier(directory, model, family="bert", tokenizer=encoder / "tokenizer", facts={"task": "things"})
     return directory, model
 
 
@@ -49,9 +40,7 @@ def test_a_loaded_classifier_gives_the_same_answers_in_batches_of_any_size(saved
     found = classifier.predict(TEXTS)
     assert found.shape == (5, 2) and found.dtype == np.float32
     np.testing.assert_allclose(found.sum(1), 1, atol=1e-6)
-    encoded = classifier.task.encode(
-        [(text,) for text in TEXTS], classifier.tokenizer, model.encoder, classifier.settings
-    )
+    encoded = classifier.encode([(text,) for text in TEXTS])
     for row, text in zip(found, encoded, strict=True):
         with torch.inference_mode():
             expected = model(collate([text])).softmax(1)[0]
@@ -63,9 +52,7 @@ def test_a_loaded_classifier_gives_the_same_answers_in_batches_of_any_size(saved
 def test_texts_are_truncated_to_the_limit_of_the_encoder(saved) -> None:
     classifier = load_classifier(saved[0])
     assert classifier.settings.max_length == 128, "but the encoder has 24 positions"
-    encoded = classifier.task.encode(
-        [("plum " * 300,)], classifier.tokenizer, classifier.model.encoder, classifier.settings
-    )
+    encoded = classifier.encode([("plum " * 300,)])
     pieces = encoded[0].pieces[0]
     assert len(pieces) == 24 and pieces[-1] == 3, "the special pieces at the end survive the cut"
 
@@ -91,7 +78,7 @@ def _rewrite_settings(directory: Path, **changes: Any) -> None:
     path = directory / "config.json"
     config = json.loads(path.read_text())
     for section, values in changes.items():
-        config["settings"][section] |= values
+        config["settings"][section] = config["settings"][section] | values if isinstance(values, dict) else values
     path.write_text(json.dumps(config))
     manifest = json.loads((directory / MANIFEST).read_text())
     manifest["files"]["config.json"] |= {"sha256": digest_file(path), "bytes": path.stat().st_size}
@@ -102,7 +89,10 @@ def test_a_classifier_of_an_earlier_version_is_loaded(saved) -> None:
     before = load_classifier(saved[0]).predict(TEXTS)
     _rewrite_settings(saved[0], contrastive={"label_names": False})
     np.testing.assert_array_equal(load_classifier(saved[0]).predict(TEXTS), before)
-    _rewrite_settings(saved[0], training={"rate": "warm"})
+    _rewrite_settings(saved[0], reader="cnn")
+    with pytest.raises(ArtifactError, match=r"finetune.<name>.reader is 'cnn', which was removed.; fine-tune again"):
+        load_classifier(saved[0])
+    _rewrite_settings(saved[0], reader="none", training={"rate": "warm"})
     with pytest.raises(ArtifactError, match="not a classifier of this version"):
         load_classifier(saved[0])
 

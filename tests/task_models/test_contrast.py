@@ -30,12 +30,6 @@ def test_similar_and_dissimilar_pairs_have_the_same_weight() -> None:
     assert float(found) == pytest.approx((1.0 + 0.5) / 2, rel=1e-6)
 
 
-@pytest.mark.parametrize(("label", "expected"), [(0.0, 0.25), (1.0, 0.25)])
-def test_one_sort_of_pairs_alone_is_its_mean(label: float, expected: float) -> None:
-    vectors = torch.tensor([[1.0, 0.0], [0.5, math.sqrt(0.75)]])
-    assert float(pair_loss(vectors, torch.tensor([[0.0], [label]]))) == pytest.approx(expected, rel=1e-6)
-
-
 def test_the_gradient_makes_texts_of_one_label_similar() -> None:
     torch.manual_seed(1)
     targets = torch.tensor([0.0, 0.0, 1.0, 1.0])[:, None]

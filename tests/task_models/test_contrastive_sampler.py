@@ -7,15 +7,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from components.settings.contrastive import pairs_of
 from components.task_models.base import Encoded
-from components.task_models.contrastive_sampler import ContrastiveSampler
+from components.task_models.sampler import ContrastiveSampler
 
 
-def sampler(targets: list[list[int]], *, rows: int, seed: int = 0, masks: int | None = None) -> ContrastiveSampler:
+def sampler(targets: list[list[int]], *, rows: int, seed: int = 0) -> ContrastiveSampler:
     encoded = [Encoded.of_texts([np.arange(6, 9 + row % 3)]) for row in range(len(targets))]
     return ContrastiveSampler(
-        encoded, [np.asarray(target, dtype=np.float64) for target in targets], rows=rows, seed=seed, masks=masks
+        encoded, [np.asarray(target, dtype=np.float64) for target in targets], rows=rows, seed=seed
     )
 
 
@@ -51,23 +50,8 @@ def test_a_class_of_one_row_does_not_fill_a_step() -> None:
     assert sampler([[0], [1], [1], [1]], rows=4).rows(3).tolist()[0] == 0
 
 
-def test_a_batch_is_a_function_of_seed_and_step() -> None:
-    targets = [[row % 5] for row in range(40)]
-    found, again = sampler(targets, rows=8, masks=100), sampler(targets, rows=8, masks=100)
-    later = again.batch(7)
-    for name, tensor in found.batch(7).items():
-        assert tensor.equal(later[name]), name
-    assert found.tokens_before(3) == sum(int(found.batch(step)["lengths"].sum()) for step in range(3))
-    other = sampler(targets, rows=8, seed=1)
-    assert any(not np.array_equal(found.rows(step), other.rows(step)) for step in range(3))
-
-
 @pytest.mark.parametrize("world", [2, 3])
 def test_workers_share_the_batch(world: int) -> None:
     found = sampler([[row % 2] for row in range(12)], rows=8)
     parts = [found.batch(2, rank, world)["targets"] for rank in range(world)]
     assert sum(map(len, parts)) == len(found.rows(2))
-
-
-def test_number_of_pairs() -> None:
-    assert (pairs_of(2), pairs_of(16)) == (1, 120)

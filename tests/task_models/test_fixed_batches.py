@@ -12,7 +12,6 @@ from components.models.layers.characters import CharacterCNN, spell
 from components.models.layers.fixed_shapes import fixed_shapes
 from components.settings.finetune import FinetuneSettings
 from components.task_models import fixed_batches as module
-from components.task_models.batch_sizes import Sizes, split
 from components.task_models.classifier import TextClassifier
 from components.task_models.fixed_batches import padded_length
 from components.task_models.kinds import TASKS, find_task
@@ -50,7 +49,7 @@ def make_classifier(folder, settings: FinetuneSettings, kind: str, precision: st
     model = TaskModel(encoder.model, task=find_task(kind), settings=settings, labels=labels).eval()
     for parameter in model.head.parameters():
         torch.nn.init.normal_(parameter)
-    return TextClassifier(labels, model, encoder.tokenizer, find_task(kind), settings, precision)
+    return TextClassifier(model, encoder.tokenizer, precision)
 
 
 def check(classifier: TextClassifier, rows: list[tuple[str, ...]]) -> None:
@@ -72,8 +71,6 @@ def test_every_family_gives_the_same_bits_in_every_batch(
     family: str, precision: str, make_encoder, settings: FinetuneSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "has_bf16", lambda device: True)
-    monkeypatch.setattr(module, "PIECES", 256)
-    monkeypatch.setattr(module, "PIECES_OF_RECURRENT", 256)
     folder = make_encoder(family)
     for kind in TASKS if precision == "float32" else ("classification", "tagging"):
         reading = {"max_length": 22, "pooling": "mean" if kind == "pair" else "concat", "tagger": "bilstm_crf"}
@@ -97,36 +94,10 @@ def test_the_padded_length_depends_on_the_length_only() -> None:
     assert padded_length(21, 22) == 22, "a model with 22 positions"
 
 
-def sizes_of(result) -> tuple[int, ...]:
-    """The sizes of a kernel whose result for an item of a batch of some size is `result(item, size, position)`."""
-
-    def compute(key, items):
-        return [np.asarray(result(item, len(items), position)) for position, item in enumerate(items)]
-
-    sizes: Sizes[float, np.ndarray] = Sizes(
-        compute, samples=lambda key: (0.25, 0.5), limits=lambda key: (1, 16), known={}
-    )
-    return sizes.of("key")
-
-
-def test_only_sizes_with_the_same_bits_are_used() -> None:
-    assert sizes_of(lambda item, size, position: item) == (1, 2, 4, 8, 16)
-    assert sizes_of(lambda item, size, position: item + (size >= 4)) == (4, 8, 16), "another kernel for small batches"
-    assert sizes_of(lambda item, size, position: item + (size == 4)) == (1, 2, 8, 16)
-    assert sizes_of(lambda item, size, position: item + (position == size - 1 > 0)) == (1,), "depends on the position"
-    assert sizes_of(lambda item, size, position: item + (position % 2)) == (1,), "depends on the position"
-    assert sizes_of(lambda item, size, position: item + (size > 4 and position > 6)) == (1, 2, 4)
-
-
-def test_batches_are_divided_among_threads_and_filled_up() -> None:
-    def parts(count: int, sizes: tuple[int, ...], *, threads: int = 1) -> list[tuple[int, int]]:
-        return [(len(part), size) for part, size in split(range(count), sizes, threads=threads)]
-
-    assert parts(7, (1, 2, 4, 8)) == [(7, 8)]
-    assert parts(5, (1, 2, 4, 8)) == [(4, 4), (1, 1)]
-    assert parts(3, (4, 8)) == [(3, 4)]
-    assert parts(16, (1, 2, 4, 8, 16), threads=2) == [(8, 8), (8, 8)]
-    assert sum(count for count, _ in parts(1000, (1, 2, 4, 8), threads=3)) == 1000
+def test_a_batch_has_the_rows_of_its_length(make_encoder, settings: FinetuneSettings) -> None:
+    for family, expected in (("bert", [32, 16, 8]), ("ulmfit", [16, 16, 16])):
+        batches = make_classifier(make_encoder(family), settings, "classification", "float32").batches
+        assert [batches._rows(length) for length in (4, 8, 16)] == expected
 
 
 def test_words_are_computed_in_shapes_of_their_own() -> None:

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from components.errors import ConfigError
 from components.models.base import at_columns
-from components.task_models.heads import ClassificationHead
-from components.task_models.norms import BatchNorm, FixedNorm
+from components.task_models.norms import FixedNorm
 from components.task_models.pooling import Features, ScalarMix, masked_max, masked_mean
 
 # Two texts of two pieces and one; the values at padding must have no influence.
@@ -85,21 +84,10 @@ def test_a_unit_vector_concatenates_the_chosen_layers() -> None:
     assert features("last").of_units(hidden, units)[0, 0].tolist() == [300, -400]
 
 
-def test_the_last_four_layers_of_a_model_with_two() -> None:
-    hidden = [torch.full((1, 1, 1), value) for value in (1.0, 2.0, 4.0)]
-    assert features("concat_last_four", widths=(1, 1, 1))(hidden, torch.tensor([1]))[0].tolist() == [2.0, 4.0]
-
-
 def test_layers_of_different_widths_cannot_be_added() -> None:
     with pytest.raises(ConfigError, match=r"layers: 'sum' adds up layers, but they are 512, 256 wide; choose all"):
         features("sum", widths=(256, 512, 256))
     features("all", widths=(256, 512, 256))
-
-
-@pytest.mark.parametrize("layers", ["last", "first", "mix", "all"])
-def test_word_vectors_are_their_only_layer(layers: str) -> None:
-    hidden = [torch.full((1, 3, 1), 2.0)]
-    assert features(layers, widths=(1,))(hidden, torch.tensor([3]))[0].tolist() == [2.0]
 
 
 @pytest.mark.parametrize("layers", ["second_to_last", "sum", "sum_last_four", "concat_last_four"])
@@ -121,18 +109,3 @@ def test_fixed_norm_standardises_and_leaves_constants_finite() -> None:
     norm = FixedNorm(2)
     norm.fit(torch.tensor([[1.0, 7.0], [3.0, 7.0]]))
     assert norm(torch.tensor([[3.0, 7.0], [5.0, 8.0]])).tolist() == [[1.0, 0.0], [3.0, 1.0]]
-
-
-def test_batch_norm_accepts_a_batch_of_one() -> None:
-    norm = BatchNorm(2).train()
-    torch.testing.assert_close(norm(torch.tensor([[2.0, 4.0]])), torch.tensor([[2.0, 4.0]]), atol=1e-4, rtol=0)
-    two = norm(torch.tensor([[1.0, 0.0], [3.0, 2.0]]))
-    torch.testing.assert_close(two, torch.tensor([[-1.0, -1.0], [1.0, 1.0]]), atol=1e-4, rtol=0)
-
-
-def test_the_head_has_one_or_two_linear_layers() -> None:
-    assert [name for name, _ in ClassificationHead(6, 3).named_parameters()] == ["output.weight", "output.bias"]
-    head = ClassificationHead(6, 3, hidden=5, norm="batch")
-    assert sum(isinstance(module, torch.nn.Linear) for module in head.modules()) == 2
-    assert sum(isinstance(module, BatchNorm) for module in head.modules()) == 2
-    assert head(torch.zeros(2, 6)).shape == (2, 3)

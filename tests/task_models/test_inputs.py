@@ -62,17 +62,6 @@ def test_bert_reads_both_texts_with_segments(load, settings: FinetuneSettings) -
     assert row.units[0].shape == (0, 2)
 
 
-def test_segments_reach_the_encoder(load, settings: FinetuneSettings) -> None:
-    encoder = load("bert")
-    batch = collate(encoded("pair", encoder, settings))
-    with torch.inference_mode():
-        with_segments = encoder.model.hidden_states(batch["tokens"], batch["lengths"], batch["segments"])[-1]
-        without_segments = encoder.model.hidden_states(batch["tokens"], batch["lengths"])[-1]
-        zeros = encoder.model.hidden_states(batch["tokens"], batch["lengths"], torch.zeros_like(batch["segments"]))[-1]
-    assert not torch.allclose(with_segments, without_segments, atol=1e-3)
-    torch.testing.assert_close(without_segments, zeros)
-
-
 @pytest.mark.parametrize(
     ("family", "before", "between", "after"),
     [
@@ -152,30 +141,6 @@ def test_encoders_without_attention_read_two_sequences(load, settings: FinetuneS
     assert [part.tolist() for part in together.pieces] == [[END, *first, END, *second]]
     apart = encoded("pair", load("bert"), settings.model_copy(update={"pairs": "apart"}))[0]
     assert len(apart.pieces) == 2
-
-
-def test_inputs_of_the_head_for_two_sequences() -> None:
-    vectors, rows = torch.tensor([[1.0, 2.0], [3.0, -1.0], [0.0, 1.0], [2.0, 2.0]]), torch.tensor([0, 0, 1, 1])
-    assert inputs.compared(vectors, rows).tolist() == [
-        [1, 2, 3, -1, 2, 3, 3, -2],
-        [0, 1, 2, 2, 2, 1, 0, 2],
-    ]
-    assert inputs.likened(vectors, rows).tolist() == [[2, 3, 3, -2], [2, 1, 0, 2]]
-    assert inputs.summed(vectors, rows).tolist() == [[4, 1], [2, 3]]
-
-
-@pytest.mark.parametrize("family", ["bert", "gpt", "word2vec", "xlnet"])
-def test_long_texts_fit(family: str, load, settings: FinetuneSettings) -> None:
-    encoder = load(family)
-    narrow = settings.model_copy(update={"max_length": 20})
-    long = ("plum " * 50, "the old goat " * 50)
-    for kind, row in (("pair", long), ("similarity", long), ("choice", (*long, "zinc")), ("multilabel", long[:1])):
-        (found,) = encoded(kind, encoder, narrow, [row])
-        lengths = [len(sequence) for sequence in found.pieces]
-        assert 19 <= max(lengths) <= 20, kind
-        assert [len(segments) for segments in found.segments] == lengths
-        for sequence in found.pieces:
-            assert sequence.max() < encoder.tokenizer.vocab_size
 
 
 def test_every_choice_is_a_sequence_with_the_text(load, settings: FinetuneSettings) -> None:

@@ -9,9 +9,8 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from components.finetuning.features import FeatureTable
-from components.finetuning.probe import HeadCandidate, HeadRows, search_head, train_head
+from components.finetuning.probe import HeadCandidate, HeadRows, search_head
 from components.models.encoder import load_encoder
-from components.settings.training import Training
 from components.task_models.base import Encoded
 from components.task_models.heads import ClassificationHead
 from components.task_models.model import batches_by_length, run_over, states_by_length
@@ -20,15 +19,6 @@ from components.task_models.sampler import collate
 
 def text(*pieces: int) -> Encoded:
     return Encoded.of_texts([pieces])
-
-
-def test_batches_contain_every_row_once_within_the_budget() -> None:
-    lengths = np.asarray([5, 5, 9, 5, 30, 5])
-    batches = [rows.tolist() for rows in batches_by_length(lengths, np.ones(6, dtype=np.int64), 15)]
-    assert batches == [[0, 1, 3], [5], [2], [4]]
-    # Padded sizes: 2 x 3, then 1 x 5 and 1 x 5, then a row that exceeds the budget.
-    batches = [rows.tolist() for rows in batches_by_length(np.asarray([5, 3, 5, 9]), np.asarray([1, 2, 1, 2]), 10)]
-    assert batches == [[1], [0, 2], [3]]
 
 
 def test_a_batch_of_a_quarter_of_the_budget_ends_before_padding() -> None:
@@ -63,19 +53,6 @@ def test_sequences_are_encoded_in_groups_of_similar_length(family: str, make_enc
     inside = torch.arange(8) < batch["lengths"][:, None]
     for layer, right in zip(found, expected, strict=True):
         torch.testing.assert_close(layer[inside], right[inside], atol=1e-5, rtol=1e-4)
-
-
-def test_prediction_batches_are_not_split_into_groups(make_encoder, monkeypatch) -> None:
-    monkeypatch.setattr("components.task_models.model.GROUP_PIECES", 4)
-    encoder = load_encoder(make_encoder("bert")).model.eval()
-    read: list[int] = []
-    states = encoder.hidden_states
-    monkeypatch.setattr(encoder, "hidden_states", lambda *batch: (read.append(len(batch[0])), states(*batch))[1])
-    batch = collate([text(2, 5, 6, 7, 8, 3), text(2, 3)])
-    states_by_length(encoder, batch)
-    with torch.inference_mode():
-        states_by_length(encoder, batch)
-    assert read == [1, 1, 2]
 
 
 def test_results_are_in_the_order_of_the_rows() -> None:
@@ -144,35 +121,3 @@ def test_the_penalty_of_a_fitted_head_is_that_of_its_loss_and_of_scikit_learn(se
     head.loss(head(x), {"targets": torch.from_numpy(labels[:, None]).double()}).backward()
     assert head.output.weight.grad is not None
     assert head.output.weight.grad.abs().max() < 1e-3
-
-
-def test_a_sample_of_one_class_predicts_that_class() -> None:
-    x, _ = two_blobs(2)
-    head = ClassificationHead(4, 3)
-    labels = np.ones(len(x), dtype=np.int64)
-    fit_head(head, features=x, labels=labels, dev=x, score=lambda found: 0.0, penalties=[1.0], steps=5)
-    assert head.eval()(x).argmax(1).tolist() == [1] * len(x)
-
-
-def test_at_a_tie_the_stronger_penalty_is_selected() -> None:
-    x, labels = two_blobs()
-    penalty, _ = fit_head(
-        ClassificationHead(4, 3),
-        features=x,
-        labels=labels,
-        dev=x,
-        score=lambda found: 1.0,
-        penalties=[1.0, 1000.0],
-        steps=50,
-    )
-    assert penalty == 1000.0
-
-
-def test_a_head_with_a_hidden_layer_is_trained_by_the_loop() -> None:
-    x, labels = two_blobs()
-    torch.manual_seed(0)
-    head = ClassificationHead(4, 3, hidden=8, norm="batch")
-    settings = Training(rate=0.03, batch_size=6, schedule="constant")
-    table = FeatureTable.of_texts(x)
-    train_head(head, table=table, targets=list(labels[:, None].astype(float)), settings=settings, steps=60, seed=0)
-    assert np.array_equal(head.eval()(x).argmax(1).numpy(), labels)

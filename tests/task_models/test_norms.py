@@ -15,7 +15,7 @@ from components.settings.training import Training
 from components.task_models.heads import ClassificationHead, TextHead
 from components.task_models.kinds import find_task
 from components.task_models.model import TaskModel
-from components.task_models.norms import BlockNorm, FixedNorm, Statistics
+from components.task_models.norms import BlockNorm, Statistics
 
 #: Blocks of widths 2 and 1; variances 1 and 7, and 4: stds 2 and 2.
 ROWS = torch.tensor([[0.0, 0.0, 5.0], [2.0, 2 * 7**0.5, 9.0]])
@@ -41,12 +41,6 @@ def test_the_blocks_of_a_text_have_one_length() -> None:
     # (2, 0) and (-2) become (sqrt 2, 0) and (-1); a zero vector stays zero.
     torch.testing.assert_close(norm(torch.tensor([[5.0, 7**0.5, 3.0]])), torch.tensor([[2**0.5, 0.0, -1.0]]))
     assert norm(norm.mean[None]).tolist() == [[0, 0, 0]]
-
-
-def test_fixed_is_that_of_single_features() -> None:
-    norm, single = fitted("fixed"), FixedNorm(3)
-    single.fit(ROWS)
-    assert torch.equal(norm(ROWS), single(ROWS))
 
 
 def test_the_choice_is_stored_with_the_head() -> None:
@@ -78,12 +72,3 @@ def test_blocks_are_pooled_layers_and_parts_of_pairs(kind: str, changes: dict[st
     head = TaskModel(encoder, task=find_task(kind), settings=settings, labels=labels).head
     assert isinstance(head, TextHead) and isinstance(head.norm, BlockNorm)
     assert head.norm.blocks == blocks
-
-
-def test_the_default_with_method_auto() -> None:
-    training = Training(rate=0.1, batch_size=4)
-    assert FinetuneSettings(training=training).head_norm == "fixed"
-    assert FinetuneSettings(method="auto", training=training).head_norm == "auto"
-    assert FinetuneSettings(method="auto", head_norm="fixed", training=training).head_norm == "fixed"
-    found = FinetuneSettings(method="auto", training=training)
-    assert FinetuneSettings.model_validate(found.model_dump()) == found

@@ -100,12 +100,6 @@ def test_windows_start_one_stride_apart(make_encoder, settings: FinetuneSettings
     assert np.diff([offsets[-1, 1] for offsets in found.offsets]).min() > 0
 
 
-def test_segments_distinguish_question_and_context(make_encoder, settings: FinetuneSettings) -> None:
-    encoder = load_encoder(make_encoder("bert"))
-    (found,) = questions.encode([("is it", "old apple")], encoder.tokenizer, encoder.model, settings)
-    assert found.segments[0].tolist() == [0, 0, 0, 0, 1, 1, 1]
-
-
 @pytest.mark.parametrize("family", ["bert", "flair"])
 def test_a_context_of_many_windows_is_encoded_in_parts(
     family: str, make_encoder, settings: FinetuneSettings, monkeypatch: pytest.MonkeyPatch

@@ -9,8 +9,7 @@ import torch
 from components.finetuning.features import FeatureTable
 from components.finetuning.probe import FeatureSampler
 from components.task_models.base import Encoded
-from components.task_models.sampler import ExampleSampler, collate, pad, some_windows
-from components.training.rng import counter_rng
+from components.task_models.sampler import ExampleSampler, collate, some_windows
 
 PIECES = [np.full(1 + (7 * number) % 23, number + 5, dtype=np.int64) for number in range(45)]
 ENCODED = [Encoded.of_texts([pieces]) for pieces in PIECES]
@@ -20,11 +19,6 @@ TARGETS = [np.asarray([label], dtype=np.float64) for label in LABELS]
 
 def sampler(seed: int = 0, batch_size: int = 4) -> ExampleSampler:
     return ExampleSampler(ENCODED, TARGETS, batch_size=batch_size, seed=seed)
-
-
-def test_padding_is_zero_at_the_end() -> None:
-    tokens, lengths = pad([np.asarray([7]), np.asarray([8, 9])])
-    assert tokens.tolist() == [[7, 0], [8, 9]] and lengths.tolist() == [1, 2]
 
 
 def test_a_batch_maps_sequences_to_rows() -> None:
@@ -50,10 +44,6 @@ def test_a_batch_maps_sequences_to_rows() -> None:
     np.testing.assert_array_equal(batch["targets"], [[1, 2], [np.nan, np.nan]])
 
 
-def test_empty_parts_are_left_out_of_a_batch() -> None:
-    assert set(collate(ENCODED[:2])) == {"tokens", "lengths", "rows", "units", "unit_lengths"}
-
-
 def test_every_row_once_per_epoch_in_a_new_order() -> None:
     subject = sampler()
     assert subject.epoch_steps == 12
@@ -71,24 +61,11 @@ def test_a_batch_is_a_function_of_seed_and_step() -> None:
     assert any(not np.array_equal(one.rows(step), sampler(1).rows(step)) for step in range(12))
 
 
-def test_labels_and_pieces_stay_together() -> None:
-    batch = sampler().batch(3)
-    for tokens, length, label in zip(batch["tokens"], batch["lengths"], batch["targets"][:, 0], strict=True):
-        number = int(tokens[0]) - 5
-        assert length == len(PIECES[number]) and label == LABELS[number]
-        assert tokens[: int(length)].tolist() == PIECES[number].tolist() and not tokens[int(length) :].any()
-
-
 @pytest.mark.parametrize("world", [2, 3])
 def test_workers_share_the_global_batch(world: int) -> None:
     whole = sampler().rows(5)
     parts = [sampler().batch(5, rank, world)["targets"][:, 0] for rank in range(world)]
     assert sorted(torch.cat(parts).tolist()) == sorted(LABELS[whole].tolist())
-
-
-def test_texts_of_similar_length_are_batched_together() -> None:
-    padded = sum(sampler().batch(step)["tokens"].numel() for step in range(12))
-    assert padded < 1.2 * sum(len(text) for text in PIECES)
 
 
 def test_little_padding_in_a_bucket_of_a_thousand_rows() -> None:
@@ -107,15 +84,6 @@ def test_batches_change_between_epochs_and_sizes_differ_by_at_most_one() -> None
     epochs = [[sorted(subject.rows(12 * epoch + step).tolist()) for step in range(12)] for epoch in range(8)]
     assert all(sorted(len(batch) for batch in epoch) == [7] * 6 + [8] * 6 for epoch in epochs)
     assert len({tuple(map(tuple, sorted(epoch))) for epoch in epochs}) == 8
-
-
-def test_without_padding_rows_are_not_sorted() -> None:
-    table = FeatureTable.of_texts(torch.zeros(10, 1))
-    subject = FeatureSampler(table, [np.zeros(1)] * 10, batch_size=4, seed=3)
-    for epoch in range(2):
-        order = counter_rng(3, "features", epoch).permutation(10)
-        assert np.concatenate([subject.rows(3 * epoch + step) for step in range(3)]).tolist() == order.tolist()
-    assert [subject.tokens_before(step) for step in range(5)] == [0, 4, 8, 10, 14]
 
 
 def test_tokens_before_counts_tokens_without_padding() -> None:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from components.models.base import Batch
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
-from components.task_models.span_head import NEVER, Answering, apply_threshold, best_spans, best_threshold
+from components.task_models.span_head import NEVER, Answering, best_spans, best_threshold
 
 
 def head_of(longest: int = 160) -> Answering:
@@ -113,12 +113,6 @@ def test_an_answer_within_a_unit_is_that_unit() -> None:
     assert loss.item() == pytest.approx(expected.item(), abs=1e-6)
 
 
-def test_a_batch_of_unanswerable_questions() -> None:
-    batch = batch_of([WORDS], [0], targets=[[]])
-    outputs = torch.zeros(1, 5, 2)
-    assert head_of().loss(outputs, batch).item() == pytest.approx(math.log(5), abs=1e-6)
-
-
 def test_forward_scores_units_and_leaves_padding_alone() -> None:
     head = head_of()
     features = torch.randn(2, 3, 3)
@@ -168,8 +162,3 @@ def test_calibration_sets_the_threshold_and_keeps_it_with_the_weights() -> None:
     for first, second in zip(found, again.answers(outputs, batch), strict=True):
         assert first.tolist() == second.tolist()
     assert found[1].tolist() == [0, 3, 3.0, 2.5]
-
-
-def test_no_answer_has_an_empty_span() -> None:
-    raw = np.asarray([[3, 9, 1.0, 2.0], [3, 9, 2.0, 2.0]], dtype=np.float32)
-    assert [answer.tolist() for answer in apply_threshold(raw)] == [[0, 0, 1.0, 2.0], [3, 9, 2.0, 2.0]]

@@ -64,16 +64,3 @@ def test_flair_concatenates_the_states_at_both_ends_of_a_word(make_encoder, sett
         ahead, _ = model.forwards(tokens[:, : 7 + 1].t(), ())
         back, _ = model.backwards(tokens.flip(1)[:, : tokens.shape[1] - 5].t(), ())
     torch.testing.assert_close(states[1], torch.cat([ahead[-1][-1, 0], back[-1][-1, 0]]), rtol=0, atol=1e-6)
-
-
-def test_a_stride_of_the_settings_is_kept(make_encoder, settings: FinetuneSettings) -> None:
-    encoder = load_encoder(make_encoder("bert"))
-    rows = [("goat",) * 20]
-    sizes = {}
-    for stride in (2, 6, None):
-        changed = settings.model_copy(update={"max_length": 10, "stride": stride})
-        (found,) = tagging.encode(rows, encoder.tokenizer, encoder.model, changed)
-        sizes[stride] = len(found.pieces)
-        assert sum(map(len, found.units)) == 20
-    # Room for 8 words: windows begin 2, 6 or 4 apart.
-    assert sizes == {2: 7, 6: 3, None: 4}

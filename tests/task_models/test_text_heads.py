@@ -14,10 +14,9 @@ from torch.nn import functional as F
 
 from components.finetuning.features import FeatureTable, head_answers
 from components.finetuning.probe import HeadCandidate, HeadRows, search_head
-from components.task_models.heads import ClassificationHead, TextHead
+from components.task_models.heads import ClassificationHead, RegressionHead, TextHead
 from components.task_models.kinds.choice import ChoiceHead
 from components.task_models.kinds.multilabel import MultilabelHead
-from components.task_models.regression import RegressionHead
 from components.task_models.sampler import target_batch
 
 

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from components.baselines import BASELINES, baselines_of
-from components.errors import ConfigError
 from components.settings.tasks import KINDS as KEYS
 from components.task_models.kinds import TASKS
-from components.tasks.kinds import KINDS, find_kind, promotion_metrics, scoring_for
+from components.tasks.kinds import KINDS, promotion_metrics
 
 ROOT = Path(__file__).parents[2]
 #: Loads every part of a kind, and lists the modules of this code base that are then imported.
@@ -51,13 +50,6 @@ def test_fine_tuning_imports_only_the_modules_of_its_kind(kind: str, others: str
 def test_the_table_of_kinds_is_free_of_torch() -> None:
     load = "import sys; from components.tasks.kinds import KINDS; [KINDS[kind] for kind in KINDS]"
     assert run(f"{load}; print('torch' in sys.modules)") == ["False"]
-
-
-def test_an_unknown_kind_is_refused() -> None:
-    with pytest.raises(ConfigError, match="unknown task kind 'pairs'; did you mean 'pair'"):
-        find_kind("pairs")
-    with pytest.raises(ConfigError, match="kind: unknown task kind 'taging'; did you mean 'tagging'"):
-        scoring_for("taging")
 
 
 def test_metrics_of_the_promotion_rule_start_with_the_primary_metric() -> None:

@@ -41,7 +41,7 @@ def test_the_signature_takes_the_examples(kind: str) -> None:
 
     task_io = find_kind(kind).io
     found = signature(task_io)
-    assert found.inputs.input_names() == [*task_io.inputs, *task_io.context]
+    assert found.inputs.input_names() == list(task_io.inputs)
     assert found.inputs.required_input_names() == list(task_io.inputs)
     assert found.outputs.input_names() == list(task_io.outputs)
     rows = _enforce_schema(pandas.DataFrame(list(task_io.examples)), found.inputs)

@@ -16,7 +16,3 @@ def test_copies_do_not_join_most_documents() -> None:
     keys = [f"text {row}" if row % 3 else "yes" for row in range(30)]
     documents = [row // 3 for row in range(30)]
     assert units_of(keys, [None] * 30, documents).tolist() == documents
-
-
-def test_no_rows_have_no_units() -> None:
-    assert not len(units_of([], [], []))

@@ -23,33 +23,28 @@ def test_wordpiece_matches_the_longest_piece_first(make: MakeTokenizer) -> None:
     assert cut(tokenizer, "unwantedX running") == ["[UNK]", "runn", "##ing"]
 
 
-def test_lowercase_strips_accents(make: MakeTokenizer) -> None:
-    tokenizer = make("word", ["hello", "!", "how", "are", "you", "?", "."])
-    assert cut(tokenizer, " \tHeLLo!how  \n Are yoU?  ") == ["hello", "!", "how", "are", "you", "?"]
-    assert cut(tokenizer, "H\u00e9llo") == ["hello"]
-    assert cut(tokenizer, "He\u0301llo") == ["hello"]
+MARKS = list("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "text", "expected"),
+    [
+        ("hello ! how are you ?", " \tHeLLo!how  \n Are yoU?  ", "hello ! how are you ?"),
+        ("hello", "H\u00e9llo He\u0301llo", "hello hello"),
+        ("ah \u535a \u63a8 zz", "ah\u535a\u63a8zz", "ah \u535a \u63a8 zz"),
+        # Control characters are removed, white space separates words.
+        ("ab a b", "a\x00b a\x0bb a\ufffdb a\x85b", "ab ab ab ab"),
+        ("ab a b", "a\tb a\nb a\u00a0b a\u2003b a\u2028b", " ".join(["a b"] * 5)),
+        (" ".join([*MARKS, "a"]), "a".join(MARKS), " a ".join(MARKS)),
+    ],
+)
+def test_words_in_lower_case(make: MakeTokenizer, pieces: str, text: str, expected: str) -> None:
+    assert cut(make("word", pieces.split()), text) == expected.split()
 
 
 def test_cased_keeps_case_and_accents(make: MakeTokenizer) -> None:
     tokenizer = make("word", ["HeLLo", "H\u00e9llo", "!"], lowercase=False)
     assert cut(tokenizer, "HeLLo!H\u00e9llo hello") == ["HeLLo", "!", "H\u00e9llo", "[UNK]"]
-
-
-def test_chinese_characters_are_words(make: MakeTokenizer) -> None:
-    tokenizer = make("word", ["ah", "\u535a", "\u63a8", "zz"])
-    assert cut(tokenizer, "ah\u535a\u63a8zz") == ["ah", "\u535a", "\u63a8", "zz"]
-
-
-def test_control_characters_are_removed_and_white_space_separates(make: MakeTokenizer) -> None:
-    tokenizer = make("word", ["ab", "a", "b"])
-    assert cut(tokenizer, "a\x00b a\x0bb a\ufffdb a\x85b") == ["ab"] * 4
-    assert cut(tokenizer, "a\tb a\nb a\u00a0b a\u2003b a\u2028b") == ["a", "b"] * 5
-
-
-def test_every_ascii_punctuation_mark_is_a_word(make: MakeTokenizer) -> None:
-    marks = list("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
-    tokenizer = make("word", [*marks, "a"])
-    assert cut(tokenizer, "a".join(marks)) == [piece for mark in marks for piece in (mark, "a")][:-1]
 
 
 def test_names_of_special_pieces_in_text_are_ordinary_text(make: MakeTokenizer) -> None:

@@ -7,13 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import GPT2TokenizerFast
 
-from components.errors import ArtifactError, DataError
+from components.errors import DataError
 from components.settings.tokenizer import TokenizerSettings
 from components.tokenization.bpe import SEPARATOR, BytePairTokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
-from components.tokenization.store import EncodedDocuments
-from components.tokenization.tokenize import encode_documents
 from components.tokenization.train import fit
 
 ENGLISH = ["the parameter's names, the 20 lists\n\n  of names don't we've!", "Thai text follows: "] * 3
@@ -136,18 +134,6 @@ def test_surface_and_continuation() -> None:
     assert [tokenizer.continues(id_) for id_ in range(5, 9)] == [False, True, False, True]
 
 
-@pytest.mark.parametrize("segmenter", ["none", "thai"])
-def test_encoding_by_sentence_equals_encoding_the_document(segmenter: str) -> None:
-    tokenizer = {"none": PLAIN, "thai": SEGMENTED}[segmenter]
-    documents = ["One. Two!  \n\nThree?\n four ", "ภาษาไทย ก็ได้ ที่นี่", " . a", ""]
-    encoded: EncodedDocuments = encode_documents(documents, tokenizer=tokenizer)
-    for index, text in enumerate(documents):
-        ids = encoded.ids[encoded.offsets[index] : encoded.offsets[index + 1]]
-        assert ids[:-1].tolist() == tokenizer.encode_batch([text])[0].tolist()
-    assert encoded.words[:1] == [4]
-    assert encoded.words[1] == (3 if segmenter == "none" else len(SEGMENTED.segmentation.spaced(documents[1]).split()))
-
-
 def test_merges_of_another_vocabulary_are_an_error() -> None:
     with pytest.raises(ValueError, match="merges do not fit the pieces"):
         BytePairTokenizer([*SPECIAL_PIECES, "a"], merges=[("a", "b")], segmentation=Segmentation("none"))
@@ -163,14 +149,3 @@ def test_merges_are_part_of_the_fingerprint() -> None:
 def test_a_vocabulary_smaller_than_the_bytes() -> None:
     with pytest.raises(DataError, match=r"tokenizer.bpe.vocabulary: 200 pieces are too few, .* have 261;"):
         learn(vocabulary=200)
-
-
-def test_a_changed_file_is_an_error(tmp_path_factory: pytest.TempPathFactory) -> None:
-    directory = tmp_path_factory.mktemp("tokenizer")
-    PLAIN.save(directory)
-    content = (directory / "tokenizer.json").read_text()
-    (directory / "tokenizer.json").write_text(content.replace('"merges": [', '"merges": [["t", "h"],', 1))
-    from components.tokenization import load_tokenizer
-
-    with pytest.raises(ArtifactError, match=r"damaged tokenizer|no longer gives the ids"):
-        load_tokenizer(directory)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from components.tokenization import Tokenizer
-from components.tokenization.report import script_of, vocabulary_report
+from components.tokenization.report import count_words, report_on_words, script_of
 
 MakeTokenizer = Callable[..., Tokenizer]
 
 
+def report_of(tokenizer: Tokenizer, texts: list[str]) -> dict[str, Any]:
+    return report_on_words(tokenizer, count_words(map(tokenizer.segmentation.spaced, texts)))
+
+
 def test_report_of_word_pieces(make: MakeTokenizer) -> None:
     tokenizer = make("wordpiece", ["run", "##ning", "##s", "ตัด", "5"], strip=False, segmenter="thai")
-    report = vocabulary_report(tokenizer, ["running runs zz", "5 ตัดตัด", ""])
+    report = report_of(tokenizer, ["running runs zz", "5 ตัดตัด", ""])
     assert report == {
         "kind": "wordpiece",
         "vocabulary": 10,
@@ -51,7 +56,7 @@ def test_report_of_word_pieces(make: MakeTokenizer) -> None:
 
 
 def test_report_of_characters(make: MakeTokenizer) -> None:
-    report = vocabulary_report(make("char", ["a", "#", " "]), ["a #a ##b"])
+    report = report_of(make("char", ["a", "#", " "]), ["a #a ##b"])
     assert report["pieces_per_word"] == 2.0
     assert report["unknown_rate"] == pytest.approx(1 / 6)
     assert report["non_initial_share"] == 0.0
@@ -59,7 +64,7 @@ def test_report_of_characters(make: MakeTokenizer) -> None:
 
 
 def test_report_of_an_empty_text(make: MakeTokenizer) -> None:
-    report = vocabulary_report(make("word", ["a"]), [])
+    report = report_of(make("word", ["a"]), [])
     assert (report["words"], report["pieces_per_word"], report["scripts"]) == (0, 0.0, {})
 
 

@@ -12,11 +12,13 @@ import pytest
 from components.artifacts import read_manifest
 from components.errors import ArtifactError, DataError
 from components.settings.tokenizer import TokenizerSettings
-from components.tokenization import Tokenizer, load_tokenizer
+from components.tokenization import KINDS, Tokenizer, load_tokenizer
 from components.tokenization import tokenize as stage
+from components.tokenization.segmenters import Segmentation
+from components.tokenization.special import END
 from components.tokenization.store import TokenStore
 from components.tokenization.tokenize import TokenizeJob, encode_documents, tokenize
-from components.tokenization.train import TokenizerJob, sample, train_tokenizer
+from components.tokenization.train import TokenizerJob, fit, sample, train_tokenizer
 
 WriteCorpus = Callable[..., Path]
 MakeTokenizer = Callable[..., Tokenizer]
@@ -63,12 +65,6 @@ def test_tokens_sentences_words_and_characters(tmp_path: Path, tokenizer: Path, 
         "unknown_rate": 0.0,
     }
     assert metrics["heldout"]["documents"] == 1
-
-
-def test_shards_have_the_names_of_the_corpus_shards(tmp_path: Path, tokenizer: Path, write_corpus: WriteCorpus) -> None:
-    corpus = write_corpus(tmp_path / "corpus", train=[FIRST, SECOND], heldout=[HELD])
-    store = run(tmp_path, tokenizer)
-    assert {path.stem for path in store.directory.glob("*.arrow")} == {path.stem for path in corpus.glob("*.parquet")}
 
 
 def test_only_new_shards_are_tokenized(
@@ -124,18 +120,28 @@ def test_a_damaged_shard_is_rewritten(tmp_path: Path, tokenizer: Path, write_cor
     assert shard.read_bytes() == good
 
 
-@pytest.mark.parametrize("kind", ["word", "wordpiece", "char"])
-def test_encoding_by_sentence_equals_encoding_the_document(kind: str, make: MakeTokenizer) -> None:
-    tokenizer = make(
-        kind, [*"abcT .\n", "##b", "##c", "การ", "ตัด"] if kind != "char" else [*"abcT .\nกัต"], segmenter="auto"
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("segmenter", ["none", "thai"])
+def test_encoding_by_sentence_equals_encoding_the_document(kind: str, segmenter: str) -> None:
+    texts = [
+        "abc. Tab b\n\nT. a", "", " \n ", "การตัด การ\nabc", "a", "One. Two!  \n\nThree?\n four ",
+        "ภาษาไทย ก็ได้ ที่นี่", " . a",
+    ]  # fmt: skip
+    segmentation = Segmentation(segmenter)
+    settings = TokenizerSettings.model_validate(
+        {"word": {"min_frequency": 1}, "wordpiece": {"min_frequency": 1}, "char": {"min_frequency": 1}}
     )
-    texts = ["abc. Tab b\n\nT. a", "", " \n ", "การตัด การ\nabc", "a"]
+    separator = KINDS[kind].separator if KINDS[kind].segmented else ""
+    sample = [segmentation.spaced(text, separator) for text in texts]
+    tokenizer = fit(sample, kind=kind, settings=settings, segmentation=segmentation)
     encoded = encode_documents(texts, tokenizer=tokenizer)
     for index, ids in enumerate(tokenizer.encode_batch(texts)):
         start, end = encoded.offsets[index : index + 2]
-        assert encoded.ids[start:end].tolist() == [*ids.tolist(), 3]
-    assert list(encoded.words) == [5, 0, 0, 4, 1]
-    assert list(encoded.chars) == [len(text) for text in texts]
+        if kind != "open_word":
+            assert encoded.ids[start : end - 1].tolist() == ids.tolist()
+        assert encoded.ids[end - 1] == END
+    words = [len(segmentation.spaced(text).split()) for text in texts]
+    assert (list(encoded.words), list(encoded.chars)) == (words, [len(text) for text in texts])
 
 
 def test_worker_processes_write_the_same_shards(
@@ -200,13 +206,6 @@ def test_the_sample_is_evenly_spaced_and_deterministic(tmp_path: Path, write_cor
     assert taken == [text.split()[0] for text in sample(corpus, megabytes=0.0153)]
     assert [sum(name.startswith(shard) for name in taken) for shard in "abc"] == [5, 5, 5]
     assert len(list(sample(corpus, megabytes=64))) == 30
-
-
-def test_the_error_of_a_small_corpus_names_the_possible_size(tmp_path: Path, write_corpus: WriteCorpus) -> None:
-    write_corpus(tmp_path / "corpus", train=[["one line"]])
-    with pytest.raises(DataError, match="8000 pieces requested, but the corpus yields"):
-        learn(tmp_path, "wordpiece", wordpiece={"vocabulary": 8000})
-    assert not (tmp_path / "learned").exists()
 
 
 def test_a_corpus_without_train_documents(tmp_path: Path, write_corpus: WriteCorpus) -> None:

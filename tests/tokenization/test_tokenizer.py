@@ -137,18 +137,6 @@ def test_more_pieces_than_the_corpus_yields(kind: str, message: str, capsys: pyt
     assert said in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
-def test_the_size_in_the_message_is_possible(kind: str) -> None:
-    def learn(vocabulary: int) -> Tokenizer:
-        settings = TokenizerSettings.model_validate({kind: {"vocabulary": vocabulary}})
-        return fit(TEXTS, kind=kind, settings=settings, segmentation=Segmentation("none"))
-
-    with pytest.raises(DataError) as caught:
-        learn(8000)
-    given = int(str(caught.value).split("set it to ")[1].split()[0])
-    assert learn(given).vocab_size == given
-
-
 def test_fewer_pieces_than_the_alphabet() -> None:
     settings = TokenizerSettings.model_validate({"wordpiece": {"vocabulary": 7}})
     with pytest.raises(DataError, match=r"wordpiece.vocabulary: 7 pieces are too few, .* set it to a few hundred"):

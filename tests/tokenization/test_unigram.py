@@ -17,8 +17,6 @@ from components.settings.tokenizer import TokenizerSettings
 from components.tokenization import load_tokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES, UNK
-from components.tokenization.store import EncodedDocuments
-from components.tokenization.tokenize import encode_documents
 from components.tokenization.train import fit
 from components.tokenization.unigram import WORDS, UnigramTokenizer, normalization
 from components.tokenization.unigram_trainer import _expected, _lattices, _pruned, learn_unigram
@@ -158,15 +156,6 @@ def test_offsets_after_inserted_spaces() -> None:
     _, spans = SEGMENTED.encode_with_offsets(text)
     covered = sorted({place for start, end in spans for place in range(start, end)})
     assert covered == [place for place, character in enumerate(text) if character != " "]
-
-
-def test_encoding_by_sentence_equals_encoding_the_document() -> None:
-    documents = ["The names. The lists!  \n\nnames?\n of ", "การประมวลผลภาษา ที่นี่", " . a", ""]
-    for tokenizer in (PLAIN, SEGMENTED):
-        encoded: EncodedDocuments = encode_documents(documents, tokenizer=tokenizer)
-        for index, text in enumerate(documents):
-            ids = encoded.ids[encoded.offsets[index] : encoded.offsets[index + 1]]
-            assert ids[:-1].tolist() == tokenizer.encode_batch([text])[0].tolist()
 
 
 def test_surface_and_continuation() -> None:

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from components.artifacts import digest_tree, read_manifest
 from components.settings.tokenizer import TokenizerSettings
 from components.tokenization import load_tokenizer
-from components.tokenization.train import TokenizerJob, count_pieces, train_tokenizer
+from components.tokenization.train import TokenizerJob, train_tokenizer
 from components.tokenization.vocabulary import VocabularyJob, fit_vocabulary
 
 WriteCorpus = Callable[..., Path]
@@ -83,7 +82,6 @@ def test_a_vocabulary_that_does_not_fit_is_learned_again(
     )
     fit_vocabulary(made)
     before = load_tokenizer(made.output).fingerprint()
-    # The part that does not fit follows one that does.
     write_corpus(tmp_path / "corpus", train=[OLD, ["a quick brown fox jumps over the lazy dog"], SAME, OTHER, SAME[:1]])
     fit_vocabulary(made)
     assert decision(made).startswith(f"more than tokenizer.refit.{bound} allows: ")
@@ -128,25 +126,14 @@ def test_reasons_to_learn_again(tmp_path: Path, write_corpus: WriteCorpus, chang
 
 
 def test_a_piece_of_removed_text_does_not_stay(tmp_path: Path, write_corpus: WriteCorpus) -> None:
-    secret = ["the list of zanzibar", "zanzibar names"]
     texts = [*OLD, "the rare list"]
-    write_corpus(tmp_path / "corpus", train=[texts, SAME, secret])
+    write_corpus(tmp_path / "corpus", train=[texts, SAME, ["the list of zanzibar", "zanzibar names"]])
     made = job(tmp_path, kind="word", settings=SETTINGS | {"word": {"vocabulary": 11, "min_frequency": 1}})
     fit_vocabulary(made)
     assert "zanzibar" in load_tokenizer(made.output).pieces
-    # Text without a piece of its own: the vocabulary stays, with the frequencies of the remaining text.
-    write_corpus(tmp_path / "corpus", train=[texts, secret])
+    write_corpus(tmp_path / "corpus", train=[texts, SAME])
     fit_vocabulary(made)
-    kept = load_tokenizer(made.output)
-    assert numbers(made)["learned"] == 0
-    expected = load_tokenizer(made.output)
-    count_pieces(expected, [*texts, *secret])
-    assert kept.frequencies is not None and expected.frequencies is not None
-    np.testing.assert_array_equal(kept.frequencies, expected.frequencies)
-    read_manifest(made.output, verify=True)
-    write_corpus(tmp_path / "corpus", train=[texts])
-    fit_vocabulary(made)
-    assert decision(made).startswith("text was removed, and with it all occurrences of ")
+    assert decision(made) == "text was removed or written again"
     assert "zanzibar" not in load_tokenizer(made.output).pieces
 
 

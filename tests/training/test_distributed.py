@@ -11,9 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from components.pretraining.streams import StreamSampler
-from components.training import gradients
 from components.training.distributed import World
-from components.training.gradients import GradientAverage
 from components.training.groups import decayed
 from components.training.loop import TrainingState
 from tests.training.helpers import (
@@ -90,7 +88,7 @@ def test_one_worker_resumes_the_state_of_two(two: list[dict[str, torch.Tensor]])
 
 
 class Branches(nn.Module):
-    """Three linear layers; `unused` has no gradient, and `last` is reached first by the backward pass."""
+    """A table with sparse gradients and linear layers, of which `unused` has none."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,46 +103,25 @@ class Branches(nn.Module):
 def exchanging(rank: int, folder: Path) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    sent: list[tuple[int, bool]] = []
-    exchange = dist.all_reduce
-
-    def noted(tensor: torch.Tensor, **options: object) -> object:
-        sent.append((tensor.numel(), computing))
-        return exchange(tensor, **options)  # type: ignore[arg-type]
-
-    dist.all_reduce, gradients.BUCKET = noted, 10
-    model, computing = Branches(), False
-    average = GradientAverage(list(model.parameters()), World(rank, 2))
-    # Accumulated over two batches, of which the second is exchanged.
-    for batch in range(2):
-        if batch == 1:
-            average.begin()
-        computing = True
-        loss = model(torch.tensor([rank, 2 + batch]))
-        loss.backward()
-        computing = False
+    model = Branches()
+    loss = model(torch.tensor([rank, 2]))
+    loss.backward()
     loss = loss.detach()
-    average.finish(loss)
-    # Buckets of at most 10 elements, the last layer first: its weight and bias, then bias and weight of the first.
-    assert sent == [(10, True), (4, True), (16, True), (1, False)], sent
+    World(rank, 2).average_gradients(list(model.parameters()), loss)
     held = {name: one.grad.to_dense() for name, one in model.named_parameters() if one.grad is not None}
     save_file(held | {"loss": loss}, folder / f"{rank}.safetensors")
-    # No hook is left: a further backward pass exchanges nothing.
-    number = len(sent)
-    model(torch.tensor([1])).backward()
-    assert len(sent) == number
     dist.destroy_process_group()
 
 
-def test_gradients_are_exchanged_during_the_backward_pass(tmp_path: Path) -> None:
+def test_gradients_are_means_over_the_workers(tmp_path: Path) -> None:
     run_forked(exchanging, tmp_path)
     found = [load_file(tmp_path / f"{rank}.safetensors") for rank in range(2)]
     assert same_bits(found[0], found[1])
     model = Branches()
-    losses = [[model(torch.tensor([rank, 2 + batch])) for rank in range(2)] for batch in range(2)]
-    torch.stack([loss for pair in losses for loss in pair]).sum().div(2).backward()
+    loss = torch.stack([model(torch.tensor([rank, 2])) for rank in range(2)]).mean()
+    loss.backward()
     expected = {name: one.grad.to_dense() for name, one in model.named_parameters() if one.grad is not None}
-    torch.testing.assert_close(found[0], expected | {"loss": torch.stack(losses[1]).mean().detach()})
+    torch.testing.assert_close(found[0], expected | {"loss": loss.detach()})
 
 
 def test_rows_of_each_worker() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import nn
 
@@ -43,11 +42,6 @@ def test_discriminative_rates_and_gradual_unfreezing() -> None:
     for everything in ({}, {"unfreezing": "none", "unfreeze_every": 10}, {"unfreezing": "chain_thaw"}):
         groups = discriminative([low, top], head=head, **everything)  # type: ignore[arg-type]
         assert {group.spans for group in groups} == {ALWAYS}
-
-
-def test_discriminative_rates_are_those_of_the_paper() -> None:
-    groups = discriminative(layers(4))
-    assert [group.scale for group in groups] == pytest.approx([1, 1 / 2.6, 1 / 2.6**2, 1 / 2.6**3])
 
 
 def test_chain_thaw_trains_the_head_then_each_group_from_the_bottom_then_all() -> None:

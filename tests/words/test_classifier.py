@@ -156,7 +156,7 @@ def test_files_that_do_not_fit_each_other_are_refused(tmp_path: Path) -> None:
 
 def test_no_torch_is_imported() -> None:
     script = (
-        "import sys, components.words.classifier, components.inference.loading, components.drift.logged, "
+        "import sys, components.words.classifier, components.inference.loading, components.drift.traffic, "
         "components.registry.champion; assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[2], timeout=120)

@@ -39,12 +39,12 @@ def read_doccano(path: Path, reading: Reading) -> Iterator[Annotated]:
         data = columns_of(row)
         text = row.get("text", row.get("data"))
         data.setdefault("text", text)
-        found = Annotated(number, data)
+        annotated = Annotated(number, data)
         if isinstance(entities := row.get("entities"), list):
             spans = [_entity(entity, where) for entity in entities]
-            found.spans[LABEL] = checked_spans(spans, member(data, "text", str, where), where)
-            found.ignored = {"relations": len(row.get("relations") or ())}
-            yield found
+            annotated.spans[LABEL] = checked_spans(spans, member(data, "text", str, where), where)
+            annotated.ignored = {"relations": len(row.get("relations") or ())}
+            yield annotated
             continue
         name = next((name for name in _LABELS if name in row), None)
         if name is None:
@@ -52,13 +52,13 @@ def read_doccano(path: Path, reading: Reading) -> Iterator[Annotated]:
         labels = row[name] if isinstance(row[name], list) else [row[name]]
         if any(isinstance(label, list | dict) for label in labels):
             spans = [_triple(label, where) for label in labels]
-            found.spans[LABEL] = checked_spans(spans, member(data, "text", str, where), where)
+            annotated.spans[LABEL] = checked_spans(spans, member(data, "text", str, where), where)
         elif labels:
-            found.chosen[LABEL] = [str(label) for label in labels]
+            annotated.chosen[LABEL] = [str(label) for label in labels]
         else:
             # An empty list is a text without labels, or one that nobody has labelled yet.
-            found.chosen[LABEL], found.spans[LABEL] = [], []
-        yield found
+            annotated.chosen[LABEL], annotated.spans[LABEL] = [], []
+        yield annotated
 
 
 def _entity(entity: Any, where: str) -> CharSpan:

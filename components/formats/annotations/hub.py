@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import yaml
 
 from components.errors import DataError
 from components.formats.annotations.records import PredictedRow
@@ -36,7 +35,7 @@ def read_hub(path: Path, columns: Sequence[str], layout: Layout, reading: Readin
     """Rows of a split of `save_to_disk` (a folder), or of one file of a repository; row numbers begin at 1.
 
     Raises:
-        DataError: the folder or file is damaged, a column is missing, or a number is not that of a class.
+        DataError: the folder or file is damaged, a column is missing, or a number names no class.
     """
     number = 0
     names = class_names(path)
@@ -55,8 +54,8 @@ def read_hub(path: Path, columns: Sequence[str], layout: Layout, reading: Readin
 
 def tagging_columns(path: Path) -> tuple[str, str]:
     """The default columns of words and tags of a data set."""
-    known = class_names(path)
-    lists: list[str] = [name for name in TAGS if name in known] or sorted(map(str, known))
+    classes_of = class_names(path)
+    lists: list[str] = [name for name in TAGS if name in classes_of] or sorted(map(str, classes_of))
     return next((name for name in WORDS if name in column_names(path)), WORDS[0]), lists[0] if lists else TAGS[0]
 
 
@@ -76,8 +75,8 @@ def class_names(path: Path) -> dict[str, list[str]]:
         features = _json(path / INFO).get("features") or {}
     for folder in () if features or path.is_dir() else (path.parent, *path.parent.parents[:2]):
         features = features or _of_repository(folder)
-    found = {str(name): _classes(feature) for name, feature in _pairs(features)}
-    return {name: classes for name, classes in found.items() if classes}
+    classes_of = {str(name): _classes(feature) for name, feature in _pairs(features)}
+    return {name: classes for name, classes in classes_of.items() if classes}
 
 
 def _of_repository(folder: Path) -> Any:
@@ -114,12 +113,12 @@ def _classes(feature: Any) -> list[str]:
 
 
 def _named(row: dict[str, Any], names: Mapping[str, list[str]], where: str) -> dict[str, Any]:
-    return row | {name: _name(row[name], known, name, where) for name, known in names.items() if name in row}
+    return row | {name: _name(row[name], classes_of, name, where) for name, classes_of in names.items() if name in row}
 
 
 def _name(value: Any, names: list[str], column: str, where: str) -> Any:
     if isinstance(value, list):
-        return [_name(one, names, column, where) for one in value]
+        return [_name(item, names, column, where) for item in value]
     if value is None or value == UNLABELLED or value == str(UNLABELLED):
         return None
     if isinstance(value, str) and value in names:
@@ -170,18 +169,18 @@ def _schema(path: Path) -> pa.Schema | None:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except ValueError as error:
         raise DataError(f"{path}: not valid JSON ({error}); copy it again") from error
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def write_hub(path: Path, rows: Iterable[PredictedRow], *, model: str) -> None:
     """Write a repository that `load_dataset` reads: a folder with one Parquet file, whose schema names the classes.
 
-    The columns are those of the input, `text`, and `label` (a class), `labels` (several), or `tokens` and `ner_tags`.
+    The columns are the input's, `text`, and `label` (a class), `labels` (several), or `tokens` and `ner_tags`.
 
     Args:
         path: of the folder, which does not exist.
@@ -198,27 +197,31 @@ def write_hub(path: Path, rows: Iterable[PredictedRow], *, model: str) -> None:
     numbers = {name: number for number, name in enumerate(names)}
     column = "ner_tags" if tagged else "label" if single else "labels"
     label: dict[str, Any] = {"names": names, "_type": "ClassLabel"}
-    own: dict[str, tuple[list[Any], pa.DataType, dict[str, Any]]] = {
+    columns_of: dict[str, tuple[list[Any], pa.DataType, dict[str, Any]]] = {
         "text": ([row.text for row in entries], pa.string(), _value("string"))
     }
     if tagged:
         tokens = [[row.text[start:end] for start, end in row.tokens] for row in entries]
-        own["tokens"] = (tokens, pa.list_(pa.string()), _listed(_value("string")))
+        columns_of["tokens"] = (tokens, pa.list_(pa.string()), _listed(_value("string")))
         tags = [[numbers[tag] for tag in covered(row.tokens, map(astuple, row.spans or ()))[0]] for row in entries]
-        own[column] = (tags, pa.list_(pa.int64()), _listed(label))
+        columns_of[column] = (tags, pa.list_(pa.int64()), _listed(label))
     elif single:
         # A row without input has no prediction.
-        own[column] = ([numbers[row.labels[0]] if row.labels else UNLABELLED for row in entries], pa.int64(), label)
+        columns_of[column] = (
+            [numbers[row.labels[0]] if row.labels else UNLABELLED for row in entries],
+            pa.int64(),
+            label,
+        )
     else:
         chosen = [[numbers[name] for name in row.labels or ()] for row in entries]
-        own[column] = (chosen, pa.list_(pa.int64()), _listed(label))
+        columns_of[column] = (chosen, pa.list_(pa.int64()), _listed(label))
     if any(row.score is not None for row in entries):
-        own["score"] = ([row.score for row in entries], pa.float64(), _value("float64"))
-    others = dict.fromkeys(name for row in entries for name in row.row if name not in own)
+        columns_of["score"] = ([row.score for row in entries], pa.float64(), _value("float64"))
+    others = dict.fromkeys(name for row in entries for name in row.row if name not in columns_of)
     arrays = {name: pa.array([row.row.get(name) for row in entries]) for name in others}
-    table = pa.table(arrays | {name: pa.array(values, kind) for name, (values, kind, _) in own.items()})
+    table = pa.table(arrays | {name: pa.array(values, kind) for name, (values, kind, _) in columns_of.items()})
     # `load_dataset` takes features only if they describe every column.
-    described = {name: feature for name, (_, _, feature) in own.items()}
+    described = {name: feature for name, (_, _, feature) in columns_of.items()}
     of_input = {name: _feature(table.schema.field(name).type) for name in others}
     if all(of_input.values()):
         described |= {name: feature for name, feature in of_input.items() if feature}
@@ -227,13 +230,7 @@ def write_hub(path: Path, rows: Iterable[PredictedRow], *, model: str) -> None:
         table = table.replace_schema_metadata({METADATA: info.encode()})
     (path / "data").mkdir(parents=True)
     pq.write_table(table, path / "data" / "train-00000-of-00001.parquet")
-    header = {
-        "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": "data/train-*"}]}],
-        "dataset_info": {"features": [_yaml(name, described[name]) for name in described]},
-    }
-    complete = described.keys() == set(table.column_names)
-    text = f"---\n{yaml.safe_dump(header, allow_unicode=True, sort_keys=False)}---\n\n" if complete else ""
-    (path / README).write_text(f"{text}Predictions of {model}.\n", encoding="utf-8")
+    (path / README).write_text(f"Predictions of {model}.\n", encoding="utf-8")
 
 
 def _value(kind: str) -> dict[str, Any]:
@@ -250,14 +247,3 @@ def _feature(kind: pa.DataType) -> dict[str, Any] | None:
         inner = None if pa.types.is_list(kind.value_type) else _feature(kind.value_type)
         return None if inner is None else _listed(inner)
     return _value(str(kind)) if pa.types.is_primitive(kind) or pa.types.is_string(kind) else None
-
-
-def _yaml(name: str, feature: dict[str, Any]) -> dict[str, Any]:
-    def kind(one: dict[str, Any]) -> Any:
-        if one["_type"] == "ClassLabel":
-            return {"class_label": {"names": {str(number): label for number, label in enumerate(one["names"])}}}
-        return one["dtype"]
-
-    if "feature" in feature:
-        return {"name": name, "sequence": kind(feature["feature"])}
-    return {"name": name, "dtype": kind(feature)}

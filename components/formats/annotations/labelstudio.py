@@ -39,25 +39,25 @@ def read_label_studio(path: Path, reading: Reading) -> Iterator[Annotated]:
         where = f"{path}, task {number}"
         if not isinstance(task, dict):
             raise DataError(f"{where}: is a {type(task).__name__}, not an object")
-        found = _full(task, number, where, reading) if "data" in task else _minimal(task, number, where)
-        if found is not None:
-            yield found
+        annotated = _full(task, number, where, reading) if "data" in task else _minimal(task, number, where)
+        if annotated is not None:
+            yield annotated
 
 
 def _full(task: dict[str, Any], number: int, where: str, reading: Reading) -> Annotated | None:
     data = dict(member(task, "data", dict, where))
     data.setdefault("id", task.get("id"))
     given = task.get("annotations", task.get("completions")) or []
-    if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
+    if not isinstance(given, list) or not all(isinstance(item, dict) for item in given):
         raise DataError(f"{where}: 'annotations' is not a list of objects; export as JSON")
-    kept = [one for one in given if not one.get("was_cancelled")]
+    kept = [item for item in given if not item.get("was_cancelled")]
     if not kept:
         reading.skipped["skipped" if given else "without_annotation"] += 1
         return None
-    if len({json.dumps(_contents(one), sort_keys=True) for one in kept}) > 1:
+    if len({json.dumps(_contents(item), sort_keys=True) for item in kept}) > 1:
         reading.skipped["annotators_disagree"] += 1
-    best = max(kept, key=lambda one: (bool(one.get("ground_truth")), str(one.get("updated_at", ""))))
-    found = Annotated(number, data)
+    best = max(kept, key=lambda item: (bool(item.get("ground_truth")), str(item.get("updated_at", ""))))
+    annotated = Annotated(number, data)
     relations = 0
     for result in member(best, "result", list, where):
         kind = member(result, "type", str, where)
@@ -66,16 +66,16 @@ def _full(task: dict[str, Any], number: int, where: str, reading: Reading) -> An
             continue
         control, value = str(result.get("from_name", LABEL)), member(result, "value", dict, where)
         if kind in _CHOSEN:
-            found.chosen[control] = _chosen(value, kind, where)
+            annotated.chosen[control] = _chosen(value, kind, where)
         elif kind in _SPANS:
-            found.spans.setdefault(control, []).append(_span(value, kind, where))
-    found.ignored = {"relations": relations}
+            annotated.spans.setdefault(control, []).append(_span(value, kind, where))
+    annotated.ignored = {"relations": relations}
     to = {str(result.get("from_name", LABEL)): str(result.get("to_name", TEXT)) for result in best["result"]}
-    for control, spans in found.spans.items():
+    for control, spans in annotated.spans.items():
         text = data.get(to.get(control, TEXT), data.get(TEXT))
         if isinstance(text, str):
-            found.spans[control] = checked_spans(spans, text, where)
-    return found
+            annotated.spans[control] = checked_spans(spans, text, where)
+    return annotated
 
 
 def _contents(annotation: dict[str, Any]) -> Any:
@@ -90,7 +90,7 @@ def _chosen(value: dict[str, Any], kind: str, where: str) -> list[str] | float:
     if isinstance(content, str):
         return [content]
     # A choice of a taxonomy is the path to it.
-    return [" / ".join(map(str, one)) if isinstance(one, list) else str(one) for one in content]
+    return [" / ".join(map(str, item)) if isinstance(item, list) else str(item) for item in content]
 
 
 def _span(value: dict[str, Any], kind: str, where: str) -> CharSpan:
@@ -105,15 +105,15 @@ def _span(value: dict[str, Any], kind: str, where: str) -> CharSpan:
 
 def _minimal(task: dict[str, Any], number: int, where: str) -> Annotated:
     """A task of JSON-MIN: columns of the data, and one member for each control."""
-    found = Annotated(number, task)
+    annotated = Annotated(number, task)
     for name, value in task.items():
-        if isinstance(value, list) and value and all(isinstance(one, dict) and "start" in one for one in value):
-            found.spans[name] = [_span(one, "labels", where) for one in value if "labels" in one]
+        if isinstance(value, list) and value and all(isinstance(item, dict) and "start" in item for item in value):
+            annotated.spans[name] = [_span(item, "labels", where) for item in value if "labels" in item]
         elif isinstance(value, dict) and isinstance(value.get("choices"), list):
-            found.chosen[name] = [str(label) for label in value["choices"]]
+            annotated.chosen[name] = [str(label) for label in value["choices"]]
         elif isinstance(value, str) and name not in (TEXT, "created_at", "updated_at"):
-            found.chosen[name] = [value]
-    return found
+            annotated.chosen[name] = [value]
+    return annotated
 
 
 def write_label_studio(path: Path, rows: Iterable[PredictedRow], *, model: str) -> None:

@@ -39,13 +39,15 @@ def read_prodigy(path: Path, reading: Reading) -> Iterator[Annotated]:
         answer = row.get("answer", "accept")
         if answer not in _ANSWERS:
             raise DataError(f"{where}: the answer is {answer!r}, expected one of {', '.join(_ANSWERS)}")
-        found = Annotated(number, columns_of(row))
+        annotated = Annotated(number, columns_of(row))
         if answer != "accept":
             reading.skipped["rejected" if answer == "reject" else "ignored"] += 1
             continue
         text = member(row, "text", str, where)
         if (tokens := row.get("tokens")) is not None:
-            found.tokens = [(member(token, "start", int, where), member(token, "end", int, where)) for token in tokens]
+            annotated.tokens = [
+                (member(token, "start", int, where), member(token, "end", int, where)) for token in tokens
+            ]
         if "spans" in row:
             spans = [
                 CharSpan(
@@ -53,24 +55,24 @@ def read_prodigy(path: Path, reading: Reading) -> Iterator[Annotated]:
                 )
                 for span in row["spans"] or ()
             ]
-            found.spans[LABEL] = checked_spans(spans, text, where)
+            annotated.spans[LABEL] = checked_spans(spans, text, where)
         elif tokens is not None and "options" not in row and LABEL not in row:
-            found.spans[LABEL] = []
+            annotated.spans[LABEL] = []
         if "options" in row or "accept" in row:
-            found.chosen[LABEL] = [_name(option, row) for option in member(row, "accept", list, where)]
+            annotated.chosen[LABEL] = [_name(option, row) for option in member(row, "accept", list, where)]
         elif isinstance(row.get(LABEL), str):
-            found.chosen[LABEL] = [row[LABEL]]
-        if not found.chosen and not found.spans:
+            annotated.chosen[LABEL] = [row[LABEL]]
+        if not annotated.chosen and not annotated.spans:
             reading.skipped["without_annotation"] += 1
             continue
-        found.ignored = {"relations": len(row.get("relations") or ())}
-        yield found
+        annotated.ignored = {"relations": len(row.get("relations") or ())}
+        yield annotated
 
 
 def _name(option: Any, row: dict[str, Any]) -> str:
     """A chosen option, which is named by its id. Ids that are numbers stand for the text of the option."""
     if isinstance(option, int):
-        named = {one.get("id"): one.get("text") for one in row.get("options") or () if isinstance(one, dict)}
+        named = {item.get("id"): item.get("text") for item in row.get("options") or () if isinstance(item, dict)}
         return str(named.get(option) or option)
     return str(option)
 
@@ -84,10 +86,10 @@ def write_prodigy(path: Path, rows: Iterable[PredictedRow], *, model: str) -> No
         rows: with their predictions.
         model: name of the model, part of the meta data.
     """
-    own = ("answer", "accept", "options", "spans", "tokens", "_input_hash", "_task_hash")
+    reserved = ("answer", "accept", "options", "spans", "tokens", "_input_hash", "_task_hash")
     with path.open("w", encoding="utf-8") as file:
         for row in rows:
-            task: dict[str, Any] = {name: value for name, value in row.row.items() if name not in own}
+            task: dict[str, Any] = {name: value for name, value in row.row.items() if name not in reserved}
             task["text"] = row.text
             meta = task.get("meta")
             task["meta"] = (meta if isinstance(meta, dict) else {}) | {"model": model}
@@ -113,5 +115,5 @@ def write_prodigy(path: Path, rows: Iterable[PredictedRow], *, model: str) -> No
 
 def _span(span: CharSpan, row: PredictedRow) -> dict[str, Any]:
     inside = [index for index, (start, end) in enumerate(row.tokens) if span.start <= start and end <= span.end]
-    found: dict[str, Any] = {"start": span.start, "end": span.end, "label": span.label}
-    return found | ({"token_start": inside[0], "token_end": inside[-1]} if inside else {})
+    annotated: dict[str, Any] = {"start": span.start, "end": span.end, "label": span.label}
+    return annotated | ({"token_start": inside[0], "token_end": inside[-1]} if inside else {})

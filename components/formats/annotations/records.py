@@ -65,11 +65,11 @@ class PredictedRow:
     tokens: Sequence[tuple[int, int]] = ()
 
 
-def control_of(found: Mapping[str, Any], name: str | None, where: str, what: str) -> Any:
+def control_of(annotations: Mapping[str, Any], name: str | None, where: str, what: str) -> Any:
     """The annotation of one control.
 
     Args:
-        found: control -> annotation.
+        annotations: control -> annotation.
         name: of the control; None: the only one.
         where: position for messages.
         what: key of params.yaml that names the control.
@@ -77,11 +77,11 @@ def control_of(found: Mapping[str, Any], name: str | None, where: str, what: str
     Raises:
         DataError: there are several controls, and none is named.
     """
-    if name is not None and (name != LABEL or name in found):
-        return found.get(name)
-    if len(found) > 1:
-        raise DataError(f"{where}: has annotations of {', '.join(sorted(found))}; name one of them with {what}")
-    return next(iter(found.values()), None)
+    if name is not None and (name != LABEL or name in annotations):
+        return annotations.get(name)
+    if len(annotations) > 1:
+        raise DataError(f"{where}: has annotations of {', '.join(sorted(annotations))}; name one of them with {what}")
+    return next(iter(annotations.values()), None)
 
 
 def checked_spans(spans: Iterable[CharSpan], text: str, where: str) -> list[CharSpan]:
@@ -90,14 +90,14 @@ def checked_spans(spans: Iterable[CharSpan], text: str, where: str) -> list[Char
     Raises:
         DataError: a span is empty or does not lie within the text.
     """
-    found = sorted(set(spans))
-    for span in found:
+    ordered = sorted(set(spans))
+    for span in ordered:
         if not 0 <= span.start < span.end <= len(text):
             raise DataError(
                 f"{where}: the span {span.start} to {span.end} ({span.label!r}) does not lie within the text of "
                 f"{len(text)} characters; correct it"
             )
-    return found
+    return ordered
 
 
 def member(value: Any, key: str, kind: type | tuple[type, ...], where: str) -> Any:
@@ -116,6 +116,6 @@ def member(value: Any, key: str, kind: type | tuple[type, ...], where: str) -> A
 
 
 def columns_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns of a record; those of its `meta` count as columns."""
+    """The columns of a record; the members of its `meta` are columns, too."""
     meta = row.get("meta")
     return {**(meta if isinstance(meta, dict) else {}), **row}

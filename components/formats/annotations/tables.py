@@ -1,4 +1,4 @@
-"""Exports of annotation tools as tables: columns are those of the texts, and controls, whose values are the labels."""
+"""Exports of annotation tools as tables: the columns are texts, and controls, whose values are the labels."""
 
 from __future__ import annotations
 
@@ -62,25 +62,25 @@ def read_annotated(path: Path, columns: Sequence[str], layout: Layout, reading: 
             continue
         yield record.number, picked({**record.data, **row}, columns, layout, where)
     if missing is not None and (absent := [name for name in columns if name not in seen and name != LABEL]):
-        known = [*missing.chosen, *map(str, missing.data)]
+        names = [*missing.chosen, *map(str, missing.data)]
         raise DataError(
-            f"{path}, {unit} {missing.number}: no column or control {absent[0]!r}{nearest(absent[0], known)}; name it "
+            f"{path}, {unit} {missing.number}: no column or control {absent[0]!r}{nearest(absent[0], names)}; name it "
             "in params.yaml"
         )
 
 
 def _value(record: Annotated, name: str, layout: Layout, where: str) -> Any:
-    """The annotation of a control; None if the name is that of a column, or there is no annotation."""
+    """The annotation of a control; None if a column has this name, or there is no annotation."""
     if name not in record.chosen and name != LABEL:
         return record.data.get(name)
-    found = control_of(record.chosen, name, where, "label")
-    if not isinstance(found, list) or layout.nested:
-        return found
-    if len(found) > 1:
+    value = control_of(record.chosen, name, where, "label")
+    if not isinstance(value, list) or layout.nested:
+        return value
+    if len(value) > 1:
         raise DataError(
-            f"{where}: has {len(found)} labels ({', '.join(found)}); set kind: multilabel, or leave one of them"
+            f"{where}: has {len(value)} labels ({', '.join(value)}); set kind: multilabel, or leave one of them"
         )
-    return found[0] if found else None
+    return value[0] if value else None
 
 
 def _table(form: str) -> Table:

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from components.errors import ConfigError, nearest
 from components.formats.annotations.doccano import write_doccano
 from components.formats.annotations.hub import write_hub
 from components.formats.annotations.labelstudio import write_label_studio
 from components.formats.annotations.prodigy import write_prodigy
-from components.formats.annotations.records import PredictedRow
-
-
-class Writer(Protocol):
-    """Writes rows to a path that does not exist."""
-
-    def __call__(self, path: Path, rows: Iterable[PredictedRow], *, model: str) -> None:
-        """See the writers."""
 
 
 @dataclass(frozen=True)
 class Form:
     """One form: its writer, and the suffix of its files; without suffix it is a folder."""
 
-    write: Writer
+    write: Callable[..., None]
     suffix: str
 
 
@@ -42,7 +34,7 @@ def form_named(name: str, output: Path) -> Form:
     """The form of a name.
 
     Raises:
-        ConfigError: there is no such form, or the suffix of the output is not that of the form.
+        ConfigError: there is no such form, or the output has another suffix.
     """
     if name not in FORMS:
         raise ConfigError(f"unknown format {name!r}{nearest(name, FORMS)}")

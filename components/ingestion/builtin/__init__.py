@@ -14,7 +14,7 @@ from typing import Any
 from components.artifacts import partial_path, unwritable
 from components.errors import ArtifactError
 from components.formats.textkey import text_key
-from components.ingestion.builtin import aws, code, docstrings, operations, pairs, tasks
+from components.ingestion.builtin import aws, code, docstrings, operations, tasks
 from components.ingestion.builtin import services as services_task
 from components.ingestion.builtin.writing import write_corpus, write_rows
 from components.progress import Progress
@@ -65,7 +65,7 @@ def _build(directory: Path) -> dict[str, int]:
         texts = list(aws.corpus(documents, without=held, left_out=left_out))
         counts["domain/aws"] = write_corpus(directory / "domain" / "aws", texts, megabytes=FILE_MEGABYTES)
         bar.advance()
-        translated = pairs.operations(services, without=held, left_out=left_out)
+        translated = operations.translations(services, without=held, left_out=left_out)
         counts["parallel/aws"] = write_corpus(directory / "parallel" / "aws", translated, megabytes=FILE_MEGABYTES)
         bar.advance()
         # The dev and test texts of these two tasks are also in aws-type or aws-service, so they are excluded already.

@@ -21,50 +21,46 @@ from components.ingestion.builtin.packages import locate
 from components.ingestion.markup import plain_text
 
 
-@dataclass(frozen=True)
-class Member:
-    """A member of a structure.
+class _Documented:
+    html: str
 
-    Attributes:
-        name: of the member.
-        type: the model's type (string, long, structure ...); `enum` for strings with a fixed set of values.
-        html: its documentation.
-    """
+    @cached_property
+    def text(self) -> str:
+        """The documentation as plain text."""
+        return plain_text(self.html, any_tag=True)
+
+
+@dataclass(frozen=True)
+class Member(_Documented):
+    """A member of a structure; `type` is the model's (string, long ...), `enum` for a fixed set of strings."""
 
     name: str
     type: str
     html: str
 
-    @cached_property
-    def text(self) -> str:
-        return plain_text(self.html, any_tag=True)
-
 
 @dataclass(frozen=True)
-class Shape:
+class Shape(_Documented):
     """A structure, or a documented scalar without members."""
 
     name: str
     html: str
     members: tuple[Member, ...]
 
-    @cached_property
-    def text(self) -> str:
-        return plain_text(self.html, any_tag=True)
+    @property
+    def texts(self) -> list[str]:
+        """Its text and the texts of its members."""
+        return [self.text, *(member.text for member in self.members)]
 
 
 @dataclass(frozen=True)
-class Operation:
+class Operation(_Documented):
     """An operation of a service; `input` and `output` are names of shapes."""
 
     name: str
     html: str
     input: str | None
     output: str | None
-
-    @cached_property
-    def text(self) -> str:
-        return plain_text(self.html, any_tag=True)
 
 
 @dataclass(frozen=True)
@@ -165,16 +161,13 @@ def service_documents(service: Service) -> Iterator[Document]:
         texts = [operation.text]
         for name in (operation.input, operation.output):
             if name is not None and name not in shown:
-                shape = service.shapes[name]
-                texts += [shape.text, *(member.text for member in shape.members)]
+                texts += service.shapes[name].texts
                 shown.add(name)
         if texts := [text for text in texts if text]:
             yield Document(service.key, operation.name, tuple(texts))
     for shape in service.shapes.values():
-        if shape.members and shape.name not in shown:
-            texts = [text for text in (shape.text, *(member.text for member in shape.members)) if text]
-            if texts:
-                yield Document(service.key, f"shapes/{shape.name}", tuple(texts))
+        if shape.members and shape.name not in shown and (texts := [text for text in shape.texts if text]):
+            yield Document(service.key, f"shapes/{shape.name}", tuple(texts))
 
 
 def corpus(

@@ -103,13 +103,15 @@ def code_spans(services: list[Service], types: Splits, corpus: Iterable[str]) ->
     taken = _in_corpus(corpus, {key for split in ("dev", "test") for key, _ in candidates[split]})
     rows: dict[str, list[CodeRow]] = {}
     for split in ("test", "dev", "train"):
-        found: dict[bool, list[CodeRow]] = {True: [], False: []}
-        for key, row in sorted(candidates[split], key=lambda one: order_key("aws-code", one[0], one[1]["id"])):
+        halves: dict[bool, list[CodeRow]] = {True: [], False: []}
+        for key, row in sorted(candidates[split], key=lambda entry: order_key("aws-code", entry[0], entry[1]["id"])):
             if key not in taken:
                 taken.add(key)
-                found["B-code" in row["tags"]].append(row)
-        half = min(len(found[True]), len(found[False]), *([TRAIN_SENTENCES // 2] if split == "train" else []))
-        rows[split] = sorted(found[True][:half] + found[False][:half], key=lambda row: order_key("aws-code", row["id"]))
+                halves["B-code" in row["tags"]].append(row)
+        half = min(len(halves[True]), len(halves[False]), *([TRAIN_SENTENCES // 2] if split == "train" else []))
+        rows[split] = sorted(
+            halves[True][:half] + halves[False][:half], key=lambda row: order_key("aws-code", row["id"])
+        )
     return {split: rows[split] for split in ("train", "dev", "test")}
 
 
@@ -121,5 +123,9 @@ def _key(sentence: str) -> str:
 def _in_corpus(corpus: Iterable[str], keys: set[str]) -> set[str]:
     """The keys that occur as sentences of the corpus."""
     return {
-        key for text in corpus for line in text.split("\n") for one in sentences(line) if (key := _key(one)) in keys
+        key
+        for text in corpus
+        for line in text.split("\n")
+        for sentence in sentences(line)
+        if (key := _key(sentence)) in keys
     }

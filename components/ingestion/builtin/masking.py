@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from components.ingestion.builtin.aws import Service
 
@@ -45,20 +44,16 @@ _DISTINCTIVE = 8
 
 def spellings(service: Service) -> set[str]:
     """Names of a service: its key, its names in the metadata without the vendor, and its aliases."""
-    found = {service.key, *ALIASES.get(service.key, ())}
+    raw = {service.key, *ALIASES.get(service.key, ())}
     for field in _METADATA:
         name = re.sub(r"_?[Vv]?\d{8}$", "", service.metadata.get(field, ""))
-        found |= {part for part in re.split(r"[().]", name) if part.strip() not in ("", "api")}
-    names = {re.sub(r"^\s*(?:Amazon|AWS)\s*", "", name).strip() for name in found}
+        raw |= {part for part in re.split(r"[().]", name) if part.strip() not in ("", "api")}
+    names = {re.sub(r"^\s*(?:Amazon|AWS)\s*", "", name).strip() for name in raw}
     return {name for name in names | {name.removesuffix(" Service") for name in names} if len(name) > 1}
 
 
-@dataclass(frozen=True)
-class Masker:
-    """Pattern of one name; it can match only if the lower-cased text contains `stem`."""
-
-    stem: str
-    pattern: re.Pattern[str]
+#: A string that the lower-cased text contains wherever a name occurs, and the pattern of the name.
+Masker = tuple[str, re.Pattern[str]]
 
 
 def maskers(services: Iterable[Service]) -> list[Masker]:
@@ -76,20 +71,20 @@ def _masker(name: str) -> Masker:
     letters = "".join(words)
     spaced = r"[\s_-]?".join(map(re.escape, words))
     if len(letters) >= _DISTINCTIVE:
-        return Masker(words[0].lower(), re.compile(spaced, re.IGNORECASE))
+        return words[0].lower(), re.compile(spaced, re.IGNORECASE)
     capitals = "|".join(sorted({letters, letters.upper(), letters.capitalize()} - {letters.lower()}))
     forms = (
         rf"(?<![A-Za-z0-9])(?i:{spaced})(?![A-Za-z0-9])",
         rf"(?<![A-Z])(?:{capitals})(?![a-z])",
         rf"(?<![A-Za-z0-9]){letters.lower()}(?=[A-Z_:])",
     )
-    return Masker(words[0].lower(), re.compile("|".join(forms)))
+    return words[0].lower(), re.compile("|".join(forms))
 
 
 def mask(text: str, names: Iterable[Masker]) -> str:
     """The text with every name, and a vendor's name before it, replaced by `this service` as separate words."""
     lower = text.lower()
-    for name in names:
-        if name.stem in lower:
-            text = name.pattern.sub(MASK, text)
+    for stem, pattern in names:
+        if stem in lower:
+            text = pattern.sub(MASK, text)
     return _JOINED.sub(" ", _VENDOR.sub("", text)) if MASK in text else text

@@ -1,4 +1,4 @@
-"""aws-operation: whether a description matches the name of an operation."""
+"""Names and descriptions of operations: the task aws-operation, whether both match, and translation pairs."""
 
 from __future__ import annotations
 
@@ -35,6 +35,25 @@ def described(services: Iterable[Service]) -> Iterator[Described]:
                 yield Described(service.key, f"{service.key}/{operation.name}", name, description)
 
 
+def translations(
+    services: list[Service], *, without: Collection[str], left_out: Collection[str]
+) -> Iterator[dict[str, str]]:
+    """Distinct rows {id, source, target} in model order: description and name of an operation ("Creates a new S3
+    bucket." -> "create bucket").
+
+    Args:
+        services: parsed models.
+        without: `text_key`s of excluded texts (dev and test rows of a task).
+        left_out: ids of excluded documents; an operation's row has the id of its document.
+    """
+    seen: set[tuple[str, str]] = set()
+    for operation in described(services):
+        key = text_key(operation.description)
+        if key not in without and operation.id not in left_out and (key, operation.name) not in seen:
+            seen.add((key, operation.name))
+            yield {"id": operation.id, "source": operation.description, "target": operation.name}
+
+
 def names_and_descriptions(services: list[Service], documents: Splits, corpus: Iterable[str]) -> Splits:
     """Rows {id, first, second, label, service} of train, dev and test: name, description, and whether they match.
 
@@ -63,7 +82,7 @@ def names_and_descriptions(services: list[Service], documents: Splits, corpus: I
     rows: Splits = {"train": [], "dev": [], "test": []}
     for split in ("test", "dev", "train"):
         count = 0
-        for operation in sorted(candidates[split], key=lambda one: order_key("aws-operation", one.id)):
+        for operation in sorted(candidates[split], key=lambda entry: order_key("aws-operation", entry.id)):
             key = text_key(operation.description)
             other = _other(operation, by_service[operation.service])
             if key not in taken and other is not None and (split != "train" or count < TRAIN_OPERATIONS):
@@ -90,6 +109,6 @@ def _rows(operation: Described, other: Described) -> list[Row]:
 def _other(operation: Described, operations: Collection[Described]) -> Described | None:
     """Another operation with a different description, preferably one whose name shares a word; None: there is none."""
     words, key = set(operation.name.split()), text_key(operation.description)
-    others = [one for one in operations if one.name != operation.name and text_key(one.description) != key]
-    near = [one for one in others if words & set(one.name.split())]
-    return min(near or others, key=lambda one: order_key(operation.id, one.id), default=None)
+    others = [entry for entry in operations if entry.name != operation.name and text_key(entry.description) != key]
+    near = [entry for entry in others if words & set(entry.name.split())]
+    return min(near or others, key=lambda entry: order_key(operation.id, entry.id), default=None)

@@ -46,19 +46,19 @@ def service_of_documents(services: list[Service], documents: list[Document]) -> 
     twins: dict[int, list[Row]] = defaultdict(list)
     for row, cluster in zip(rows, clusters, strict=True):
         twins[cluster].append(row)
-    distinct = [found for found in twins.values() if len({row["label"] for row in found}) == 1]
-    distinct.sort(key=lambda found: order_key("aws-service", found[0]["id"]))
+    distinct = [cluster_rows for cluster_rows in twins.values() if len({row["label"] for row in cluster_rows}) == 1]
+    distinct.sort(key=lambda cluster_rows: order_key("aws-service", cluster_rows[0]["id"]))
     taken: Counter[str] = Counter()
     splits: Splits = {"train": [], "dev": [], "test": []}
     left_out: set[str] = set()
-    for found in distinct:
-        label = found[0]["label"]
+    for cluster_rows in distinct:
+        label = cluster_rows[0]["label"]
         taken[label] += 1
         rank = taken[label]
         split = "test" if rank <= SERVICE_ROWS["test"] else "dev" if rank <= sum(SERVICE_ROWS.values()) else "train"
-        splits[split].append(found[0])
+        splits[split].append(cluster_rows[0])
         if split != "train":
-            left_out |= {row["id"] for row in found}
+            left_out |= {row["id"] for row in cluster_rows}
     return splits, left_out
 
 

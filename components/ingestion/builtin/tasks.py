@@ -71,10 +71,10 @@ def parameter_types(services: list[Service]) -> Splits:
         usable = len(labels[key]) == 1 and row["label"] and len(row["text"]) <= _TYPE_CHARACTERS
         if usable and (split == "train" or len(splits[key]) == 1):
             rows[split].append(row)
-    for split, found in rows.items():
-        found.sort(key=lambda row: order_key("aws-type", row["text"]))
+    for split, of_split in rows.items():
+        of_split.sort(key=lambda row: order_key("aws-type", row["text"]))
         if split != "train":
-            rows[split] = balanced(found, TYPE_ROWS[split])
+            rows[split] = balanced(of_split, TYPE_ROWS[split])
     return rows
 
 
@@ -92,5 +92,5 @@ def balanced(rows: list[Row], per_class: int) -> list[Row]:
         (classes if within else overflow)[row["label"]].append(row)
     ranked = [classes[label] + overflow[label] for label in sorted(classes)]
     size = min([per_class, *map(len, ranked)])
-    kept = {id(row) for found in ranked for row in found[:size]}
+    kept = {id(row) for of_class in ranked for row in of_class[:size]}
     return [row for row in rows if id(row) in kept]

@@ -19,7 +19,8 @@ _LEVEL = 9
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     """Write one JSON object per line; returns the number of rows."""
     lines = [_line(row) for row in rows]
-    _write(path, "".join(lines).encode())
+    _make(path.parent)
+    write_atomic(path, "".join(lines).encode())
     return len(lines)
 
 
@@ -27,12 +28,13 @@ def write_corpus(directory: Path, documents: Iterable[Mapping[str, Any]], *, meg
     """Write part-000.jsonl.zst, part-001 ..., of about `megabytes` uncompressed; returns the number of documents."""
     count, size, part = 0, 0, 0
     lines: list[str] = []
+    _make(directory)
 
     def flush() -> None:
         nonlocal part, size
         name = f"part-{part:03d}.jsonl.zst"
         buffer = pa.Codec("zstd", compression_level=_LEVEL).compress("".join(lines).encode(), asbytes=True)
-        _write(directory / name, buffer)
+        write_atomic(directory / name, buffer)
         part, size = part + 1, 0
         lines.clear()
 
@@ -50,9 +52,8 @@ def _line(row: Mapping[str, Any]) -> str:
     return json.dumps(row, ensure_ascii=False) + "\n"
 
 
-def _write(path: Path, data: bytes) -> None:
+def _make(folder: Path) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
-    write_atomic(path, data)
+        raise DataError(f"{folder}: cannot be written ({error.strerror}); choose another folder") from error

@@ -24,15 +24,12 @@ class Converter:
     Attributes:
         to_huggingface: model -> (content of config.json, tensors).
         from_huggingface: (content of config.json, tensors) -> (settings, vocabulary, tensors of the family's model);
-            `settings` are keyword arguments of the family's config class without `vocabulary`.
-        parts: names of further networks that are published in folders of their own and that a model may lack. Here they
-            are subfolders of this name: the content of their config.json is under this name in that of the model, and
-            the names of their tensors begin with it and a slash.
+            `settings` are keyword arguments of the family's config class without `vocabulary`. Raises ArtifactError:
+            config.json has unsupported values, or tensors are missing, surplus or misshapen.
     """
 
     to_huggingface: Callable[[Any], tuple[dict[str, Any], dict[str, Tensor]]]
     from_huggingface: Callable[[Mapping[str, Any], Mapping[str, Tensor]], tuple[dict[str, Any], int, dict[str, Tensor]]]
-    parts: tuple[str, ...] = ()
 
 
 #: Family -> converter.
@@ -41,7 +38,6 @@ CONVERTERS: Final[LazyTable[Converter]] = LazyTable(
         "bert": "components.interchange.huggingface.bert:CONVERTER",
         "roberta": "components.interchange.huggingface.roberta:CONVERTER",
         "albert": "components.interchange.huggingface.albert:CONVERTER",
-        "electra": "components.interchange.huggingface.electra:CONVERTER",
         "gpt": "components.interchange.huggingface.gpt:CONVERTER",
         "xlnet": "components.interchange.huggingface.xlnet:CONVERTER",
     }
@@ -51,7 +47,6 @@ MODEL_TYPES: Final[dict[str, str]] = {
     "bert": "bert",
     "roberta": "roberta",
     "albert": "albert",
-    "electra": "electra",
     "gpt2": "gpt",
     "openai-gpt": "gpt",
     "xlnet": "xlnet",

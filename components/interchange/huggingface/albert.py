@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from torch import Tensor
 
 from components.interchange.huggingface import Converter
-from components.interchange.huggingface.bert import BUFFERS, DEFAULTS, encoder_config, encoder_settings
+from components.interchange.huggingface.bert import BUFFERS, KEYS
 from components.interchange.huggingface.rules import (
     Reader,
     Rule,
@@ -19,10 +20,27 @@ from components.interchange.huggingface.rules import (
     normalised,
     plain,
     restored,
-    spread,
 )
 from components.models.albert import ALBERT
 
+_KEYS: Final = replace(
+    KEYS,
+    numbers={
+        "vocabulary": ("vocab_size", 30000),
+        "embedding": ("embedding_size", 128),
+        "width": ("hidden_size", 4096),
+        "layers": ("num_hidden_layers", 12),
+        "heads": ("num_attention_heads", 64),
+        "positions": ("max_position_embeddings", 512),
+    },
+    values={
+        "dropout": ("hidden_dropout_prob", 0.0),
+        "dropout_attention": ("attention_probs_dropout_prob", 0.0),
+        "norm_eps": ("layer_norm_eps", 1e-12),
+    },
+    activation=("hidden_act", "gelu_new"),
+    fixed={**KEYS.fixed, "num_hidden_groups": 1, "inner_group_num": 1},
+)
 _EMBEDDINGS: Final = "albert.embeddings"
 _LAYER: Final = "albert.encoder.albert_layer_groups.0.albert_layers.0"
 RULES: Final[Sequence[Rule]] = (
@@ -50,44 +68,18 @@ TIED: Final = {
 
 
 def to_huggingface(model: ALBERT) -> tuple[dict[str, Any], Tensors]:
-    """config.json and tensors of an equivalent `AlbertForPreTraining`."""
-    config = {
-        "model_type": "albert",
-        "architectures": ["AlbertForPreTraining"],
-        **encoder_config(model.config),
-        "embedding_size": model.config.embedding,
-        "num_hidden_groups": 1,
-        "inner_group_num": 1,
-    }
-    return config, exported(spread(RULES, 1), model.state_dict())
+    """`Converter.to_huggingface`."""
+    config = _KEYS.write(model.config, kind="albert", architecture="AlbertForPreTraining")
+    return config, exported(RULES, model, 1)
 
 
 def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[dict[str, Any], int, Tensors]:
-    """Settings, vocabulary and tensors of an `ALBERT`.
-
-    Raises:
-        ArtifactError: config.json has unsupported values, or tensors are missing, surplus or misshapen.
-    """
-    defaults = {
-        "vocab_size": 30000,
-        "embedding_size": 128,
-        "hidden_size": 4096,
-        "num_attention_heads": 64,
-        "intermediate_size": 16384,
-        "hidden_act": "gelu_new",
-        "hidden_dropout_prob": 0.0,
-        "attention_probs_dropout_prob": 0.0,
-        "num_hidden_groups": 1,
-        "inner_group_num": 1,
-    }
-    reader = Reader(config, DEFAULTS | defaults)
-    settings = {"embedding": reader.number("embedding_size"), **encoder_settings(reader)}
-    vocabulary = reader.number("vocab_size")
-    for key, only in (("type_vocab_size", 2), ("num_hidden_groups", 1), ("inner_group_num", 1)):
-        reader.require(key, only)
+    """`Converter.from_huggingface`."""
+    reader = Reader(config, _KEYS)
+    settings = reader.read()
     reader.check()
     named = normalised(tensors, prefix="albert.", tied=TIED, ignored=BUFFERS)
-    return settings, vocabulary, restored("albert", settings, vocabulary, spread(RULES, 1), named)
+    return restored("albert", settings, RULES, named)
 
 
 CONVERTER = Converter(to_huggingface, from_huggingface)

@@ -7,13 +7,14 @@ embedding of the single segment is added to every position. Here, it is part of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from components.interchange.huggingface import Converter
-from components.interchange.huggingface.bert import BUFFERS, DEFAULTS, body_rules, encoder_config, encoder_settings
+from components.interchange.huggingface.bert import BUFFERS, KEYS, body_rules
 from components.interchange.huggingface.rules import (
     Reader,
     Rule,
@@ -23,11 +24,16 @@ from components.interchange.huggingface.rules import (
     normalised,
     plain,
     restored,
-    spread,
 )
 from components.models.roberta import RoBERTa
 from components.tokenization.special import PAD
 
+_KEYS: Final = replace(
+    KEYS,
+    numbers={**KEYS.numbers, "vocabulary": ("vocab_size", 50265)},
+    fixed={**KEYS.fixed, "type_vocab_size": 1},
+    only="gelu",
+)
 POSITIONS: Final = "roberta.embeddings.position_embeddings.weight"
 SEGMENT: Final = "roberta.embeddings.token_type_embeddings.weight"
 
@@ -58,41 +64,23 @@ POOLER: Final = ("pooler.dense.weight", "pooler.dense.bias")
 
 
 def to_huggingface(model: RoBERTa) -> tuple[dict[str, Any], Tensors]:
-    """config.json and tensors of an equivalent `RobertaForMaskedLM`.
-
-    Raises:
-        ArtifactError: an activation that its head cannot have.
-    """
-    config = {
-        "model_type": "roberta",
-        "architectures": ["RobertaForMaskedLM"],
-        **encoder_config(model.config),
-        "type_vocab_size": 1,
-        "max_position_embeddings": model.config.positions + PAD + 1,
-    }
-    reader = Reader(config, {})
-    reader.activation("hidden_act", only="gelu")
-    reader.check()
-    return config, exported(spread(rules(PAD + 1), model.config.layers), model.state_dict())
+    """`Converter.to_huggingface`; with an activation that the class does not have, an `ArtifactError`."""
+    positions = model.config.positions + PAD + 1
+    config = _KEYS.write(model.config, kind="roberta", architecture="RobertaForMaskedLM", positions=positions)
+    return config, exported(rules(PAD + 1), model, model.config.layers)
 
 
 def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[dict[str, Any], int, Tensors]:
-    """Settings, vocabulary and tensors of a `RoBERTa`.
-
-    Raises:
-        ArtifactError: config.json has unsupported values, or tensors are missing, surplus or misshapen.
-    """
-    reader = Reader(config, {**DEFAULTS, "vocab_size": 50265, "pad_token_id": 1})
-    settings, vocabulary = encoder_settings(reader, activation="gelu"), reader.number("vocab_size")
-    unused = reader["pad_token_id"] + 1 if isinstance(reader["pad_token_id"], int) else 0
+    """`Converter.from_huggingface`."""
+    reader = Reader({"pad_token_id": 1, **config}, _KEYS)
+    settings, padding = reader.read(), reader["pad_token_id"]
+    unused = padding + 1 if isinstance(padding, int) else 0
     if not 0 < unused < settings["positions"]:
-        reader.problems.append(f"pad_token_id is {reader['pad_token_id']!r}, which leaves no positions")
-    reader.require("type_vocab_size", 1)
+        reader.problems.append(f"pad_token_id is {padding!r}, which leaves no positions")
     reader.check()
     settings["positions"] -= unused
     named = normalised(tensors, prefix="roberta.", tied=TIED, ignored=(*BUFFERS, *POOLER))
-    table = spread(rules(unused), settings["layers"])
-    return settings, vocabulary, restored("roberta", settings, vocabulary, table, named)
+    return restored("roberta", settings, rules(unused), named)
 
 
 CONVERTER = Converter(to_huggingface, from_huggingface)

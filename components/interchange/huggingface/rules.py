@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from components.errors import ArtifactError, ConfigError
+from components.models.base import LanguageModel
 from components.models.encoder import build_model
+from components.tokenization.special import END, PAD, START
 
 Tensors = dict[str, Tensor]
 #: Projections of an attention layer, in the order of the rows of the packed matrix.
@@ -22,48 +24,47 @@ class Rule:
     """A tensor and its published counterparts.
 
     Attributes:
-        own: name of the tensor; `{layer}` is replaced by the index of each layer.
+        ours: name of the tensor; `{layer}` is replaced by the index of each layer.
         theirs: names of the published tensors, with `{layer}` as well.
         export: tensor -> published tensors, in the order of `theirs`.
-        restore: the inverse of `export`.
         part: name of an optional part; if a file lacks it, it is initialised as in a new model. None: required.
     """
 
-    own: str
+    ours: str
     theirs: tuple[str, ...]
     export: Callable[[Tensor], Sequence[Tensor]] = lambda tensor: (tensor,)
     restore: Callable[..., Tensor] = lambda tensor: tensor
     part: str | None = None
 
 
-def plain(own: str, theirs: str, *, part: str | None = None) -> Rule:
+def plain(ours: str, theirs: str, *, part: str | None = None) -> Rule:
     """An equal tensor with another name."""
-    return Rule(own, (theirs,), part=part)
+    return Rule(ours, (theirs,), part=part)
 
 
-def transposed(own: str, theirs: str) -> Rule:
+def transposed(ours: str, theirs: str) -> Rule:
     """The weight of a linear layer that is stored as (inputs, outputs)."""
-    return Rule(own, (theirs,), lambda tensor: (tensor.t(),), lambda tensor: tensor.t())
+    return Rule(ours, (theirs,), lambda tensor: (tensor.t(),), lambda tensor: tensor.t())
 
 
-def packed(own: str, *theirs: str) -> Rule:
-    """A tensor whose rows are those of several published tensors."""
-    return Rule(own, theirs, lambda tensor: tensor.chunk(len(theirs)), lambda *tensors: torch.cat(tensors))
+def packed(ours: str, *theirs: str) -> Rule:
+    """A tensor whose rows are the rows of several published tensors."""
+    return Rule(ours, theirs, lambda tensor: tensor.chunk(len(theirs)), lambda *tensors: torch.cat(tensors))
 
 
-def module(own: str, theirs: str, *, part: str | None = None, rule: Callable[..., Rule] = plain) -> list[Rule]:
+def module(ours: str, theirs: str, *, part: str | None = None, rule: Callable[..., Rule] = plain) -> list[Rule]:
     """Weight and bias of a layer; `rule` is the rule of the weight."""
-    weight = rule(f"{own}.weight", f"{theirs}.weight")
+    weight = rule(f"{ours}.weight", f"{theirs}.weight")
     return [
-        Rule(weight.own, weight.theirs, weight.export, weight.restore, part),
-        plain(f"{own}.bias", f"{theirs}.bias", part=part),
+        Rule(weight.ours, weight.theirs, weight.export, weight.restore, part),
+        plain(f"{ours}.bias", f"{theirs}.bias", part=part),
     ]
 
 
-def attention(own: str, theirs: str) -> list[Rule]:
+def attention(ours: str, theirs: str) -> list[Rule]:
     """Separately stored query, key and value projections; `theirs` contains `{}` for the name of the projection."""
     return [
-        packed(f"{own}.{kind}", *(f"{theirs.format(part, layer='{layer}')}.{kind}" for part in PARTS))
+        packed(f"{ours}.{kind}", *(f"{theirs.format(part, layer='{layer}')}.{kind}" for part in PARTS))
         for kind in ("weight", "bias")
     ]
 
@@ -72,47 +73,52 @@ def spread(rules: Sequence[Rule], layers: int) -> list[Rule]:
     """The rules with `{layer}` replaced by the index of each layer."""
     return [
         Rule(
-            rule.own.replace("{layer}", str(layer)),
+            rule.ours.replace("{layer}", str(layer)),
             tuple(name.replace("{layer}", str(layer)) for name in rule.theirs),
             rule.export,
             rule.restore,
             rule.part,
         )
         for rule in rules
-        for layer in (range(layers) if "{layer}" in rule.own else (0,))
+        for layer in (range(layers) if "{layer}" in rule.ours else (0,))
     ]
 
 
-def exported(rules: Sequence[Rule], own: Mapping[str, Tensor]) -> Tensors:
-    """The published tensors of a model: float32, contiguous copies."""
+def exported(rules: Sequence[Rule], model: LanguageModel, layers: int) -> Tensors:
+    """The published tensors of a model: float32, contiguous copies. Rules of parts that it lacks are left out."""
+    ours = model.state_dict()
     return {
         name: tensor.detach().float().cpu().clone(memory_format=torch.contiguous_format)
-        for rule in rules
-        for name, tensor in zip(rule.theirs, rule.export(own[rule.own]), strict=True)
+        for rule in spread(rules, layers)
+        if rule.ours in ours
+        for name, tensor in zip(rule.theirs, rule.export(ours[rule.ours]), strict=True)
     }
 
 
 def restored(
-    family: str, settings: Mapping[str, Any], vocabulary: int, rules: Sequence[Rule], tensors: Mapping[str, Tensor]
-) -> Tensors:
-    """The tensors of a family's model from published ones, float32; missing parts are initialised as in a new model.
+    family: str, settings: Mapping[str, Any], rules: Sequence[Rule], tensors: Mapping[str, Tensor]
+) -> tuple[dict[str, Any], int, Tensors]:
+    """The result of `Converter.from_huggingface`: settings, vocabulary, and the tensors of a family's model from
+    published ones, float32; missing parts are initialised as in a new model.
 
     Raises:
         ArtifactError: the settings are invalid for the family, or tensors are missing, surplus or misshapen.
     """
+    settings = dict(settings)
+    vocabulary = settings.pop("vocabulary")
     try:
         with torch.device("meta"):
-            own = build_model(family, vocabulary=vocabulary, settings=settings).state_dict()
+            ours = build_model(family, vocabulary=vocabulary, settings=settings).state_dict()
     except ConfigError as error:
         raise ArtifactError(f"config.json: {error}") from error
-    rules = [rule for rule in rules if rule.own in own]
+    rules = [rule for rule in spread(rules, settings["layers"]) if rule.ours in ours]
     present = {rule.part for rule in rules if any(name in tensors for name in rule.theirs)}
-    fresh = [rule.own for rule in rules if rule.part is not None and rule.part not in present]
-    rules = [rule for rule in rules if rule.own not in fresh]
+    fresh = [rule.ours for rule in rules if rule.part is not None and rule.part not in present]
+    rules = [rule for rule in rules if rule.ours not in fresh]
     expected = {
         name: tuple(tensor.shape)
         for rule in rules
-        for name, tensor in zip(rule.theirs, rule.export(own[rule.own]), strict=True)
+        for name, tensor in zip(rule.theirs, rule.export(ours[rule.ours]), strict=True)
     }
     problems = [
         *(f"missing {name}" for name in expected.keys() - tensors.keys()),
@@ -125,11 +131,11 @@ def restored(
     ]
     if problems:
         raise ArtifactError(f"the weights do not fit config.json: {'; '.join(sorted(problems))}")
-    result = {rule.own: rule.restore(*(tensors[name].float() for name in rule.theirs)).contiguous() for rule in rules}
-    return result | _fresh(family, settings, own, fresh)
+    result = {rule.ours: rule.restore(*(tensors[name].float() for name in rule.theirs)).contiguous() for rule in rules}
+    return settings, vocabulary, result | _fresh(family, settings, ours, fresh)
 
 
-def _fresh(family: str, settings: Mapping[str, Any], own: Mapping[str, Tensor], names: Sequence[str]) -> Tensors:
+def _fresh(family: str, settings: Mapping[str, Any], ours: Mapping[str, Tensor], names: Sequence[str]) -> Tensors:
     """Initial tensors of missing parts, deterministic: random matrices, and zero for an output bias."""
     if not names:
         return {}
@@ -143,55 +149,8 @@ def _fresh(family: str, settings: Mapping[str, Any], own: Mapping[str, Tensor], 
         }
         model = build_model(family, vocabulary=1, settings={**settings, **smallest}).state_dict()
     return {
-        name: model[name] if model[name].shape == own[name].shape else torch.zeros(own[name].shape) for name in names
+        name: model[name] if model[name].shape == ours[name].shape else torch.zeros(ours[name].shape) for name in names
     }
-
-
-class Reader:
-    """Values of a config.json with the defaults of Hugging Face's classes; collects problems for one message.
-
-    Args:
-        config: content of config.json.
-        defaults: values of missing keys.
-    """
-
-    def __init__(self, config: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-        self.values = {**defaults, **config}
-        self.problems: list[str] = []
-
-    def __getitem__(self, key: str) -> Any:
-        return self.values.get(key)
-
-    def require(self, key: str, *allowed: Any) -> None:
-        """Record a problem if the value of a key is not one of `allowed`."""
-        if self[key] not in allowed:
-            self.problems.append(f"{key} is {self[key]!r}, only {' or '.join(map(repr, allowed))} is supported")
-
-    def number(self, key: str) -> int:
-        """A positive integer; records a problem and returns 1 if it is not one."""
-        value = self[key]
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            self.problems.append(f"{key} is {value!r}, expected a positive whole number")
-            return 1
-        return value
-
-    def activation(self, key: str, *, only: str | None = None) -> str:
-        """The family's name of an activation; records a problem if it is unknown or not `only`."""
-        name = ACTIVATIONS.get(str(self[key]))
-        if name is None or only not in (None, name):
-            known = [theirs for theirs, ours in ACTIVATIONS.items() if only in (None, ours)]
-            self.problems.append(f"{key} is {self[key]!r}, only {' or '.join(map(repr, known))} is supported")
-            return "gelu"
-        return name
-
-    def check(self) -> None:
-        """Report the recorded problems.
-
-        Raises:
-            ArtifactError: there are problems.
-        """
-        if self.problems:
-            raise ArtifactError(f"config.json: {'; '.join(self.problems)}")
 
 
 #: Hugging Face's names of activations -> the families'; the first name of each is exported.
@@ -204,9 +163,100 @@ ACTIVATIONS: Final = {
 }
 
 
-def activation_name(activation: str) -> str:
-    """Hugging Face's name of an activation."""
-    return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == activation)
+@dataclass(frozen=True)
+class Keys:
+    """The keys of config.json and the settings of a family that they stand for.
+
+    Attributes:
+        numbers: setting -> key and its default in Hugging Face's class: positive whole numbers, `vocabulary` too.
+        values: setting -> key and default, for other values.
+        activation: key of the activation and its default; None: the family has no choice.
+        only: the only activation that the class has; None: any.
+        fixed: key -> its only value.
+        required: key -> its only value, of keys that are not written.
+        derived: width of the model -> further keys with their only values.
+        written: key -> value, of keys that are not read.
+    """
+
+    numbers: Mapping[str, tuple[str, int]]
+    values: Mapping[str, tuple[str, Any]]
+    activation: tuple[str, str] | None = None
+    only: str | None = None
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    required: Mapping[str, Any] = field(default_factory=dict)
+    derived: Callable[[int], Mapping[str, Any]] = lambda width: {}
+    written: Mapping[str, Any] = field(
+        default_factory=lambda: {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": END}
+    )
+
+    def write(self, config: Any, *, kind: str, architecture: str, **changes: Any) -> dict[str, Any]:
+        """The content of config.json for the config of a model; `changes` are settings that are written otherwise.
+
+        Raises:
+            ArtifactError: the class does not have the activation.
+        """
+        ours = {"heads": config.head_count, **changes}
+        ours |= {name: getattr(config, name) for name in (*self.numbers, *self.values) if name not in ours}
+        got = {"model_type": kind, "architectures": [architecture]}
+        got |= {key: ours[name] for name, (key, _) in {**self.numbers, **self.values}.items()}
+        if self.activation is not None:
+            names = [theirs for theirs, ours in ACTIVATIONS.items() if ours == config.activation]
+            got[self.activation[0]] = names[0]
+            Reader(got, self).activation().check()
+        return {**got, **self.written, **self.fixed, **self.derived(config.width)}
+
+
+class Reader:
+    """Values of a config.json with the defaults of Hugging Face's classes; collects problems for one message."""
+
+    def __init__(self, config: Mapping[str, Any], keys: Keys) -> None:
+        defaults = dict([*keys.numbers.values(), *keys.values.values()])
+        self.keys, self.values = keys, {**defaults, **keys.fixed, **keys.required, **config}
+        self.problems: list[str] = []
+        self.settings: dict[str, Any] = {}
+
+    def __getitem__(self, key: str) -> Any:
+        return self.values.get(key)
+
+    def read(self) -> dict[str, Any]:
+        """All settings of the keys, with `vocabulary`; problems are recorded."""
+        for name, (key, _) in self.keys.numbers.items():
+            value = self[key]
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                self.problems.append(f"{key} is {value!r}, expected a positive whole number")
+                value = 1
+            self.settings[name] = value
+        self.settings |= {name: self[key] for name, (key, _) in self.keys.values.items()}
+        self.activation()
+        derived = self.keys.derived(self.settings["width"])
+        self.values = {**derived, **self.values}
+        for key, only in {**self.keys.fixed, **self.keys.required, **derived}.items():
+            self.require(key, only)
+        return self.settings
+
+    def require(self, key: str, *allowed: Any) -> None:
+        """Record a problem if the value of a key is not one of `allowed`."""
+        if self[key] not in allowed:
+            self.problems.append(f"{key} is {self[key]!r}, only {' or '.join(map(repr, allowed))} is supported")
+
+    def activation(self) -> Reader:
+        """Read the activation; records a problem if it is unknown or not the only one of the class."""
+        if self.keys.activation is not None:
+            key, default = self.keys.activation
+            allowed = [theirs for theirs, ours in ACTIVATIONS.items() if self.keys.only in (None, ours)]
+            self.values.setdefault(key, default)
+            self.require(key, *allowed)
+            self.settings["activation"] = ACTIVATIONS.get(str(self[key]), "gelu")
+        return self
+
+    def check(self) -> None:
+        """Report the recorded problems.
+
+        Raises:
+            ArtifactError: there are problems.
+        """
+        if self.problems:
+            raise ArtifactError(f"config.json: {'; '.join(self.problems)}")
 
 
 def normalised(
@@ -215,7 +265,6 @@ def normalised(
     """Tensors with the names of the current version of transformers.
 
     Args:
-        tensors: published tensors.
         prefix: of the encoder's tensors in a model with a head; files of the bare encoder lack it.
         tied: name of a copy -> name of the original; copies are removed.
         ignored: name suffixes of tensors without weights, or with weights that no family has.
@@ -225,7 +274,7 @@ def normalised(
     """
     result: Tensors = {}
     bare = not any(name.startswith(prefix) for name in tensors)
-    heads = ("cls.", "lm_head.", "predictions.", "sop_classifier.", "discriminator_predictions.", "generator_")
+    heads = ("cls.", "lm_head.", "predictions.", "sop_classifier.")
     for name, tensor in tensors.items():
         if name.endswith(tuple(ignored)):
             continue

@@ -132,7 +132,7 @@ class TiedVocabulary(nn.Module):
         """A copy for another vocabulary: new row i is old row `rows[i]`, or the mean of all old rows if that is -1.
 
         Clusters are ranges of ids of the new vocabulary, which is sorted by its own frequencies, so a piece may move to
-        another cluster. With projections, its new row is then the least-squares fit to its old vector of width D.
+        another cluster. With projections, its new row is the least-squares fit to its old vector of width D.
 
         Args:
             rows: (new V,) int64.
@@ -144,24 +144,13 @@ class TiedVocabulary(nn.Module):
             torch.manual_seed(0)
             new = TiedVocabulary(len(rows), self.width, cutoffs=self.cutoffs, divide=self.divide).to(self.bias)
         new.bias = remapped(self.bias, rows)
-        if self.clusters == new.clusters == 1:
-            new.tables[0] = remapped(self.tables[0], rows)
-            return new
         for index in range(min(self.clusters, new.clusters) - 1):
             new.cluster[index], new.cluster_bias[index] = self.cluster[index], self.cluster_bias[index]
         for old, projection in zip(self.projections, new.projections, strict=False):
             projection.copy_(old)
-        sums = [self._widened(table, index).float().sum(0) for index, table in enumerate(self.tables)]
-        mean_D = torch.stack(sums).sum(0) / len(self.bias)
-        cuts = torch.tensor(self.bounds[1:-1], device=rows.device)
+        wide_VD = remapped(self.embed(torch.arange(len(self.bias), device=rows.device)), rows)
         for index, table in enumerate(new.tables):
-            wanted = rows[new.bounds[index] : new.bounds[index + 1]]
-            origin = torch.bucketize(wanted, cuts, right=True).masked_fill(wanted < 0, -1)
-            table[:] = new._nearest(mean_D, index)
-            for source, old in enumerate(self.tables):
-                moved = old[wanted[origin == source] - self.bounds[source]]
-                same = source == index and bool(self.projections) == bool(new.projections)
-                table[origin == source] = moved if same else new._nearest(self._widened(moved, source), index)
+            table[:] = new._nearest(wide_VD[new.bounds[index] : new.bounds[index + 1]], index)
         return new
 
     def _head(self) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ C = ceil(T / w) chunks of that width.
 from __future__ import annotations
 
 import math
-from typing import Final, NamedTuple
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -24,21 +24,6 @@ from components.models.layers.linear import Linear
 SHORT: Final = 256
 
 
-class Borders(NamedTuple):
-    """Borders of texts that follow each other in a single row: attention stays within a text.
-
-    Attributes:
-        offsets: (B + 1,) int64, position of each text, and the end.
-        shortest, longest: minimum and maximum length of a text.
-    """
-
-    offsets: Tensor
-    shortest: int
-    longest: int
-
-
-#: True where attention is allowed: (B, 1, 1, T), (B, 1, T, T) or (T, T); or the borders of texts.
-Mask = Tensor | Borders
 #: Keys and values (B, N, S, K) of earlier positions; () for none.
 Past = tuple[Tensor, ...]
 
@@ -61,12 +46,12 @@ class SelfAttention(nn.Module):
         self.output = Linear(width, width)
         self.dropout = Dropout(dropout)
 
-    def forward(self, x_BTD: Tensor, mask: Mask | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B, T, D) -> (B, T, D).
 
         Args:
-            mask: where attention is allowed; None: everywhere. Combined with the causal mask. Must be None if there is
-                a band and T > w.
+            mask: True where attention is allowed, (B, 1, 1, T), (B, 1, T, T) or (T, T); None: everywhere. Combined with
+                the causal mask. Must be None if there is a band and T > w.
         """
         return self._join(self._attend(*self._project(x_BTD), mask))
 
@@ -93,10 +78,8 @@ class SelfAttention(nn.Module):
         output: Tensor = self.output(mixed_BNTK.transpose(1, 2).flatten(2))
         return output
 
-    def _attend(self, q_BNTK: Tensor, k_BNTK: Tensor, v_BNTK: Tensor, mask: Mask | None) -> Tensor:
+    def _attend(self, q_BNTK: Tensor, k_BNTK: Tensor, v_BNTK: Tensor, mask: Tensor | None) -> Tensor:
         length = q_BNTK.shape[2]
-        if isinstance(mask, Borders):
-            return attend_within_texts(q_BNTK, k_BNTK, v_BNTK, mask, dropout=self.dropout.rate, causal=self.causal)
         if self.band and length > self.band:
             assert mask is None
             return self._attend_within_band(q_BNTK, k_BNTK, v_BNTK)
@@ -139,25 +122,6 @@ class SelfAttention(nn.Module):
         if mask is not None:
             scores_BNTS = scores_BNTS.masked_fill(~mask, torch.finfo(scores_BNTS.dtype).min)
         return self.dropout(scores_BNTS.softmax(-1)) @ v_BNSK
-
-
-def attend_within_texts(
-    q_1NTK: Tensor, k_1NTK: Tensor, v_1NTK: Tensor, borders: Borders, *, dropout: float, causal: bool
-) -> Tensor:
-    """softmax(Q K^T / sqrt(K)) V (1, N, T, K) of texts in one row, each within itself, by flash attention for texts
-    of different lengths. On the CPU, torch computes this slowly, and not with a causal mask."""
-    q, k, v = (
-        torch.nested.nested_tensor_from_jagged(
-            x_1NTK[0].transpose(0, 1).contiguous(),
-            borders.offsets,
-            min_seqlen=borders.shortest,
-            max_seqlen=borders.longest,
-        ).transpose(1, 2)
-        for x_1NTK in (q_1NTK, k_1NTK, v_1NTK)
-    )
-    mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
-    mixed_TNK: Tensor = mixed.transpose(1, 2).values()
-    return mixed_TNK.transpose(0, 1).unsqueeze(0)
 
 
 def causal_mask(length: int, keys: int, *, band: int = 0, device: torch.device | None = None) -> Tensor:

@@ -40,12 +40,12 @@ class Legal:
     end: Tensor
 
 
-def illegal_scores(legal: Legal, score: float = ILLEGAL) -> tuple[Tensor, Tensor, Tensor]:
-    """Start (C,), transition (C, C) and end (C,) scores, float64: `score` if illegal, 0 otherwise."""
+def illegal_scores(legal: Legal) -> tuple[Tensor, Tensor, Tensor]:
+    """Start (C,), transition (C, C) and end (C,) scores, float64: `ILLEGAL` if illegal, 0 otherwise."""
 
     def where(allowed: Tensor) -> Tensor:
         zeros = torch.zeros(allowed.shape, dtype=torch.float64, device=allowed.device)
-        return zeros.masked_fill(~allowed, score)
+        return zeros.masked_fill(~allowed, ILLEGAL)
 
     return where(legal.start), where(legal.step), where(legal.end)
 
@@ -89,17 +89,15 @@ class LinearChainCRF(nn.Module):
     Args:
         tags: C.
         legal: transitions that decoding may use; None: all.
-        constrained: whether illegal sequences have probability 0 in training, too.
     """
 
     start_legal: Tensor
     step_legal: Tensor
     end_legal: Tensor
 
-    def __init__(self, tags: int, *, legal: Legal | None = None, constrained: bool = False) -> None:
+    def __init__(self, tags: int, *, legal: Legal | None = None) -> None:
         super().__init__()
         self.tags = tags
-        self.constrained = constrained
         self.start = nn.Parameter(torch.zeros(tags))
         self.transition = nn.Parameter(torch.zeros(tags, tags))
         self.end = nn.Parameter(torch.zeros(tags))
@@ -125,7 +123,7 @@ class LinearChainCRF(nn.Module):
 
     def score(self, emissions: Tensor, tags: Tensor, lengths: Tensor) -> Tensor:
         """s(x, y) of every row, (B,) float64; arguments as of `log_likelihood`."""
-        start_C, step_CC, end_C = self._scores(-torch.inf if self.constrained else 0.0)
+        start_C, step_CC, end_C = self.start.double(), self.transition.double(), self.end.double()
         inside_BT = torch.arange(tags.shape[1], device=tags.device) < lengths[:, None]
         tags = tags.masked_fill(~inside_BT, 0)
         chosen_BT = emissions.double().gather(2, tags.unsqueeze(2)).squeeze(2)
@@ -139,8 +137,8 @@ class LinearChainCRF(nn.Module):
         )
 
     def log_partition(self, emissions: Tensor, lengths: Tensor) -> Tensor:
-        """log Z(x), (B,) float64, over all sequences, or over legal ones if the layer is constrained."""
-        start_C, step_CC, end_C = self._scores(-torch.inf if self.constrained else 0.0)
+        """log Z(x), (B,) float64, over all sequences."""
+        start_C, step_CC, end_C = self.start.double(), self.transition.double(), self.end.double()
         x_BTC = emissions.double()
         # The largest score is factored out, so that no exponential overflows.
         largest = step_CC.detach().amax()
@@ -150,17 +148,14 @@ class LinearChainCRF(nn.Module):
         for position in range(1, x_BTC.shape[1]):
             best_B1 = alpha_BC.detach().amax(1, keepdim=True)
             sums_BC = (alpha_BC - best_B1).exp() @ weights_CC
-            # For unreachable tags, the clamp makes the logarithm finite and the gradient zero.
+            # If all sums underflow, the clamp makes the logarithm finite and the gradient zero.
             ahead_BC = sums_BC.clamp_min(tiny).log() + best_B1 + largest + x_BTC[:, position]
             alpha_BC = torch.where((position < lengths)[:, None], ahead_BC, alpha_BC)
         return (alpha_BC + end_C).logsumexp(1)
 
     def decode(self, emissions: Tensor, lengths: Tensor) -> Tensor:
         """The best legal tags, (B, T) int64, `PADDING` after a row's length; arguments as of `log_likelihood`."""
-        start_C, step_CC, end_C = self._scores(ILLEGAL)
-        return viterbi(emissions, lengths, start=start_C, step=step_CC, end=end_C)
-
-    def _scores(self, illegal: float) -> tuple[Tensor, Tensor, Tensor]:
-        """a, A and b in float64; `illegal` is added to the scores of illegal transitions."""
-        start_C, step_CC, end_C = illegal_scores(Legal(self.start_legal, self.step_legal, self.end_legal), illegal)
-        return self.start + start_C, self.transition + step_CC, self.end + end_C
+        start_C, step_CC, end_C = illegal_scores(Legal(self.start_legal, self.step_legal, self.end_legal))
+        return viterbi(
+            emissions, lengths, start=self.start + start_C, step=self.transition + step_CC, end=self.end + end_C
+        )

@@ -1,4 +1,4 @@
-"""A linear layer with a fast backward pass in bfloat16 on the CPU.
+"""Linear layers with a fast backward pass in bfloat16 on the CPU, layer norm, and the data type of both.
 
 Shape suffixes: N rows, I input width, O output width.
 """
@@ -11,7 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.layers.precision import compute_dtype
+
+def compute_dtype(x: Tensor) -> torch.dtype:
+    """The type in which a layer computes: autocast's on the tensor's device if it is enabled, else the tensor's own."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
 
 
 class Linear(nn.Linear):
@@ -54,3 +58,16 @@ class _Linear(torch.autograd.Function):
         if needs_bias:
             grad_bias = (grad_NO.new_ones(1, len(grad_NO)) @ grad_NO)[0].to(ctx.dtype)
         return grad_x, grad_weight, grad_bias
+
+
+class LayerNorm(nn.LayerNorm):
+    """y = (x - mean) / sqrt(variance + eps) * w + b over the last dimension (Ba, Kiros and Hinton 2016), in float32.
+
+    The result has the type of the input. Autocast on CUDA lets layer norm return float32 for bfloat16; autocast on the
+    CPU does not. The residual stream would then be in float32 on a GPU only, with twice the memory traffic and other
+    rounding.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        normed = super().forward(x)
+        return normed if normed.dtype == x.dtype else normed.to(x.dtype)

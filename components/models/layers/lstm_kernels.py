@@ -15,6 +15,7 @@ P projection width, G = 4 H (gates in the order i, f, g, o).
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -29,10 +30,9 @@ Weights = tuple[Tensor, Tensor, Tensor]
 #: Outputs (T, B, H), and h and c (B, H) after the last step.
 Window = tuple[Tensor, Tensor, Tensor]
 
-#: Minimum sizes for `StepwiseLSTM`: bytes of the weights in float32, and inputs per gate (I + H). Measured with
-#: AVX512, one thread, 30 steps, 16 and 64 rows (two runs), as a fraction of oneDNN's time: 0.5
-#: to 1.0 from 9.8 MB on; 1.1 to 1.2 at I = 640, H = 320 (4.9 MB), which is included because it is ULMFiT's last layer,
-#: where padding would otherwise be a third of the products; 1.2 to 1.35 at I = 100, H = 512; 1.8 and more in float32.
+#: Minimum sizes for `StepwiseLSTM`: bytes of the weights in float32, and inputs per gate (I + H). Measured with AVX512,
+#: as a fraction of oneDNN's time: 0.5 to 1.0 from 9.8 MB on; 1.1 to 1.2 at I = 640, H = 320 (4.9 MB), ULMFiT's last
+#: layer, where padding would otherwise be a third of the products; 1.2 to 1.35 at I = 100, H = 512.
 STEPS_BYTES = 4.5 * 2**20
 STEPS_INPUTS = 800
 #: Maximum number of rows for `StepwiseLSTM`: in windows of labelled texts, whose rows are divided among threads, and in
@@ -50,8 +50,7 @@ def run_lstm(x_TBI: Tensor, h_BH: Tensor, c_BH: Tensor, weights: Weights, texts:
         texts: lengths of the rows; None: no padding.
     """
     learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x_TBI, *weights))
-    library = by_cudnn if x_TBI.is_cuda else by_library
-    run = by_steps if learns and suits_steps(x_TBI, weights, texts) else library
+    run = by_steps if learns and suits_steps(x_TBI, weights, texts) else by_library
     return run(x_TBI, h_BH, c_BH, weights, texts)
 
 
@@ -68,28 +67,18 @@ def suits_steps(x_TBI: Tensor, weights: Weights, texts: Texts | None) -> bool:
 
 
 def by_library(x_TBI: Tensor, h_BH: Tensor, c_BH: Tensor, weights: Weights, texts: Texts | None) -> Window:
-    """Compute the window with the library of the device, which fuses all steps and also computes padding."""
+    """Compute the window with the library of the device, which fuses all steps and also computes padding, in the type
+    of the inputs. Autocast would convert them to float16 on a GPU, whatever its own type is (torch:
+    aten/src/ATen/cudnn/AutocastRNN.cpp)."""
     w_GI, w_GH, bias_G = weights
     # The libraries take two biases.
-    out_TBH, h_1BH, c_1BH = torch._VF.lstm(
-        x_TBI,
-        (h_BH.unsqueeze(0), c_BH.unsqueeze(0)),
-        [w_GI, w_GH, bias_G, torch.zeros_like(bias_G)],
-        True,
-        1,
-        0.0,
-        torch.is_grad_enabled(),
-        False,
-        False,
-    )
+    parameters = [w_GI, w_GH, bias_G, torch.zeros_like(bias_G)]
+    state = (h_BH.unsqueeze(0), c_BH.unsqueeze(0))
+    with torch.autocast("cuda", enabled=False) if x_TBI.is_cuda else nullcontext():
+        out_TBH, h_1BH, c_1BH = torch._VF.lstm(
+            x_TBI, state, parameters, True, 1, 0.0, torch.is_grad_enabled(), False, False
+        )
     return out_TBH, h_1BH[0], c_1BH[0]
-
-
-def by_cudnn(x_TBI: Tensor, h_BH: Tensor, c_BH: Tensor, weights: Weights, texts: Texts | None) -> Window:
-    """Compute the window with cuDNN in the type of the inputs. Autocast would convert them to float16, whatever its own
-    type is (torch: aten/src/ATen/cudnn/AutocastRNN.cpp)."""
-    with torch.autocast("cuda", enabled=False):
-        return by_library(x_TBI, h_BH, c_BH, weights, texts)
 
 
 def by_steps(x_TBI: Tensor, h_BH: Tensor, c_BH: Tensor, weights: Weights, texts: Texts | None) -> Window:
@@ -220,7 +209,7 @@ def _preactivation_gradient(
 
 
 class ProjectedRecurrence(torch.autograd.Function):
-    """The recurrent part of a projected LSTM (`layers.projected_lstm`): (input part of the gates, W_h, W_r, r, c, clip,
+    """The recurrent part of a projected LSTM (`layers.lstm`): (input part of the gates, W_h, W_r, r, c, clip,
     rows per step) -> outputs (N, P) and cells (N, H). The state has no gradient."""
 
     @staticmethod

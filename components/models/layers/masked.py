@@ -1,4 +1,4 @@
-"""Base class of BERT, RoBERTa, ALBERT and ELECTRA: a post-norm Transformer encoder that predicts masked pieces.
+"""Base class of BERT, RoBERTa and ALBERT: a post-norm Transformer encoder that predicts masked pieces.
 
     x = LN(E_token + E_position + E_segment)      per block:  x = LN(x + attention(x));  x = LN(x + W_2 gelu(W_1 x))
     p(piece) = softmax(E_token LN(gelu(W x)) + b) at the masked positions
@@ -12,22 +12,16 @@ masked positions per row, N = B M, V vocabulary.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated
+from collections.abc import Iterable
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.base import Batch, Carry, LanguageModel, Losses, Sum, count_tensor, counted
-from components.models.layers.attention import Mask
+from components.models.base import Batch, Carry, LanguageModel, Losses, Sum, count_tensor
 from components.models.layers.dropout import Dropout
-from components.models.layers.host import on_host, places
-from components.models.layers.linear import Linear
-from components.models.layers.norm import LayerNorm
-from components.models.layers.packing import packing_for
-from components.models.layers.precision import compute_dtype
+from components.models.layers.linear import LayerNorm, Linear, compute_dtype
+from components.models.layers.packing import packing
 from components.models.layers.softmax import linear_cross_entropy
 from components.models.layers.transformer import (
     INITIAL_STD,
@@ -44,17 +38,10 @@ class MaskedConfig(TransformerConfig):
     """Keys of `TransformerConfig`, and:
 
     Attributes:
-        masking: fraction of the pieces that is predicted. Held-out text is masked at 15% whatever the value, so that
-            losses are comparable. 0.4 suits large models (Wettig et al. 2023).
         whole_words: whether all pieces of a word are masked together (whole-word masking; Cui et al. 2019).
     """
 
-    masking: Annotated[float, Field(gt=0, le=0.9)] = 0.15
     whole_words: bool = False
-
-
-#: Outputs of a network for tokens, segments, mask and positions, as `MaskedModel.run` returns them.
-Network = Callable[[Tensor, "Tensor | None", "Mask | None", "Tensor | None"], list[Tensor]]
 
 
 class MaskedModel(LanguageModel):
@@ -63,19 +50,15 @@ class MaskedModel(LanguageModel):
     Args:
         embedding: E, width of the embeddings and of the output layer's input.
         segments: number of segment embeddings; 0 for none.
-        predictor: width of the states from which masked pieces are predicted; None: D.
     """
 
     config: MaskedConfig
     segment: nn.Parameter | None
     attention = "around"
     compiles = True
-    masks_texts = True
     piece_parameters = ("token", "bias")
 
-    def __init__(
-        self, config: MaskedConfig, *, embedding: int, segments: int = 0, predictor: int | None = None
-    ) -> None:
+    def __init__(self, config: MaskedConfig, *, embedding: int, segments: int = 0) -> None:
         super().__init__()
         self.config = config
         self.token = nn.Parameter(torch.empty(config.vocabulary, embedding))
@@ -83,7 +66,7 @@ class MaskedModel(LanguageModel):
         self.register_parameter("segment", nn.Parameter(torch.empty(segments, embedding)) if segments else None)
         self.embedding_norm = LayerNorm(embedding, eps=config.norm_eps)
         self.drop = Dropout(config.dropout)
-        self.transform = Linear(predictor or config.width, embedding)
+        self.transform = Linear(config.width, embedding)
         self.transform_norm = LayerNorm(embedding, eps=config.norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocabulary))
 
@@ -113,28 +96,14 @@ class MaskedModel(LanguageModel):
         return total, count_tensor(len(targets_N), total)
 
     def hidden_states(self, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None) -> list[Tensor]:
-        return self.over_texts(self.run, tokens, lengths, segments)
-
-    def over_texts(
-        self, network: Network, tokens: Tensor, lengths: Tensor, segments: Tensor | None = None
-    ) -> list[Tensor]:
-        """Outputs of a network for padded texts, packed where that saves time; arguments as for `hidden_states`."""
         check_length(tokens.shape[1], self.config.positions)
-        packed = packing_for(self.token, lengths, tokens.shape[1])
+        packed = packing(lengths, tokens.shape[1])
         if packed is None:
             mask_BT = torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(1)
-            return network(tokens, segments, mask_BT[:, None, None, :], None)
+            return self.run(tokens, segments, mask_BT[:, None, None, :])
         segments_RW = None if segments is None else packed.pack(segments)
-        states = network(packed.pack(tokens), segments_RW, packed.mask, packed.positions)
+        states = self.run(packed.pack(tokens), segments_RW, packed.mask, packed.positions)
         return [packed.unpack(state_RWD) for state_RWD in states]
-
-    def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
-        # A second forward pass over the masked texts, because `hidden` is that of the unmasked ones.
-        real = places(on_host(batch["masked_targets"]) >= 0, batch["tokens"].device)
-        top_BTD = self.hidden_states(batch["masked_tokens"], batch["lengths"], batch.get("segments"))[-1]
-        masked_BMD = self._predicting(top_BTD, batch["masked_positions"])
-        states_ND, targets_N = self._transformed(masked_BMD[real]), batch["masked_targets"][real]
-        return counted(linear_cross_entropy(states_ND, self.token, self.bias, targets_N), targets_N)
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         return hidden[:, 0]
@@ -163,15 +132,10 @@ class MaskedModel(LanguageModel):
         return self.config.positions
 
     def run(
-        self, tokens_BT: Tensor, segments_BT: Tensor | None, mask: Mask | None, positions_BT: Tensor | None = None
+        self, tokens_BT: Tensor, segments_BT: Tensor | None, mask: Tensor | None, positions_BT: Tensor | None = None
     ) -> list[Tensor]:
         """Outputs (B, T, D) of the embeddings and of every block. Without segments all are 0; without positions, they
         are 0 .. T - 1. The mask is that of `SelfAttention`."""
-        x_BTD = self.enter(self.embed(tokens_BT, segments_BT, positions_BT))
-        return through(self.body(), x_BTD, mask)
-
-    def embed(self, tokens_BT: Tensor, segments_BT: Tensor | None, positions_BT: Tensor | None) -> Tensor:
-        """The normalised sum (B, T, E) of the embeddings, with dropout; arguments as for `run`."""
         x_BTE = F.embedding(tokens_BT, self.token)
         if positions_BT is None:
             x_BTE = x_BTE + position_rows(self.position, tokens_BT.shape[1])
@@ -180,8 +144,10 @@ class MaskedModel(LanguageModel):
         if self.segment is not None:
             x_BTE = x_BTE + (self.segment[0] if segments_BT is None else F.embedding(segments_BT, self.segment))
         # From here on in the dtype of the matrix products: every block ends in a norm, which bounds rounding errors.
-        dropped_BTE: Tensor = self.drop(self.embedding_norm(x_BTE.to(compute_dtype(x_BTE))))
-        return dropped_BTE
+        outputs = [self.enter(self.drop(self.embedding_norm(x_BTE.to(compute_dtype(x_BTE)))))]
+        for block in self.body():
+            outputs.append(block(outputs[-1], mask))
+        return outputs
 
     def _predicting(self, top_BTD: Tensor, positions_BM: Tensor) -> Tensor:
         """The states (B, M, D) from which the pieces at the positions are predicted."""
@@ -190,14 +156,6 @@ class MaskedModel(LanguageModel):
     def _transformed(self, x: Tensor) -> Tensor:
         transformed: Tensor = self.transform_norm(gelu(self.transform(x), self.config.activation))
         return transformed
-
-
-def through(blocks: Iterable[Block], x_BTD: Tensor, mask: Mask | None) -> list[Tensor]:
-    """The input of a sequence of blocks, and the output of each."""
-    outputs = [x_BTD]
-    for block in blocks:
-        outputs.append(block(outputs[-1], mask))
-    return outputs
 
 
 def pair_loss(top_BTD: Tensor, pooler: nn.Linear, output: nn.Linear, labels_B: Tensor) -> Sum:

@@ -15,10 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from components.models.layers.attention import SHORT, Borders, Mask
+from components.models.layers.attention import SHORT
 from components.models.layers.fixed_shapes import is_fixed
-from components.models.layers.host import move, on_host
-from components.models.layers.precision import compute_dtype
 
 #: Fraction of padding above which packing saves time; below it, copying takes as long as packing saves.
 PADDING = 0.05
@@ -32,13 +30,13 @@ class Packing:
         sources: (R, W) index among the B T positions of the batch; 0 at empty positions.
         targets: (B, T) index among the R W packed positions; 0 at padding.
         positions: (R, W) position of each piece in its own text.
-        mask: (R, 1, W, W) bool, True where both pieces belong to the same text; or the borders of the texts in one row.
+        mask: (R, 1, W, W) bool, True where both pieces belong to the same text.
     """
 
     sources: Tensor
     targets: Tensor
     positions: Tensor
-    mask: Mask
+    mask: Tensor
 
     def pack(self, tokens_BT: Tensor) -> Tensor:
         """(B, T) -> (R, W), undefined at empty positions."""
@@ -52,43 +50,11 @@ class Packing:
 def worth_leaving_out(lengths: Tensor, columns: int) -> bool:
     """Whether more than `PADDING` of a batch is padding, for texts of lengths (B,), padded to `columns`.
 
-    False on a GPU (see `packing_for`), in an exported graph (ONNX), which must be valid for all lengths, and where
-    shapes are fixed.
+    False on a GPU, in an exported graph (ONNX), which must be valid for all lengths, and where shapes are fixed.
     """
     if lengths.is_cuda or is_fixed() or torch.compiler.is_compiling():
         return False
     return int(lengths.sum()) < (1 - PADDING) * len(lengths) * columns
-
-
-def packing_for(table: Tensor, lengths: Tensor, columns: int) -> Packing | None:
-    """How texts are packed for `SelfAttention`; None if padded texts are faster.
-
-    Args:
-        table: embeddings, by whose device and computing type the form is chosen.
-        lengths, columns: as for `packing`.
-    """
-    if table.is_cuda and compute_dtype(table) != torch.float32 and not is_fixed():
-        return in_one_row(lengths, columns)
-    return packing(lengths, columns)
-
-
-def in_one_row(lengths: Tensor, columns: int) -> Packing:
-    """All texts of lengths (B,), padded to T = `columns`, in one row of W = sum of the lengths.
-
-    Flash attention computes it without padding. It supports no masks, which padded texts would need.
-    """
-    known, device = on_host(lengths), lengths.device
-    inside_BT = torch.arange(columns) < known.unsqueeze(1)
-    texts_W, positions_W = inside_BT.nonzero(as_tuple=True)
-    targets_BT = torch.zeros(inside_BT.shape, dtype=torch.int64)
-    targets_BT[inside_BT] = torch.arange(len(texts_W))
-    offsets = torch.cat([known.new_zeros(1), known.cumsum(0)])
-    return Packing(
-        sources=move(texts_W * columns + positions_W, device).unsqueeze(0),
-        targets=move(targets_BT, device),
-        positions=move(positions_W, device).unsqueeze(0),
-        mask=Borders(move(offsets, device), int(known.min()), int(known.max())),
-    )
 
 
 def packing(lengths: Tensor, columns: int) -> Packing | None:

@@ -27,10 +27,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from components.models.base import ModelConfig, Rate, Size
-from components.models.layers.attention import Mask
 from components.models.layers.dropout import Dropout
-from components.models.layers.linear import Linear
-from components.models.layers.norm import LayerNorm
+from components.models.layers.linear import LayerNorm, Linear
 
 Count = Annotated[int, Field(ge=0)]
 
@@ -132,11 +130,10 @@ class Scope:
         hidden, differs = (None if mask is None else mask[:, self.length :] for mask in (self.hidden, self.differs))
         return replace(self, hidden=hidden, differs=differs)
 
-    def within(self, mask: Mask | None) -> Scope:
+    def within(self, mask: Tensor | None) -> Scope:
         """The same scope, with the keys additionally masked for which `mask` (B, 1, Q, S) is False."""
         if mask is None:
             return self
-        assert isinstance(mask, Tensor), "relative attention does not support several texts in one row"
         hidden = ~mask[:, 0]
         return replace(self, hidden=hidden if self.hidden is None else hidden | self.hidden)
 
@@ -282,15 +279,13 @@ def _per_head(parameter_NK: Tensor, like: Tensor) -> Tensor:
 
 
 class RelativeBlock(nn.Module):
-    """A Transformer block with relative attention, as in Transformer-XL and XLNet.
+    """A Transformer block with relative attention, as in Transformer-XL and XLNet:
 
-    post-norm: x = LN(x + attention(x));  x = LN(x + W_2 f(W_1 x + b_1) + b_2)
-    pre-norm:  x = x + attention(LN(x));  x = x + W_2 f(W_1 LN(x) + b_1) + b_2
+    x = LN(x + attention(x));  x = LN(x + W_2 f(W_1 x + b_1) + b_2)
 
     Args:
         config: sizes and dropout rates.
         activation: f.
-        norm_first: pre-norm instead of post-norm.
         eps: epsilon of the layer norms.
         biased, segments: as for `RelativeAttention`.
     """
@@ -301,7 +296,6 @@ class RelativeBlock(nn.Module):
         *,
         activation: Literal["relu", "gelu"],
         eps: float,
-        norm_first: bool = False,
         biased: bool = True,
         segments: bool = False,
     ) -> None:
@@ -315,23 +309,16 @@ class RelativeBlock(nn.Module):
         self.contract = Linear(config.inner, width)
         self.norm = LayerNorm(width, eps=eps)
         self.activation = F.relu if activation == "relu" else F.gelu
-        self.norm_first = norm_first
         self.drop = Dropout(config.dropout)
 
     def keys(self, source_BSD: Tensor) -> Tensor:
         """Keys and values (B, S, C) of memory and segment, from this block's inputs (B, S, D)."""
-        keys: Tensor = self.attention.key_value(self.attention_norm(source_BSD) if self.norm_first else source_BSD)
+        keys: Tensor = self.attention.key_value(source_BSD)
         return keys
 
     def forward(self, x_BQD: Tensor, keys_BSC: Tensor, scope: Scope, biases: Biases | None = None) -> Tensor:
         """(B, Q, D) -> (B, Q, D); arguments as of `RelativeAttention.forward`, with the output of `keys`."""
-        if self.norm_first:
-            x_BQD = x_BQD + self.drop(self.attention(self.attention_norm(x_BQD), keys_BSC, scope, biases))
-            return x_BQD + self._feedforward(self.norm(x_BQD))
         x_BQD = self.attention_norm(x_BQD + self.drop(self.attention(x_BQD, keys_BSC, scope, biases)))
-        output: Tensor = self.norm(x_BQD + self._feedforward(x_BQD))
-        return output
-
-    def _feedforward(self, x_BQD: Tensor) -> Tensor:
-        output: Tensor = self.drop(self.contract(self.drop(self.activation(self.expand(x_BQD)))))
+        inner_BQF = self.drop(self.activation(self.expand(x_BQD)))
+        output: Tensor = self.norm(x_BQD + self.drop(self.contract(inner_BQF)))
         return output

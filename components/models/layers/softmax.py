@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from components.models.layers.precision import compute_dtype
+from components.models.layers.linear import compute_dtype
 
 #: Rows per chunk: small enough for the cache, large enough for a fast matrix product.
 CHUNK_ROWS = 1024
@@ -22,36 +22,20 @@ def linear_cross_entropy(x_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, target
     The gradient is computed together with the loss, chunk by chunk: one softmax instead of two, and memory for
     CHUNK_ROWS x V logits instead of N x V.
     """
-    return _applied(x_ND, weight_VD, bias_V, targets_N, None)[0]
-
-
-def sampled_cross_entropy(
-    x_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, targets_N: Tensor, noise_N: Tensor
-) -> tuple[Tensor, Tensor]:
-    """`linear_cross_entropy`, and a sample (N,) of each softmax by inverse transform sampling: the first piece at which
-    the cumulated probability exceeds `noise_N`, uniform in [0, 1). The sample has no gradient."""
-    return _applied(x_ND, weight_VD, bias_V, targets_N, noise_N)
-
-
-def _applied(
-    x_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, targets_N: Tensor, noise_N: Tensor | None
-) -> tuple[Tensor, Tensor]:
     dtype = compute_dtype(x_ND)
-    loss, sampled_N = _LinearCrossEntropy.apply(
-        x_ND.to(dtype), weight_VD.to(dtype), bias_V.to(dtype), targets_N, noise_N, torch.is_grad_enabled()
+    loss: Tensor = _LinearCrossEntropy.apply(
+        x_ND.to(dtype), weight_VD.to(dtype), bias_V.to(dtype), targets_N, torch.is_grad_enabled()
     )
-    return loss, sampled_N
+    return loss
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, targets_N: Tensor, noise_N: Tensor | None,
-        with_gradient: bool,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        ctx: Any, x_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, targets_N: Tensor, with_gradient: bool
+    ) -> Tensor:
         rows = len(x_ND)
         losses_N = torch.empty(rows, dtype=torch.float32, device=x_ND.device)
-        sampled_N = targets_N.new_zeros(0 if noise_N is None else rows)
         tiny = torch.finfo(torch.float32).tiny
         logits = x_ND.new_empty(min(CHUNK_ROWS, rows), len(weight_VD))
         if with_gradient:
@@ -67,8 +51,6 @@ class _LinearCrossEntropy(torch.autograd.Function):
             indices_C = torch.arange(len(x_CD), device=x_ND.device) * p_CV.shape[1] + targets_N[part]
             p_C = p_CV.view(-1)[indices_C]
             losses_N[part] = -p_C.float().clamp_min(tiny).log()
-            if noise_N is not None:
-                sampled_N[part] = _sample(p_CV, noise_N[part])
             if with_gradient:
                 p_CV.view(-1)[indices_C] = p_C - 1
                 torch.mm(p_CV, weight_VD, out=grad_x_ND[part])
@@ -77,8 +59,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 grad_b_V += (ones_1C[:, : len(x_CD)] @ p_CV)[0]
         if with_gradient:
             ctx.save_for_backward(grad_x_ND, grad_w_VD.to(weight_VD.dtype), grad_b_V.to(bias_V.dtype))
-        ctx.mark_non_differentiable(sampled_N)
-        return losses_N.sum(), sampled_N
+        return losses_N.sum()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Tensor | None, ...]:
@@ -90,18 +71,4 @@ class _LinearCrossEntropy(torch.autograd.Function):
             grad_b_V * scale.to(grad_b_V.dtype),
             None,
             None,
-            None,
         )
-
-
-def _sample(p_CV: Tensor, noise_C: Tensor) -> Tensor:
-    """(C,) the first index at which the cumulated probabilities exceed the noise. They are added in float32, on a GPU
-    as integers, and need not add up to 1."""
-    if p_CV.is_cuda:
-        # torch's cumulative sum of floats is not deterministic on a GPU.
-        counts_CV = (p_CV.float() * 2**30).long().cumsum(-1)
-        count_C1 = (noise_C.double() * counts_CV[:, -1]).long().unsqueeze(1)
-        return torch.searchsorted(counts_CV, count_C1, right=True).squeeze(1).clamp_max(p_CV.shape[1] - 1)
-    cumulated_CV = p_CV.float().cumsum(-1)
-    threshold_C1 = (noise_C * cumulated_CV[:, -1]).unsqueeze(1)
-    return torch.searchsorted(cumulated_CV, threshold_C1, right=True).squeeze(1).clamp_max(p_CV.shape[1] - 1)

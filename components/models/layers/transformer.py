@@ -13,10 +13,9 @@ from torch.nn import functional as F
 
 from components.errors import ConfigError
 from components.models.base import ModelConfig, Rate, Size
-from components.models.layers.attention import Mask, Past, SelfAttention
+from components.models.layers.attention import Past, SelfAttention
 from components.models.layers.dropout import Dropout
-from components.models.layers.linear import Linear
-from components.models.layers.norm import LayerNorm
+from components.models.layers.linear import LayerNorm, Linear
 
 #: Exact GELU, or its approximation by tanh (Hendrycks and Gimpel 2016), as in OpenAI's and ALBERT's code.
 Activation = Literal["gelu", "gelu_tanh"]
@@ -83,7 +82,7 @@ class Block(nn.Module):
         self.drop = Dropout(config.dropout)
         self.activation = config.activation
 
-    def forward(self, x_BTD: Tensor, mask: Mask | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
         return self._after_attention(x_BTD, self.attention(self._before_attention(x_BTD), mask))
 
     def extend(self, x_BTD: Tensor, past: Past) -> tuple[Tensor, Past]:

@@ -1,7 +1,7 @@
 """The settings of a run as arguments of each stage's jobs.
 
 One function per stage: settings -> item -> arguments of the job. An item is what dvc.yaml calls `${key}`. The paths
-that a stage reads and writes are in dvc.yaml too; a test compares them.
+that a stage reads and writes are in dvc.yaml too, which is written from them.
 """
 
 from components.pipeline.jobs.common import CORPORA, PARALLEL, WHOLE, Arguments, out
@@ -15,8 +15,16 @@ from components.pipeline.jobs.corpora import (
     tokenizer,
     tokenizer_parallel,
 )
-from components.pipeline.jobs.encoders import adapt, adapt_task, pretrain, scratch, stacked, static, task_tokens
-from components.pipeline.jobs.results import identity, promote, register, report
+from components.pipeline.jobs.encoders import adapt, adapt_task, pretrain, scratch, static, task_tokens
+from components.pipeline.jobs.results import (
+    identity,
+    promote,
+    read_by_promote,
+    read_by_register,
+    read_by_report,
+    register,
+    report,
+)
 from components.pipeline.jobs.tasks import (
     baseline,
     distil,
@@ -61,11 +69,13 @@ __all__ = [
     "out",
     "pretrain",
     "promote",
+    "read_by_promote",
+    "read_by_register",
+    "read_by_report",
     "register",
     "report",
     "scratch",
     "share",
-    "stacked",
     "static",
     "task_tokens",
     "teach",

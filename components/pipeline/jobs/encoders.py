@@ -10,7 +10,7 @@ from components.settings.params import Params
 
 
 def pretrain(params: Params) -> dict[str, Arguments]:
-    """One job per block of `pretrain`."""
+    """Pretrains a language model on general text. One job per block of `pretrain`."""
     return {
         name: {
             "name": name,
@@ -33,7 +33,7 @@ def pretrain(params: Params) -> dict[str, Arguments]:
 
 
 def adapt(params: Params) -> dict[str, Arguments]:
-    """One job per block of `adapt`."""
+    """Continues pretraining on the domain's text, or on what was added to it. One job per block of `adapt`."""
     return {
         name: {
             "name": name,
@@ -47,7 +47,6 @@ def adapt(params: Params) -> dict[str, Arguments]:
             else out(params, "corpus", "general-parallel" if kind == PARALLEL else "general"),
             "output": out(params, "encoder", name, "adapted"),
             "training": settings.training,
-            "replay": settings.replay,
             "increment": settings.increment,
             "seed": params.run.seed,
             "cluster": params.cluster,
@@ -58,7 +57,10 @@ def adapt(params: Params) -> dict[str, Arguments]:
 
 
 def task_tokens(params: Params) -> dict[str, Arguments]:
-    """One job per task of `adapt_task` and kind of tokenizer."""
+    """Writes a task's texts, without labels, as memory-mapped token shards.
+
+    One job per task of `adapt_task` and kind of tokenizer.
+    """
     return {
         f"{task}-{kind}": {
             "examples": out(params, "examples", task),
@@ -71,7 +73,10 @@ def task_tokens(params: Params) -> dict[str, Arguments]:
 
 
 def adapt_task(params: Params) -> dict[str, Arguments]:
-    """One job per task of `adapt_task` and family of the run."""
+    """Continues pretraining of the adapted model on a task's texts.
+
+    One job per task of `adapt_task` and family of the run.
+    """
     found: dict[str, Arguments] = {}
     for task, settings in params.adapt_task.items():
         changes = settings.model_dump(exclude={"epochs"}, exclude_none=True)
@@ -89,7 +94,6 @@ def adapt_task(params: Params) -> dict[str, Arguments]:
                 "training": adapted["training"].model_copy(update=changes),
                 # The texts of a task are few, and the adapted model from which it starts is another one.
                 "increment": None,
-                "replay": 0.0,
                 "epochs": settings.epochs,
             }
     return found
@@ -102,7 +106,10 @@ def text_of_vectors(params: Params) -> str:
 
 
 def scratch(params: Params) -> dict[str, Arguments]:
-    """One job per block of `pretrain`; with the start `vectors`, another one."""
+    """The same model without a step of language modelling, for comparison.
+
+    One job per block of `pretrain`; with the start `vectors`, another one.
+    """
     corpus = text_of_vectors(params)
     found: dict[str, Arguments] = {}
     for name, settings in params.pretrain.items():
@@ -128,7 +135,10 @@ def scratch(params: Params) -> dict[str, Arguments]:
 
 
 def static(params: Params, start: str) -> dict[str, Arguments]:
-    """One job per block of `static`, for one initialisation of its teacher."""
+    """Computes word vectors with an encoder, for prediction without a pass through it.
+
+    One job per block of `static`, for one initialisation of its teacher.
+    """
     return {
         name: {
             "name": name,
@@ -143,20 +153,6 @@ def static(params: Params, start: str) -> dict[str, Arguments]:
         }
         for name, settings in params.static.items()
         if start != "adapted" or settings.teacher in params.adapt
-    }
-
-
-def stacked(params: Params, start: str) -> dict[str, Arguments]:
-    """One job per block of `stacked`, for one initialisation of its parts."""
-    return {
-        name: {
-            "first": out(params, "encoder", settings.of[0], start),
-            "second": out(params, "encoder", settings.of[1], start),
-            "output": out(params, "encoder", name, start),
-            "settings": settings,
-        }
-        for name, settings in params.stacked.items()
-        if start != "adapted" or all(one in params.adapt for one in params.origins(name) if one in params.pretrain)
     }
 
 

@@ -13,12 +13,12 @@ from components.settings.section import Section
 
 
 def identity(params: Params) -> dict[str, Arguments]:
-    """The single job, which reads all settings."""
+    """Settings, code and libraries of every stage, as digests. The single job, which reads all settings."""
     return {WHOLE: {"params": params, "output": out(params, "identity")}}
 
 
 def report(params: Params) -> dict[str, Arguments]:
-    """The single job."""
+    """Writes one HTML page with all figures, and its numbers as JSON. The single job."""
     return {
         WHOLE: {
             "out": Path(params.run.out),
@@ -37,11 +37,10 @@ def report(params: Params) -> dict[str, Arguments]:
 
 
 def register(params: Params) -> dict[str, Arguments]:
-    """The single job."""
+    """Registers every model as a version in MLflow. The single job."""
     sections: dict[str, Mapping[str, Section]] = {
         "pretrain": params.pretrain,
         "static": params.static,
-        "stacked": params.stacked,
         "adapt": params.adapt,
         "finetune": params.finetune,
     }
@@ -66,7 +65,7 @@ def register(params: Params) -> dict[str, Arguments]:
 
 
 def promote(params: Params) -> dict[str, Arguments]:
-    """The single job."""
+    """Moves the alias champion, or keeps it, with reasons. The single job."""
     return {
         WHOLE: {
             "registry": params.registry,
@@ -75,6 +74,25 @@ def promote(params: Params) -> dict[str, Arguments]:
             "out": Path(params.run.out),
         }
     }
+
+
+def read_by_register(params: Params) -> list[Path]:
+    """What the stage `register` depends on."""
+    encoders = [out(params, "encoder")] if params.run.families else []
+    return [*encoders, *(out(params, name) for name in ("examples", "finetuned", "evaluation", "leakage"))]
+
+
+def read_by_promote(params: Params) -> list[Path]:
+    """What the stage `promote` depends on."""
+    names = ("registry/registered.json", "evaluation", "leakage", "finetuned", "examples")
+    return [out(params, name) for name in names]
+
+
+def read_by_report(params: Params) -> list[Path]:
+    """What the stage `report` depends on."""
+    corpora = [out(params, "corpus")] if params.corpora else []
+    names = ("metrics", "curves", "checks", "registry/decision.json")
+    return [*read_by_register(params), *corpora, *(out(params, name) for name in names)]
 
 
 def _parents(params: Params) -> dict[str, list[str]]:

@@ -17,7 +17,7 @@ FOR_WORDS: Final = 25_000
 
 
 def examples(params: Params) -> dict[str, Arguments]:
-    """One job per task in `data.tasks`."""
+    """Reads and checks labelled data. One job per task in `data.tasks`."""
     return {
         task: {"task": task, "source": source, "output": out(params, "examples", task)}
         for task, source in params.data.tasks.items()
@@ -25,7 +25,10 @@ def examples(params: Params) -> dict[str, Arguments]:
 
 
 def finetune(params: Params) -> dict[str, Arguments]:
-    """One job per task, family and initialisation of the run."""
+    """Fine-tunes task models at every label budget and seed from one initialisation.
+
+    One job per task, family and initialisation of the run.
+    """
     return {
         f"{task}-{family}-{start}": _finetuned(params, task, family, start, encoder=start)
         for task in params.run.tasks
@@ -39,7 +42,10 @@ def _systems(params: Params) -> list[tuple[str, str]]:
 
 
 def finetune_task_adapted(params: Params) -> dict[str, Arguments]:
-    """One job per task of `adapt_task` and family of the run."""
+    """Fine-tunes from the model that was adapted to the task's texts.
+
+    One job per task of `adapt_task` and family of the run.
+    """
     return {
         f"{task}-{family}": _finetuned(params, task, family, TASK_ADAPTED, encoder=f"{TASK_ADAPTED}-{task}")
         for task in params.adapt_task
@@ -62,7 +68,10 @@ def _finetuned(params: Params, task: str, family: str, start: str, *, encoder: s
 
 
 def intermediate(params: Params) -> dict[str, Arguments]:
-    """One job per intermediate task, family and initialisation of the run."""
+    """Extracts the encoder of a model that was fine-tuned on another task.
+
+    One job per intermediate task, family and initialisation of the run.
+    """
     return {
         f"{source}-{family}-{start}": {
             "source": source,
@@ -75,7 +84,10 @@ def intermediate(params: Params) -> dict[str, Arguments]:
 
 
 def finetune_after(params: Params) -> dict[str, Arguments]:
-    """One job per task, intermediate task, family and initialisation of the run."""
+    """Fine-tunes from the encoder of another task's model.
+
+    One job per task, intermediate task, family and initialisation of the run.
+    """
     return {
         f"{task}-{source}-{family}-{start}": {
             **_finetuned(params, task, family, f"{start}{AFTER}{source}", encoder=f"{start}{AFTER}{source}"),
@@ -88,7 +100,10 @@ def finetune_after(params: Params) -> dict[str, Arguments]:
 
 
 def unlabelled(params: Params) -> dict[str, Arguments]:
-    """One job per task of the run, for its words models; its output is empty unless they read the domain corpus."""
+    """Collects texts without labels, except those of dev and test, for words models.
+
+    One job per task of the run; its output is empty unless they read the domain corpus.
+    """
     of_words = UnlabelledSettings(source="domain", rows=FOR_WORDS)
     return {
         f"{task}-{BASELINES}": {
@@ -100,7 +115,10 @@ def unlabelled(params: Params) -> dict[str, Arguments]:
 
 
 def distil_texts(params: Params) -> dict[str, Arguments]:
-    """One job per task of the run and group of `distil`."""
+    """Collects texts without labels, except those of dev and test, for teachers and students.
+
+    One job per task of the run and group of `distil`.
+    """
     return {
         f"{task}-{group}": {
             **_collected(
@@ -126,7 +144,10 @@ def _collected(params: Params, task: str, key: str, settings: UnlabelledSettings
 
 
 def teach(params: Params) -> dict[str, Arguments]:
-    """One job per task, group of `distil`, family and initialisation of the run."""
+    """Labels texts with a fine-tuned model, at every label budget, seed and fold.
+
+    One job per task, group of `distil`, family and initialisation of the run.
+    """
     return {
         f"{task}-{group}-{family}-{start}": {
             **_finetuned(params, task, family, start, encoder=start),
@@ -141,7 +162,10 @@ def teach(params: Params) -> dict[str, Arguments]:
 
 
 def distil(params: Params) -> dict[str, Arguments]:
-    """One job per task, group of `distil`, family and initialisation of the run."""
+    """Trains a student on the predictions of its teachers.
+
+    One job per task, group of `distil`, family and initialisation of the run.
+    """
     return {
         f"{task}-{group}-{family}-{start}": {
             **_finetuned(params, task, family, f"{start}{FROM}{group}", encoder=start),
@@ -170,7 +194,10 @@ def students_of(params: Params) -> list[tuple[str, str]]:
 
 
 def together(params: Params) -> dict[str, Arguments]:
-    """One job per group of `together`, family and initialisation."""
+    """Trains one encoder with a head per task, at every label budget and seed.
+
+    One job per group of `together`, family and initialisation.
+    """
     return {
         f"{group}-{family}-{start}": {
             "group": group,
@@ -192,7 +219,10 @@ def together(params: Params) -> dict[str, Arguments]:
 
 
 def share(params: Params) -> dict[str, Arguments]:
-    """One job per task, group of `together`, family and initialisation."""
+    """Extracts a task's results of multi-task learning.
+
+    One job per task, group of `together`, family and initialisation.
+    """
     return {
         f"{task}-{group}-{family}-{start}": {
             "task": task,
@@ -219,7 +249,7 @@ def starts_of(params: Params, task: str) -> list[str]:
 
 
 def baseline(params: Params) -> dict[str, Arguments]:
-    """One job per task of the run."""
+    """Trains TF-IDF with logistic regression and other baselines. One job per task of the run."""
     return {
         task: {
             "examples": out(params, "examples", task),
@@ -231,7 +261,7 @@ def baseline(params: Params) -> dict[str, Arguments]:
 
 
 def evaluate(params: Params) -> dict[str, Arguments]:
-    """One job per task of the run."""
+    """Computes scores with intervals, benefits of transfer, calibration, slices. One job per task of the run."""
     return {
         task: {
             "examples": out(params, "examples", task),
@@ -247,7 +277,7 @@ def evaluate(params: Params) -> dict[str, Arguments]:
 
 
 def leakage(params: Params) -> dict[str, Arguments]:
-    """One job per task of the run."""
+    """Searches the texts of dev and test in the corpora and train rows. One job per task of the run."""
     return {
         task: _leakage(params, task, [start for start in starts_of(params, task) if WITH not in start], others=())
         for task in params.run.tasks
@@ -255,7 +285,10 @@ def leakage(params: Params) -> dict[str, Arguments]:
 
 
 def leakage_together(params: Params) -> dict[str, Arguments]:
-    """One job per task of the run and group of `together`."""
+    """Searches the texts of dev and test in what models of several tasks were trained on.
+
+    One job per task of the run and group of `together`.
+    """
     return {
         f"{task}-{group}": _leakage(
             params, task, [f"{start}{WITH}{group}" for start in params.run.starts], others=settings.tasks, group=group

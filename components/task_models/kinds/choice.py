@@ -35,9 +35,9 @@ class ChoiceHead(ImitatingHead):
         taught = batch["targets"]
         logs, _ = _log_probabilities(precise(outputs[:, 0]) / temperature, batch)
         # Choices that a row does not have are padding.
-        known = taught.isfinite()
-        wanted = softened(taught.masked_fill(~known, 0.0).to(logs.dtype), temperature)
-        wanted = wanted.masked_fill(~known, float("-inf")).log_softmax(1)[known]
+        given = taught.isfinite()
+        wanted = softened(taught.masked_fill(~given, 0.0).to(logs.dtype), temperature)
+        wanted = wanted.masked_fill(~given, float("-inf")).log_softmax(1)[given]
         return temperature**2 * (wanted.exp() * (wanted - logs)).sum() / len(taught)
 
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
@@ -74,9 +74,10 @@ def encode(
     return encoded
 
 
-def head(settings: FinetuneSettings, features: int, labels: Sequence[str]) -> ChoiceHead:
-    """The head of `finetune.<family>` with one output."""
-    return ChoiceHead.of(settings, features, 1)
-
-
-TASK = Task(kind="choice", reads="text", encode=encode, head=head, imitates=True)
+TASK = Task(
+    kind="choice",
+    reads="text",
+    encode=encode,
+    head=lambda settings, features, labels: ChoiceHead.of(settings, features, 1),
+    imitates=True,
+)

@@ -24,8 +24,8 @@ def encode(
     """One sequence per text, truncated to the maximum number of pieces; or its windows."""
     texts = [text for (text,) in rows]
     if (size := window_size(settings, encoder)) is not None:
-        found = cut_texts(texts, tokenizer, most=settings.max_length - len(encoder.special_tokens([])))
-        return [Encoded.of_texts(windows(pieces, size=size, encoder=encoder)) for pieces in found]
+        result = cut_texts(texts, tokenizer, most=settings.max_length - len(encoder.special_tokens([])))
+        return [Encoded.of_texts(windows(pieces, size=size, encoder=encoder)) for pieces in result]
     return [
         Encoded.of_texts([pieces]) for pieces in encode_texts(texts, tokenizer, encoder, most_pieces(settings, encoder))
     ]

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.models.base import Batch
-from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Task
 from components.task_models.heads import LabelHead, divergence_at, precise
 from components.task_models.kinds.classification import encode
@@ -32,15 +31,15 @@ class MultilabelHead(LabelHead):
         given = targets.new_zeros(len(targets), outputs.shape[1] + 1)
         # Padding is mapped to an extra label, which is dropped.
         given.scatter_(1, targets.nan_to_num(outputs.shape[1]).long(), 1.0)
-        found = precise(outputs)
-        wanted = given[:, :-1].to(found.dtype)
-        return self.penalised(nn.functional.binary_cross_entropy_with_logits(found, wanted))
+        result = precise(outputs)
+        wanted = given[:, :-1].to(result.dtype)
+        return self.penalised(nn.functional.binary_cross_entropy_with_logits(result, wanted))
 
     def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float) -> Tensor:
         """T^2 KL of each label's Bernoulli distribution at temperature T, averaged over rows and labels."""
-        found = precise(outputs)
-        p = batch["targets"].to(found.dtype)
-        both = torch.stack([torch.zeros_like(found), found], dim=-1)
+        result = precise(outputs)
+        p = batch["targets"].to(result.dtype)
+        both = torch.stack([torch.zeros_like(result), result], dim=-1)
         return divergence_at(both, torch.stack([1 - p, p], dim=-1), temperature).mean()
 
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
@@ -48,16 +47,11 @@ class MultilabelHead(LabelHead):
         return list(outputs.float().sigmoid().cpu().numpy())
 
 
-def head(settings: FinetuneSettings, features: int, labels: Sequence[str]) -> MultilabelHead:
-    """The head of `finetune.<family>` with one output per label."""
-    return MultilabelHead.of(settings, features, len(labels))
-
-
 TASK = Task(
     kind="multilabel",
     reads="text",
     encode=encode,
-    head=head,
+    head=lambda settings, features, labels: MultilabelHead.of(settings, features, len(labels)),
     combine=pooling_of_windows,
     labels_rows=True,
     imitates=True,

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from components.models.base import LanguageModel
 from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Encoded, Task, most_pieces
-from components.task_models.bidaf import AttentionFlow
 from components.task_models.span_head import Answering
 from components.tasks.data import Fields
 from components.tokenization import Tokenizer
@@ -29,7 +28,6 @@ class _Context:
     """A context's pieces, and its units: the pieces that contain more than white space.
 
     Attributes:
-        ids: piece ids.
         columns: (U, 2) index of the unit's piece, twice: a unit is one piece.
         offsets: (U, 2) character offsets of the units, without surrounding white space.
     """
@@ -43,29 +41,16 @@ def encode(
     rows: Sequence[Fields], tokenizer: Tokenizer, encoder: LanguageModel, settings: FinetuneSettings
 ) -> list[Encoded]:
     """One sequence per window. Its first unit is the whole sequence, with offsets 0, 0; the others are the pieces of
-    the context. A context without pieces is one sequence with the first unit only. With attention between question and
-    context (`answering: bidaf`) the pieces of the question are units as well, after the first, with offsets 0, 0."""
+    the context. A context without pieces is one sequence with the first unit only."""
     most = most_pieces(settings, encoder)
     around, _ = encoder.pair_tokens([], [-1])
     longest = max(1, (most - len(around) + 1) // 2)
     questions = [ids[:longest].tolist() for ids in tokenizer.encode_batch([question for question, _ in rows])]
     contexts = {text: _context(tokenizer, text) for text in dict.fromkeys(context for _, context in rows)}
     return [
-        _windows(
-            question,
-            contexts[context],
-            encoder,
-            most=most,
-            stride=settings.stride,
-            reads_question=settings.answering == "bidaf",
-        )
+        _windows(question, contexts[context], encoder, most=most, stride=settings.stride)
         for question, (_, context) in zip(questions, rows, strict=True)
     ]
-
-
-def head(settings: FinetuneSettings, features: int, labels: Sequence[str]) -> Answering:
-    """Scores of starts and ends."""
-    return AttentionFlow(features, settings) if settings.answering == "bidaf" else Answering(features, settings)
 
 
 def _context(tokenizer: Tokenizer, text: str) -> _Context:
@@ -82,24 +67,14 @@ def _context(tokenizer: Tokenizer, text: str) -> _Context:
             stop += 1
         if begin < stop:
             kept.append((index, begin, stop))
-    found = np.asarray(kept, dtype=np.int64).reshape(-1, 3)
-    return _Context(ids.tolist(), found[:, [0, 0]], found[:, 1:])
+    result = np.asarray(kept, dtype=np.int64).reshape(-1, 3)
+    return _Context(ids.tolist(), result[:, [0, 0]], result[:, 1:])
 
 
 def _windows(
-    question: list[int],
-    context: _Context,
-    encoder: LanguageModel,
-    *,
-    most: int,
-    stride: int | None,
-    reads_question: bool,
+    question: list[int], context: _Context, encoder: LanguageModel, *, most: int, stride: int | None
 ) -> Encoded:
     template, _ = encoder.pair_tokens(question, [-1])
-    asked = np.zeros((0, 2), dtype=np.int64)
-    if reads_question and question:
-        begin = encoder.pair_tokens([-1, *question[1:]], [])[0].index(-1)
-        asked = np.repeat(np.arange(begin, begin + len(question)), 2).reshape(-1, 2)
     lead, room = template.index(-1), max(1, most - len(template) + 1)
     sequences, units, offsets = [], [], []
     for window in (
@@ -113,8 +88,8 @@ def _windows(
             positions = columns(context.columns, window, units=inside) + lead
             characters = context.offsets[slice(*inside)]
         whole = np.asarray([[0, len(sequences[-1][0]) - 1]])
-        units.append(np.concatenate([whole, asked, positions]))
-        offsets.append(np.concatenate([np.zeros((1 + len(asked), 2), dtype=np.int64), characters]))
+        units.append(np.concatenate([whole, positions]))
+        offsets.append(np.concatenate([np.zeros((1, 2), dtype=np.int64), characters]))
     return Encoded(
         [np.asarray(pieces, dtype=np.int64) for pieces, _ in sequences],
         [np.asarray(segments, dtype=np.int64) for _, segments in sequences],
@@ -123,4 +98,10 @@ def _windows(
     )
 
 
-TASK = Task(kind="questions", reads="units", encode=encode, head=head, windows_apart=True)
+TASK = Task(
+    kind="questions",
+    reads="units",
+    encode=encode,
+    head=lambda settings, features, labels: Answering(features, settings),
+    windows_apart=True,
+)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from components.task_models.base import Task
+from components.task_models.heads import RegressionHead
 from components.task_models.kinds.classification import encode
-from components.task_models.regression import head
 from components.task_models.text_windows import pooling_of_windows
 
 TASK = Task(
     kind="regression",
     reads="text",
     encode=encode,
-    head=head,
+    head=lambda settings, features, labels: RegressionHead.of(settings, features, 1),
     combine=pooling_of_windows,
     single=True,
     imitates=True,

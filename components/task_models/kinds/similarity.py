@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from components.models.base import LanguageModel
 from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Encoded, Task
+from components.task_models.heads import RegressionHead
 from components.task_models.inputs import combination, encode_pairs, likened, summed
-from components.task_models.regression import head
 from components.tasks.data import Fields
 from components.tokenization import Tokenizer
 
@@ -28,7 +28,7 @@ TASK = Task(
     kind="similarity",
     reads="text",
     encode=encode,
-    head=head,
+    head=lambda settings, features, labels: RegressionHead.of(settings, features, 1),
     combine=combination(likened, turned=summed),
     imitates=True,
 )

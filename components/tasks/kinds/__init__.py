@@ -31,10 +31,6 @@ KINDS: LazyTable[Kind] = LazyTable(
 def find_kind(kind: str, *, key: str = "kind") -> Kind:
     """The entry of a kind of task.
 
-    Args:
-        kind: name of the kind.
-        key: key of params.yaml, for the message.
-
     Raises:
         ConfigError: there is no such kind.
     """
@@ -47,7 +43,6 @@ def scoring_for(kind: str, labels: Sequence[str] = (), *, bins: int = 15) -> Sco
     """The metrics of a task.
 
     Args:
-        kind: name of the task's kind.
         labels: names of its labels or tags, by index.
         bins: number of bins of the calibration curve.
 

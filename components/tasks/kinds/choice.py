@@ -13,7 +13,7 @@ from components.scoring.classification import Choice
 from components.settings.tasks import TaskSource
 from components.tasks.data import Answer, Examples, Fields
 from components.tasks.kind import Kind
-from components.tasks.reading.records import Position, Record, filled, label_of, read_records, split_files
+from components.tasks.reading.records import Origin, Record, all_records, filled, label_of
 from components.tasks.reading.splits import Row, Rows, examples_of
 from components.tasks.task_io import TaskIO, text, texts
 
@@ -27,17 +27,15 @@ def read_choices(name: str, source: TaskSource) -> Examples:
     """
     columns = source.choices if isinstance(source.choices, list) else [source.choices]
     rows: Rows = {}
-    empty: Counter[str] = Counter()
-    for split, path, member in split_files(source):
-        wanted = [source.text, *columns, source.label]
-        for record in read_records(path, member, source, wanted, nested=True, texts=1, empty=empty, split=split):
-            prompt = filled(record.values[0], "the text", source.text, record.position)
-            choices = _choices(record, source)
-            right = _right(label_of(record.values[-1], source.label, record.position), choices, source, record.position)
-            rows.setdefault(split, []).append(
-                Row((prompt, *choices), right, record.slice, record.id, record.position, record.group)
-            )
-    return examples_of(name, source, rows, labels=[], target=lambda row: (row.target,), counts=empty)
+    counts: Counter[str] = Counter()
+    for split, record in all_records(source, [source.text, *columns, source.label], counts, nested=True):
+        prompt = filled(record.values[0], "the text", source.text, record.origin)
+        choices = _choices(record, source)
+        label = label_of(record.values[-1], source.label, record.origin)
+        rows.setdefault(split, []).append(
+            Row((prompt, *choices), _right(label, choices, source, record.origin), record.origin)
+        )
+    return examples_of(name, source, rows, labels=[], target=lambda row: (row.target,), counts=counts)
 
 
 def _choices(record: Record, source: TaskSource) -> list[str]:
@@ -45,26 +43,24 @@ def _choices(record: Record, source: TaskSource) -> list[str]:
     names = source.choices if isinstance(source.choices, list) else [source.choices]
     if isinstance(source.choices, str):
         if not isinstance(values[0], list):
-            raise DataError(
-                f"{record.position}: {names[0]!r} holds no list of choices; set choices to a list of columns"
-            )
+            raise DataError(f"{record.origin}: {names[0]!r} holds no list of choices; set choices to a list of columns")
         values, names = values[0], names * len(values[0])
     if len(values) < 2:
-        raise DataError(f"{record.position}: {len(values)} choice(s), expected two or more")
-    return [filled(value, "a choice", name, record.position) for value, name in zip(values, names, strict=True)]
+        raise DataError(f"{record.origin}: {len(values)} choice(s), expected two or more")
+    return [filled(value, "a choice", name, record.origin) for value, name in zip(values, names, strict=True)]
 
 
-def _right(label: str, choices: list[str], source: TaskSource, position: Position) -> int:
+def _right(label: str, choices: list[str], source: TaskSource, origin: Origin) -> int:
     if source.answer == "text":
-        found = [index for index, choice in enumerate(choices) if choice.strip() == label]
-        number = found[0] if len(found) == 1 else -1
+        result = [index for index, choice in enumerate(choices) if choice.strip() == label]
+        number = result[0] if len(result) == 1 else -1
     elif source.answer == "letter":
         number = string.ascii_uppercase.find(label.upper()) if len(label) == 1 else -1
     else:
         number = int(label) - (source.answer == "from_one") if label.isdecimal() else -1
     if not 0 <= number < len(choices):
         raise DataError(
-            f"{position}: label {label!r} does not identify one of the {len(choices)} choices "
+            f"{origin}: label {label!r} does not identify one of the {len(choices)} choices "
             f"(answer: {source.answer}); correct it, or set answer to from_zero, from_one, letter or text"
         )
     return number

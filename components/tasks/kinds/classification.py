@@ -3,61 +3,49 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from components.errors import DataError
 from components.scoring.classification import Classification
 from components.settings.tasks import TaskSource
 from components.tasks.data import Examples, Labels, Split
 from components.tasks.kind import Kind
-from components.tasks.reading.records import filled, is_blank, label_of, read_records, split_files
+from components.tasks.reading.records import filled_all, is_blank, label_of, read_labelled
 from components.tasks.reading.splits import Row, Rows, examples_of, refuse_unseen, train_of
 from components.tasks.task_io import TEXT_EXAMPLES, label_io
 
 
-def read_classification(name: str, source: TaskSource) -> Examples:
-    """Columns `text` and `label`; a target is the index of the label in the sorted labels, or -1 for no class.
+def labelled(name: str, source: TaskSource, columns: tuple[str, ...], what: tuple[str, ...] = ("text",)) -> Examples:
+    """Rows of one or more texts with one label; a target is the index of the label in the sorted labels, or -1 for no
+    class.
 
     Rows with the label `outside` belong to no class: they are kept in test only, and in no slice.
-
-    Raises:
-        DataError: a file is missing or damaged, a text or label is empty (file and line), there is only one class, a
-            label of dev or test does not occur in train (file and line), test has no row with the label `outside`, or
-            as `examples_of`.
-    """
-    return labelled(name, source, (source.text,))
-
-
-def labelled(name: str, source: TaskSource, columns: tuple[str, ...], what: tuple[str, ...] = ("text",)) -> Examples:
-    """Rows of one or more texts with one label.
 
     Args:
         name: of the task.
         source: of the task.
         columns: of the texts.
         what: names of the texts in messages.
+
+    Raises:
+        DataError: a file is missing or damaged, a text or label is empty (file and line), there is only one class, a
+            label of dev or test does not occur in train (file and line), test has no row with the label `outside`, or
+            as `examples_of`.
     """
     rows: Rows = {}
     counts: Counter[str] = Counter()
-    for split, path, member in split_files(source):
-        wanted = [*columns, source.label]
-        for record in read_records(path, member, source, wanted, texts=len(columns), empty=counts, split=split):
-            *texts, label = record.values
-            if source.no_label == "drop" and split == "train" and is_blank(label):
-                counts["train_rows_without_label"] += 1
+    for split, record in read_labelled(name, source, [*columns, source.label], counts, texts=len(columns)):
+        label, origin = record.values[-1], record.origin
+        if source.no_label == "drop" and split == "train" and is_blank(label):
+            counts["train_rows_without_label"] += 1
+            continue
+        fields, target = filled_all(record, columns, what), label_of(label, source.label, origin)
+        if target == source.outside:
+            counts["outside_rows" if split == "test" else f"{split}_rows_outside"] += 1
+            if split != "test":
                 continue
-            fields = tuple(
-                filled(text, f"the {part}", column, record.position)
-                for text, part, column in zip(texts, what, columns, strict=True)
-            )
-            target = label_of(label, source.label, record.position)
-            part = record.slice
-            if target == source.outside:
-                count = "outside_rows" if split == "test" else f"{split}_rows_outside"
-                counts[count] += 1
-                part = None
-                if split != "test":
-                    continue
-            rows.setdefault(split, []).append(Row(fields, target, part, record.id, record.position, record.group))
+            origin = replace(origin, slice=None)
+        rows.setdefault(split, []).append(Row(fields, target, origin))
     names = sorted({row.target for row in rows.get("train", [])})
     if len(names) < 2:
         raise DataError(
@@ -88,4 +76,9 @@ def strata(split: Split) -> Labels:
     return split.labels
 
 
-KIND = Kind(read=read_classification, io=label_io(["text"], TEXT_EXAMPLES), scoring=Classification, strata=strata)
+KIND = Kind(
+    read=lambda name, source: labelled(name, source, (source.text,)),
+    io=label_io(["text"], TEXT_EXAMPLES),
+    scoring=Classification,
+    strata=strata,
+)

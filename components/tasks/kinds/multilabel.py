@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from components.scoring.multilabel import THRESHOLD, Multilabel
 from components.settings.tasks import TaskSource
 from components.tasks.data import Answer, Examples, Fields
 from components.tasks.kind import Kind
-from components.tasks.reading.records import Position, Record, as_text, filled, label_of, read_records, split_files
+from components.tasks.reading.records import Origin, Record, as_text, filled_all, label_of, read_labelled
 from components.tasks.reading.splits import Row, Rows, examples_of, refuse_unseen, train_of
 from components.tasks.task_io import TEXT_EXAMPLES, TaskIO, parse_texts, probabilities
 
@@ -25,52 +24,44 @@ def read_multilabel(name: str, source: TaskSource) -> Examples:
     A target holds the indices of the labels, ascending; empty for a text without labels.
 
     Raises:
-        DataError: as `read_classification`; a column of `labels` holds other values than 0 and 1; no row of train has
-            a label.
+        DataError: as `classification.labelled`; a column of `labels` holds other values than 0 and 1; no row of
+            train has a label.
     """
     rows: Rows = {}
-    empty: Counter[str] = Counter()
-    for split, path, member in split_files(source):
-        for record in _records(path, member, source, empty, split):
-            text = filled(record.values[0], "the text", source.text, record.position)
-            names = tuple(sorted(set(_labels(record, source))))
-            rows.setdefault(split, []).append(
-                Row((text,), names, record.slice, record.id, record.position, record.group)
-            )
-    seen = {label for row in rows["train"] for label in row.target}
+    counts: Counter[str] = Counter()
+    columns = source.labels if source.labels is not None else [source.label]
+    for split, record in read_labelled(name, source, [source.text, *columns], counts, texts=1, nested=True):
+        fields = filled_all(record, (source.text,), ("text",))
+        rows.setdefault(split, []).append(Row(fields, tuple(sorted(set(_labels(record, source)))), record.origin))
+    seen = {label for row in rows.get("train", []) for label in row.target}
     if not seen:
         raise DataError(f"{train_of(source)}: no row has a label; check data.tasks.{name}.label")
     refuse_unseen(rows, source, seen, lambda row: row.target)
     labels = sorted(seen)
     number = {label: index for index, label in enumerate(labels)}
     return examples_of(
-        name, source, rows, labels=labels, target=lambda row: [number[label] for label in row.target], counts=empty
+        name, source, rows, labels=labels, target=lambda row: [number[label] for label in row.target], counts=counts
     )
-
-
-def _records(path: Path, member: str, source: TaskSource, empty: Counter[str], split: str) -> Iterator[Record]:
-    columns = source.labels if source.labels is not None else [source.label]
-    return read_records(path, member, source, [source.text, *columns], nested=True, texts=1, empty=empty, split=split)
 
 
 def _labels(record: Record, source: TaskSource) -> list[str]:
     values = record.values[1:]
     if source.labels is None:
-        return _named(values[0], source, record.position)
-    found: list[str] = []
+        return _named(values[0], source, record.origin)
+    result: list[str] = []
     for column, value in zip(source.labels, values, strict=True):
-        flag = (as_text(value, record.position) or "").strip().lower()
+        flag = (as_text(value, record.origin) or "").strip().lower()
         if flag not in ("0", "1", "0.0", "1.0", "true", "false"):
-            raise DataError(f"{record.position}: column {column!r} holds {value!r}; a column of labels holds 0 or 1")
+            raise DataError(f"{record.origin}: column {column!r} holds {value!r}; a column of labels holds 0 or 1")
         if flag in ("1", "1.0", "true"):
-            found.append(column)
-    return found
+            result.append(column)
+    return result
 
 
-def _named(value: Any, source: TaskSource, position: Position) -> list[str]:
+def _named(value: Any, source: TaskSource, origin: Origin) -> list[str]:
     if isinstance(value, list):
-        return [label_of(label, source.label, position) for label in value]
-    return [label for part in (as_text(value, position) or "").split(source.label_separator) if (label := part.strip())]
+        return [label_of(label, source.label, origin) for label in value]
+    return [label for part in (as_text(value, origin) or "").split(source.label_separator) if (label := part.strip())]
 
 
 def format_labels(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from unicodedata import category
 
@@ -17,18 +15,9 @@ from components.scoring.questions import Questions
 from components.settings.tasks import AUTO, TaskSource
 from components.tasks.data import Answer, Examples, Fields
 from components.tasks.kind import Kind
-from components.tasks.reading.records import Position, filled, read_records, split_files
+from components.tasks.reading.records import Origin, Position, SplitFile, filled, filled_all, read_records, split_files
 from components.tasks.reading.splits import Row, Rows, examples_of, train_of
 from components.tasks.task_io import TaskIO, parse_texts
-
-
-@dataclass(frozen=True)
-class _Entry:
-    question: Question
-    slice: str | None
-    id: str | None
-    position: Position
-    group: str | None = None
 
 
 def read_questions(name: str, source: TaskSource) -> Examples:
@@ -46,18 +35,17 @@ def read_questions(name: str, source: TaskSource) -> Examples:
     rows: Rows = {}
     wrong: list[str] = []
     counts = Counter({"wrong_spans": 0, "unanswerable": 0})
-    for split, path, member in split_files(source):
-        for entry in _questions(path, member, source, counts, split):
-            found = entry.question
-            spans, bad = _spans(found, move=source.wrong_spans == "move")
+    for file in split_files(source):
+        for question, origin in _questions(file, counts):
+            spans, bad = _spans(question, move=source.wrong_spans == "move")
             if bad:
-                wrong.append(f"{entry.position}: {bad[0]}")
+                wrong.append(f"{origin}: {bad[0]}")
                 counts["wrong_spans"] += len(bad)
             if bad and (source.wrong_spans == "drop" or not spans):
                 continue
             counts["unanswerable"] += not spans
-            row = Row((found.question, found.context), tuple(spans), entry.slice, entry.id, entry.position, entry.group)
-            rows.setdefault(split, []).append(row)
+            fields = (question.question, question.context)
+            rows.setdefault(file.split, []).append(Row(fields, spans, origin, joined=text_key(question.context)))
     if wrong and source.wrong_spans == "refuse":
         raise DataError(
             f"{wrong[0]}; {counts['wrong_spans']} answer(s) of {len(wrong)} question(s) do not match their context: "
@@ -74,38 +62,30 @@ def read_questions(name: str, source: TaskSource) -> Examples:
         rows,
         labels=[],
         target=lambda row: [offset for span in row.target for offset in span],
-        group=lambda row: text_key(row.fields[1]),
         counts=counts,
     )
 
 
-def _questions(path: Path, member: str, source: TaskSource, counts: Counter[str], split: str) -> Iterator[_Entry]:
-    if source.format_at(path) == "squad":
-        for number, question in enumerate(read_squad(path, Reading()), 1):
-            position = Position(str(path), number, "question")
+def _questions(file: SplitFile, counts: Counter[str]) -> Iterator[tuple[Question, Origin]]:
+    source = file.source
+    if file.form == "squad":
+        for number, question in enumerate(read_squad(file.path, Reading()), 1):
             part = question.title if source.slice is not None else None
             title = question.title if source.group not in (None, AUTO) else None
-            yield _checked(_Entry(question, part, question.id, position, title), ("question", "context"))
+            origin = Origin(Position(str(file.path), number, "question"), part, question.id, title)
+            for text, what in ((question.question, "question"), (question.context, "context")):
+                filled(text, f"the {what}", what, origin)
+            yield question, origin
         return
     columns = [source.question, source.context, source.answers]
-    for record in read_records(path, member, source, columns, nested=True, texts=2, empty=counts, split=split):
-        entry, context, given = record.values
-        texts = [
-            filled(text, f"the {what}", column, record.position)
-            for text, what, column in zip((entry, context), ("question", "context"), columns[:2], strict=True)
-        ]
-        answers = answers_of(_entries(given, source.answers, record.position), str(record.position))
-        question = Question(record.id or str(record.position), None, texts[0], texts[1], answers)
-        yield _Entry(question, record.slice, record.id, record.position, record.group)
+    for record in read_records(file, columns, counts, texts=2, nested=True):
+        origin = record.origin
+        asked, context = filled_all(record, columns[:2], ("question", "context"))
+        answers = answers_of(_entries(record.values[2], source.answers, origin), str(origin))
+        yield Question(origin.id or str(origin), None, asked, context, answers), origin
 
 
-def _checked(entry: _Entry, columns: tuple[str, str]) -> _Entry:
-    for text, what in zip((entry.question.question, entry.question.context), columns, strict=True):
-        filled(text, f"the {what}", what, entry.position)
-    return entry
-
-
-def _entries(value: Any, column: str, position: Position) -> list[Any]:
+def _entries(value: Any, column: str, origin: Origin) -> list[Any]:
     """Answers as a list of objects (SQuAD), from such a list or from parallel lists of texts and starts; null: none."""
     if value is None:
         return []
@@ -115,7 +95,7 @@ def _entries(value: Any, column: str, position: Position) -> list[Any]:
             return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
     if isinstance(value, list):
         return value
-    raise DataError(f"{position}: {column!r} holds no answers; expected a list of {{text, answer_start}}, or two lists")
+    raise DataError(f"{origin}: {column!r} holds no answers; expected a list of {{text, answer_start}}, or two lists")
 
 
 def _spans(entry: Question, *, move: bool) -> tuple[list[tuple[int, int]], list[str]]:
@@ -143,16 +123,16 @@ def _blank(character: str) -> bool:
 def _nearest(context: str, text: str, start: int) -> int:
     """The occurrence of `text` in the context that is nearest to `start`; -1 if there is none."""
     offsets: list[int] = []
-    found = context.find(text)
-    while found >= 0:
-        offsets.append(found)
-        found = context.find(text, found + 1)
+    result = context.find(text)
+    while result >= 0:
+        offsets.append(result)
+        result = context.find(text, result + 1)
     return min(offsets, key=lambda offset: abs(offset - start), default=-1)
 
 
 def format_answer(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:
-    """The answer's text and characters. `score` is the margin of the prediction: the answer's score minus that of no
-    answer, or the reverse if the prediction is no answer."""
+    """The answer's text and characters. `score` is the margin of the prediction: the answer's score minus the score of
+    no answer, or the reverse if the prediction is no answer."""
     start, end = (int(offset) for offset in answer[:2])
     text = fields[1][start:end]
     score = float(answer[2] - answer[3])

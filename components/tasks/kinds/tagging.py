@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,14 +22,14 @@ from components.scoring.spans import read_tags
 from components.scoring.tagging import Tagging
 from components.settings.tasks import AUTO, EMPTY_LINES, MARKS, WHOLE_FILE, TaskSource
 from components.tasks.data import Answer, Examples, Fields
-from components.tasks.documents import between
 from components.tasks.kind import Kind
 from components.tasks.reading.records import (
     AUTO_GROUP,
+    Origin,
     Position,
+    SplitFile,
     as_text,
     count_skipped,
-    empty_key,
     read_records,
     split_files,
 )
@@ -41,8 +40,6 @@ from components.tasks.words import words_of
 #: Default columns of words and tags, by format.
 _COLUMNS = {"parallel": ("seq.in", "seq.out"), "conll": ("0", "-1"), "conllu": ("form", "upos")}
 
-#: The words before and after a sentence, for models that read its context.
-AROUND = ("left", "right")
 #: Maximum number of words of a sentence; longer ones indicate missing empty lines between sentences.
 MOST_WORDS = 10_000
 
@@ -53,12 +50,8 @@ class _Tagged:
 
     words: list[str]
     tags: list[str]
-    lines: list[int]
-    slice: str | None
-    id: str | None
-    position: Position
-    group: str | None = None
-    document: str | None = None
+    origin: Origin
+    lines: list[int] = field(default_factory=list)
 
 
 def read_tagging(name: str, source: TaskSource) -> Examples:
@@ -73,29 +66,17 @@ def read_tagging(name: str, source: TaskSource) -> Examples:
             not occur in train, or as `examples_of`.
     """
     rows: Rows = {}
-    empty: Counter[str] = Counter()
-    for split, path, member in split_files(source):
-        before = len(rows.setdefault(split, []))
-        for sentence in _sentences(path, member, source, empty, split):
-            if len(sentence.tags) != len(sentence.words):
-                raise DataError(
-                    f"{sentence.position}: {len(sentence.words)} words, {len(sentence.tags)} tags; "
-                    f"each word needs one tag"
-                )
-            if len(sentence.words) > MOST_WORDS:
-                raise DataError(
-                    f"{sentence.position}: a sentence of {len(sentence.words)} words, the maximum is {MOST_WORDS}; "
-                    f"separate the sentences (in CoNLL by an empty line)"
-                )
-            for index, tag in enumerate(sentence.tags):
-                if not tag:
-                    raise DataError(f"{_word_position(sentence, index)}: word {sentence.words[index]!r} has no tag")
-            tags = _learned(sentence, source)
-            row = Row(tuple(sentence.words), tags, sentence.slice, sentence.id, sentence.position, sentence.group)
-            document = WHOLE_FILE if source.document == WHOLE_FILE else sentence.document
-            rows[split].append(replace(row, document=document))
-        if len(rows[split]) == before:
-            raise DataError(f"{path}: holds no sentences")
+    counts: Counter[str] = Counter()
+    for file in split_files(source):
+        before = len(rows.setdefault(file.split, []))
+        for sentence in _sentences(file, counts):
+            _check(sentence)
+            origin, words = sentence.origin, tuple(sentence.words)
+            if source.document == WHOLE_FILE:
+                origin = replace(origin, document=WHOLE_FILE)
+            rows[file.split].append(Row(words, _learned(sentence, source), origin, text_key(" ".join(words))))
+        if len(rows[file.split]) == before:
+            raise DataError(f"{file.path}: holds no sentences")
     seen = {_kind(tag, source) for row in rows["train"] for tag in row.target} - {None}
     if len(seen) < (2 if source.scheme == "none" else 1):
         raise DataError(
@@ -112,9 +93,24 @@ def read_tagging(name: str, source: TaskSource) -> Examples:
         rows,
         labels=labels,
         target=lambda row: [number[tag] for tag in row.target],
-        key=lambda row: text_key(" ".join(row.fields)),
-        counts=empty,
+        counts=counts,
     )
+
+
+def _check(sentence: _Tagged) -> None:
+    """Check the numbers of words and tags."""
+    if len(sentence.tags) != len(sentence.words):
+        raise DataError(
+            f"{sentence.origin}: {len(sentence.words)} words, {len(sentence.tags)} tags; each word needs one tag"
+        )
+    if len(sentence.words) > MOST_WORDS:
+        raise DataError(
+            f"{sentence.origin}: a sentence of {len(sentence.words)} words, the maximum is {MOST_WORDS}; "
+            f"separate the sentences (in CoNLL by an empty line)"
+        )
+    for index, tag in enumerate(sentence.tags):
+        if not tag:
+            raise DataError(f"{_word_position(sentence, index)}: word {sentence.words[index]!r} has no tag")
 
 
 def _kind(tag: str, source: TaskSource) -> str | None:
@@ -138,50 +134,52 @@ def _learned(sentence: _Tagged, source: TaskSource) -> tuple[str, ...]:
 
 def _word_position(sentence: _Tagged, index: int) -> str:
     if len(sentence.lines) == len(sentence.words):
-        return f"{sentence.position.path}, line {sentence.lines[index]}"
-    return f"{sentence.position}, word {index + 1}"
+        return f"{sentence.origin.position.path}, line {sentence.lines[index]}"
+    return f"{sentence.origin}, word {index + 1}"
 
 
-def _sentences(path: Path, member: str, source: TaskSource, empty: Counter[str], split: str) -> Iterator[_Tagged]:
-    form = source.format_at(path)
+def _sentences(file: SplitFile, counts: Counter[str]) -> Iterator[_Tagged]:
+    source, path, form = file.source, file.path, file.form
     if form in READERS:
-        yield from _annotated(path, form, source, empty, split)
+        yield from _annotated(file, counts)
         return
     default = tagging_columns(path) if form == "datasets" else _COLUMNS.get(form, ("words", "tags"))
     words, tags = source.words or default[0], source.tags or default[1]
-    if form in ("conll", "conllu"):
-        found = (
-            read_conllu(path, Reading(), tags=tags)
-            if form == "conllu"
-            else read_conll(
-                path,
-                Reading(),
-                words=int(words),
-                tags=int(tags),
-                delimiter=source.delimiter,
-                comments=source.comments,
-                encoding=source.encoding,
-            )
-        )
-        for sentence in found:
-            tagged = _of_comments(path, sentence, source)
-            if source.learns(split, tagged.slice):
-                yield tagged
+    if form not in ("conll", "conllu"):
+        for record in read_records(file, [words, tags], counts, nested=True):
+            first, second = map(_listed, record.values, (words, tags), (record.origin, record.origin))
+            yield _Tagged(first, second, record.origin)
         return
-    for record in read_records(path, member, source, [words, tags], nested=True, texts=1, empty=empty, split=split):
-        first, second = (
-            _listed(value, column, record.position) for value, column in zip(record.values, (words, tags), strict=True)
+    result = (
+        read_conllu(path, Reading(), tags=tags)
+        if form == "conllu"
+        else read_conll(
+            path,
+            Reading(),
+            words=int(words),
+            tags=int(tags),
+            delimiter=source.delimiter,
+            comments=source.comments,
+            encoding=source.encoding,
         )
-        yield _Tagged(
-            first, second, [], record.slice, record.id, record.position, record.group, document=record.document
-        )
+    )
+    for sentence in result:
+        origin = _of_comments(Position(str(path), sentence.line), sentence, source)
+        if source.learns(file.split, origin.slice):
+            yield _Tagged(sentence.words, sentence.tags, origin, sentence.lines)
 
 
-def _annotated(path: Path, form: str, source: TaskSource, counts: Counter[str], split: str) -> Iterator[_Tagged]:
+def _annotated(file: SplitFile, counts: Counter[str]) -> Iterator[_Tagged]:
     """The records of an annotation tool, whose spans of characters are turned into tags of words."""
-    reading = Reading()
-    for record in READERS[form](path, reading):
-        position = Position(str(path), record.number, UNITS[form])
+    source, reading = file.source, Reading()
+    named = {
+        "slice": source.slice_column,
+        "group": AUTO_GROUP if source.group == AUTO else source.group,
+        "id": source.id,
+        "document": source.document_column,
+    }
+    for record in READERS[file.form](file.path, reading):
+        position = Position(str(file.path), record.number, UNITS[file.form])
         spans = control_of(record.spans, source.tags, str(position), "tags")
         reading.skipped.update(record.ignored)
         if spans is None:
@@ -193,68 +191,56 @@ def _annotated(path: Path, form: str, source: TaskSource, counts: Counter[str], 
         text = as_text(record.data[column], position) or ""
         bounds = record.tokens or words_of(text)
         if source.empty == "drop" and not bounds:
-            counts[empty_key(split)] += 1
+            counts[f"{file.split}_rows_empty"] += 1
             continue
         tags, misfits = covered(bounds, ((span.start, span.end, span.label) for span in spans))
         reading.skipped.update(misfits)
         words = [text[start:end] for start, end in bounds]
-        part, group, row_id, document = (
-            as_text(record.data.get(name), position) if name is not None else None
-            for name in (
-                source.slice_column,
-                AUTO_GROUP if source.group == AUTO else source.group,
-                source.id,
-                source.document_column,
-            )
-        )
+        values = {
+            key: as_text(record.data.get(name), position) if name is not None else None for key, name in named.items()
+        }
         if not words:
             raise DataError(f"{position}: {column!r} is empty; remove the record or fill it in")
-        if source.learns(split, part):
-            yield _Tagged(words, tags, [], part, row_id, position, group, document=document)
-    count_skipped(reading, split, counts)
+        if source.learns(file.split, values["slice"]):
+            yield _Tagged(words, tags, Origin(position, **values))
+    count_skipped(reading, file.split, counts)
 
 
-def _of_comments(path: Path, sentence: Sentence, source: TaskSource) -> _Tagged:
+def _of_comments(position: Position, sentence: Sentence, source: TaskSource) -> Origin:
     """Slice and id are taken from comments; the default id is `sent_id`."""
     comments = sentence.comments
     part = comments.get(source.slice_column) if source.slice_column is not None else None
-    row_id = comments.get(source.id or "sent_id")
     group = comments.get(AUTO_GROUP if source.group == AUTO else source.group) if source.group is not None else None
-    position = Position(str(path), sentence.line)
     document = None
     if source.document in (MARKS, EMPTY_LINES):
         document = str(sentence.document if source.document == MARKS else sentence.block)
     elif source.document_column is not None:
         document = comments.get(source.document_column)
-    return _Tagged(sentence.words, sentence.tags, sentence.lines, part, row_id, position, group, document)
+    return Origin(position, part, comments.get(source.id or "sent_id"), group, document)
 
 
-def _listed(value: Any, column: str, position: Position) -> list[str]:
+def _listed(value: Any, column: str, origin: Origin) -> list[str]:
     """A list of texts, or a text that is split at white space."""
-    found = [as_text(item, position) or "" for item in value] if isinstance(value, list) else None
-    found = (as_text(value, position) or "").split() if found is None else found
-    if not found:
-        raise DataError(f"{position}: {column!r} is empty; remove the row or fill it in")
-    if any(not item.strip() for item in found):
-        raise DataError(f"{position}: {column!r} holds an empty word; remove it, and its tag")
-    return found
+    result = [as_text(item, origin) or "" for item in value] if isinstance(value, list) else None
+    result = (as_text(value, origin) or "").split() if result is None else result
+    if not result:
+        raise DataError(f"{origin}: {column!r} is empty; remove the row or fill it in")
+    if any(not item.strip() for item in result):
+        raise DataError(f"{origin}: {column!r} holds an empty word; remove it, and its tag")
+    return result
 
 
 def parse(row: Mapping[str, Any]) -> Fields | None:
-    """The words: a list, or a text with white space between the words; `left` and `right` are the words around them."""
-    words = _words("words", row["words"])
-    return between(words, **{name: _words(name, row.get(name)) for name in AROUND}) if words else None
-
-
-def _words(name: str, value: Any) -> Fields:
-    return tuple(value.split()) if isinstance(value, str) else texts(name, value)
+    """The words: a list, or a text with white space between the words."""
+    value = row["words"]
+    return (tuple(value.split()) if isinstance(value, str) else texts("words", value)) or None
 
 
 def format_tags(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:
     """One tag per word, and the spans that the tags mark."""
     numbers = answer.astype(np.int64)
     tags = read_tags(labels)
-    found = tags.spans(numbers, np.asarray([len(numbers)])) if tags.types else None
+    result = tags.spans(numbers, np.asarray([len(numbers)])) if tags.types else None
     spans = [
         {
             "start": int(start),
@@ -262,7 +248,7 @@ def format_tags(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[s
             "type": tags.types[kind],
             "text": " ".join(fields[start:end]),
         }
-        for start, end, kind in (zip(found.starts, found.ends, found.types, strict=True) if found else ())
+        for start, end, kind in (zip(result.starts, result.ends, result.types, strict=True) if result else ())
     ]
     names = [labels[number] for number in numbers]
     return {"prediction": " ".join(names), "tags": names, "spans": spans}
@@ -272,7 +258,6 @@ KIND = Kind(
     read=read_tagging,
     io=TaskIO(
         inputs={"words": "texts"},
-        context=dict.fromkeys(AROUND, "texts"),
         columns={"prediction": "text", "spans": "spans"},
         outputs={"tags": "texts", "spans": "spans"},
         parse=parse,

@@ -9,7 +9,7 @@ import pytest
 
 from components.errors import DataError
 from components.formats.textkey import text_key
-from components.ingestion.builtin import aws, pairs, tasks
+from components.ingestion.builtin import aws, operations, tasks
 from components.ingestion.builtin import services as services_task
 from components.ingestion.builtin.masking import mask, maskers
 from components.ingestion.builtin.services import service_of_documents
@@ -97,10 +97,10 @@ def test_pairs_are_descriptions_and_names_of_operations() -> None:
         "GetHeld": "<p>Held out!</p>",
         "GetLeft": "<p>Of a document that is left out.</p>",
     }
-    operations = [aws.Operation(name, html, None, None) for name, html in names.items()]
-    one, two = (aws.Service(key, {}, "", tuple(operations), {}) for key in ("one", "two"))
+    found = [aws.Operation(name, html, None, None) for name, html in names.items()]
+    one, two = (aws.Service(key, {}, "", tuple(found), {}) for key in ("one", "two"))
     other = aws.Service("other", {}, "", (aws.Operation("ListTags", "lists TAGS", None, None),), {})
-    rows = pairs.operations([one, two, other], without={"held out"}, left_out={"one/GetLeft", "two/GetLeft"})
+    rows = operations.translations([one, two, other], without={"held out"}, left_out={"one/GetLeft", "two/GetLeft"})
     assert list(rows) == [
         {"id": "one/CreateDBInstance2", "source": "Creates a database.", "target": "create db instance2"},
         {"id": "one/ListTagsForResource", "source": "Lists tags.", "target": "list tags for resource"},

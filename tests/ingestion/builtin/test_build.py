@@ -13,7 +13,7 @@ from components.errors import ArtifactError, DataError
 from components.formats.lines import Reading
 from components.ingestion.builtin import build
 from components.ingestion.builtin.writing import write_corpus, write_rows
-from components.ingestion.readers import raw_files, read_pairs, read_texts
+from components.ingestion.readers import raw_files, read_documents, read_texts
 from components.settings.data import CorpusSource, ParallelSource
 
 # The real builder on two packages and a few services, in a separate process.
@@ -58,7 +58,7 @@ def test_the_bytes_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
     translated = {
         source: target
         for path in raw_files(Path(pairs.path))[0]
-        for _, source, target, _ in read_pairs(path, pairs, Reading())
+        for _, (source, target), _ in read_documents(path, pairs, Reading())
     }
     assert len(translated) > 100
     assert all(target == target.lower() and target for target in translated.values())

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForPreTraining, AutoTokenizer
+from transformers import AutoModel, AutoTokenizer
 
 from components.artifacts import writing
 from components.errors import ArtifactError, ConfigError
@@ -25,7 +25,6 @@ from components.tokenization.special import END, FIRST_ORDINARY, START
 #: Kinds of tokenizers of Hugging Face's classes in addition to the default one.
 KINDS = {
     "bert": "wordpiece",
-    "electra": "wordpiece",
     "albert": "unigram",
     "roberta": "bpe",
     "gpt": "bpe",
@@ -103,21 +102,6 @@ def test_the_exported_tokenizer_gives_the_same_ids(family: str, save: SaveEncode
         assert tokenizer(text)["input_ids"] == expected
     assert [tokenizer.pad_token_id, tokenizer.unk_token_id, tokenizer.mask_token_id] == [0, 1, 4]
     assert tokenizer.model_max_length == (encoder.model.max_tokens or tokenizer.model_max_length)
-
-
-def test_the_generator_of_electra_is_exported_to_a_subfolder(save: SaveEncoder, tmp_path: Path) -> None:
-    directory = save("electra")
-    notes = export_encoder(directory, output=tmp_path / "out")
-    assert any(note.startswith("generator/: ElectraForMaskedLM: ") for note in notes)
-    encoder = load_encoder(directory)
-    tokens, _ = padded(encoder, ["a b c"])
-    generator = AutoModelForMaskedLM.from_pretrained(tmp_path / "out" / "generator").eval()
-    detector = AutoModelForPreTraining.from_pretrained(tmp_path / "out").eval()
-    with torch.no_grad():
-        torch.testing.assert_close(generator(tokens).logits, encoder.model.predict(tokens)[0], atol=1e-5, rtol=1e-5)
-        expected = encoder.model.replaced_logits(tokens, torch.tensor([tokens.shape[1]]))
-        torch.testing.assert_close(detector(tokens).logits, expected, atol=1e-5, rtol=1e-5)
-    assert AutoTokenizer.from_pretrained(tmp_path / "out" / "generator")("a b c")["input_ids"] == tokens[0].tolist()
 
 
 def test_texts_of_xlnet_end_with_one_class_piece(save: SaveEncoder, tmp_path: Path) -> None:

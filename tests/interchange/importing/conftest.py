@@ -61,7 +61,7 @@ def unigram_json(special: list[str]) -> dict[str, object]:
 
 def write_tokenizer(family: str, folder: Path) -> int:
     """Write the family's usual files; returns the number of pieces."""
-    if family in ("bert", "electra"):
+    if family == "bert":
         # As published: special pieces at their usual ids.
         words = ["[PAD]", *(f"[unused{index}]" for index in range(3)), "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDPIECE]
         (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
@@ -103,8 +103,6 @@ def their_model(family: str, vocabulary: int) -> PreTrainedModel:
             vocab_size=vocabulary, type_vocab_size=1, max_position_embeddings=66, **SIZES
         )
         return transformers.RobertaForMaskedLM(config)
-    if family == "electra":
-        return transformers.ElectraForPreTraining(transformers.ElectraConfig(vocab_size=vocabulary, **SIZES))
     if family == "albert":
         config = transformers.AlbertConfig(vocab_size=vocabulary, embedding_size=16, **SIZES)
         return transformers.AlbertForPreTraining(config)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, ElectraConfig, ElectraForMaskedLM
+from transformers import AutoModel, AutoTokenizer
 
 from components.artifacts import read_manifest
 from components.errors import ArtifactError, ConfigError
@@ -20,11 +20,10 @@ from components.interchange.importing import import_encoder, read_published, sou
 from components.models.encoder import Encoder, load_encoder
 from components.tokenization.published import read_vocabulary
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
-from tests.interchange.importing.conftest import SIZES, TEXTS, SaveFolder
+from tests.interchange.importing.conftest import TEXTS, SaveFolder
 
 NAMED = {
     "bert": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
-    "electra": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
     "albert": ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"],
     "roberta": ["<pad>", "<unk>", "<s>", "</s>", "<mask>"],
     "gpt": [None, None, None, "<|endoftext|>", None],
@@ -104,64 +103,6 @@ def test_a_folder_of_the_bare_encoder(save_folder: SaveFolder) -> None:
         try_model(folder.parent / "encoder", "a [MASK]", length=1, count=1, sampling=Sampling(), seed=0)
 
 
-def electra_folders(save_folder: SaveFolder) -> tuple[Path, Path]:
-    """ELECTRA's discriminator, and its generator in a subfolder, with the same embeddings."""
-    folder = save_folder("electra")
-    (folder / "generator").mkdir()
-    sizes = {**SIZES, "hidden_size": 12, "num_attention_heads": 1, "intermediate_size": 48, "num_hidden_layers": 1}
-    vocabulary = read_vocabulary(folder).size
-    generator = ElectraForMaskedLM(ElectraConfig(vocab_size=vocabulary, **sizes))
-    generator.electra.embeddings.load_state_dict(AutoModel.from_pretrained(folder).embeddings.state_dict())
-    generator.save_pretrained(folder / "generator")
-    return folder, folder / "generator"
-
-
-def test_electra_with_its_generator(save_folder: SaveFolder) -> None:
-    folder, part = electra_folders(save_folder)
-    before = source_digest(folder)
-    encoder = imported(folder)
-    assert (encoder.model.config.generator, encoder.model.config.generator_layers) == (0.5, 1)
-    assert encoder.manifest is not None and encoder.manifest.facts["fresh"] == []
-    generator = AutoModelForMaskedLM.from_pretrained(part).eval()
-    rows = torch.tensor(read_vocabulary(folder).rows)
-    tokens = torch.randint(FIRST_ORDINARY, len(rows), (2, 9))
-    with torch.no_grad():
-        expected = generator(rows[tokens]).logits[..., rows]
-        torch.testing.assert_close(encoder.model.predict(tokens)[0], expected, atol=1e-5, rtol=1e-5)
-    tensors = load_file(part / "model.safetensors")
-    tensors["generator_predictions.dense.bias"] += 1
-    save_file(tensors, part / "model.safetensors")
-    assert source_digest(folder) != before
-
-
-def test_a_generator_that_does_not_belong_to_the_discriminator(save_folder: SaveFolder) -> None:
-    folder, part = electra_folders(save_folder)
-    with pytest.raises(
-        ArtifactError, match="weights of a generator; import the folder of the discriminator, with this"
-    ):
-        shutil.copy(folder / "vocab.txt", part)
-        read_published(part)
-    tensors = load_file(part / "model.safetensors")
-    name = "electra.embeddings.word_embeddings.weight"
-    save_file({**tensors, name: tensors[name] + 1}, part / "model.safetensors")
-    with pytest.raises(ArtifactError, match=f"generator/{name} differs from {name} of the discriminator: untied"):
-        read_published(folder)
-    config = json.loads((part / "config.json").read_text())
-    (part / "config.json").write_text(json.dumps({**config, "num_attention_heads": 3}))
-    with pytest.raises(ArtifactError, match="generator/config.json: num_attention_heads is 3, only 1 is supported"):
-        read_published(folder)
-
-
-def test_a_discriminator_alone_gets_a_new_generator(save_folder: SaveFolder) -> None:
-    folder = save_folder("electra")
-    log = import_encoder(folder, output=folder.parent / "encoder")
-    assert log[-1] == "not in the file, initialised as in a new model: the generator"
-    encoder = load_encoder(folder.parent / "encoder")
-    assert float(encoder.model.generator_blocks[1].expand.weight.detach().std()) == pytest.approx(0.018, abs=0.004)
-    with pytest.raises(ConfigError, match="imported without its output layer"):
-        try_model(folder.parent / "encoder", "a [MASK]", length=1, count=1, sampling=Sampling(), seed=0)
-
-
 def test_weights_in_shards(save_folder: SaveFolder) -> None:
     folder = save_folder("bert")
     before = read_published(folder).model.state_dict()
@@ -197,21 +138,6 @@ def test_the_digest_covers_all_files_that_are_read(save_folder: SaveFolder) -> N
 def change(folder: Path, **values: object) -> None:
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | values))
-
-
-def test_missing_surplus_and_misshapen_tensors(save_folder: SaveFolder) -> None:
-    folder = save_folder("bert")
-    tensors = load_file(folder / "model.safetensors")
-    tensors.pop("bert.encoder.layer.0.attention.self.query.weight")
-    tensors["bert.encoder.layer.7.output.dense.bias"] = torch.zeros(3)
-    tensors["bert.embeddings.position_embeddings.weight"] = torch.zeros(4, 24)
-    save_file(tensors, folder / "model.safetensors")
-    with pytest.raises(ArtifactError) as caught:
-        read_published(folder)
-    message = str(caught.value)
-    assert "missing bert.encoder.layer.0.attention.self.query.weight" in message
-    assert "surplus bert.encoder.layer.7.output.dense.bias" in message
-    assert "bert.embeddings.position_embeddings.weight is (4, 24), expected (512, 24)" in message
 
 
 @pytest.mark.parametrize(

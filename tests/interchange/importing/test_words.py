@@ -83,15 +83,6 @@ def test_word_vectors_round_trip_through_an_encoder(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read.vectors, table[5:])
 
 
-def test_the_unknown_piece_is_the_mean_without_an_unknown_word(tmp_path: Path) -> None:
-    write_vectors(tmp_path / "v.vec", ["King", "man"], np.asarray([[1, 2], [3, 4]], dtype=np.float32))
-    imported = read_published(tmp_path / "v.vec")
-    assert imported.model.state_dict()["input"][1].tolist() == [2, 3]
-    assert imported.tokenizer.encode_batch(["King king"])[0].tolist() == [5, 1]
-    with pytest.raises(ConfigError, match="not supported by the family 'glove'; known: word2vec"):
-        read_published(tmp_path / "v.vec", family="glove")
-
-
 def test_thai_text_is_segmented_before_the_look_up(tmp_path: Path) -> None:
     write_vectors(tmp_path / "thai.vec", ["ภาษา", "ไทย"], np.ones((2, 2), dtype=np.float32))
     tokenizer = read_published(tmp_path / "thai.vec").tokenizer

@@ -22,9 +22,9 @@ PAIRS = Legal(torch.tensor([True, False]), torch.tensor([[False, True], [True, F
 LENGTHS = torch.tensor([4, 1, 3])
 
 
-def random_crf(tags: int, *, legal: Legal | None = None, constrained: bool = False, seed: int = 0) -> LinearChainCRF:
+def random_crf(tags: int, *, legal: Legal | None = None, seed: int = 0) -> LinearChainCRF:
     torch.manual_seed(seed)
-    layer = LinearChainCRF(tags, legal=legal, constrained=constrained)
+    layer = LinearChainCRF(tags, legal=legal)
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.normal_()
@@ -107,7 +107,7 @@ def test_padding_has_no_influence() -> None:
 
 
 def test_gradients_are_those_of_finite_differences() -> None:
-    layer = random_crf(3, legal=BIO, constrained=True)
+    layer = random_crf(3, legal=BIO)
     x = torch.randn(2, 3, 3, dtype=torch.float64, requires_grad=True)
     tags, lengths = torch.tensor([[1, 2, 0], [0, 1, 0]]), torch.tensor([3, 2])
     layer.double()
@@ -127,19 +127,6 @@ def test_decoding_is_the_best_legal_path(seed: int) -> None:
         assert decoded[row, :length].tolist() == list(best)
         everything = paths(layer, x[row, :length])
         assert max(everything, key=lambda path: everything[path]) != best
-
-
-def test_constrained_training_counts_legal_paths_only() -> None:
-    layer = random_crf(3, legal=BIO, constrained=True)
-    x = torch.randn(1, 3, 3)
-    lengths = torch.tensor([3])
-    scored = paths(layer, x[0], legal=BIO)
-    total = torch.tensor(list(scored.values()), dtype=torch.float64).logsumexp(0).item()
-    assert layer.log_partition(x, lengths).item() == pytest.approx(total, abs=1e-6)
-    assert layer.log_likelihood(x, torch.tensor([[0, 2, 0]]), lengths).item() == -math.inf
-    layer.log_likelihood(x, torch.tensor([[1, 2, 0]]), lengths).sum().backward()
-    for parameter in layer.parameters():
-        assert parameter.grad is not None and parameter.grad.isfinite().all()
 
 
 def test_without_a_legal_sequence_the_one_with_the_fewest_violations_is_found() -> None:

@@ -12,11 +12,10 @@ from components.models.layers.packing import packing
 
 #: Family -> the function that packs its texts.
 FAMILIES = {
-    "bert": "layers.masked.packing_for",
-    "roberta": "layers.masked.packing_for",
-    "albert": "layers.masked.packing_for",
-    "electra": "layers.masked.packing_for",
-    "gpt": "gpt.packing_for",
+    "bert": "layers.masked.packing",
+    "roberta": "layers.masked.packing",
+    "albert": "layers.masked.packing",
+    "gpt": "gpt.packing",
     "transformer-xl": "transformer_xl.packing",
     "xlnet": "xlnet.packing",
 }

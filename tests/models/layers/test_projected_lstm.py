@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from components.models.layers.chunks import Texts
-from components.models.layers.projected_lstm import ProjectedLSTM
+from components.models.layers.lstm import ProjectedLSTM
 
 STEPS, ROWS, INPUTS, CELLS, PROJECTION = 7, 3, 5, 8, 4
 #: Clips about half of the values in these tests.

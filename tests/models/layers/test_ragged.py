@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from components.models.base import LanguageModel
-from components.models.layers import lstm_kernels, projected_lstm
+from components.models.layers import lstm, lstm_kernels
 from components.models.layers.chunks import Texts
 from components.models.layers.ragged import Ragged, by_step, previous_step, ragged
 from components.task_models.taggers import BiLSTM
@@ -83,7 +83,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return found
 
     monkeypatch.setattr(lstm_kernels, "suits_steps", lambda *_: True)
-    for module in (lstm_kernels, projected_lstm):
+    for module in (lstm, lstm_kernels):
         monkeypatch.setattr(module, "ragged", noting)
     return counts
 

@@ -184,11 +184,10 @@ def test_dropout_preserves_the_mean() -> None:
     assert float(noisy.detach().std(0).mean()) > 0.01
 
 
-@pytest.mark.parametrize("norm_first", [False, True])
-def test_the_order_of_a_block(norm_first: bool) -> None:
+def test_the_order_of_a_block() -> None:
     config = RelativeConfig(vocabulary=1, width=WIDTH, heads=HEADS, feedforward=12)
     torch.manual_seed(0)
-    block = RelativeBlock(config, activation="relu", eps=1e-5, norm_first=norm_first).eval()
+    block = RelativeBlock(config, activation="relu", eps=1e-5).eval()
     x = inputs()[0].float()
     scope = Scope(LENGTH, sinusoids(distances(LENGTH, LENGTH, ahead=True, clamp=0, device=x.device), WIDTH))
     first, second = block.attention_norm, block.norm
@@ -201,13 +200,8 @@ def test_the_order_of_a_block(norm_first: bool) -> None:
         output: Tensor = block.contract(block.expand(values).clamp_min(0))
         return output
 
-    if norm_first:
-        between = x + attended(first(x))
-        expected = between + fed(second(between))
-    else:
-        between = first(x + attended(x))
-        expected = second(between + fed(between))
-    torch.testing.assert_close(block(x, block.keys(x), scope), expected)
+    between = first(x + attended(x))
+    torch.testing.assert_close(block(x, block.keys(x), scope), second(between + fed(between)))
 
 
 def test_invalid_sizes() -> None:

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from components.models.layers import softmax
-from components.models.layers.softmax import linear_cross_entropy, sampled_cross_entropy
+from components.models.layers.softmax import linear_cross_entropy
 
 WIDTH, VOCABULARY = 6, 11
 
@@ -63,26 +63,3 @@ def test_bfloat16_under_autocast_is_close() -> None:
         loss = linear_cross_entropy(x, weight, torch.zeros(VOCABULARY), targets)
     assert loss.dtype == torch.float32
     torch.testing.assert_close(loss, F.cross_entropy(x @ weight.T, targets, reduction="sum"), rtol=0.01, atol=0.1)
-
-
-def test_samples_follow_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(softmax, "CHUNK_ROWS", 2)
-    # Distribution function 0.5, 0.75, 1.
-    bias = torch.tensor([0.5, 0.25, 0.25]).log()
-    noise = torch.tensor([0.0, 0.49, 0.51, 0.74, 0.76, 0.9999999])
-    x, targets = torch.zeros(6, 2), torch.tensor([0, 1, 2, 0, 1, 2])
-    loss, sampled = sampled_cross_entropy(x, torch.randn(3, 2), bias, targets, noise)
-    assert sampled.tolist() == [0, 0, 1, 1, 2, 2]
-    assert not sampled.requires_grad
-    torch.testing.assert_close(loss, F.cross_entropy(bias.expand(6, -1), targets, reduction="sum"))
-
-
-def test_sampling_leaves_loss_and_gradients_as_they_are() -> None:
-    weight, bias = torch.randn(VOCABULARY, WIDTH, requires_grad=True), torch.randn(VOCABULARY, requires_grad=True)
-    x, targets = torch.randn(7, WIDTH, requires_grad=True), torch.randint(0, VOCABULARY, (7,))
-    parts = [
-        linear_cross_entropy(x, weight, bias, targets),
-        sampled_cross_entropy(x, weight, bias, targets, torch.rand(7))[0],
-    ]
-    one, other = ((loss, *torch.autograd.grad(loss, [x, weight, bias])) for loss in parts)
-    assert all(torch.equal(left, right) for left, right in zip(one, other, strict=True))

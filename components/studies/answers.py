@@ -1,0 +1,162 @@
+"""Scores of candidate answers to a prompt under a language model.
+
+Causal models: Radford et al. 2019 (section 3) and Brown et al. 2020 (section 2.4). For masked models, the answer
+replaces [MASK] (Petroni et al. 2019). Long answers are less probable than short ones, so three scores are compared,
+computed from the same log-likelihoods l:
+
+    sum      l(answer | prompt)
+    mean     l(answer | prompt) / number of characters
+    prior    l(answer | prompt) - l(answer | empty prompt)
+
+For causal models, the text after the answer counts as a part of it, in l and in the number of characters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from components.errors import ConfigError, DataError
+from components.inference.generate import require_output_layer
+from components.inference.likelihood import Gap, causal_log_probs, gap_between, masked_log_probs
+from components.models import family as family_named
+from components.models.encoder import Encoder
+from components.scoring import Scoring
+from components.scoring.intervals import Interval, interval, left_out, sizes_of
+from components.studies.prompts import fitting
+from components.tasks.data import Split
+from components.tokenization import Tokenizer
+from components.tokenization.special import UNK
+from components.tokenization.words import encode_words
+
+#: Objectives of language models.
+OBJECTIVES: Final = ("causal", "masked", "permuted")
+SCORES: Final = ("sum", "mean", "prior")
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Questions:
+    """The rows of a split with their prompts (before, after) and candidate answers."""
+
+    rows: Split
+    prompts: Sequence[tuple[str, str]]
+    candidates: Sequence[Sequence[str]]
+
+    def after(self, shown: Sequence[str], encoder: Encoder) -> tuple[Questions, float]:
+        """The questions after demonstrations, and how many of them fit into the model's positions on average."""
+        ends = [
+            [f" {answer}{after}" for answer in row]
+            for row, (_, after) in zip(self.candidates, self.prompts, strict=True)
+        ]
+        distinct = list(dict.fromkeys(end for row in ends for end in row))
+        sizes = dict(zip(distinct, map(len, encoder.tokenizer.encode_batch(distinct)), strict=True))
+        reserved = [max(sizes[end] for end in row) for row in ends]
+        befores = [before for before, _ in self.prompts]
+        texts, fit = fitting(encoder, [shown] * len(befores), befores, reserved=reserved)
+        prompts = [(text, after) for text, (_, after) in zip(texts, self.prompts, strict=True)]
+        return replace(self, prompts=prompts), fit
+
+
+def require_answers(encoder: Encoder) -> None:
+    """Require a forward causal or a masked language model.
+
+    Raises:
+        ConfigError: the encoder has none.
+    """
+    objective = family_named(encoder.family).objective
+    if objective not in OBJECTIVES:
+        raise ConfigError(f"the family {encoder.family!r} has no language model, which zero-shot needs")
+    if objective != "causal":
+        require_output_layer(encoder)
+    elif encoder.model.backward:
+        raise ConfigError(
+            f"{encoder.family}: a backward model cannot predict the answer after a prompt; use the forward model"
+        )
+
+
+def answer_scores(
+    encoder: Encoder, prompts: Sequence[tuple[str, str]], candidates: Sequence[Sequence[str]]
+) -> list[dict[str, Floats]]:
+    """The three scores of the C candidates of each prompt (before, after): score -> (C,).
+
+    Raises:
+        ConfigError: see `require_answers`.
+        DataError: an answer has no piece, or exceeds the model's positions.
+    """
+    require_answers(encoder)
+    causal = family_named(encoder.family).objective == "causal"
+    inputs: dict[tuple[str, str, str], Gap] = {}
+    for (before, after), words in zip(prompts, candidates, strict=True):
+        for answer in words:
+            for key in ((before, answer, after), ("", answer, "")):
+                if key not in inputs:
+                    try:
+                        inputs[key] = gap_between(encoder.model, *pieces(encoder.tokenizer, *key), causal=causal)
+                    except DataError as error:
+                        raise DataError(f"answer {answer!r}: {error}") from error
+    measured = (causal_log_probs if causal else masked_log_probs)(encoder.model, list(inputs.values()))
+    total = {key: float(values.sum()) for key, values in zip(inputs, measured, strict=True)}
+    scores = []
+    for (before, after), words in zip(prompts, candidates, strict=True):
+        sums = np.asarray([total[before, answer, after] for answer in words])
+        sizes = np.asarray([max(1, len(answer) + (len(after.strip()) if causal else 0)) for answer in words])
+        alone = np.asarray([total["", answer, ""] for answer in words])
+        scores.append({"sum": sums, "mean": sums / sizes, "prior": sums - alone})
+    return scores
+
+
+def pieces(tokenizer: Tokenizer, before: str, answer: str, after: str) -> tuple[list[int], list[int], list[int]]:
+    """The pieces of each part. The answer and the text after it are tokenized as continuations of the text before,
+    with or without a space in between as in the prompt."""
+    parts = [part for part in (before, answer, after.strip()) if part]
+    (joined,) = encode_words(tokenizer, [parts])
+    ends = (joined.spans[:, 1] + 1).tolist()
+    encoded = [joined.ids[start:end].tolist() for start, end in zip([0, *ends], ends, strict=False)]
+    if before:
+        # No space before the beginning of a text.
+        encoded[0] = tokenizer.encode_batch([before])[0].tolist()
+    else:
+        encoded.insert(0, [])
+    follows = [piece for part in encoded[2:] for piece in part]
+    if follows and not after[0].isspace():
+        space = " " if tokenizer.leads_with_space else ""
+        alone, whole = (ids.tolist() for ids in tokenizer.encode_batch([f"{space}{answer}", f"{space}{answer}{after}"]))
+        # Only if the pieces of the answer remain the same.
+        follows = whole[len(alone) :] if whole[: len(alone)] == alone else follows
+    return encoded[0], encoded[1], follows
+
+
+def accuracy(encoder: Encoder, questions: Questions, scoring: Scoring, *, confidence: float) -> dict[str, Interval]:
+    """Score -> accuracy with its interval over rows."""
+    rows, clusters = questions.rows, questions.rows.clusters
+    of_prompts = answer_scores(encoder, questions.prompts, questions.candidates)
+    intervals = {}
+    for score in SCORES:
+        weights = [np.exp(row[score] - row[score].max()) for row in of_prompts]
+        shares = [(of / of.sum()).astype(np.float32) for of in weights]
+        matrix = scoring.statistics(rows.fields, rows.targets, shares)
+        value = np.atleast_1d(scoring.scores(matrix.sum(0))["accuracy"])
+        without = left_out(matrix, clusters, scoring.scores)["accuracy"][None]
+        around = interval(value, without, sizes_of(clusters, len(rows)), confidence=confidence)
+        intervals[score] = around.within(0.0, 1.0)
+    return intervals
+
+
+def unknown_words(system: str, encoder: Encoder, candidates: Sequence[Sequence[str]]) -> list[str]:
+    """A sentence about answers with unknown words, which all have the probability of the unknown piece."""
+    distinct = list(dict.fromkeys(answer for row in candidates for answer in row))
+    encoded = encode_words(encoder.tokenizer, [[answer] for answer in distinct])
+    unknown = [answer for answer, of in zip(distinct, encoded, strict=True) if (of.ids == UNK).any()]
+    if not unknown:
+        return []
+    named = ", ".join(map(repr, unknown[:5])) + (" ..." if len(unknown) > 5 else "")
+    return [
+        f"{system}: {len(unknown)} of {len(distinct)} answers have unknown words ({named}), so their probabilities are "
+        "not meaningful."
+    ]
