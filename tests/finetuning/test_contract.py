@@ -20,7 +20,7 @@ from components.inference.loading import load_model
 from components.models import FAMILIES
 from components.registry.candidates import model_content, write_bundle
 from components.scoring import Scoring
-from components.settings.names import FROZEN
+from components.settings.systems import FROZEN
 from components.settings.training import Training
 from components.task_models.classifier import load_classifier
 from components.task_models.kinds import TASKS
