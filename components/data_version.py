@@ -87,16 +87,16 @@ def as_read(name: str, stage: dict[str, Any], project: Path) -> dict[str, Any]:
     """A stage of a lock without dependencies that it has not read.
 
     DVC's dependencies cannot depend on settings, so a stage declares everything that some settings make it read:
-    `unlabelled` and `distil-texts` the corpus of the domain, `teach` and `teach-words` all that a system learns from,
+    `unlabelled` and `distil-texts` the corpus of the domain, `teach` all that a system learns from,
     even if the system is no teacher. The manifest of their output says what was read.
     """
     group = name.partition("@")[0]
-    if group not in ("unlabelled", "distil-texts", "teach", "teach-words"):
+    if group not in ("unlabelled", "distil-texts", "teach"):
         return stage
     try:
         (output,) = [entry["path"] for entry in stage["outs"] if not entry["path"].endswith(".json")]  # the metrics
         facts = read_manifest(project / output).facts
-        if group in ("teach", "teach-words"):
+        if group == "teach":
             return stage if facts["teacher"] else stage | {"deps": []}
         sources = facts["sources"]
     except (ArtifactError, KeyError, ValueError):

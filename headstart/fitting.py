@@ -31,7 +31,6 @@ from components.settings.finetune import FIRST_MINUTES
 from components.settings.names import WITH_WORDS
 from components.settings.systems import System
 from components.settings.tasks import TaskSource
-from components.settings.unlabelled import OF_ONE_TEXT, UnlabelledSettings
 from components.tasks.choice import choose
 from components.tasks.data import Fields
 from components.tasks.examples import ExamplesJob, examples, read_facts, read_split, run_folds
@@ -48,8 +47,8 @@ TASK: Final = "task"
 START: Final = "pretrained"
 #: Folder of the chosen model in the working folder.
 CHOSEN: Final = "chosen"
-#: Texts without labels that words models are fitted on, and that an encoder learns from.
-FOR_WORDS, FOR_ENCODER = 25_000, 2_000
+#: Texts without labels that words models are fitted on.
+FOR_WORDS = 25_000
 Kind = Literal["classification", "multilabel", "regression", "pair", "similarity", "tagging"]
 
 
@@ -187,11 +186,11 @@ class _Work:
             group=None if task.groups is None else GROUP,
         )
         self.examples = examples(ExamplesJob(task=TASK, source=source, output=folder / "examples"))
-        self.free = {
-            most: write_texts(folder / "unlabelled" / str(most), unlabelled, examples=self.examples, most=most)
-            for most in (FOR_WORDS, FOR_ENCODER)
+        self.free = (
+            write_texts(folder / "unlabelled", unlabelled, examples=self.examples, most=FOR_WORDS)
             if unlabelled
-        }
+            else None
+        )
 
     def fit(self, start: str | Path | None, *, minutes: float | None, notes: list[str]) -> Model:
         """Train all systems, and return the chosen one."""
@@ -229,7 +228,7 @@ class _Work:
 
     def _baseline(self) -> Path:
         output = self.folder / "finetuned" / TASK / "baselines"
-        return baseline(BaselineJob(examples=self.examples, output=output, unlabelled=self.free.get(FOR_WORDS)))
+        return baseline(BaselineJob(examples=self.examples, output=output, unlabelled=self.free))
 
     def _finetune(self, start: str | Path, *, minutes: float | None) -> Path:
         from components.finetuning.stage import FinetuneJob, finetune  # imports torch
@@ -238,9 +237,6 @@ class _Work:
         name, encoder = encoder_of(start, folder=self.folder / "encoder")
         task = self.task
         settings = finetuning_of(encoder, task.fields, kind=task.kind, minutes=minutes)
-        without_labels = self.free.get(FOR_ENCODER)
-        if without_labels is not None and self.task.kind in OF_ONE_TEXT:
-            settings = settings.model_copy(update={"unlabelled": UnlabelledSettings(source="domain")})
         return finetune(
             FinetuneJob(
                 task=TASK,
@@ -248,8 +244,7 @@ class _Work:
                 start=START,
                 examples=self.examples,
                 encoder=encoder,
-                unlabelled=without_labels,
-                words=self.free.get(FOR_WORDS),
+                words=self.free,
                 output=self.folder / "finetuned" / TASK / f"{name}-{START}",
                 settings=settings,
                 cluster=ClusterSettings(

@@ -8,7 +8,7 @@ from pathlib import Path
 from components.artifacts import MANIFEST, read_manifest
 from components.interchange.importing import import_encoder, source_digest
 from components.models.encoder import KIND
-from components.starts.cache import folder_of
+from components.starts.registry import folder_of
 
 
 def encoder_of(start: str | Path, *, folder: Path) -> tuple[str, Path]:

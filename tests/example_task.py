@@ -112,6 +112,29 @@ def cluster(tmp_path: Path) -> ClusterSettings:
 
 
 @pytest.fixture
+def make_things_job(
+    task: Path, make_encoder: Callable[..., Path], settings: FinetuneSettings, cluster: ClusterSettings, tmp_path: Path
+) -> Callable[..., FinetuneJob]:
+    """make_things_job(family="ulmfit", name="out", trained=True, storage="store", **settings) -> a job."""
+
+    def make(
+        family: str = "ulmfit", *, name: str = "out", trained: bool = True, storage: str = "store", **changes: object
+    ) -> FinetuneJob:
+        return FinetuneJob(
+            task="things",
+            family=family,
+            start="adapted" if trained else "scratch",
+            examples=task,
+            encoder=make_encoder(family, trained=trained),
+            output=tmp_path / name,
+            settings=settings.model_copy(update=changes),
+            cluster=cluster.model_copy(update={"storage": str(tmp_path / storage)}),
+        )
+
+    return make
+
+
+@pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs are executed sequentially in this process with one thread, instead of in a pool."""
 

@@ -15,11 +15,11 @@ MOST_FREQUENT = "most-frequent"
 #: Kind of task -> its systems; a kind without an entry has the constant system only.
 BASELINES: LazyTable[Systems] = LazyTable(
     {
-        "classification": "components.baselines.texts:CLASSIFICATION",
-        "multilabel": "components.baselines.texts:MULTILABEL",
-        "pair": "components.baselines.pairs:PAIR",
+        "classification": "components.baselines.base:CLASSIFICATION",
+        "multilabel": "components.baselines.base:MULTILABEL",
+        "pair": "components.baselines.base:PAIR",
         "similarity": "components.baselines.pairs:SIMILARITY",
-        "regression": "components.baselines.texts:REGRESSION",
+        "regression": "components.baselines.base:REGRESSION",
         "choice": "components.baselines.pairs:CHOICE",
         "tagging": "components.baselines.tagging:TAGGING",
         "questions": "components.baselines.questions:QUESTIONS",

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from components.tasks.data import Answer, Fields
 from components.tasks.selection import Candidate, System, Training
+from components.words.systems import SYSTEMS
 
 
 @dataclass(frozen=True)
-class Constant:
-    """The same answer to every row."""
+class Function:
+    """A fitted system: N inputs -> N answers."""
 
-    answer: Answer
-
-    def answers(self, rows: Sequence[Fields]) -> list[Answer]:
-        """The answer, N times."""
-        return [self.answer] * len(rows)
+    answers: Callable[[Sequence[Fields]], list[Answer]]
 
 
 def most_frequent(training: Training) -> list[Candidate]:
     """The constant prediction that is best on the training targets."""
-    return [Candidate.of(Constant(training.scoring.constant(training.rows.targets)[0]))]
+    answer = training.scoring.constant(training.rows.targets)[0]
+    return [Candidate.of(Function(lambda rows: [answer] * len(rows)))]
 
 
 @dataclass(frozen=True)
@@ -38,3 +36,9 @@ class Systems:
     usual: Mapping[str, System] = field(default_factory=dict)
     characters: Mapping[str, System] = field(default_factory=dict)
     constant: System = most_frequent
+
+
+CLASSIFICATION = Systems(*SYSTEMS["classification"])
+MULTILABEL = Systems(*SYSTEMS["multilabel"])
+REGRESSION = Systems(*SYSTEMS["regression"])
+PAIR = Systems(*SYSTEMS["pair"])

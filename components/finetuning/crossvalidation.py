@@ -26,12 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from components.cluster import map_parallel
-from components.finetuning.member import make_member
-from components.finetuning.memory import gpu_bytes
+from components.finetuning.member import Member, per_row
 from components.finetuning.packing import held, unpack
 from components.finetuning.probe import HeadCandidate
 from components.finetuning.runs import GroupSpec, evaluations_at, execute, finished, result, schedule_of
-from components.finetuning.specs import Chosen, RunSpec, load_initial_encoder, number_of_folds, rows_of
+from components.finetuning.specs import Chosen, RunSpec, gpu_bytes, load_initial_encoder, number_of_folds, rows_of
 from components.progress import Progress
 from components.settings.cluster import ClusterSettings
 from components.task_models.heads import CalibratedHead
@@ -101,15 +100,7 @@ def final(spec: GroupSpec, selections: Sequence[Selection]) -> GroupSpec:
 def stores(spec: GroupSpec) -> Iterator[CheckpointStore]:
     """The stores of everything that a run's cross-validation has written."""
     for fold in range(max(map(number_of_folds, spec.members))):
-        yield _store(spec, fold)
-
-
-def _store(spec: GroupSpec, fold: int) -> CheckpointStore:
-    return CheckpointStore(spec.storage, key=_key(spec, fold))
-
-
-def _key(spec: GroupSpec, fold: int) -> str:
-    return f"{spec.key}-fold{fold}"
+        yield CheckpointStore(spec.members[0].storage, key=f"{spec.key}-fold{fold}")
 
 
 @dataclass(frozen=True)
@@ -126,16 +117,12 @@ class _Head:
     choice: Choice | None = None
     scores: Mapping[str, float] = field(default_factory=dict)
 
-    def of(self, fold: int | None) -> HeadCandidate | None:
-        """The candidate of a fold, or of the final run."""
-        if self.choice is None:
-            return None
-        return self.candidates[self.choice.index if fold is None else self.choice.by_fold[fold]]
-
     def chosen(self, fold: int | None) -> Chosen:
-        """The choices of a run."""
-        head = self.of(fold)
-        return Chosen() if head is None else Chosen(head.penalty, norm=head.norm, names=head.names)
+        """The choices of the run of a fold, or of the final run."""
+        if self.choice is None:
+            return Chosen()
+        head = self.candidates[self.choice.index if fold is None else self.choice.by_fold[fold]]
+        return Chosen(head.penalty, norm=head.norm, names=head.names)
 
 
 def _folds(spec: GroupSpec, heads: Sequence[_Head]) -> Iterator[GroupSpec]:
@@ -152,33 +139,30 @@ def _folds(spec: GroupSpec, heads: Sequence[_Head]) -> Iterator[GroupSpec]:
             *(rows_of(member, train).left_out for member, train in zip(members, whole, strict=True))
         )
         members = [replace(member, left_out=held) for member in members] if len(members) > 1 else members
-        yield replace(spec, members=tuple(members), key=_key(spec, fold))
+        yield replace(spec, members=tuple(members), key=f"{spec.key}-fold{fold}")
 
 
 def _heads(spec: GroupSpec) -> list[_Head]:
     """The choice of each member's head."""
     encoder, tokenizer = load_initial_encoder(spec.members[0])
     by_fold = [
-        [make_member(member, encoder, tokenizer) for member in fold.members]
+        [Member(member, encoder, tokenizer) for member in fold.members]
         for fold in _folds(spec, [_Head()] * len(spec.members))
     ]
-    found: list[_Head] = []
+    heads: list[_Head] = []
     for number, member in enumerate(spec.members):
         of_folds = [members[number] for members in by_fold]
         if not of_folds[0].is_solved:
-            found.append(_Head())
+            heads.append(_Head())
             continue
         answers = [one.answers_by_candidate() for one in of_folds]
         pooled = _Pooled(member, [one.rows.held for one in of_folds])
         # Of equal penalties, first with names, then the first normalisation.
         candidates = sorted(answers[0], key=lambda candidate: -candidate.penalty)
         tried = [pooled.answers([one[candidate] for one in answers]) for candidate in candidates]
-        scores = {
-            str(candidate): pooled.scores(found)[pooled.main]
-            for candidate, found in zip(candidates, tried, strict=True)
-        }
-        found.append(_Head(candidates, pooled.choose(tried), scores))
-    return found
+        scores = [pooled.scores(each)[pooled.scoring.main] for each in tried]
+        heads.append(_Head(candidates, pooled.choose(tried), dict(zip(map(str, candidates), scores, strict=True))))
+    return heads
 
 
 class _Pooled:
@@ -200,16 +184,11 @@ class _Pooled:
         self.scoring = scoring_for(facts.kind, facts.labels)
         self.head = find_task(facts.kind).head(spec.settings, 1, facts.labels)
 
-    @property
-    def main(self) -> str:
-        """Name of the primary metric."""
-        return self.scoring.main
-
     def answers(self, by_fold: Sequence[Sequence[Answer]]) -> list[Answer]:
         """The predictions of the folds in the order of the rows' indices, after `Head.calibrate`."""
-        found = [answer for answers in by_fold for answer in answers]
-        raw = [found[row] for row in self.order]
-        return self.head.calibrate(lambda: raw, self._per_row)
+        flat = [answer for answers in by_fold for answer in answers]
+        raw = [flat[row] for row in self.order]
+        return self.head.calibrate(lambda: raw, per_row(self.scoring, self.rows))
 
     @property
     def calibration(self) -> float | None:
@@ -224,53 +203,46 @@ class _Pooled:
         """The choice of one of several predictions of these rows, the simplest first."""
         return choose(self.scoring, self.rows, candidates, folds=self.folds)
 
-    def _per_row(self, answers: list[Answer]) -> NDArray[np.float64]:
-        statistics = self.scoring.statistics(self.rows.fields, self.rows.targets, answers)
-        return self.scoring.scores(statistics.toarray())[self.scoring.main]
 
-
-def _select(
-    spec: GroupSpec,
-    member: int,
-    folds: Sequence[GroupSpec],
-    heads: _Head,
-) -> Selection:
+def _select(spec: GroupSpec, member: int, folds: Sequence[GroupSpec], heads: _Head) -> Selection:
     whole = read_split(spec.members[member].examples, "train")
     pooled = _Pooled(spec.members[member], [rows_of(fold.members[member], whole).held for fold in folds])
     results = [result(fold, member) for fold in folds]
-    # A run of which nothing is left to train has one point.
     epoch = epoch_of(spec)
     steps, evaluations = schedule_of(spec, epoch=epoch)
-    points = [number for number in range(evaluations + 1) if f"{held(number)}.lengths" in results[0][0]]
     step_of = {number: step for step, numbers in evaluations_at(steps, count=evaluations).items() for number in numbers}
     curve: list[dict[str, Any]] = []
-    found: list[tuple[Chosen, list[Answer]]] = []
-    for number in points:
+    points: list[tuple[Chosen, list[Answer]]] = []
+    for number in range(evaluations + 1):
+        # A run of which nothing is left to train has one point.
+        if f"{held(number)}.lengths" not in results[0][0]:
+            continue
         answers = pooled.answers([unpack(held(number), tensors) for tensors, _ in results])
         scores, step = pooled.scores(answers), step_of.get(number, 0)
         if curve and step == curve[-1]["step"]:
             continue
-        found.append((replace(heads.chosen(None), stop=number, calibration=pooled.calibration), answers))
+        points.append((replace(heads.chosen(None), stop=number, calibration=pooled.calibration), answers))
         curve.append({"step": step, "epoch": round(step / epoch, 3), "train_loss": None, **scores})
     order = list(range(len(curve)))
     if spec.settings.method in ("contrastive", "distil"):
         order.reverse()
-    choice, head = pooled.choose([found[point][1] for point in order]), heads.of(None)
+    choice = pooled.choose([points[point][1] for point in order])
+    chosen = points[order[choice.index]][0]
     records = [record for _, record in results]
+    named = {"penalty": chosen.penalty, "head_norm": chosen.norm, "label_names": chosen.names}
     return Selection(
-        found[order[choice.index]][0],
+        chosen,
         choice.answers,
-        found[0][1],
+        points[0][1],
         {
             "curve": curve,
             "chosen": order[choice.index],
             "selected": pooled.scores(choice.answers),
-            "score": pooled.main,
+            "score": pooled.scoring.main,
             "folds": len(folds),
             **{name: sum(record[name] for record in records) for name in ("tokens", "seconds")},
-            **({} if head is None else {"penalty": head.penalty, "penalties": dict(heads.scores)}),
-            **({} if head is None or head.norm is None else {"head_norm": head.norm}),
-            **({} if head is None or head.names is None else {"label_names": head.names}),
+            **({"penalties": dict(heads.scores)} if heads.candidates else {}),
+            **{name: value for name, value in named.items() if value is not None},
         },
     )
 

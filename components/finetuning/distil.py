@@ -1,8 +1,8 @@
-"""Stages `teach`, `teach-words` and `distil`: a student learns the predictions of teachers (Hinton et al. 2015).
+"""Stages `teach` and `distil`: a student learns the predictions of teachers (Hinton et al. 2015).
 
 `teach` labels the texts of a group of `distil` with the runs of a fine-tuned system: the run of every label budget and
 seed, and with `selection: budget` those of its folds. The weights of most runs are not stored, so each run is trained
-again up to the point that was chosen for it, without evaluations. `teach-words` fits words models on the same rows.
+again up to the point that was chosen for it, without evaluations. A words model beside the encoder is left out.
 `distil` trains the students. A student's run learns from the teachers' runs of the same budget, seed and fold.
 
 The penalty and the end of a teacher's run were chosen on the rows of all folds. The student's are chosen in the same
@@ -17,6 +17,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import save_file
 from torch import Tensor
 
 from components.artifacts import read_manifest, writing
@@ -26,21 +27,17 @@ from components.finetuning.execution import TrainedRun, clear, execute_all
 from components.finetuning.frozen import LABELS
 from components.finetuning.packing import pack, unpack
 from components.finetuning.runs import GroupSpec, evaluations_at, result, schedule_of
-from components.finetuning.soft_labels import FILE, name_of, soft_label_files, write_soft_labels
+from components.finetuning.soft_labels import FILE, name_of
 from components.finetuning.soft_labels import KIND as SOFT_LABELS
 from components.finetuning.specs import Chosen, Distillation, RunSpec, number_of_folds
 from components.finetuning.stage import FinetuneJob, own_ways, specs_of, train_and_write
-from components.finetuning.words_labels import labels_by_words, with_words
 from components.settings.distil import DistilSettings
-from components.settings.names import WORDS_SYSTEMS
-from components.settings.section import Section
 from components.task_models.base import refuse_distillation
 from components.task_models.kinds import find_task
 from components.tasks.examples import read_facts
 from components.tasks.results import KIND as FINETUNED
 from components.training.checkpoint import fingerprint
 from components.unlabelled.texts import KIND as UNLABELLED
-from components.unlabelled.texts import read_unlabelled
 
 
 class TeachJob(FinetuneJob):
@@ -57,28 +54,6 @@ class TeachJob(FinetuneJob):
     distil: DistilSettings
     texts: Path
     finetuned: Path
-
-
-class TeachWordsJob(Section):
-    """Inputs of the stage `teach-words`.
-
-    Attributes:
-        task: name of the task.
-        examples: output directory of the stage `examples`.
-        group: block of `distil`.
-        distil: its settings.
-        texts: texts without labels of the group.
-        output: directory to write.
-        words: as in `FinetuneJob`.
-    """
-
-    task: str
-    examples: Path
-    group: str
-    distil: DistilSettings
-    texts: Path
-    output: Path
-    words: Path | None = None
 
 
 class DistilJob(FinetuneJob):
@@ -120,38 +95,16 @@ def teach(job: TeachJob) -> Path:
         raise ArtifactError(f"{job.finetuned}: made from another version of the task's data; run the stage again")
     _refuse(job)
     texts = read_manifest(job.texts, kind=UNLABELLED)
-    labelled = list(_labelled(job, texts=texts.digest)) if texts.facts["rows"] else []
-    specs = [GroupSpec((one,), key=one.key) for one, _ in labelled]
+    labelling = list(_labelling(job, texts=texts.digest)) if texts.facts["rows"] else []
+    specs = [GroupSpec((one,), key=one.key) for one in labelling]
     execute_all(specs, title=f"teach {job.task} {job.system}", names=[], cluster=job.cluster)
     tensors: dict[str, Tensor] = {}
-    rows = read_unlabelled(job.texts)
-    for spec, (one, record) in zip(specs, labelled, strict=True):
-        tensors |= pack(name_of(one), with_words(one, record, rows, unpack(LABELS, result(spec, 0)[0])))
+    for spec, one in zip(specs, labelling, strict=True):
+        tensors |= pack(name_of(one), unpack(LABELS, result(spec, 0)[0]))
     with writing(job.output, kind=SOFT_LABELS) as draft:
-        write_soft_labels(draft.path / FILE, tensors)
+        save_file(tensors, draft.path / FILE)
         draft.facts |= {"teacher": job.system, "finetuned": finetuned.digest, "texts": texts.digest, "runs": len(specs)}
     clear([TrainedRun(spec, stores=[spec.store]) for spec in specs], cluster=job.cluster)
-    return job.output
-
-
-def teach_words(job: TeachWordsJob) -> Path:
-    """Write the predictions of the words models among the teachers of a group; returns the output directory, with one
-    file for each.
-
-    Raises:
-        ArtifactError: an input is incomplete or altered.
-        ConfigError: the kind of task has no such words model.
-    """
-    names = [teacher for teacher in job.distil.teachers if teacher in WORDS_SYSTEMS]
-    with writing(job.output, kind=SOFT_LABELS) as draft:
-        for name in names:
-            try:
-                write_soft_labels(
-                    draft.path / f"{name}.safetensors", labels_by_words(name, job.examples, job.texts, words=job.words)
-                )
-            except ConfigError as error:
-                raise ConfigError(f"distil.{job.group}.teachers: {error}") from error
-        draft.facts |= {"teacher": ", ".join(names), "texts": read_manifest(job.texts, kind=UNLABELLED).digest}
     return job.output
 
 
@@ -169,7 +122,7 @@ def distil(job: DistilJob) -> Path:
             pass
         return job.output
     _refuse(job)
-    teachers = soft_label_files(job.taught.absolute(), job.distil.teachers)
+    teachers = tuple(job.taught.absolute() / teacher / FILE for teacher in job.distil.teachers)
     distillation = Distillation(job.distil, job.texts.absolute(), teachers)
     ways = {way: settings.model_copy(update={"frozen": False}) for way, settings in own_ways(job).items()}
     ways["distil"] = next(iter(ways.values())).model_copy(update={"method": "distil"})
@@ -182,8 +135,8 @@ def _refuse(job: TeachJob | DistilJob) -> None:
         raise ConfigError(f"distil.{job.group}: {job.task}: {problem}")
 
 
-def _labelled(job: TeachJob, *, texts: str) -> Iterator[tuple[RunSpec, dict[str, Any]]]:
-    """The runs that label the texts, with the record of the teacher's run: all rows of its budget, and each fold."""
+def _labelling(job: TeachJob, *, texts: str) -> Iterator[RunSpec]:
+    """The runs that label the texts: the teacher's run on all rows of each budget, and each fold."""
     facts = read_facts(job.examples)
     runs = {
         way: {(spec.budget, spec.seed): spec for spec in specs_of(job, settings.model_copy(update={"frozen": False}))}
@@ -196,7 +149,7 @@ def _labelled(job: TeachJob, *, texts: str) -> Iterator[tuple[RunSpec, dict[str,
         count = number_of_folds(spec) if facts.selection == "budget" else 0
         for fold in [None, *range(count)]:
             key = fingerprint(run=spec.key, texts=texts, chosen=asdict(chosen))
-            changed = replace(
+            yield replace(
                 spec,
                 chosen=chosen,
                 fold=fold,
@@ -204,7 +157,6 @@ def _labelled(job: TeachJob, *, texts: str) -> Iterator[tuple[RunSpec, dict[str,
                 labels=job.texts.absolute(),
                 key=f"teach-{key}-{'all' if fold is None else f'fold{fold}'}",
             )
-            yield changed, record
 
 
 def read_records(finetuned: Path, *, start: str) -> list[dict[str, Any]]:

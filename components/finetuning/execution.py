@@ -13,10 +13,10 @@ from components.cluster import kept_processes, map_parallel
 from components.finetuning.crossvalidation import Selection, choose_way, cross_validate, final, stores
 from components.finetuning.features import trim
 from components.finetuning.frozen import compute_all
-from components.finetuning.memory import gpu_bytes
-from components.finetuning.packing import ON_FROZEN, unpack
+from components.finetuning.packing import unpack
 from components.finetuning.runs import GroupSpec, dev_scores, execute, finished, result
-from components.finetuning.ways import Attempt, Cost, cost_of, has_few_rows, left_of, notes, share_within, shortened
+from components.finetuning.specs import gpu_bytes
+from components.finetuning.ways import PREFERRED, Attempt, Cost, cost_of, has_few_rows, notes, share_left, shortened
 from components.measurements import Curve
 from components.progress import Progress
 from components.settings.cluster import ClusterSettings
@@ -29,30 +29,43 @@ from components.training.checkpoint import CheckpointStore
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A finished run.
+    """A run in one way to learn: as far as its score of selection is known, or finished.
 
     Attributes:
         spec: of the run.
         selections: the cross-validation of each member; none where the run chose on dev.
-        attempts: the ways to learn that were tried; empty if there is only one.
+        records: of the selection, one per member.
         stores: of the run and of everything that led to it.
+        attempts: the ways to learn that were tried; empty if there is only one.
     """
 
     spec: GroupSpec
     selections: Sequence[Selection] = ()
-    attempts: Sequence[Attempt] = ()
+    records: Sequence[Mapping[str, Any]] = ()
     stores: Sequence[CheckpointStore] = ()
+    attempts: Sequence[Attempt] = ()
+
+    @property
+    def score(self) -> float:
+        """Score of selection, mean over the members."""
+        return sum(map(best_score, self.records)) / len(self.records)
+
+    def attempt(self, way: Way, cost: Cost, share: float) -> Attempt:
+        """The entry of the run's record. The members of a run are trained together."""
+        seconds = max(record["seconds"] for record in self.records)
+        minutes = cost.fixed + share * cost.steps * cost.step
+        return Attempt(way, minutes, self.score, self.records[0]["tokens"], seconds, share)
 
     def result(self, member: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-        """Tensors and record of one member, as `runs.result`.
+        """Tensors and record of one member of a finished run, as `runs.result`.
 
         With cross-validation, the record has the scores of the folds, and their tokens and seconds are added. With
         several ways to learn, it has `way` and `ways`, and the tokens and seconds of all of them.
         """
         tensors, record = result(self.spec, member)
         if self.selections:
-            found = self.selections[member].record
-            record = record | found | {name: record[name] + found[name] for name in ("tokens", "seconds")}
+            of_folds = self.selections[member].record
+            record = record | of_folds | {name: record[name] + of_folds[name] for name in ("tokens", "seconds")}
         if self.attempts:
             others = [attempt for attempt in self.attempts if attempt.way != self.spec.settings.method]
             record |= {
@@ -63,17 +76,19 @@ class TrainedRun:
             }
         return tensors, record
 
-    def answers(self, member: int, tensors: Mapping[str, torch.Tensor]) -> dict[str, list[Answer]]:
-        """Answers by split: of dev, or of the rows of the budget by cross-validation (`OUT_OF_FOLD`); and of test."""
-        if not self.selections:
-            return {name: unpack(name, tensors) for name in ("dev", "test")}
-        return {OUT_OF_FOLD: self.selections[member].answers, "test": unpack("test", tensors)}
+    def answers(self, member: int, tensors: Mapping[str, torch.Tensor], *, prefix: str = "") -> dict[str, list[Answer]]:
+        """Answers by split: of dev, or of the rows of the budget by cross-validation (`OUT_OF_FOLD`); and of test.
 
-    def frozen_answers(self, member: int, tensors: Mapping[str, torch.Tensor]) -> dict[str, list[Answer]]:
-        """The same of the head on the frozen encoder."""
+        Args:
+            member: its index.
+            tensors: of its result.
+            prefix: `ON_FROZEN` for the head on the frozen encoder.
+        """
+        test = {"test": unpack(f"{prefix}test", tensors)}
         if not self.selections:
-            return {name: unpack(f"{ON_FROZEN}{name}", tensors) for name in ("dev", "test")}
-        return {OUT_OF_FOLD: self.selections[member].frozen, "test": unpack(f"{ON_FROZEN}test", tensors)}
+            return {"dev": unpack(f"{prefix}dev", tensors)} | test
+        selection = self.selections[member]
+        return {OUT_OF_FOLD: selection.frozen if prefix else selection.answers} | test
 
 
 @kept_processes()
@@ -95,103 +110,60 @@ def train_all(
         cluster: where the runs are executed.
     """
     several = len(specs) > 1
-    cheaper = not specs.keys().isdisjoint(("features", "contrastive"))
     count = len(next(iter(specs.values())))
-    candidates: list[list[_Candidate]] = [[] for _ in range(count)]
+    candidates: list[list[TrainedRun]] = [[] for _ in range(count)]
     attempts: list[list[Attempt]] = [[] for _ in range(count)]
-    few = [run for run in range(count) if cheaper and "finetune" in specs and has_few_rows(specs["finetune"][run])]
+    cheaper = not specs.keys().isdisjoint(("features", "contrastive"))
+    few = {run for run in range(count) if cheaper and "finetune" in specs and has_few_rows(specs["finetune"][run])}
     # Each run's ways in order, without those that its number of rows rules out.
     suited = [[way for way in specs if way != "finetune" or run not in few] for run in range(count)]
     for way, of_way in specs.items():
         costs = [cost_of(spec) if several else Cost(0.0) for spec in of_way]
-        without = [run for run in range(count) if way not in suited[run]]
         shares = [
-            0.0 if run in without else _share(spec, costs[run], attempts[run], ways=suited[run])
-            for run, spec in enumerate(of_way)
+            share_left(spec, cost, tried, ways=ways)
+            for spec, cost, tried, ways in zip(of_way, costs, attempts, suited, strict=True)
         ]
-        for line in notes(of_way, costs, shares=shares, few=without):
+        for line in notes(
+            of_way[0].settings.auto.minutes, costs, shares, few=few if way == "finetune" else frozenset()
+        ):
             print(f"{title} {way}: {line}", flush=True)
         tried = [run for run in range(count) if shares[run]]
-        found = (
-            _candidates(
-                [shortened(of_way[run], costs[run], shares[run]) for run in tried],
-                title=f"{title} {way}" if several else title,
-                names=names,
-                selection=selection,
-                cluster=cluster,
-            )
-            if tried
-            else []
+        trained = _candidates(
+            [shortened(of_way[run], costs[run], shares[run]) for run in tried],
+            title=f"{title} {way}" if several else title,
+            names=names,
+            selection=selection,
+            cluster=cluster,
         )
-        done = dict(zip(tried, found, strict=True))
+        done = dict(zip(tried, trained, strict=True))
         for run, cost in enumerate(costs):
-            if run in done:
-                candidates[run].append(done[run])
-                attempts[run].append(done[run].attempt(way, cost, shares[run]))
-            else:
-                attempts[run].append(Attempt(way, cost.minutes))
+            candidates[run] += [done[run]] if run in done else []
+            attempts[run].append(
+                done[run].attempt(way, cost, shares[run]) if run in done else Attempt(way, cost.minutes)
+            )
     chosen = list(map(_best, candidates))
     last = [final(one.spec, one.selections) if one.selections else one.spec for one in chosen]
     if selection == "budget":
         execute_all(last, title=title, names=[], cluster=cluster)
     return [
-        TrainedRun(
-            spec,
-            one.selections,
-            attempts[run] if several else (),
-            [store for candidate in candidates[run] for store in candidate.stores] + [spec.store],
+        replace(
+            chosen[run],
+            spec=spec,
+            attempts=attempts[run] if several else (),
+            stores=[store for candidate in candidates[run] for store in candidate.stores] + [spec.store],
         )
-        for run, (spec, one) in enumerate(zip(last, chosen, strict=True))
+        for run, spec in enumerate(last)
     ]
 
 
-def _share(spec: GroupSpec, cost: Cost, attempts: Sequence[Attempt], *, ways: Sequence[Way]) -> float:
-    """The share of its steps that a run is trained for, after attempts with earlier ones of its `ways`."""
-    settings = spec.settings
-    if settings.method == "distil":
-        return 1.0
-    further = len(ways) - 1 - ways.index(settings.method)
-    return share_within(cost, left_of(attempts, settings.auto.minutes, further=further))
-
-
-@dataclass(frozen=True)
-class _Candidate:
-    """A run in one way to learn, as far as its score of selection is known.
-
-    Attributes:
-        spec: of the run.
-        selections: the cross-validation of each member; none where the run chose on dev.
-        records: of each member.
-        stores: that were written.
-    """
-
-    spec: GroupSpec
-    selections: Sequence[Selection]
-    records: Sequence[Mapping[str, Any]]
-    stores: Sequence[CheckpointStore]
-
-    @property
-    def score(self) -> float:
-        """Score of selection, mean over the members."""
-        return sum(map(best_score, self.records)) / len(self.records)
-
-    def attempt(self, way: Way, cost: Cost, share: float) -> Attempt:
-        """The entry of the run's record. The members of a run are trained together."""
-        seconds = max(record["seconds"] for record in self.records)
-        minutes = cost.fixed + share * cost.steps * cost.step
-        return Attempt(way, minutes, self.score, self.records[0]["tokens"], seconds, share)
-
-
-def _best(candidates: Sequence[_Candidate]) -> _Candidate:
+def _best(candidates: Sequence[TrainedRun]) -> TrainedRun:
     """The candidate with the highest score on dev, the first at a tie; with cross-validation the first one that is not
-    worse than the best by more than one standard error, the preferred one (`auto.prefer`) before the others."""
+    worse than the best by more than one standard error, the preferred one (`PREFERRED`) before the others."""
     if len(candidates) == 1:
         return candidates[0]
     if not candidates[0].selections:
         return max(candidates, key=lambda candidate: candidate.score)
-    ordered = sorted(
-        candidates, key=lambda candidate: candidate.spec.settings.method != candidate.spec.settings.auto.prefer
-    )
+    ordered = sorted(candidates, key=lambda candidate: candidate.spec.settings.method != PREFERRED)
     best, selection = choose_way([one.spec for one in ordered], [one.selections[0] for one in ordered])
     return replace(ordered[best], selections=[selection])
 
@@ -203,14 +175,16 @@ def _candidates(
     names: Sequence[str],
     selection: Literal["budget", "dev"],
     cluster: ClusterSettings,
-) -> list[_Candidate]:
+) -> list[TrainedRun]:
+    if not specs:
+        return []
     if selection == "dev":
         execute_all(specs, title=title, names=names, cluster=cluster)
         records = [[result(spec, member)[1] for member in range(len(spec.members))] for spec in specs]
-        return [_Candidate(spec, (), found, [spec.store]) for spec, found in zip(specs, records, strict=True)]
+        return [TrainedRun(spec, (), found, [spec.store]) for spec, found in zip(specs, records, strict=True)]
     compute_all((member for spec in specs for member in spec.members), cluster=cluster)
     return [
-        _Candidate(spec, found, [one.record for one in found], list(stores(spec)))
+        TrainedRun(spec, found, [one.record for one in found], list(stores(spec)))
         for spec, found in zip(specs, cross_validate(specs, title=title, cluster=cluster), strict=True)
     ]
 
@@ -229,20 +203,16 @@ def execute_all(specs: Sequence[GroupSpec], *, title: str, names: Sequence[str],
     with Progress(title, total=len(specs), unit="run", done=len(specs) - len(left)) as bar:
         needed = gpu_bytes(member for spec in left for member in spec.members)
         for index, records in map_parallel(execute, left, settings=cluster, gpu_bytes=needed):
-            _write_curve(left[index], records)
+            # A run on another node writes no measurements itself.
+            curve = Curve(left[index].title)
+            for point, found in enumerate(records[0]["curve"]):
+                loss = {"loss": found["train_loss"]} if len(records) == 1 else {}
+                curve.add(found["step"], **loss, **dev_scores(records, left[index].tasks, point=point))
             scores = {
                 f"{name}_{record['score']}": round(best_score(record), 4)
                 for name, record in zip(names, records, strict=bool(names))
             }
             bar.advance(1, labels=budget_name(records[0]["budget"]), **scores)
-
-
-def _write_curve(spec: GroupSpec, records: Sequence[dict[str, Any]]) -> None:
-    """Write the scores of a finished run as measurements. A run on another node writes none itself."""
-    curve = Curve(spec.title)
-    for point, scores in enumerate(records[0]["curve"]):
-        loss = {"loss": scores["train_loss"]} if len(records) == 1 else {}
-        curve.add(scores["step"], **loss, **dev_scores(records, spec.tasks, point=point))
 
 
 def clear(runs: Sequence[TrainedRun], *, cluster: ClusterSettings) -> None:

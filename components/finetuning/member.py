@@ -6,7 +6,8 @@ and the member evaluates them and predicts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -14,48 +15,40 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from components.finetuning.features import FeatureTable, head_answers, read_by_head
-from components.finetuning.frozen import LABELS, features
-from components.finetuning.label_names import names_of
-from components.finetuning.member_data import MemberData
+from components.finetuning import frozen
+from components.finetuning.features import FeatureTable, extract, head_answers, read_by_head
+from components.finetuning.frozen import LABELS, NAMES
 from components.finetuning.packing import BEST, MODEL, ON_FROZEN, held, pack, unpack
-from components.finetuning.probe import HeadAlone, HeadCandidate, search_head, train_head
-from components.finetuning.self_training import train_rounds
-from components.finetuning.specs import RunSpec, device, rows_of, with_head
+from components.finetuning.probe import (
+    MOST_ROWS,
+    FeatureSampler,
+    HeadAlone,
+    HeadCandidate,
+    HeadRows,
+    search_head,
+    train_head,
+)
+from components.finetuning.soft_labels import soft_labels_of
+from components.finetuning.specs import RunSpec, all_training_rows, encode, names_of, rows_of, with_head
 from components.models.base import LanguageModel
 from components.scoring import Scoring
+from components.task_models.base import Encoded
+from components.task_models.distillation import TAUGHT_ROWS, DistillationSampler, DistilledModel
 from components.task_models.fixed_batches import FixedBatches
-from components.task_models.heads import CalibratedHead, ImitatingHead, LabelHead, TextHead
+from components.task_models.heads import CalibratedHead, ImitatingHead, TextHead
 from components.task_models.model import answers, cloned_state
 from components.task_models.norms import Statistics
-from components.tasks.data import Answer
+from components.task_models.sampler import ContrastiveSampler, ExampleSampler
+from components.tasks.data import Answer, Split, Target
 from components.tasks.examples import read_facts, read_split
 from components.tasks.kinds import scoring_for
 from components.tasks.results import best_score
 from components.tokenization import Tokenizer
 from components.training.loop import TrainingState
-from components.training.rng import counter_seed
+from components.training.precision import first_device
+from components.training.rng import counter_rng, counter_seed
 from components.training.windows import Sampler
-from components.unlabelled.texts import KIND as UNLABELLED
-
-
-def make_member(spec: RunSpec, encoder: LanguageModel, tokenizer: Tokenizer) -> Member:
-    """A member before any training.
-
-    Args:
-        spec: of the member.
-        encoder: the run's encoder.
-        tokenizer: the encoder's.
-    """
-    model = with_head(spec, encoder)
-    whole, facts = read_split(spec.examples, "train"), read_facts(spec.examples)
-    rows = rows_of(spec, whole)
-    if rows.held is not None:
-        dev = whole.take(rows.held)
-    else:
-        dev = read_split(spec.examples, "dev") if spec.chosen is None else whole.take([])
-    splits = {"train": whole.take(rows.learned), "dev": dev, "test": read_split(spec.examples, "test")}
-    return Member(MemberData(spec, model, tokenizer, facts, splits, rows))
+from components.unlabelled.texts import read_unlabelled
 
 
 class Member:
@@ -66,17 +59,25 @@ class Member:
     the chosen evaluation are kept.
 
     Args:
-        data: its rows.
+        spec: of the member.
+        encoder: the run's encoder.
+        tokenizer: the encoder's.
     """
 
-    def __init__(self, data: MemberData) -> None:
-        self.data = data
-        self.spec = spec = data.spec
-        self.model = model = data.model
-        self.splits = splits = data.splits
-        self.rows = rows = data.rows
-        facts = data.facts
-        self.scoring: Scoring = scoring_for(facts.kind, facts.labels)
+    def __init__(self, spec: RunSpec, encoder: LanguageModel, tokenizer: Tokenizer) -> None:
+        self.spec, self._tokenizer = spec, tokenizer
+        self.model = model = with_head(spec, encoder)
+        whole, self._facts = read_split(spec.examples, "train"), read_facts(spec.examples)
+        #: Indices of the rows in the train split.
+        self.rows = rows = rows_of(spec, whole)
+        if rows.held is not None:
+            dev = whole.take(rows.held)
+        else:
+            dev = read_split(spec.examples, "dev") if spec.chosen is None else whole.take([])
+        #: Name -> rows; `train` holds those that the run learns from, `dev` those that it is scored on.
+        self.splits = {"train": whole.take(rows.learned), "dev": dev, "test": read_split(spec.examples, "test")}
+        self._encodings: dict[str, list[Encoded]] = {}
+        self.scoring: Scoring = scoring_for(self._facts.kind, self._facts.labels)
         settings = spec.settings
         #: Whether the head on frozen features is solved for instead of trained by gradient steps.
         self.is_solved = settings.head_steps > 0 and isinstance(model.head, TextHead) and model.head.is_linear
@@ -84,9 +85,6 @@ class Member:
         self.head_only = settings.method == "features"
         #: Whether the head is fitted to the encoder's features at every evaluation, instead of trained with it.
         self.refitted = settings.method == "contrastive"
-        rate = settings.head_rate or settings.training.rate
-        #: Training of the head on frozen features.
-        self.head_training = settings.training.model_copy(update={"rate": rate})
         #: The module that is trained and whose best weights are kept.
         self.learning: nn.Module = model
         if self.head_only:
@@ -98,7 +96,7 @@ class Member:
             model.head.decides = spec.fold is None
             if spec.fold is None and spec.chosen is not None and spec.chosen.calibration is not None:
                 model.head.set_calibration(spec.chosen.calibration)
-        model.head.prepare(splits["train"].targets)
+        model.head.prepare(self.splits["train"].targets)
         #: Steps per epoch of this member's rows.
         self.epoch = -(-len(rows.learned) // settings.step_rows)
         self._best: dict[str, Tensor] = {}
@@ -129,16 +127,16 @@ class Member:
     def fit_head(self) -> list[Answer] | None:
         """Train the head on the frozen encoder's features; returns its predictions on dev, None without dev."""
         settings, head = self.spec.settings, self.model.head
-        dev = self.data.head_inputs("dev") if self.is_scored else None
+        dev = self.head_inputs("dev") if self.is_scored else None
         # Features are few and stay on the CPU, independent of the encoder's device.
         head.cpu()
         if settings.head_steps and (self.is_solved or not self.head_only):
-            self._fit_head(self.data.head_inputs, dev, penalties=self._penalties)
+            self._fit_head(self.head_inputs, dev, penalties=self._penalties)
         elif self.head_only and not self.is_solved:
-            head.fit_norm(self.data.head_inputs("train").matrix())
+            head.fit_norm(self.head_inputs("train").matrix())
         self.model.eval()
         found = None if dev is None else self._calibrated(lambda: head_answers(head, dev))
-        head.to(device())
+        head.to(first_device())
         if settings.frozen and self.spec.fold is None:
             self._frozen = {} if found is None else pack(f"{ON_FROZEN}dev", found)
             self._frozen |= pack(f"{ON_FROZEN}test", self.test_answers(trained=False))
@@ -147,15 +145,15 @@ class Member:
 
     def answers_by_candidate(self) -> dict[HeadCandidate, list[Answer]]:
         """The predictions on the rows of the fold by a head that is solved with each candidate."""
-        dev, head = self.data.head_inputs("dev"), self.model.head.cpu()
+        dev, head = self.head_inputs("dev"), self.model.head.cpu()
         assert isinstance(head, TextHead)
         found = {}
-        rows = {names: self.data.head_rows(names, self.data.head_inputs) for names in self._names}
+        rows = self._head_rows(self.head_inputs)
         for names, norm, penalty in product(self._names, self._norms, self.spec.settings.head_penalties):
             candidate = HeadCandidate(norm, penalty, names)
             search_head(
                 head,
-                rows=rows.__getitem__,
+                rows=rows,
                 dev=None,
                 score=self._main_score,
                 candidates=[candidate],
@@ -186,9 +184,90 @@ class Member:
         candidates = names_of(self.spec)
         return candidates if self.is_solved or len(candidates) == 1 else [None]
 
+    def encoded(self, split: str) -> list[Encoded]:
+        """A split as piece ids; not computed where only a head is trained."""
+        if split not in self._encodings:
+            named = frozen.fields_of(self.spec, split) if split in (LABELS, NAMES) else self.splits[split].fields
+            self._encodings[split] = encode(self.spec, self.model, self._tokenizer, named)
+        return self._encodings[split]
+
+    def head_inputs(self, split: str) -> FeatureTable:
+        """The inputs of the head for a split's rows, by the encoder as it was before training."""
+        return read_by_head(self.model, self._features(split))
+
+    def _current_inputs(self, split: str) -> FeatureTable:
+        """The inputs of the head by the current encoder."""
+        return read_by_head(self.model, extract(self.model, self.encoded(split), precision=self.spec.precision))
+
+    def _features(self, split: str) -> FeatureTable:
+        rows = {"train": self.rows.learned, "dev": self.rows.held}.get(split)
+        if rows is None:
+            return frozen.features(self.spec, split)
+        known = all_training_rows(self.spec, read_split(self.spec.examples, "train"), self._facts)
+        return frozen.features(self.spec, "train").take(np.searchsorted(known, rows))
+
+    def _head_rows(self, inputs: Callable[[str], FeatureTable]) -> dict[bool | None, HeadRows]:
+        """The rows on which the head is trained alone, without and with the names of the labels (`_names`): a sample of
+        more than `MOST_ROWS`.
+
+        Args:
+            inputs: split -> inputs of the head.
+        """
+        rows = np.arange(len(self.splits["train"]))
+        if len(rows) > MOST_ROWS:
+            rows = np.sort(counter_rng(self.spec.seed, "head alone").permutation(rows)[:MOST_ROWS])
+        table, targets = inputs("train").take(rows), [self.splits["train"].targets[row] for row in rows]
+        return {
+            names: HeadRows(table.joined(inputs(NAMES)), targets + self._label_targets)
+            if names
+            else HeadRows(table, targets)
+            for names in self._names
+        }
+
+    @property
+    def _label_targets(self) -> list[Target]:
+        """The target of each label's name: the label."""
+        return [np.asarray([label], dtype=np.float64) for label in range(len(self._facts.labels))]
+
+    @cached_property
+    def taught(self) -> tuple[NDArray[np.int64], list[Target]]:
+        """Texts that teachers have labelled, and their labels; none without distillation."""
+        if self.spec.distillation is None:
+            return np.zeros(0, dtype=np.int64), []
+        return soft_labels_of(self.spec, self.splits["dev"], self.rows.left_out)
+
     def sampler(self) -> Sampler:
         """The training batches, after the head has been fitted."""
-        return self.data.sampler(names=bool(self._names[0]))
+        settings, seed = self.spec.settings, counter_seed(self.spec.seed, "batches")
+        batch_size = settings.training.batch_size
+        splits = ["train", *([NAMES] if self._names[0] else [])]
+        targets = [*self.splits["train"].targets, *(self._label_targets if self._names[0] else ())]
+        if settings.method == "features":
+            table = self._features("train")
+            table = table.joined(self._features(NAMES)) if self._names[0] else table
+            return FeatureSampler(table, targets, batch_size=batch_size, seed=seed)
+        encoded = [row for split in splits for row in self.encoded(split)]
+        if settings.method == "contrastive":
+            return ContrastiveSampler(encoded, targets, rows=settings.contrastive.rows, seed=seed)
+        windows = self.model.windows_learned
+        labelled = ExampleSampler(encoded, targets, batch_size=batch_size, seed=seed, windows=windows)
+        rows, answered = self.taught
+        if self.spec.distillation is None or not len(rows):
+            return labelled
+        texts = read_unlabelled(self.spec.distillation.texts)
+        taught = ExampleSampler(
+            encode(self.spec, self.model, self._tokenizer, [texts[row] for row in rows]),
+            answered,
+            batch_size=min(len(rows), TAUGHT_ROWS),
+            seed=counter_seed(self.spec.seed, "taught"),
+        )
+        return DistillationSampler(labelled, taught)
+
+    def distilled_model(self) -> DistilledModel | None:
+        """The model that learns from teachers; None: there is nothing that they have labelled."""
+        if self.spec.distillation is None or not len(self.taught[0]):
+            return None
+        return DistilledModel(self.model)
 
     @property
     def _penalties(self) -> list[float]:
@@ -199,15 +278,10 @@ class Member:
     def refit_head(self) -> FeatureTable | None:
         """Fit the head to the current encoder's features of the training rows, with the penalty that was chosen on the
         frozen encoder's; returns the features of dev, None without dev."""
-        head = self.model.head
-
-        def inputs(split: str) -> FeatureTable:
-            return read_by_head(self.model, self.data.current_features(split))
-
-        dev = inputs("dev") if self.is_scored else None
+        dev = self._current_inputs("dev") if self.is_scored else None
         known = self.record.get("penalty")
-        self._fit_head(inputs, dev, penalties=self._penalties if known is None else [known])
-        head.to(device()).eval()
+        self._fit_head(self._current_inputs, dev, penalties=self._penalties if known is None else [known])
+        self.model.head.to(first_device()).eval()
         return dev
 
     def _fit_head(
@@ -221,7 +295,7 @@ class Member:
             penalties: candidates; the first choice is recorded.
         """
         settings, head = self.spec.settings, self.model.head
-        rows = {names: self.data.head_rows(names, inputs) for names in self._names}
+        rows = self._head_rows(inputs)
         head.cpu()
         # In a run that trains the encoder alone, the head is frozen.
         head.requires_grad_()
@@ -231,7 +305,7 @@ class Member:
                 head,
                 table=only.table,
                 targets=only.targets,
-                settings=self.head_training,
+                settings=settings.training,
                 steps=settings.head_steps,
                 seed=counter_seed(self.spec.seed, "head alone"),
             )
@@ -239,7 +313,7 @@ class Member:
         assert isinstance(head, TextHead)
         best, scores = search_head(
             head,
-            rows=rows.__getitem__,
+            rows=rows,
             dev=dev,
             score=self._main_score,
             candidates=[HeadCandidate(*one, names) for names in rows for one in product(self._norms, penalties)],
@@ -249,18 +323,6 @@ class Member:
             self.record |= {"penalty": best.penalty, "penalties": {str(one): score for one, score in scores.items()}}
             self.record |= {} if best.norm is None else {"head_norm": best.norm}
             self.record |= {} if best.names is None else {"label_names": best.names}
-
-    def self_train(self) -> Iterator[dict[str, Any]]:
-        """The rounds of self-training of the head, with details of each (`self_training.train_rounds`)."""
-        head = self.model.head
-        assert isinstance(head, LabelHead)  # as `rounds_of` has found
-        labelled, unlabelled = self.data.head_inputs("train"), self.data.head_inputs(UNLABELLED)
-        head.eval().cpu()
-        for details in train_rounds(self.spec, head, self.splits, self.rows, labelled=labelled, unlabelled=unlabelled):
-            head.to(device())
-            yield details
-            head.cpu()
-        head.to(device())
 
     def evaluate(self, state: TrainingState, *, numbers: Sequence[int], epoch: int, loss: float | None) -> None:
         """Evaluate the current weights, or their average, on dev; without dev, keep those of the chosen evaluation.
@@ -274,15 +336,12 @@ class Member:
         _swap(state)
         if self.is_scored:
             dev = self.refit_head() if self.refitted else None
-            found = self._calibrated(lambda: self._current_answers(dev))
+            head = self.model.head
+            found = self._calibrated(lambda: self._answers("dev") if dev is None else head_answers(head, dev))
             self.add_scores(found, state, numbers=numbers, epoch=epoch, loss=loss)
         else:
             self.keep(state, numbers=numbers, epoch=epoch)
         _swap(state)
-
-    def _current_answers(self, dev: FeatureTable | None) -> list[Answer]:
-        """Predictions of the current weights on dev, from its features if they are known."""
-        return self._answers("dev") if dev is None else head_answers(self.model.head, dev)
 
     def add_scores(
         self,
@@ -318,14 +377,6 @@ class Member:
         self.record |= {"best_step": state.step, "best_epoch": round(state.step / epoch, 3)}
         self._best = cloned_state(self.learning)
 
-    def out_of_patience(self) -> bool:
-        """Whether the last `patience` evaluations brought no improvement."""
-        patience, curve = self.spec.settings.patience, self.record["curve"]
-        if self.spec.chosen is not None or self.spec.fold is not None:
-            return False
-        best = max(range(len(curve)), key=lambda index: curve[index][self.scoring.main])
-        return patience is not None and len(curve) - 1 - best >= patience
-
     def result(self) -> dict[str, Tensor]:
         """Predictions on dev and test by the best weights, which the model then holds, and the weights (`model.`); of a
         fold, the predictions on its rows at every evaluation (`held.NUMBER`); of a run that labels texts, what students
@@ -351,11 +402,10 @@ class Member:
         head = self.model.head
         assert isinstance(head, ImitatingHead)  # as `refuse_distillation` has found
         if self.head_only or not self.record["best_step"]:
-            return head_answers(head, self.data.head_inputs(LABELS), answer=head.taught)
+            return head_answers(head, self.head_inputs(LABELS), answer=head.taught)
         if self.refitted:
-            table = read_by_head(self.model, self.data.current_features(LABELS))
-            return head_answers(head, table, answer=head.taught)
-        return answers(self.model, self.data.encoded(LABELS), answer=head.taught, precision=self.spec.precision)
+            return head_answers(head, self._current_inputs(LABELS), answer=head.taught)
+        return answers(self.model, self.encoded(LABELS), answer=head.taught, precision=self.spec.precision)
 
     def weights(self, *, without: str | None = None) -> dict[str, Tensor]:
         """The model's present weights under `model.`, except those whose names begin with `without`."""
@@ -389,12 +439,12 @@ class Member:
         if self.head_only:
             return self._head_answers(split)
         if self.refitted:
-            return head_answers(self.model.head, read_by_head(self.model, self.data.current_features(split)))
-        return answers(self.model, self.data.encoded(split), precision=self.spec.precision)
+            return head_answers(self.model.head, self._current_inputs(split))
+        return answers(self.model, self.encoded(split), precision=self.spec.precision)
 
     def _head_answers(self, split: str) -> list[Answer]:
         """Predictions of the current head on the encoder as it was before training."""
-        return head_answers(self.model.head, self.data.head_inputs(split))
+        return head_answers(self.model.head, self.head_inputs(split))
 
     def test_answers(self, *, trained: bool) -> list[Answer]:
         """Predictions of the best weights on test: those of the stored classifier, to the last bit.
@@ -408,19 +458,14 @@ class Member:
             head_precision="float32" if self.refitted or not trained else None,
         )
         if trained:
-            return batches.answers(self.data.encoded("test"))
-        return batches.decide(list(features(self.spec, "test").rows()))
+            return batches.answers(self.encoded("test"))
+        return batches.decide(list(frozen.features(self.spec, "test").rows()))
 
     def _calibrated(self, answer: Callable[[], list[Answer]]) -> list[Answer]:
         """The predictions on dev, after `Head.calibrate` has fitted the head's thresholds on them; not in a fold."""
         if self.spec.fold is not None:
             return answer()
-        dev, scoring = self.splits["dev"], self.scoring
-
-        def per_row(found: list[Answer]) -> NDArray[np.float64]:
-            return scoring.scores(scoring.statistics(dev.fields, dev.targets, found).toarray())[scoring.main]
-
-        return self.model.head.calibrate(answer, per_row)
+        return self.model.head.calibrate(answer, per_row(self.scoring, self.splits["dev"]))
 
     def _main_score(self, found: Sequence[Answer]) -> float:
         return self._scores(found)[self.scoring.main]
@@ -428,6 +473,11 @@ class Member:
     def _scores(self, found: Sequence[Answer]) -> dict[str, float]:
         dev = self.splits["dev"]
         return self.scoring.score(dev.fields, dev.targets, found)
+
+
+def per_row(scoring: Scoring, rows: Split) -> Callable[[list[Answer]], NDArray[np.float64]]:
+    """Answers -> (N,) primary metric of each row."""
+    return lambda found: scoring.scores(scoring.statistics(rows.fields, rows.targets, found).toarray())[scoring.main]
 
 
 def _swap(state: TrainingState) -> None:

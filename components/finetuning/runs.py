@@ -19,24 +19,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.artifacts import read_manifest
-from components.finetuning.member import Member, make_member
-from components.finetuning.mixture import JointModel, TaskMixture, shares
-from components.finetuning.self_training import rounds_of
-from components.finetuning.specs import RunSpec, device, load_initial_encoder
+from components.finetuning.member import Member
+from components.finetuning.specs import RunSpec, load_initial_encoder
 from components.measurements import Curve
+from components.models.base import Batch, Carry, Losses
 from components.settings.contrastive import pairs_of
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
 from components.task_models.distillation import TAUGHT_ROWS, DistilledModel
+from components.task_models.model import TaskModel
 from components.tasks.budgets import budget_name
 from components.training.checkpoint import CheckpointStore
 from components.training.distributed import World
 from components.training.groups import ParameterGroup, decayed, discriminative
 from components.training.loop import TrainingState, train
-from components.training.rng import counter_seed
+from components.training.precision import first_device
+from components.training.rng import counter_rng, counter_seed
 from components.training.windows import Sampler
 from components.unlabelled.texts import KIND as UNLABELLED
 
@@ -59,11 +63,6 @@ class GroupSpec:
     temperature: float = 1.0
 
     @property
-    def storage(self) -> str:
-        """`cluster.storage`."""
-        return self.members[0].storage
-
-    @property
     def settings(self) -> FinetuneSettings:
         """Settings of the run."""
         return self.members[0].settings
@@ -76,7 +75,7 @@ class GroupSpec:
     @property
     def store(self) -> CheckpointStore:
         """The run's checkpoints."""
-        return CheckpointStore(self.storage, key=self.key)
+        return CheckpointStore(self.members[0].storage, key=self.key)
 
     @property
     def title(self) -> str:
@@ -132,7 +131,7 @@ def execute(spec: GroupSpec) -> list[dict[str, Any]]:
         return list(stored.numbers["records"])
     began = time.perf_counter()
     encoder, tokenizer = load_initial_encoder(spec.members[0])
-    run = Run(spec, [make_member(member, encoder, tokenizer) for member in spec.members])
+    run = Run(spec, [Member(member, encoder, tokenizer) for member in spec.members])
     if stored is None:
         run.start()
     else:
@@ -164,16 +163,12 @@ class Run:
         self.settings = spec.members[0].settings
         #: Steps per epoch, over all members.
         self.epoch = sum(member.epoch for member in members)
-        #: Rounds of self-training of a solved head; each is a step.
-        self.rounds = rounds_of(spec.members[0]) if len(members) == 1 else 0
         self.steps, count = schedule_of(spec, epoch=self.epoch)
         #: Step -> numbers of the evaluations after it, from 1.
         self.evaluations = evaluations_at(self.steps, count=count)
-        self.model: nn.Module = members[0].learning
-        if members[0].data.is_distilled:
-            self.model = members[0].data.distilled_model()
+        self.model: nn.Module = members[0].distilled_model() or members[0].learning
         if len(members) > 1:
-            self.model = JointModel([member.model for member in members]).to(device()).eval()
+            self.model = JointModel([member.model for member in members]).to(first_device()).eval()
         self.state = self._fresh_state()
         self.curve = Curve(spec.title, total=self.steps, points=CURVE_POINTS)
 
@@ -181,8 +176,6 @@ class Run:
     def training(self) -> Training:
         """Settings of the training loop."""
         training = self.settings.training
-        if self.settings.method == "features":
-            return self.members[0].head_training
         if self.settings.method == "contrastive":
             return training.model_copy(update={"rate": self.settings.contrastive.rate})
         return training
@@ -211,7 +204,7 @@ class Run:
             # The penalty of the sum over all rows, those of the teacher included.
             (member,) = self.members
             rows = len(member.rows.learned)
-            member.model.head.penalty *= rows / (rows + member.data.taught_rows)
+            member.model.head.penalty *= rows / (rows + len(member.taught[0]))
         # An average of the weights starts at the heads that were just trained.
         self.state = self._fresh_state()
         for member, found in zip(self.members, answers, strict=True):
@@ -228,17 +221,14 @@ class Run:
                 below(_prefix(index), tensors), numbers["records"][index], penalty=numbers["penalties"][index]
             )
         state = {name: value for name, value in tensors.items() if not name.startswith("member.")}
-        self.state.restore(state, numbers["state"], world=World(device=device()))
+        self.state.restore(state, numbers["state"], world=World(device=first_device()))
 
     def train(self, store: CheckpointStore) -> None:
-        """The remaining steps, with evaluations evenly spaced over all steps; stops when every member is out of
-        patience, or after the last evaluation that cross-validation has chosen."""
+        """The remaining steps, up to the last evaluation that cross-validation has chosen."""
         settings, last = self.settings, self._last_step()
-        if self.rounds:
-            self._self_train(last)
         if all(member.is_fixed for member in self.members) or self.state.step >= last:
             return
-        world = World(device=device())
+        world = World(device=first_device())
         began = saved = time.perf_counter()
         before = self.members[0].record["seconds"]
         reports = train(
@@ -249,8 +239,6 @@ class Run:
             seed=counter_seed(self.spec.seed, "finetune"),
             world=world,
         )
-        if self._out_of_patience():
-            return
         for report in reports:
             now = time.perf_counter()
             for member in self.members:
@@ -269,7 +257,7 @@ class Run:
                 for member in self.members:
                     member.evaluate(self.state, numbers=numbers, epoch=self.epoch, loss=report.loss)
                 self.curve.add(report.step, **dev_scores([member.record for member in self.members], self.spec.tasks))
-            if report.step >= last or self._out_of_patience():
+            if report.step >= last:
                 break
             if now - saved >= settings.training.checkpoint_seconds and report.step < self.steps:
                 self._checkpoint(store, world)
@@ -284,17 +272,6 @@ class Run:
             return self.steps
         return max((step for step, numbers in self.evaluations.items() if stops.intersection(numbers)), default=0)
 
-    def _self_train(self, last: int) -> None:
-        """The rounds of self-training up to `last`. They take seconds, so they are not resumed but repeated."""
-        (member,) = self.members
-        details = member.self_train()
-        while self.state.step < last and not self._out_of_patience():
-            member.record.setdefault("self_training", []).append(next(details))
-            self.state.step += 1
-            member.record["steps"] = self.state.step
-            member.evaluate(self.state, numbers=self.evaluations[self.state.step], epoch=self.epoch, loss=None)
-            self.curve.add(self.state.step, **dev_scores([member.record], self.spec.tasks))
-
     def _sampler(self) -> Sampler:
         samplers = [member.sampler() for member in self.members]
         if len(samplers) == 1:
@@ -305,9 +282,6 @@ class Run:
             steps=self.steps,
             seed=counter_seed(self.spec.seed, "together"),
         )
-
-    def _out_of_patience(self) -> bool:
-        return all(member.out_of_patience() for member in self.members)
 
     def _checkpoint(self, store: CheckpointStore, world: World) -> None:
         kept = {
@@ -321,6 +295,62 @@ class Run:
             "penalties": [member.model.head.penalty for member in self.members],
         }
         store.save(self.state.step, self.state.tensors(world) | kept, numbers)
+
+
+def shares(sizes: Sequence[int], temperature: float) -> NDArray[np.float64]:
+    """Probability of each task: size^(1 / temperature), normalised (Arivazhagan et al. 2019, section 4.2)."""
+    weights = np.asarray(sizes, dtype=np.float64) ** (1 / temperature)
+    return weights / weights.sum()
+
+
+class TaskMixture(Sampler):
+    """Batches of several tasks, one task per step; `task` in a batch is its index.
+
+    The task of a step is a function of (seed, step); its batch is the next one of the task's own sampler.
+
+    Args:
+        samplers: one per task.
+        probabilities: one per task.
+        steps: number of steps; with fewer steps, the sequence of tasks is a prefix of the same sequence.
+        seed: of the sequence of tasks.
+    """
+
+    def __init__(
+        self, samplers: Sequence[Sampler], probabilities: NDArray[np.float64], *, steps: int, seed: int
+    ) -> None:
+        self.samplers = samplers
+        uniform = counter_rng(seed, "tasks").random(steps)
+        last = len(samplers) - 1
+        self.tasks = np.minimum(np.searchsorted(np.cumsum(probabilities), uniform, side="right"), last)
+        #: (steps + 1, tasks) number of batches of each task before a step.
+        taken = np.cumsum(self.tasks[:, None] == np.arange(len(samplers)), axis=0)
+        self.before = np.concatenate([np.zeros((1, len(samplers)), dtype=np.int64), taken])
+
+    def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
+        """The batch of a step, of one task."""
+        task = int(self.tasks[step])
+        batch = self.samplers[task].batch(int(self.before[step, task]), rank, world)
+        return batch | {"task": torch.tensor(task)}
+
+    def tokens_before(self, step: int) -> int:
+        """Number of tokens in the batches before a step."""
+        return sum(
+            sampler.tokens_before(int(count)) for sampler, count in zip(self.samplers, self.before[step], strict=True)
+        )
+
+
+class JointModel(nn.Module):
+    """The models of several tasks, with a common encoder."""
+
+    def __init__(self, models: Sequence[TaskModel]) -> None:
+        super().__init__()
+        self.models = nn.ModuleList(models)
+
+    def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
+        """The loss of the batch's task."""
+        model = self.models[int(batch["task"])]
+        assert isinstance(model, TaskModel)
+        return model.losses(batch)
 
 
 def dev_scores(records: Sequence[Mapping[str, Any]], tasks: Sequence[str], *, point: int = -1) -> dict[str, float]:
@@ -339,8 +369,6 @@ def schedule_of(spec: GroupSpec, *, epoch: int) -> tuple[int, int]:
         spec: of the run.
         epoch: steps per epoch, over all members.
     """
-    if len(spec.members) == 1 and (rounds := rounds_of(spec.members[0])):
-        return rounds, rounds
     if (distillation := spec.members[0].distillation) is not None:
         count = int(read_manifest(distillation.texts, kind=UNLABELLED).facts["rows"])
         return max(1, math.ceil(distillation.settings.epochs * count / TAUGHT_ROWS)), spec.settings.evaluations

@@ -8,51 +8,28 @@ itself nor through its teacher.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
 
 from components.artifacts import read_manifest
 from components.errors import ArtifactError
 from components.finetuning.packing import unpack
 from components.finetuning.specs import RunSpec
-from components.settings.names import WORDS_SYSTEMS
 from components.tasks.data import Split, Target
 from components.unlabelled.texts import digest_of, read_unlabelled
 
 KIND: Final = "soft-labels"
 FILE: Final = "labels.safetensors"
-#: Directory of the words models among the teachers, with a file for each.
-WORDS: Final = "words"
 
 
 def name_of(spec: RunSpec) -> str:
     """Name of the predictions of a run, and of those that a run learns from."""
     return f"{spec.budget}.{spec.seed}.{'all' if spec.fold is None else spec.fold}"
-
-
-def soft_label_files(folder: Path, teachers: Sequence[str]) -> tuple[Path, ...]:
-    """The files with the predictions of the teachers of a group.
-
-    Args:
-        folder: with the outputs of the stages `teach`, one directory per system, and `teach-words`.
-        teachers: names of systems.
-    """
-    return tuple(
-        folder / WORDS / f"{teacher}.safetensors" if teacher in WORDS_SYSTEMS else folder / teacher / FILE
-        for teacher in teachers
-    )
-
-
-def write_soft_labels(file: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write the predictions of all runs of a teacher (`packing.pack`)."""
-    save_file(dict(tensors), file)
 
 
 def read_soft_labels(files: Sequence[Path], name: str) -> list[Target]:

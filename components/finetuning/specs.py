@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from components.models.base import LanguageModel
-from components.models.encoder import build_model, family_of, load_encoder
+from components.models.encoder import architecture_of, build_model, count_parameters, family_of, load_encoder
 from components.settings.distil import DistilSettings
 from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Encoded
@@ -21,9 +22,17 @@ from components.task_models.norms import Statistics
 from components.tasks.budgets import sample_rows
 from components.tasks.data import Fields, Split
 from components.tasks.examples import TaskFacts, read_facts, read_split, run_folds, strata_of
+from components.tasks.label_texts import are_words, text_of
 from components.tokenization import Tokenizer
-from components.training.precision import Precision, first_device
+from components.training.precision import Precision, first_device, product_size
 from components.training.rng import counter_seed
+
+#: Bytes that every process occupies on a GPU: the CUDA context, and workspaces of cuBLAS and cuDNN.
+PROCESS: Final = 10**9
+#: Tensors of float32 per parameter: weights, gradient, two moments of AdamW, best weights so far.
+COPIES: Final = 5
+#: Assumed dimension of an attention head.
+HEAD: Final = 64
 
 
 @dataclass(frozen=True)
@@ -80,8 +89,6 @@ class RunSpec:
             None: the run learns from all rows of the budget.
         folds: number of folds of that cross-validation.
         chosen: what cross-validation has chosen; None in a run that chooses on dev.
-        unlabelled: output directory of the stage `unlabelled`; None if the settings use no text without labels.
-        code: digest of the code and libraries that the run can reach.
         distillation: of a run with method `distil`.
         labels: texts that the finished run labels for students, in place of the rows of dev and test; None: the run
             labels no texts.
@@ -104,17 +111,10 @@ class RunSpec:
     fold: int | None = None
     folds: int = 0
     chosen: Chosen | None = None
-    unlabelled: Path | None = None
-    code: str = ""
     distillation: Distillation | None = None
     labels: Path | None = None
     left_out: frozenset[bytes] = frozenset()
     words: Path | None = None
-
-
-def device() -> torch.device:
-    """The first GPU if there is one."""
-    return first_device()
 
 
 def build(spec: RunSpec) -> tuple[TaskModel, Tokenizer]:
@@ -152,12 +152,53 @@ def with_head(spec: RunSpec, encoder: LanguageModel) -> TaskModel:
     torch.manual_seed(counter_seed(spec.seed, "head"))
     model = TaskModel(encoder, task=find_task(facts.kind), settings=spec.settings, labels=facts.labels)
     # The training loop checks the mode of the top module only, so all modules start in the same mode.
-    return model.to(device()).eval()
+    return model.to(first_device()).eval()
 
 
 def encode(spec: RunSpec, model: TaskModel, tokenizer: Tokenizer, rows: Sequence[Fields]) -> list[Encoded]:
     """Rows as piece ids."""
     return find_task(read_facts(spec.examples).kind).encode(rows, tokenizer, model.encoder, spec.settings)
+
+
+def label_fields(facts: TaskFacts) -> list[Fields]:
+    """The text of each label, as an input of the model."""
+    return [(facts.label_texts.get(label) or text_of(label),) for label in facts.labels]
+
+
+def names_of(spec: RunSpec) -> Sequence[bool | None]:
+    """Whether a run learns from the names of the labels (`label_names`): [True], or [True, False] if both are compared.
+    [None]: the settings ask for no names, or the run cannot use them: a name such as `HUM` says little."""
+    facts, asked = read_facts(spec.examples), spec.settings.label_names
+    task = find_task(facts.kind)
+    if asked == "none" or not (task.single and task.labels_rows):
+        return [None]
+    if asked == "always":
+        return [True]
+    return [True, False] if are_words(text for (text,) in label_fields(facts)) else [None]
+
+
+def gpu_bytes(specs: Iterable[RunSpec]) -> int:
+    """Estimated bytes that the largest of these runs needs on a GPU, for its placement; 0 without runs. No result
+    depends on it.
+
+    A layer of width h stores h (34 + 5 a T / h) bytes per position for the backward pass, with activations of 16 bits,
+    T positions and a attention heads (Korthikanti et al. 2022, equation 1). A Transformer layer has 12 h^2 parameters;
+    a recurrent layer of as many parameters stores less.
+    """
+    distinct = {
+        (spec.encoder, spec.precision, spec.settings.step_rows, spec.settings.max_length): spec for spec in specs
+    }
+    return max(map(_run_bytes, distinct.values()), default=0)
+
+
+def _run_bytes(spec: RunSpec) -> int:
+    model = architecture_of(spec.encoder)
+    layers = max(1, len(model.layer_groups()) - 1)
+    width = (product_size(model) / (12 * layers)) ** 0.5
+    length = spec.settings.max_length
+    position = width * (34 + 5 * length / HEAD) * (1 if spec.precision == "bf16" else 2)
+    activations = spec.settings.step_rows * length * layers * position
+    return int(PROCESS + 4 * COPIES * count_parameters(model) + activations)
 
 
 @dataclass(frozen=True)

@@ -7,27 +7,25 @@ as an uninterrupted one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from components.artifacts import read_manifest, writing
-from components.errors import ConfigError
 from components.finetuning.execution import TrainedRun, clear, train_all
-from components.finetuning.frozen import reading
 from components.finetuning.packing import MODEL, ON_FROZEN
 from components.finetuning.runs import GroupSpec, below
 from components.finetuning.soft_labels import KIND as SOFT_LABELS
-from components.finetuning.specs import Distillation, RunSpec, build, device
+from components.finetuning.specs import Distillation, RunSpec, build
 from components.finetuning.ways import ways_of
-from components.finetuning.words import Mixed, with_words
+from components.finetuning.words import with_words
 from components.models import family as family_named
 from components.models.encoder import KIND as ENCODER
 from components.models.encoder import TOKENIZER, architecture_of, family_of
 from components.settings.cluster import ClusterSettings
-from components.settings.finetune import FinetuneSettings, Way
+from components.settings.finetune import FinetuneSettings, ReadingSettings, Way
 from components.settings.names import Start
 from components.settings.section import Section
 from components.settings.systems import FROZEN
@@ -35,15 +33,13 @@ from components.task_models.classifier import load_classifier, write_files
 from components.task_models.kinds import find_task
 from components.task_models.reading import share_cut
 from components.tasks.budgets import ALL
-from components.tasks.data import Split
-from components.tasks.examples import TaskFacts, read_facts, read_split
+from components.tasks.examples import read_facts, read_split
 from components.tasks.kinds import scoring_for
 from components.tasks.members import save_members
 from components.tasks.results import KIND, SERVED, RunResult, write_results
 from components.tokenization import load_tokenizer
 from components.training.checkpoint import fingerprint
-from components.training.precision import Precision, choose, product_size
-from components.unlabelled.texts import KIND as UNLABELLED
+from components.training.precision import choose, first_device, product_size
 
 
 class FinetuneJob(Section):
@@ -55,7 +51,6 @@ class FinetuneJob(Section):
         examples: output directory of the stage `examples`.
         encoder: encoder directory.
         settings: `finetune.<family>`.
-        unlabelled: output directory of the stage `unlabelled`, read if the settings ask for it.
         words: output directory of the stage `unlabelled`, whose texts the stage `baseline` reads; words models read the
             same texts.
         code: digest of the code and libraries that the stage can reach; part of the keys of checkpoints and features.
@@ -68,7 +63,6 @@ class FinetuneJob(Section):
     encoder: Path
     output: Path
     settings: FinetuneSettings
-    unlabelled: Path | None = None
     words: Path | None = None
     code: str = ""
     cluster: ClusterSettings = ClusterSettings()
@@ -96,14 +90,8 @@ def finetune(job: FinetuneJob) -> Path:
 
 
 def own_ways(job: FinetuneJob) -> dict[Way, FinetuneSettings]:
-    """Way to learn -> settings of its runs (`ways_of`), for the start of a job.
-
-    Raises:
-        ConfigError: the job names no text without labels, which its settings use.
-    """
+    """Way to learn -> settings of its runs (`ways_of`), for the start of a job."""
     settings = for_start(job.settings, trained=is_trained(job.encoder))
-    if settings.unlabelled is not None and job.unlabelled is None:
-        raise ConfigError(f"finetune.{job.family}.unlabelled: the job names no directory with texts without labels")
     return ways_of(settings, find_task(read_facts(job.examples).kind))
 
 
@@ -136,7 +124,6 @@ def train_and_write(
     )
     with writing(job.output, kind=KIND) as draft:
         draft.facts |= write_member(draft.path, trained_runs, 0, job=job, start=job.start)
-        draft.facts["encoder"] = read_manifest(job.encoder, kind=ENCODER).digest
     clear(trained_runs, cluster=job.cluster)
     return job.output
 
@@ -159,131 +146,92 @@ def write_member(
     facts, system = read_facts(job.examples), f"{job.family}-{start}"
     named = ("dev", "test") if facts.selection == "dev" else ("test",)
     splits = {name: read_split(job.examples, name) for name in named}
-    ordered = sorted(runs, key=lambda run: _place(run, member))
-    mixed = [_with_words(run, member) for run in ordered]
-    results = list(_results(ordered, mixed, member, system=system, family=job.family, start=start))
-    budget = ordered[-1].spec.members[member].budget
-    largest = [pair for pair in zip(ordered, mixed, strict=True) if pair[0].spec.members[member].budget == budget]
+    outputs = [_Output(run, member) for run in runs]
+    outputs.sort(key=lambda output: (output.spec.budget == ALL, output.spec.budget, output.spec.seed))
+    results = [result for output in outputs for result in output.results(job.family, start)]
+    largest = [output for output in outputs if output.spec.budget == outputs[-1].spec.budget]
+    spec = largest[0].spec
     parts = {system: "classifier"}
     if any(result.start.endswith(FROZEN) for result in results):
         # Fine-tuning that brought nothing has left the same models.
-        same = not any(run.result(member)[1]["best_step"] or words.part for run, words in largest)
+        same = not any(output.record["best_step"] or output.words.part for output in largest)
         parts[f"{system}{FROZEN}"] = "classifier" if same else "classifier-frozen"
     for part in dict.fromkeys(parts.values()):
         frozen = part != "classifier"
         save_members(
             directory / part,
-            [partial(_write_model, run=run, words=words, member=member, frozen=frozen) for run, words in largest],
+            [partial(output.write, frozen=frozen) for output in largest],
             facts={
                 "task": job.task,
                 "start": f"{start}{FROZEN}" if frozen else start,
-                "budget": budget,
-                "seeds": [run.spec.seed for run, _ in largest],
-                "precision": largest[0][0].spec.members[member].precision,
+                "budget": spec.budget,
+                "seeds": [output.spec.seed for output in largest],
+                "precision": spec.precision,
             },
         )
     if len(largest) > 1 and not scoring_for(facts.kind, facts.labels).averages:
-        first = (budget, largest[0][0].spec.seed)
-        results = [
-            _with_served(result, directory / parts[result.system], splits["test"])
-            if (result.record["budget"], result.record["seed"]) == first
-            else result
-            for result in results
-        ]
+        for number, result in enumerate(results):
+            if (result.record["budget"], result.record["seed"]) == (spec.budget, spec.seed):
+                # The answers of the stored average.
+                stored = load_classifier(directory / parts[result.system]).on(first_device())
+                answers = {**result.answers, SERVED: stored.answer(splits["test"].fields)}
+                results[number] = replace(result, answers=answers)
     records = write_results(directory, results, splits=splits, labels=facts.labels)
+    train, model = read_split(job.examples, "train").fields, architecture_of(job.encoder)
+    tokenizer = load_tokenizer(job.encoder / TOKENIZER)
     return {
         "task": job.task,
         "system": system,
+        "encoder": read_manifest(job.encoder, kind=ENCODER).digest,
         "family": job.family,
         "start": start,
-        "precision": largest[0][0].spec.members[member].precision,
-        "cut": cut_of(largest[0][0].spec.members[member]),
+        "precision": spec.precision,
+        "cut": share_cut(train, tokenizer, model, spec.settings, task=find_task(facts.kind)),
         "selection": facts.selection,
         "examples": facts.digests,
         "runs": len(records),
     }
 
 
-def cut_of(spec: RunSpec) -> float:
-    """Share of the texts of train that are longer than what the encoder reads."""
-    task = find_task(read_facts(spec.examples).kind)
-    rows = read_split(spec.examples, "train").fields
-    model = architecture_of(spec.encoder)
-    return share_cut(rows, load_tokenizer(spec.encoder / TOKENIZER), model, spec.settings, task=task)
+class _Output:
+    """What a finished run has brought for one member, combined with words."""
 
+    def __init__(self, run: TrainedRun, member: int) -> None:
+        self.run, self.member, self.spec = run, member, run.spec.members[member]
+        tensors, self.record = run.result(member)
+        self.words = with_words(self.spec, run.answers(member, tensors), self.record)
+        #: Answers of the head on the frozen encoder.
+        self.frozen = run.answers(member, tensors, prefix=ON_FROZEN) if f"{ON_FROZEN}test" in tensors else {}
 
-def _place(run: TrainedRun, member: int) -> tuple[bool, int, int]:
-    budget = run.spec.members[member].budget
-    return budget == ALL, budget, run.spec.seed
-
-
-def _with_words(run: TrainedRun, member: int) -> Mixed:
-    tensors, record = run.result(member)
-    return with_words(run.spec.members[member], run.answers(member, tensors), record)
-
-
-def _results(
-    runs: Sequence[TrainedRun], mixed: Sequence[Mixed], member: int, *, system: str, family: str, start: str
-) -> Iterator[RunResult]:
-    for run, words in zip(runs, mixed, strict=True):
-        tensors, record = run.result(member)
-        yield RunResult(system, family, start, record | words.record, words.answers)
-        if f"{ON_FROZEN}test" in tensors:
-            answers = run.frozen_answers(member, tensors)
+    def results(self, family: str, start: str) -> Iterator[RunResult]:
+        """The results of the model, and of its head on the frozen encoder if it is a system."""
+        record = self.record
+        yield RunResult(f"{family}-{start}", family, start, record | self.words.record, self.words.answers)
+        if self.frozen:
             first = record | {"curve": record["curve"][:1], "best_step": 0, "best_epoch": 0.0, "steps": 0, "tokens": 0}
             first |= {"chosen": 0} if "chosen" in record else {}
             first.pop("selected", None)
-            yield RunResult(f"{system}{FROZEN}", family, f"{start}{FROZEN}", first, answers)
+            yield RunResult(f"{family}-{start}{FROZEN}", family, f"{start}{FROZEN}", first, self.frozen)
 
-
-def _with_served(result: RunResult, directory: Path, test: Split) -> RunResult:
-    """A result with the answers of the stored average."""
-    served = load_classifier(directory).on(device()).answer(test.fields)
-    return replace(result, answers={**result.answers, SERVED: served})
-
-
-def inputs_of(
-    settings: FinetuneSettings, facts: TaskFacts, *, encoder: str, code: str, unlabelled: Path | None = None
-) -> dict[str, Any]:
-    """The inputs of a run except budget and seed; the key of its checkpoints is their fingerprint.
-
-    Raises:
-        ArtifactError: the settings use text without labels, and the output of the stage `unlabelled` is incomplete.
-    """
-    read = unlabelled is not None and settings.unlabelled is not None
-    return {
-        # Words are combined with the finished run.
-        "settings": settings.model_dump(mode="json", exclude={"training": {"checkpoint_seconds"}, "words": True}),
-        "encoder": encoder,
-        "examples": facts.digests,
-        "label_texts": facts.label_texts,
-        "kind": facts.kind,
-        "selection": [facts.selection, facts.folds],
-        "unlabelled": read_manifest(unlabelled, kind=UNLABELLED).digest if read and unlabelled else None,
-        "code": code,
-    }
-
-
-def _write_model(directory: Path, *, run: TrainedRun, words: Mixed, member: int, frozen: bool) -> None:
-    """Write the files of a finished run's model, or of its head on the frozen encoder. Weights that the run has not
-    stored are those before training."""
-    spec, (tensors, record) = run.spec.members[member], run.result(member)
-    tensors, record = words.weights or tensors, record | words.record
-    if frozen:
-        tensors = below(ON_FROZEN, run.result(member)[0])
-    classifier, _ = build(spec)
-    classifier.load_state_dict(classifier.state_dict() | below(MODEL, tensors))
-    # The head of the best weights may have been fitted to features, in float32.
-    fitted = frozen or record["best_step"] == 0 or spec.settings.method in ("features", "contrastive")
-    write_files(
-        directory,
-        classifier,
-        family=family_of(spec.encoder),
-        tokenizer=spec.encoder / "tokenizer",
-        precision=spec.precision,
-        head_precision="float32" if fitted else None,
-        words=None if frozen else words.part,
-    )
+    def write(self, directory: Path, *, frozen: bool) -> None:
+        """Write the files of the model, or of its head on the frozen encoder. Weights that the run has not stored are
+        those before training."""
+        # The weights of all runs together may exceed memory.
+        tensors, record = self.run.result(self.member)[0], self.record | self.words.record
+        tensors = below(ON_FROZEN, tensors) if frozen else self.words.weights or tensors
+        classifier, _ = build(self.spec)
+        classifier.load_state_dict(classifier.state_dict() | below(MODEL, tensors))
+        # The head of the best weights may have been fitted to features, in float32.
+        fitted = frozen or record["best_step"] == 0 or self.spec.settings.method in ("features", "contrastive")
+        write_files(
+            directory,
+            classifier,
+            family=family_of(self.spec.encoder),
+            tokenizer=self.spec.encoder / "tokenizer",
+            precision=self.spec.precision,
+            head_precision="float32" if fitted else None,
+            words=None if frozen else self.words.part,
+        )
 
 
 def for_start(settings: FinetuneSettings, *, trained: bool) -> FinetuneSettings:
@@ -296,97 +244,86 @@ def for_start(settings: FinetuneSettings, *, trained: bool) -> FinetuneSettings:
         training = training.model_copy(update={"rate": scratch.rate})
     return settings.model_copy(
         update={
-            "method": scratch.method,
+            "method": "finetune",
             "training": training,
             "epochs": scratch.epochs or settings.epochs,
-            "head_scale": scratch.head_scale,
-            "discriminative": scratch.discriminative,
-            "unfreeze_epochs": scratch.unfreeze_epochs,
+            "head_scale": 1.0,
+            "discriminative": 1.0,
+            "unfreeze_epochs": 0.0,
             "frozen": False,
         }
     )
 
 
-def precision_of(job: FinetuneJob) -> Precision:
-    """The precision of all runs of a family on a task.
-
-    It depends on the architecture without the vocabulary, which all starts of a family share, so that compared systems
-    have the same precision.
-    """
-    size = product_size(architecture_of(job.encoder))
-    return choose(job.settings.training.precision, device=device(), size=size)
-
-
-def spec_of(
-    job: FinetuneJob,
-    settings: FinetuneSettings,
-    inputs: dict[str, Any],
-    budget: int,
-    seed: int,
-    precision: Precision,
-    *,
-    trained: bool,
-) -> RunSpec:
-    """The inputs of one task in a run.
+def spec_maker(
+    job: FinetuneJob, settings: FinetuneSettings, *, distillation: Distillation | None = None
+) -> Callable[[int, int], RunSpec]:
+    """The inputs of one task in a run, as a function of label budget (rows per stratum; -1 for all) and seed.
 
     Args:
         job: of the task.
-        settings: of the run (`for_start`).
-        inputs: `inputs_of` these settings.
-        budget: rows per stratum; -1 for all.
-        seed: of the run.
-        precision: of the run.
-        trained: whether the encoder's weights are trained, not random.
+        settings: of the runs (`for_start`).
+        distillation: of runs with method `distil`; the others have none.
     """
-    shared = {**inputs, "precision": precision}
-    # Random encoders differ from seed to seed, and so do their features.
-    features = fingerprint(
-        encoder=inputs["encoder"],
-        weights=None if trained else seed,
-        kind=inputs["kind"],
-        reading=reading(settings),
-        task_tokens=settings.own_task_tokens and family_named(family_of(job.encoder)).task_tokens,
-        precision=precision,
-        code=inputs["code"],
-    )
-    return RunSpec(
-        examples=job.examples.absolute(),
-        encoder=job.encoder.absolute(),
-        settings=settings,
-        budget=budget,
-        seed=seed,
-        precision=precision,
-        trained=trained,
-        storage=job.cluster.storage if "://" in job.cluster.storage else str(Path(job.cluster.storage).absolute()),
-        key=f"finetune-{fingerprint(**shared, budget=budget, seed=seed)}",
-        tables=Path(job.cluster.features).absolute(),
-        features=features,
-        unlabelled=job.unlabelled.absolute() if inputs["unlabelled"] and job.unlabelled else None,
-        code=inputs["code"],
-        words=None if job.words is None else job.words.absolute(),
-    )
+    facts, encoder = read_facts(job.examples), read_manifest(job.encoder, kind=ENCODER).digest
+    trained, model = is_trained(job.encoder), architecture_of(job.encoder)
+    # It depends on the architecture without the vocabulary, which all starts of a family share, so that compared
+    # systems have the same precision.
+    precision = choose(job.settings.training.precision, device=first_device(), size=product_size(model))
+    distillation = distillation if settings.method == "distil" else None
+    inputs: dict[str, Any] = {
+        # Words are combined with the finished run.
+        "settings": settings.model_dump(mode="json", exclude={"training": {"checkpoint_seconds"}, "words": True}),
+        "encoder": encoder,
+        "examples": facts.digests,
+        "label_texts": facts.label_texts,
+        "kind": facts.kind,
+        "selection": [facts.selection, facts.folds],
+        "code": job.code,
+        "precision": precision,
+    }
+    if distillation is not None:
+        inputs["distillation"] = [
+            distillation.settings.model_dump(mode="json"),
+            *(read_manifest(file.parent, kind=SOFT_LABELS).digest for file in distillation.teachers),
+        ]
+
+    def spec(budget: int, seed: int) -> RunSpec:
+        features = fingerprint(
+            encoder=encoder,
+            # Random encoders differ from seed to seed, and so do their features.
+            weights=None if trained else seed,
+            kind=facts.kind,
+            reading=settings.model_dump(mode="json", include=set(ReadingSettings.model_fields)),
+            task_tokens=settings.own_task_tokens and family_named(family_of(job.encoder)).task_tokens,
+            precision=precision,
+            code=job.code,
+        )
+        return RunSpec(
+            examples=job.examples.absolute(),
+            encoder=job.encoder.absolute(),
+            settings=settings,
+            budget=budget,
+            seed=seed,
+            precision=precision,
+            trained=trained,
+            storage=job.cluster.storage if "://" in job.cluster.storage else str(Path(job.cluster.storage).absolute()),
+            key=f"finetune-{fingerprint(**inputs, budget=budget, seed=seed)}",
+            tables=Path(job.cluster.features).absolute(),
+            features=features,
+            distillation=distillation,
+            words=None if job.words is None else job.words.absolute(),
+        )
+
+    return spec
 
 
 def specs_of(
     job: FinetuneJob, settings: FinetuneSettings, *, distillation: Distillation | None = None
 ) -> Iterator[RunSpec]:
     """The runs of every budget and seed, the longest first, so that no core is idle while the last run finishes.
-
-    Args:
-        job: of the task.
-        settings: of the runs.
-        distillation: of runs with method `distil`; the others have none.
-    """
-    facts, encoder = read_facts(job.examples), read_manifest(job.encoder, kind=ENCODER).digest
-    distillation = distillation if settings.method == "distil" else None
-    inputs = inputs_of(settings, facts, encoder=encoder, unlabelled=job.unlabelled, code=job.code)
-    if distillation is not None:
-        inputs["distillation"] = [
-            distillation.settings.model_dump(mode="json"),
-            *(read_manifest(file.parent, kind=SOFT_LABELS).digest for file in distillation.teachers),
-        ]
-    precision, trained = precision_of(job), is_trained(job.encoder)
+    Arguments as of `spec_maker`."""
+    facts, spec = read_facts(job.examples), spec_maker(job, settings, distillation=distillation)
     for budget in reversed(facts.budgets):
         for seed in facts.seeds:
-            spec = spec_of(job, settings, inputs, budget, seed, precision, trained=trained)
-            yield replace(spec, distillation=distillation)
+            yield spec(budget, seed)

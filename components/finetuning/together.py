@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field
 
@@ -21,15 +19,8 @@ from components.artifacts import read_manifest, writing
 from components.errors import ConfigError
 from components.finetuning.execution import clear, train_all
 from components.finetuning.runs import GroupSpec
-from components.finetuning.stage import (
-    FinetuneJob,
-    for_start,
-    inputs_of,
-    precision_of,
-    spec_of,
-    write_member,
-)
-from components.models.encoder import KIND as ENCODER
+from components.finetuning.specs import RunSpec
+from components.finetuning.stage import FinetuneJob, for_start, is_trained, spec_maker, write_member
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
 from components.settings.names import Start
@@ -39,7 +30,6 @@ from components.tasks.budgets import refuse_unpaired
 from components.tasks.examples import TaskFacts, read_facts
 from components.tasks.results import KIND as FINETUNED
 from components.training.checkpoint import fingerprint
-from components.training.precision import Precision
 
 KIND = "together"
 
@@ -95,15 +85,6 @@ class ShareJob(Section):
     output: Path
 
 
-@dataclass(frozen=True)
-class _Member:
-    """One task of the group."""
-
-    job: FinetuneJob
-    facts: TaskFacts
-    inputs: dict[str, Any]
-
-
 def together(job: TogetherJob) -> Path:
     """Train an encoder with one head per task for every budget and seed that the tasks have in common.
 
@@ -113,42 +94,53 @@ def together(job: TogetherJob) -> Path:
             encoder.
         TrainingError: the loss is not finite, or there is no space for a checkpoint.
     """
-    encoder = read_manifest(job.encoder, kind=ENCODER)
-    trained = bool(encoder.facts.get("trained", True))
-    settings = for_start(job.settings, trained=trained).model_copy(update={"frozen": False, "unlabelled": None})
+    settings = for_start(job.settings, trained=is_trained(job.encoder)).model_copy(update={"frozen": False})
     if settings.method == "auto":
         # The other ways do not train several tasks together.
         settings = settings.model_copy(update={"method": "finetune"})
     if settings.method != "finetune":
         raise ConfigError(f"finetune.{job.family}.method: multi-task learning trains the encoder; set it to finetune")
-    members = [_member(job, task, settings, encoder.digest) for task in job.examples]
-    precision = precision_of(members[0].job)
-    specs = list(_specs(job, members, settings, precision, trained=trained))
-    title = f"together {job.group} {job.system}"
-    selections = {member.job.task: member.facts.selection for member in members}
-    if len(set(selections.values())) > 1:
-        each = "; ".join(f"{task} {selection}" for task, selection in selections.items())
-        raise ConfigError(f"together.{job.group}: its tasks must have the same selection, found {each}")
+    facts = {task: read_facts(examples) for task, examples in job.examples.items()}
+    if len({each.selection for each in facts.values()}) > 1:
+        named = "; ".join(f"{task} {each.selection}" for task, each in facts.items())
+        raise ConfigError(f"together.{job.group}: its tasks must have the same selection, found {named}")
+    shared = {name: value for name, value in job if name in FinetuneJob.model_fields}
+    singles = [
+        FinetuneJob(**shared | {"task": task, "examples": examples, "words": job.words.get(task)})
+        for task, examples in job.examples.items()
+    ]
     runs = train_all(
-        {"finetune": specs},
-        title=title,
+        {"finetune": list(_specs(job, facts, [spec_maker(single, settings) for single in singles]))},
+        title=f"together {job.group} {job.system}",
         names=list(job.examples),
-        selection=members[0].facts.selection,
+        selection=next(iter(facts.values())).selection,
         cluster=job.cluster,
     )
     with writing(job.output, kind=KIND) as draft:
-        facts, numbers = {}, {}
-        for index, member in enumerate(members):
-            folder = draft.path / member.job.task
+        written, numbers = {}, {}
+        for index, single in enumerate(singles):
+            folder = draft.path / single.task
             folder.mkdir()
-            facts[member.job.task] = write_member(folder, runs, index, job=member.job, start=job.shared_start) | {
-                "encoder": encoder.digest
-            }
-            numbers[member.job.task] = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+            written[single.task] = write_member(folder, runs, index, job=single, start=job.shared_start)
+            numbers[single.task] = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
         (draft.path / "metrics.json").write_text(json.dumps(numbers, indent=1, sort_keys=True) + "\n")
-        draft.facts |= {"group": job.group, "tasks": facts}
+        draft.facts |= {"group": job.group, "tasks": written}
     clear(runs, cluster=job.cluster)
     return job.output
+
+
+def _specs(
+    job: TogetherJob, facts: Mapping[str, TaskFacts], makers: Sequence[Callable[[int, int], RunSpec]]
+) -> Iterator[GroupSpec]:
+    """The runs of every tuple of budgets, one per task, and every common seed, the longest first."""
+    budgets = {task: each.budgets for task, each in facts.items()}
+    seeds = {task: each.seeds for task, each in facts.items()}
+    refuse_unpaired(job.group, budgets=budgets, seeds=seeds)
+    for row in reversed(list(zip(*budgets.values(), strict=True))):
+        for seed in sorted(set.intersection(*map(set, seeds.values()))):
+            specs = tuple(make(budget, seed) for make, budget in zip(makers, row, strict=True))
+            key = fingerprint(members=[spec.key for spec in specs], temperature=job.temperature)
+            yield GroupSpec(specs, key=f"together-{key}", temperature=job.temperature)
 
 
 def share(job: ShareJob) -> Path:
@@ -165,42 +157,3 @@ def share(job: ShareJob) -> Path:
             shutil.copytree(job.together / job.task, draft.path, dirs_exist_ok=True)
             draft.facts |= manifest.facts["tasks"][job.task]
     return job.output
-
-
-def _member(job: TogetherJob, task: str, settings: FinetuneSettings, encoder: str) -> _Member:
-    single = FinetuneJob(
-        task=task,
-        family=job.family,
-        start=job.start,
-        examples=job.examples[task],
-        words=job.words.get(task),
-        encoder=job.encoder,
-        output=job.output,
-        settings=job.settings,
-        cluster=job.cluster,
-    )
-    facts = read_facts(job.examples[task])
-    return _Member(single, facts, inputs_of(settings, facts, encoder=encoder, code=job.code))
-
-
-def _common(job: TogetherJob, members: list[_Member]) -> tuple[list[tuple[int, ...]], list[int]]:
-    """Tuples of one budget per task, smallest first; and the seeds that all tasks have in common."""
-    budgets = {member.job.task: member.facts.budgets for member in members}
-    seeds = {member.job.task: member.facts.seeds for member in members}
-    refuse_unpaired(job.group, budgets=budgets, seeds=seeds)
-    return list(zip(*budgets.values(), strict=True)), sorted(set.intersection(*map(set, seeds.values())))
-
-
-def _specs(
-    job: TogetherJob, members: list[_Member], settings: FinetuneSettings, precision: Precision, *, trained: bool
-) -> Iterator[GroupSpec]:
-    """The longest runs first."""
-    budgets, seeds = _common(job, members)
-    for row in reversed(budgets):
-        for seed in seeds:
-            specs = tuple(
-                spec_of(member.job, settings, member.inputs, budget, seed, precision, trained=trained)
-                for member, budget in zip(members, row, strict=True)
-            )
-            key = fingerprint(members=[spec.key for spec in specs], temperature=job.temperature)
-            yield GroupSpec(specs, key=f"together-{key}", temperature=job.temperature)

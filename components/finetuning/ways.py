@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -21,6 +21,14 @@ from components.tasks.examples import read_facts, read_split
 OPERATIONS = 50e9 * 60
 #: Least share of a way's steps that is trained; a way for which `auto.minutes` leaves less is left out.
 LEAST_SHARE = 0.125
+#: Minimum number of training rows with labels from which `finetune` is tried: with fewer, it takes most of the time and
+#: was worse on TREC and SST-2.
+FINETUNE_ROWS = 1000
+#: With `selection: budget`: the way that is kept unless another is better by more than one standard error; then the
+#: first of the ways that is not worse than the best by more than that. With few labels, differences between ways are
+#: mostly chance; contrastive fine-tuning of MiniLM was better than its frozen features and than fine-tuning on TREC and
+#: SST-2.
+PREFERRED: Way | None = "contrastive"
 
 
 def ways_of(settings: FinetuneSettings, task: Task) -> dict[Way, FinetuneSettings]:
@@ -52,7 +60,7 @@ class Attempt:
     Attributes:
         way: the way.
         minutes: estimated cost (`Cost`); of the whole way if it was left out.
-        score: of selection, mean over the members; None if the way was left out (`auto.minutes`, `auto.finetune_rows`).
+        score: of selection, mean over the members; None if the way was left out (`auto.minutes`, `FINETUNE_ROWS`).
         tokens, seconds: of training, before the final run of the way that is kept.
         share: of the steps of the settings; below 1 where `auto.minutes` has shortened the training.
     """
@@ -85,7 +93,7 @@ class Cost:
 
     @property
     def minutes(self) -> float:
-        """Of everything."""
+        """Of all steps, with what is fixed."""
         return self.fixed + self.step * self.steps
 
 
@@ -123,6 +131,25 @@ def cost_of(spec: GroupSpec) -> Cost:
     return Cost(fixed, step, steps)
 
 
+def share_left(spec: GroupSpec, cost: Cost, attempts: Sequence[Attempt], *, ways: Sequence[Way]) -> float:
+    """The share of its steps that a run is trained for; 0: the way is left out.
+
+    Args:
+        spec: of the run.
+        cost: of the run.
+        attempts: with earlier ways. The first way has no limit, and no way with teachers.
+        ways: of this run in order; what is left of `auto.minutes` is divided equally among those still to be tried.
+    """
+    settings = spec.settings
+    if settings.method not in ways:
+        return 0.0
+    limit = settings.auto.minutes
+    if settings.method == "distil" or limit is None or not attempts:
+        return 1.0
+    spent = sum(attempt.minutes for attempt in attempts if attempt.score is not None)
+    return share_within(cost, max(0.0, limit - spent) / (len(ways) - ways.index(settings.method)))
+
+
 def share_within(cost: Cost, minutes: float) -> float:
     """The share of a way's steps whose cost is within `minutes`; 0 if that is less than `LEAST_SHARE`."""
     if cost.minutes <= minutes:
@@ -146,59 +173,34 @@ def shortened(spec: GroupSpec, cost: Cost, share: float) -> GroupSpec:
     return replace(spec, members=tuple(replace(member, settings=short) for member in spec.members))
 
 
-def left_of(attempts: Sequence[Attempt], limit: float | None, *, further: int) -> float:
-    """Minutes that remain for the next way to learn. The first way has no limit.
-
-    Args:
-        attempts: so far.
-        limit: `auto.minutes`.
-        further: number of ways after the next one; the remaining time is divided equally among all of them.
-    """
-    if limit is None or not attempts:
-        return math.inf
-    spent = sum(attempt.minutes for attempt in attempts if attempt.score is not None)
-    return max(0.0, limit - spent) / (1 + further)
-
-
 def has_few_rows(spec: GroupSpec) -> bool:
-    """Whether a run whose rows have labels has fewer than `auto.finetune_rows`."""
+    """Whether a run whose rows have labels has fewer than `FINETUNE_ROWS`."""
     labelled = all(find_task(read_facts(member.examples).kind).labels_rows for member in spec.members)
-    return labelled and rows_in(spec) < spec.settings.auto.finetune_rows
+    rows = sum(len(rows_of(member, read_split(member.examples, "train")).learned) for member in spec.members)
+    return labelled and rows < FINETUNE_ROWS
 
 
-def rows_in(spec: GroupSpec) -> int:
-    """Number of training rows of a run, over all members."""
-    return sum(len(rows_of(member, read_split(member.examples, "train")).learned) for member in spec.members)
-
-
-def notes(
-    specs: Sequence[GroupSpec], costs: Sequence[Cost], *, shares: Sequence[float], few: Sequence[int]
-) -> list[str]:
+def notes(limit: float | None, costs: Sequence[Cost], shares: Sequence[float], *, few: Set[int]) -> list[str]:
     """Messages about the runs in which a way to learn is shortened or not tried, and the reason.
 
     Args:
-        specs: the runs.
+        limit: `auto.minutes`.
         costs: of the runs.
         shares: of their steps that are trained; 0: the way is left out.
         few: indices of runs in which it is left out because they have too few rows.
     """
-    lines = []
-    count, auto = len(specs), specs[0].settings.auto
-    runs = [run for run in range(count) if run not in few]
-    leaves = f"more than auto.minutes ({auto.minutes}) leaves"
-    if out := [run for run in runs if not shares[run]]:
-        most = max(costs[run].minutes for run in out)
-        lines.append(
-            f"left out of {len(out)} of {count} run(s): it costs {most:.1f} minutes at a nominal speed, {leaves}"
-        )
-    if short := [run for run in runs if 0 < shares[run] < 1]:
-        least, most = min(shares[run] for run in short), max(costs[run].minutes for run in short)
-        lines.append(
-            f"shortened in {len(short)} of {count} run(s), to {least:.0%} of its steps or more: the whole way costs "
-            f"{most:.1f} minutes at a nominal speed, {leaves}"
-        )
-    if few:
-        lines.append(
-            f"left out of {len(few)} of {count} run(s): fewer rows than auto.finetune_rows ({auto.finetune_rows})"
-        )
-    return lines
+    count = len(costs)
+    out = [cost.minutes for run, cost in enumerate(costs) if not shares[run] and run not in few]
+    short = [cost.minutes for run, cost in enumerate(costs) if 0 < shares[run] < 1]
+    least = min((share for share in shares if share), default=1.0)
+    cause = f"minutes at a nominal speed, more than auto.minutes ({limit}) leaves"
+    lines: list[tuple[Collection[float], str]] = [
+        (out, f"it costs {max(out, default=0):.1f} {cause}"),
+        (short, f"to {least:.0%} of its steps or more: the whole way costs {max(short, default=0):.1f} {cause}"),
+        (few, f"fewer than {FINETUNE_ROWS} rows"),
+    ]
+    return [
+        f"{'shortened in' if runs is short else 'left out of'} {len(runs)} of {count} run(s): {line}"
+        for runs, line in lines
+        if runs
+    ]

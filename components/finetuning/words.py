@@ -26,8 +26,7 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from components.errors import ConfigError
-from components.finetuning.member import Member, make_member
+from components.finetuning.member import Member
 from components.finetuning.specs import RunSpec, load_initial_encoder, rows_of
 from components.task_models.heads import TextHead
 from components.task_models.words_part import WordsPart, mean
@@ -37,7 +36,7 @@ from components.tasks.examples import read_facts, read_split, run_folds
 from components.tasks.kinds import scoring_for
 from components.tasks.selection import Data, Predictions, System, predict
 from components.unlabelled.texts import read_unlabelled
-from components.words.classifier import RowFeatures, WordsModel
+from components.words.classifier import WordsModel
 from components.words.linear import LinearModel, fit_exclusive, fit_independent
 from components.words.systems import probable_systems
 
@@ -70,56 +69,35 @@ class Mixed:
     weights: dict[str, Tensor] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _Way:
-    """A way to combine a run with words.
-
-    Attributes:
-        answers: to the rows that choices are made on.
-        make: the combined run, with these answers to them.
-    """
-
-    answers: Sequence[Answer]
-    make: Callable[[list[Answer]], Mixed]
+#: Answers to the rows that choices are made on, and a function that makes the combined run with the answers to them.
+Combination = tuple[Sequence[Answer], Callable[[list[Answer]], Mixed]]
 
 
 def with_words(spec: RunSpec, answers: Mapping[str, list[Answer]], record: Mapping[str, Any]) -> Mixed:
-    """Combine a run with words as its settings ask. The ways are, the simplest first, with `auto` and `mean` none and
-    the weights of a mean, and with `auto` and `joint` the strengths of a joint regression.
+    """Combine a run with words as its settings ask: no words, the weights of a mean, or the strengths of a joint
+    regression, the simplest first. A kind without probabilities of labels has no words.
 
     Args:
         spec: of the finished run.
         answers: split -> its answers: `test`, and `dev` or `oof`.
         record: of the run.
-
-    Raises:
-        ConfigError: the kind of task has no words model, or the settings have no linear head for a joint regression.
     """
-    asked = spec.settings.words
-    if asked == "none":
+    work = None if spec.settings.words == "none" else WordsRows(spec)
+    if work is None or not work.systems:
         return Mixed(dict(answers), {})
-    work = WordsRows(spec)
-    if not work.systems:
-        if asked == "auto":
-            return Mixed(dict(answers), {})
-        raise ConfigError(f"finetune: words: {asked} needs probabilities of labels; kind {work.facts.kind} has none")
-    name, _ = work.data.judged
+    name, judged = work.data.judged
     with threadpool_limits(1, user_api="blas"):
         system, words = work.best_words()
-        ways: list[_Way] = []
-        if asked in ("mean", "auto"):
-            alone = {"how": "none"} if asked == "auto" else {"how": "mean", "weight": 0.0, "system": system}
-            ways += [_Way(answers[name], lambda _: Mixed(dict(answers), {"words": alone}))]
-            ways += [_mean(weight, system, words, answers, judged=name) for weight in WEIGHTS]
-        if asked in ("joint", "auto"):
-            ways += _joint(work, system, asked=asked, record=record)
-        choice = work.choose([way.answers for way in ways])
-        mixed = ways[choice.index].make(choice.answers)
-    if name != "dev" or mixed.part is not None:
-        scores = work.scores(choice.answers)
-        chosen = at_chosen(record, scores) if name == "dev" else {"selected": scores}
-        mixed = replace(mixed, answers={**mixed.answers, name: choice.answers}, record={**mixed.record, **chosen})
-    return mixed
+        ways: list[Combination] = [(answers[name], lambda _: Mixed(dict(answers), {"words": {"how": "none"}}))]
+        ways += [_mean(weight, system, words, answers, judged=name) for weight in WEIGHTS]
+        ways += _joint(work, system, record=record)
+        choice = work.choose([of_judged for of_judged, _ in ways])
+        mixed = ways[choice.index][1](choice.answers)
+    if name == "dev" and mixed.part is None:
+        return mixed
+    scores = work.data.scoring.score(judged.fields, judged.targets, choice.answers)
+    chosen = at_chosen(record, scores) if name == "dev" else {"selected": scores}
+    return replace(mixed, answers={**mixed.answers, name: choice.answers}, record={**mixed.record, **chosen})
 
 
 class WordsRows:
@@ -130,12 +108,11 @@ class WordsRows:
         whole = read_split(spec.examples, "train")
         rows = rows_of(replace(spec, fold=None), whole).learned
         folds = run_folds(self.facts, whole, rows, seed=spec.seed) if self.facts.selection == "budget" else None
-        # With cross-validation, dev is not read.
-        dev = read_split(spec.examples, "dev") if folds is None else whole.take([])
         self.data = Data(
             whole,
             rows,
-            dev,
+            # With cross-validation, dev is not read.
+            read_split(spec.examples, "dev") if folds is None else whole.take([]),
             read_split(spec.examples, "test"),
             self.facts.labels,
             scoring_for(self.facts.kind, self.facts.labels),
@@ -152,22 +129,10 @@ class WordsRows:
         """Name and predictions of the chosen words model; those out of fold are of the models that were chosen without
         the row's fold."""
         judged, _ = self.data.judged
-        names = list(self.systems)
-        tried = [predict(self.systems[name], self.data) for name in names]
-        choice = self.choose([predictions.answers[judged] for predictions in tried])
-        best = tried[choice.index]
-        return names[choice.index], replace(best, answers={**best.answers, judged: choice.answers})
-
-    def scores(self, answers: Sequence[Answer]) -> dict[str, float]:
-        """All metrics on the rows that choices are made on."""
-        _, judged = self.data.judged
-        return self.data.scoring.score(judged.fields, judged.targets, answers)
-
-    def held_out(self) -> list[NDArray[np.int64] | None]:
-        """Indices of the training rows that models predict which have not learned from them, by fold; None: the models
-        learn from all rows and predict dev."""
-        folds = self.data.folds
-        return [None] if folds is None else [np.flatnonzero(folds == fold) for fold in np.unique(folds)]
+        tried = {name: predict(system, self.data) for name, system in self.systems.items()}
+        choice = self.choose([predictions.answers[judged] for predictions in tried.values()])
+        name, best = list(tried.items())[choice.index]
+        return name, replace(best, answers={**best.answers, judged: choice.answers})
 
 
 def at_chosen(record: Mapping[str, Any], scores: Mapping[str, float]) -> dict[str, Any]:
@@ -180,7 +145,9 @@ def at_chosen(record: Mapping[str, Any], scores: Mapping[str, float]) -> dict[st
     return {"curve": curve, "chosen": chosen}
 
 
-def _mean(weight: float, system: str, words: Predictions, answers: Mapping[str, list[Answer]], *, judged: str) -> _Way:
+def _mean(
+    weight: float, system: str, words: Predictions, answers: Mapping[str, list[Answer]], *, judged: str
+) -> Combination:
     def mixed(split: str) -> list[Answer]:
         return list(mean(np.stack(answers[split]), np.stack(words.answers[split]), weight))
 
@@ -190,51 +157,51 @@ def _mean(weight: float, system: str, words: Predictions, answers: Mapping[str, 
         part = WordsPart("mean", words.model, weight)
         return Mixed({judged: of_judged, "test": mixed("test")}, {"words": described}, part)
 
-    return _Way(mixed(judged), make)
+    return mixed(judged), make
 
 
-def _joint(work: WordsRows, system: str, *, asked: str, record: Mapping[str, Any]) -> list[_Way]:
-    """The joint regressions; none if `auto` tries them and the head or the labels do not allow it."""
-    member = untrained_member(work.spec)
+def _joint(work: WordsRows, system: str, *, record: Mapping[str, Any]) -> list[Combination]:
+    """The joint regressions; none if the head or the labels do not allow it."""
+    member = Member(work.spec, *load_initial_encoder(work.spec))
     head, penalty = member.model.head, record.get("penalty")
     if not isinstance(head, TextHead) or not head.is_linear or member.model.features.mix is not None or penalty is None:
-        if asked == "auto":
-            return []
-        raise ConfigError(
-            "finetune: words: joint needs a linear head that is solved on features (head_hidden: 0, head_steps above "
-            "0, layers other than mix); choose mean"
-        )
+        return []
     if "head_norm" in record:
         head.set_norm(record["head_norm"])
-    name, judged = work.data.judged
-    train = member.data.head_inputs("train").matrix()
-    dev = member.data.head_inputs("dev").matrix() if work.data.folds is None else None
-    candidate = work.systems[system]
+    data = work.data
+    name, judged = data.judged
+    train = member.head_inputs("train").matrix()
+    fit = partial(JointRegression, work, work.systems[system], head, train, penalty=penalty)
     pooled = [np.zeros((len(judged), len(work.facts.labels)), dtype=np.float32) for _ in STRENGTHS]
-    for held in work.held_out():
-        fit = JointRegression(work, candidate, head, train, held, penalty=penalty)
-        rows = judged if held is None else work.data.train.take(held)
-        features = dev if held is None else train[held]
-        assert features is not None
-        place = np.arange(len(judged)) if held is None else held
+    # Training rows that are held out, by fold; None: the models learn from all rows and predict dev.
+    parts: list[NDArray[np.int64] | None] = [None]
+    if data.folds is not None:
+        parts = [np.flatnonzero(data.folds == fold) for fold in np.unique(data.folds)]
+    for held in parts:
+        regression = fit(held)
+        rows = judged if held is None else data.train.take(held)
+        features = member.head_inputs("dev").matrix() if held is None else train[held]
         for probabilities, strength in zip(pooled, STRENGTHS, strict=True):
-            probabilities[place] = fit(strength).probabilities(fit.matrix(features, rows, strength))
-    fit = JointRegression(work, candidate, head, train, None, penalty=penalty)
-    if not len(fit(STRENGTHS[0]).classes):
+            matrix = regression.matrix(features, rows, strength)
+            probabilities[slice(None) if held is None else held] = regression(strength).probabilities(matrix)
+    regression = fit(None)
+    if not len(regression(STRENGTHS[0]).classes):
         return []
 
     def make(of_judged: list[Answer], strength: float) -> Mixed:
-        linear = fit(strength)
+        linear = regression(strength)
         weight, bias = of_head(linear, features=train.shape[1])
-        model = WordsModel(fit.words, of_words(linear, features=train.shape[1], scale=fit.scale(strength)))
+        model = WordsModel(
+            regression.words, of_words(linear, features=train.shape[1], scale=regression.scale(strength))
+        )
         with torch.no_grad():
             head.fit_norm(train)
             head.output.weight.copy_(torch.from_numpy(weight))
             head.output.bias.copy_(torch.from_numpy(bias))
         member.model.eval()
         part = WordsPart("joint", model)
-        test = part.combined(work.data.test.fields, member.test_answers(trained=False))
-        described = {"how": "joint", "strength": strength, "system": system, "vocabulary": fit.words.vocabulary}
+        test = part.combined(data.test.fields, member.test_answers(trained=False))
+        described = {"how": "joint", "strength": strength, "system": system, "vocabulary": regression.words.vocabulary}
         return Mixed(
             {name: of_judged, "test": test},
             {"words": described, "best_step": 0, "best_epoch": 0.0},
@@ -243,14 +210,8 @@ def _joint(work: WordsRows, system: str, *, asked: str, record: Mapping[str, Any
         )
 
     return [
-        _Way(list(answers), partial(make, strength=strength))
-        for answers, strength in zip(pooled, STRENGTHS, strict=True)
+        (list(answers), partial(make, strength=strength)) for answers, strength in zip(pooled, STRENGTHS, strict=True)
     ]
-
-
-def untrained_member(spec: RunSpec) -> Member:
-    """The run before training, for features of the frozen encoder."""
-    return make_member(spec, *load_initial_encoder(spec))
 
 
 class JointRegression:
@@ -276,15 +237,14 @@ class JointRegression:
         penalty: float,
     ) -> None:
         training = work.data.training(held)
-        self._rows, vectors = training.rows, vectors[work.data.learned(held)]
         model = system(training)[0].model
         assert isinstance(model, WordsModel)
         assert isinstance(model.linear, LinearModel)
-        self.words: RowFeatures = model.features
-        self._vectors, self._penalty, self._labels = vectors, penalty, len(work.facts.labels)
-        self._exclusive = model.linear.exclusive
+        self.words, self._exclusive = model.features, model.linear.exclusive
+        self._rows, self._vectors = training.rows, vectors[work.data.learned(held)]
+        self._penalty, self._labels = penalty, len(work.facts.labels)
         with torch.no_grad():
-            head.fit_norm(vectors)
+            head.fit_norm(self._vectors)
         self._norm = copy.deepcopy(head.norm).eval()
 
     def scale(self, strength: float) -> float:

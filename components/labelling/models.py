@@ -109,8 +109,8 @@ def projection(features: int) -> Floats:
 def word_features(texts: Sequence[Fields], *, labels: int) -> Floats:
     """(N, D) with norm 1: latent semantic and word vectors, fitted on the N texts. Two texts of a row give both
     vectors, the absolute difference and the product."""
+    from components.words.features import LatentFeatures
     from components.words.latent import LatentSemantics, WordMeans, dimensions_of
-    from components.words.transductive import LatentFeatures
 
     semantics, means = dimensions_of(labels)
     distinct = sorted({text for fields in texts for text in fields})

@@ -157,8 +157,6 @@ class Proposal:
                 *windows,
                 (f"    auto: {{minutes: {self.minutes:g}{ways}}}", reason),
             )
-            if self.unlabelled and self.facts.kind in OF_ONE_TEXT:
-                yield "    unlabelled: {source: both}", "kept where cross-validation shows a gain"
         elif self.own_tokens:
             yield from (
                 ("pretrain:", ""),

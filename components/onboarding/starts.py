@@ -16,7 +16,7 @@ from components.interchange.importing import import_encoder, source_digest
 from components.models.encoder import has_large_table, load_encoder
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
-from components.starts.cache import folder_of
+from components.starts.registry import folder_of
 from components.studies.frozen import layer_vectors
 from components.studies.logme import logme
 from components.task_models.kinds import find_task

@@ -11,7 +11,7 @@ from components.errors import ConfigError, HeadstartError, nearest
 from components.pipeline.jobs import CORPORA, PAIRS_KIND, PARALLEL, WHOLE
 from components.pipeline.jobs.corpora import checks as checks_of
 from components.settings.imports import FOLDER
-from components.settings.names import WITH_WORDS, WORDS_SYSTEMS
+from components.settings.names import WITH_WORDS
 from components.settings.params import Params
 from components.settings.tasks import SPLITS
 from components.settings.tokenizer import SubwordSettings
@@ -111,15 +111,6 @@ def _finetuning(params: Params) -> list[str]:
             problems.append(
                 f"adapt_task: {name} is trained on pairs, which tasks do not contain; remove it from run.families"
             )
-        texts = params.finetune[name].unlabelled
-        if texts is not None and texts.source != "task":
-            kinds = {task: params.data.tasks[task].kind for task in params.run.tasks}
-            problems += [
-                f"finetune.{name}.unlabelled.source: {texts.source!r} includes documents, and a row of {task} ({kind}) "
-                "is not one text; use task"
-                for task, kind in kinds.items()
-                if kind not in OF_ONE_TEXT
-            ]
         if params.together and params.finetune[name].method not in ("finetune", "auto"):
             problems.append(f"finetune.{name}.method: joint training of tasks (`together`) requires finetune or auto")
     return problems
@@ -129,7 +120,6 @@ def _distillation(params: Params) -> list[str]:
     """Teachers, students and texts of `distil`."""
     from components.task_models.base import refuse_distillation
     from components.task_models.kinds import TASKS
-    from components.words.systems import probable_systems
 
     problems: list[str] = []
     for group, distilled in params.distil.items():
@@ -140,14 +130,6 @@ def _distillation(params: Params) -> list[str]:
             for task, kind in kinds.items()
             if distilled.source != "task" and kind not in OF_ONE_TEXT
         ]
-        for task, kind in kinds.items():
-            source = params.data.tasks[task]
-            words = probable_systems(kind, language=source.language, which=source.baselines)
-            problems += [
-                f"distil.{group}.teachers: kind {kind} ({task}) has no words model {name!r}{nearest(name, words)}"
-                for name in distilled.teachers
-                if name in WORDS_SYSTEMS and name not in words
-            ]
         named = {
             name
             for name in params.run.families

@@ -122,7 +122,6 @@ STAGES: dict[str, Stage] = {
     ),
     "distil-texts": Stage("ingestion.unlabelled:unlabelled", tasks.distil_texts, 60),
     "teach": Stage("finetuning.distil:teach", tasks.teach, _DAYS, retries=2, metrics=False, trains=True),
-    "teach-words": Stage("finetuning.distil:teach_words", tasks.teach_words, 120, metrics=False),
     "distil": Stage("finetuning.distil:distil", tasks.distil, _DAYS, retries=2, metrics=False, trains=True),
     "together": Stage("finetuning.together:together", tasks.together, _DAYS, retries=2, trains=True),
     "share": Stage("finetuning.together:share", tasks.share, 30, metrics=False),

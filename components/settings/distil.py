@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
-from components.settings.section import Positive, Section
+from components.settings.unlabelled import UnlabelledSettings
 
 
-class DistilSettings(Section):
+class DistilSettings(UnlabelledSettings):
     """Distillation (Hinton et al. 2015): the teachers label text without labels, and the students learn their
     probabilities. For each label budget, seed and fold of a cross-validation, a student learns from teachers that have
     learned from the same labelled rows. The head on the student's frozen encoder, and the student's own way to learn
@@ -20,10 +20,5 @@ class DistilSettings(Section):
     teachers: list[str] = Field(min_length=1)
     #: Systems of the run: a block and an initialisation, as in `static-pretrained`.
     students: list[str] = Field(min_length=1)
-    #: `task`: the texts of the train split, without their labels; `domain`: the documents of `data.domain`; or `both`.
-    #: Documents are for kinds with one text per row. Texts of dev and test are left out.
-    source: Literal["task", "domain", "both"] = "task"
-    #: Maximum number of texts.
-    rows: Positive = 4000
     #: Epochs over the texts.
     epochs: Annotated[float, Field(gt=0)] = 5

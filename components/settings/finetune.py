@@ -10,7 +10,6 @@ from components.settings.contrastive import ContrastiveSettings
 from components.settings.names import LayerChoice
 from components.settings.section import Fraction, Positive, Section
 from components.settings.training import Training
-from components.settings.unlabelled import UnlabelledSettings
 
 #: One way to learn from the labels.
 Way = Literal["features", "contrastive", "finetune", "distil"]
@@ -22,18 +21,10 @@ class ScratchSettings(Section):
     """Overrides for an encoder with random weights. Its layers need neither the small learning rates nor the gradual
     unfreezing that protect pretrained weights, and a head on frozen random features would be too weak a baseline."""
 
-    #: As `finetune.<name>.method`.
-    method: OwnWay = "finetune"
     #: Peak learning rate; null: `training.rate`.
     rate: Annotated[float, Field(gt=0)] | None = None
     #: Epochs; null: `epochs`.
     epochs: Annotated[float, Field(gt=0)] | None = None
-    #: As `finetune.<name>.head_scale`.
-    head_scale: Annotated[float, Field(gt=0, le=1)] = 1.0
-    #: As `finetune.<name>.discriminative`.
-    discriminative: Annotated[float, Field(ge=1)] = 1.0
-    #: As `finetune.<name>.unfreeze_epochs`.
-    unfreeze_epochs: Annotated[float, Field(ge=0)] = 0.0
 
 
 #: Limit of `auto.minutes` in the settings that `headstart init` and `headstart.fit` write.
@@ -46,14 +37,6 @@ class AutoSettings(Section):
     #: Ways to learn, in the order of their cost. The one with the best score of selection is used, the cheapest at a
     #: tie. `contrastive` is left out for pairs.
     ways: list[OwnWay] = Field(default=["features", "contrastive", "finetune"], min_length=1)
-    #: Minimum number of training rows with labels from which `finetune` is tried: with fewer, it takes most of the time
-    #: and was worse on TREC and SST-2.
-    finetune_rows: Annotated[int, Field(ge=0)] = 1000
-    #: With `selection: budget`: the way that is kept unless another is better by more than one standard error; then the
-    #: first of the ways that is not worse than the best by more than that. With few labels, differences between ways
-    #: are mostly chance; contrastive fine-tuning of MiniLM was better than its frozen features and than fine-tuning on
-    #: TREC and SST-2. null: the first of the ways.
-    prefer: OwnWay | None = "contrastive"
     #: Maximum cost of a label budget and seed in minutes, over all folds of all ways. A way that costs more than is
     #: left is trained with fewer steps, or left out if these are less than an eighth. What is left is divided equally
     #: among the ways still to be tried. Estimated from the number of pieces and parameters at 50 GFLOP/s, so that the
@@ -61,7 +44,36 @@ class AutoSettings(Section):
     minutes: Annotated[float, Field(gt=0)] | None = None
 
 
-class FinetuneSettings(Section):
+class ReadingSettings(Section):
+    """How an encoder reads a row. The features of a frozen encoder depend on these settings and on no others."""
+
+    #: Hidden states that the head reads.
+    layers: LayerChoice = "all"
+    #: Pooling of hidden states to one vector per text: `summary` is the first token (BERT) or the last state (causal
+    #: models), `lead` a mean with weight 1 / (3 + t) at position t, `concat` is [last, max, mean] (ULMFiT, section
+    #: 3.3).
+    pooling: Literal["concat", "summary", "mean", "lead", "max"] = "concat"
+    #: Whether the vectors of a text are scaled to length 1 after pooling, each layer's by itself, as by models of
+    #: sentence-transformers (Reimers and Gurevych 2019); of kinds with one vector per text.
+    unit_length: bool = False
+    #: Encoding of text pairs: `joined` in one sequence, or `apart`, with the vectors u and v combined to
+    #: [u, v, |u - v|, u v] (Conneau et al. 2017). `auto`: joined if the encoder has attention.
+    pairs: Literal["auto", "joined", "apart"] = "auto"
+    #: Maximum number of pieces per text, special pieces included; more are truncated.
+    max_length: Positive = 128
+    #: Pieces per chunk for long texts (BPTT for text classification, ULMFiT, section 3.3: 70); null: no chunks.
+    #: Recurrent families carry their state to the next chunk, other families encode each chunk independently. Pooling
+    #: covers all chunks.
+    chunk: Annotated[int, Field(ge=8)] | None = None
+    #: Number of chunks, counted from the end of a text, that receive gradients.
+    chunks_learned: Positive = 4
+    #: Maximum length of an answer in characters, in question answering.
+    longest_answer: Positive = 160
+    #: Stride in pieces of the windows over long texts in tagging and question answering; null: half a window.
+    stride: Positive | None = None
+
+
+class FinetuneSettings(ReadingSettings):
     """Fine-tuning of one language model.
 
     The head is first trained on features of the frozen encoder (`head_steps`). With `method: finetune` the encoder is
@@ -82,27 +94,15 @@ class FinetuneSettings(Section):
     #: With `method: finetune`: whether the head on the frozen encoder is also scored, as a separate system. Not
     #: applied to an encoder with random weights.
     frozen: bool = False
-    #: Words beside the encoder, for kinds with probabilities of labels: `mean` mixes the probabilities of a TF-IDF
-    #: model with the encoder's; `joint` is one regression on features of the frozen encoder beside TF-IDF weights;
-    #: `auto` is one of none, mean and joint. Weight and scale are chosen as `selection` says, weight 0 included.
-    words: Literal["none", "mean", "joint", "auto"] = "none"
+    #: Words beside the encoder, for kinds with probabilities of labels. `auto`: none, a mean of the probabilities of a
+    #: TF-IDF model and the encoder's, or one regression on features of the frozen encoder beside TF-IDF weights. Weight
+    #: and scale are chosen as `selection` says, no words included.
+    words: Literal["none", "auto"] = "none"
     #: Whether the name of each label (`data.tasks.<name>.label_texts`) is one more training text of its class (Yehudai
     #: and Bandel 2024, FastFit). Classification and multilabel. `auto`, the default with `method: auto`, compares
     #: training with and without names when the penalty is chosen; it uses no names if one of them is not a word, or if
-    #: the head is not linear. A head that is self-trained on `unlabelled` text never uses names.
+    #: the head is not linear.
     label_names: Literal["none", "always", "auto"] = "none"
-    #: Hidden states that the head reads.
-    layers: LayerChoice = "all"
-    #: Pooling of hidden states to one vector per text: `summary` is the first token (BERT) or the last state (causal
-    #: models), `lead` a mean with weight 1 / (3 + t) at position t, `concat` is [last, max, mean] (ULMFiT, section
-    #: 3.3).
-    pooling: Literal["concat", "summary", "mean", "lead", "max"] = "concat"
-    #: Whether the vectors of a text are scaled to length 1 after pooling, each layer's by itself, as by models of
-    #: sentence-transformers (Reimers and Gurevych 2019); of kinds with one vector per text.
-    unit_length: bool = False
-    #: Encoding of text pairs: `joined` in one sequence, or `apart`, with the vectors u and v combined to
-    #: [u, v, |u - v|, u v] (Conneau et al. 2017). `auto`: joined if the encoder has attention.
-    pairs: Literal["auto", "joined", "apart"] = "auto"
     #: Special tokens of GPT's inputs: `own` start, delimiter and extract tokens, randomly initialised (Radford et al.
     #: 2018, section 3.3), or those of pretraining (`pretrained`). `auto`: own if the encoder is trained.
     task_tokens: Literal["auto", "own", "pretrained"] = "auto"
@@ -118,9 +118,6 @@ class FinetuneSettings(Section):
     #: Maximum number of steps of the head on the frozen encoder's features; 0: the head keeps its random
     #: initialisation.
     head_steps: Annotated[int, Field(ge=0)] = 200
-    #: Learning rate of heads that are trained on features by gradient descent; null: `training.rate`. Linear heads on
-    #: one vector per text are first fitted by L-BFGS, which has no learning rate.
-    head_rate: Annotated[float, Field(gt=0)] | None = None
     #: Factor on the head's learning rate while the encoder is trained. Adam's update is of the same size for every
     #: weight, so the logits of a head change in proportion to its number of inputs; a rate inversely proportional to
     #: the width compensates (Yang et al. 2022, Tensor Programs V, table 3).
@@ -144,33 +141,17 @@ class FinetuneSettings(Section):
     #: Evaluations, evenly spaced over the steps, on dev or on the rows of each fold. The weights of the best one are
     #: the result; the initial weights, with the head on the frozen encoder, are one of the candidates.
     evaluations: Positive = 8
-    #: Evaluations without improvement after which training stops; null: never.
-    patience: Positive | None = None
     #: Weight lambda of the auxiliary language-model loss on the same texts, L = L_task + lambda * L_lm (Radford et al.
     #: 2018, section 3.2: 0.5). Only families with a causal model of whole texts: ULMFiT, GPT and Transformer-XL.
     lm_weight: Annotated[float, Field(ge=0)] = 0.0
-    #: Maximum number of pieces per text, special pieces included; more are truncated.
-    max_length: Positive = 128
-    #: Pieces per chunk for long texts (BPTT for text classification, ULMFiT, section 3.3: 70); null: no chunks.
-    #: Recurrent families carry their state to the next chunk, other families encode each chunk independently. Pooling
-    #: covers all chunks.
-    chunk: Annotated[int, Field(ge=8)] | None = None
-    #: Number of chunks, counted from the end of a text, that receive gradients.
-    chunks_learned: Positive = 4
     #: Output layer of tagging: linear, linear-chain CRF, or biLSTM and CRF.
     tagger: Literal["linear", "crf", "bilstm_crf"] = "linear"
     #: Width of each direction of the biLSTM.
     tagger_hidden: Positive = 256
-    #: Stride in pieces of the windows over long texts in tagging and question answering; null: half a window.
-    stride: Positive | None = None
     #: Windows of one context per step in question answering: one with the answer, the others sampled.
     windows_learned: Positive = 8
-    #: Maximum length of an answer in characters, in question answering.
-    longest_answer: Positive = 160
     #: Factor on the encoder's dropout rates.
     dropout: Annotated[float, Field(ge=0)] = 1.0
-    #: Text without labels, from which the model also learns; null: none. Not applied to multi-task learning.
-    unlabelled: UnlabelledSettings | None = None
     #: Training of head and encoder.
     training: Training
     #: Overrides for an encoder with random weights.

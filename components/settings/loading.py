@@ -31,12 +31,14 @@ REMOVED: Final = (
     "adapt_task.batch_size", "adapt_task.rate", "answering", "answering_hidden", "biases", "bigrams",
     "calibration_bins", "causal", "checks.error", "checks_per_year", "comments", "consistency", "context",
     "distance", "distil.batch_size", "distil.temperature", "divergence", "drift.rows", "drift.scheduled",
-    "feature_days", "features_gigabytes", "final_rate", "gc.dvc", "glu", "increase", "increment.rate", "interpolations",
-    "keep_champions", "label_smoothing", "label_weight", "language_exponent", "late_batches", "late_from",
-    "leakage.allowed", "learn_as", "least_rows", "loss", "matrix_rate", "mixout", "ngrams", "notify", "part_rows",
-    "pushgateway", "r_drop", "reader", "reader_hidden", "reader_widths", "registry.artifacts", "reinitialised",
-    "replay", "resamples", "rotary", "serve", "shard_megabytes", "sharded", "smoothing", "spare_gigabytes", "stacked",
-    "supervised_contrastive", "tainted_margin", "telemetry.port", "tf32", "tokenizer.parallel", "training_noise",
+    "feature_days", "features_gigabytes", "final_rate", "finetune_rows", "gc.dvc", "glu", "head_rate", "increase",
+    "increment.rate", "interpolations", "keep_champions", "label_smoothing", "label_weight", "language_exponent",
+    "late_batches", "late_from", "leakage.allowed", "learn_as", "least_rows", "loss", "matrix_rate", "mixout",
+    "ngrams", "notify", "part_rows", "patience", "prefer", "pushgateway", "r_drop", "reader", "reader_hidden",
+    "reader_widths", "registry.artifacts", "reinitialised", "replay", "resamples", "rotary",
+    "scratch.discriminative", "scratch.head_scale", "scratch.method", "scratch.unfreeze_epochs", "serve",
+    "shard_megabytes", "sharded", "smoothing", "spare_gigabytes", "stacked", "supervised_contrastive",
+    "tainted_margin", "telemetry.port", "tf32", "tokenizer.parallel", "training_noise", "unlabelled",
     "value_embeddings", "weights",
 )  # fmt: skip
 #: Last part of the location of a problem with a key, in pydantic's errors.
@@ -161,7 +163,7 @@ def _names_of_tasks(at: At) -> Iterator[Use]:
             yield f"together.{group}.tasks", name, tasks
     systems = [f"{family}-{start}" for family in families for start in at("run", "starts") or STARTS]
     for group in at("distil"):
-        for key, defined in (("teachers", [*systems, *WORDS_SYSTEMS]), ("students", systems)):
+        for key, defined in (("teachers", systems), ("students", systems)):
             names = at("distil", group, key)
             for name in names if isinstance(names, list) else []:
                 yield f"distil.{group}.{key}", name, defined

@@ -131,9 +131,7 @@ class Params(Section):
     @property
     def reads_documents(self) -> bool:
         """Whether fine-tuning, words models, or an encoder that is computed from others read the domain corpus."""
-        extra = [self.finetune[name].unlabelled for name in self.run.families if name in self.finetune]
-        sources = [texts.source for texts in extra if texts is not None]
-        sources += [group.source for group in self.distil.values()]
+        sources = [settings.source for settings in self.distil.values()]
         of_words = any(map(self.words_read_documents, self.run.tasks))
         return bool(self.static) or of_words or any(source != "task" for source in sources)
 

@@ -14,9 +14,8 @@ from pathlib import Path, PurePosixPath
 
 from components.artifacts import digest_file, locked, partial_path
 from components.errors import ArtifactError, ConfigError
-from components.starts.cache import cache_folder
 from components.starts.packed import convert
-from components.starts.registry import Start
+from components.starts.registry import Start, cache_folder
 
 #: Time limit in seconds of pip.
 DOWNLOAD_S = 3600.0

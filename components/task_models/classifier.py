@@ -44,7 +44,7 @@ from components.tokenization import Tokenizer
 from components.training.precision import Precision
 
 #: Settings of training only, which are not read with a stored model.
-LEARNED_WITH = ("auto", "contrastive", "scratch", "unlabelled")
+LEARNED_WITH = ("auto", "contrastive", "scratch", "unlabelled", "words")
 #: Settings of earlier versions that a model of this version cannot have, and their values without effect.
 REMOVED = {"reader": "none", "answering": "linear", "context": 0}
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,43 +26,14 @@ from components.artifacts import read_manifest
 from components.errors import ArtifactError
 from components.tasks.data import Answer, Fields, mean_answers
 from components.tasks.members import KIND, members_of, save_members
-from components.words.features import WordFeatures
+from components.words.features import LatentFeatures, RowFeatures, WordFeatures
 from components.words.linear import LinearFunction, LinearModel, load_linear
 
 FORM: Final = "words"
-#: Form of features that are fitted on texts without labels too (`components.words.transductive`).
-LATENT: Final = "latent"
 DESCRIPTION: Final = "words.json"
 WEIGHTS: Final = "words.safetensors"
 #: Maximum number of rows of a batch.
 ROWS: Final = 4096
-
-
-class RowFeatures(Protocol):
-    """Features of rows that a words model reads."""
-
-    @property
-    def vocabulary(self) -> int:
-        """Number of terms."""
-
-    @property
-    def width(self) -> int:
-        """F."""
-
-    def matrix(self, rows: Sequence[Fields]) -> Any:
-        """(N, F), sparse or dense. A row does not depend on the others."""
-
-    def words(self, row: Fields) -> tuple[int, int]:
-        """Number of words of a row, and how many of them are unknown."""
-
-    def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """JSON with the key `form`, and arrays by name."""
-
-
-def _latent(described: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> RowFeatures:
-    from components.words.transductive import LatentFeatures  # imports this module
-
-    return LatentFeatures.load(described, arrays)
 
 
 @dataclass(frozen=True)
@@ -98,7 +69,7 @@ class WordsModel:
         try:
             described = json.loads((directory / DESCRIPTION).read_text(encoding="utf-8"))
             arrays = load_file(directory / WEIGHTS)
-            load = _latent if described["form"] == LATENT else WordFeatures.load
+            load = LatentFeatures.load if described["form"] == LatentFeatures.form else WordFeatures.load
             features: RowFeatures = load(described, arrays)
             return cls(features, load_linear(arrays, features=features.width, labels=labels))
         except Exception as error:  # safetensors and scikit-learn raise errors of several classes

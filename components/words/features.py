@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from scipy import sparse
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from components.tasks.data import Fields
+from components.words.latent import LatentSemantics, Vectors, WordMeans
 from components.words.text import fitted_tfidf, terms_of, tfidf
 
 #: `text`: the TF-IDF vectors of the first text, of all vectorizers side by side. `cosine`: the cosine of both texts.
@@ -92,6 +93,69 @@ class WordFeatures:
             settings["ngram_range"] = tuple(settings["ngram_range"])
             found.append(fitted_tfidf(stored["terms"], arrays[f"idf.{index}"], **settings))
         return cls(described["form"], tuple(found))
+
+
+@dataclass(frozen=True)
+class LatentFeatures:
+    """Dense features of one text.
+
+    Attributes:
+        semantics: fitted.
+        means: fitted.
+    """
+
+    semantics: LatentSemantics
+    means: WordMeans
+    form: ClassVar[Literal["latent"]] = "latent"
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of terms and words."""
+        return len(self.semantics.vectorizer.vocabulary_) + len(self.means.words)
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """Dimensions of both vectors."""
+        return len(self.semantics.components), len(self.means.centre)
+
+    @property
+    def width(self) -> int:
+        """F."""
+        return sum(self.widths)
+
+    def parts(self, texts: Sequence[str]) -> tuple[Vectors, Vectors]:
+        """Both vectors of N texts."""
+        return self.semantics.vectors(texts), self.means.vectors(texts)
+
+    def matrix(self, rows: Sequence[Fields]) -> Any:
+        """(N, F). A row does not depend on the others."""
+        if not rows:
+            return np.zeros((0, self.width))
+        return np.concatenate(self.parts([row[0] for row in rows]), axis=1, dtype=np.float64)
+
+    def words(self, row: Fields) -> tuple[int, int]:
+        """Number of words of the row's text, and how many of them are unknown."""
+        found = self.means.ids(row[0])
+        return len(found), int((found < 0).sum())
+
+    def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """What `load` reads: JSON, and arrays by name."""
+        semantics, arrays = self.semantics.dump()
+        means, further = self.means.dump()
+        return {"form": self.form, "semantics": semantics, "means": means}, arrays | further
+
+    @classmethod
+    def load(cls, described: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> LatentFeatures:
+        """The features that `dump` has described.
+
+        Raises:
+            ValueError, KeyError, TypeError: they do not fit each other.
+        """
+        return cls(LatentSemantics.load(described["semantics"], arrays), WordMeans.load(described["means"], arrays))
+
+
+#: Features of rows that a words model reads.
+RowFeatures = WordFeatures | LatentFeatures
 
 
 def word_vectorizers(ngrams: tuple[int, int]) -> list[TfidfVectorizer]:

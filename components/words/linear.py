@@ -60,9 +60,7 @@ class LinearModel:
             found[:, self.classes] = expit(values)
         return found
 
-    def answers(self, features: Any) -> NDArray[np.float32]:
-        """`probabilities`."""
-        return self.probabilities(features)
+    answers = probabilities
 
     def logits(self, features: Any) -> NDArray[np.float64]:
         """(N, F) features -> (N, C) logits; 0 for labels without a function. Of two exclusive labels, the first has
@@ -83,28 +81,6 @@ class LinearModel:
             "usual": self.usual,
             "exclusive": exclusive,
         }
-
-    @classmethod
-    def load(cls, arrays: dict[str, NDArray[Any]], *, features: int, labels: int) -> LinearModel:
-        """The model of `dump`.
-
-        Raises:
-            KeyError, ValueError: an array is missing, or has the wrong shape.
-        """
-        found = cls(
-            arrays["weights"],
-            arrays["intercepts"],
-            arrays["classes"],
-            arrays["usual"],
-            bool(arrays["exclusive"][0]),
-        )
-        functions = len(found.classes)
-        if found.exclusive and functions == 2:
-            functions = 1
-        expected = (functions, features), (functions,), (labels,)
-        if (found.weights.shape, found.intercepts.shape, found.usual.shape) != expected:
-            raise ValueError(f"weights of shape {found.weights.shape} for {features} features and {labels} labels")
-        return found
 
 
 @dataclass(frozen=True)
@@ -128,18 +104,6 @@ class LinearFunction:
         """The arrays by name."""
         return {"weights": np.ascontiguousarray(self.weights), "intercepts": self.intercepts}
 
-    @classmethod
-    def load(cls, arrays: dict[str, NDArray[Any]], *, features: int) -> LinearFunction:
-        """The function of `dump`.
-
-        Raises:
-            KeyError, ValueError: an array is missing, or has the wrong shape.
-        """
-        found = cls(arrays["weights"], arrays["intercepts"])
-        if (found.weights.shape, found.intercepts.shape) != ((1, features), (1,)):
-            raise ValueError(f"weights of shape {found.weights.shape} for {features} features and a number")
-        return found
-
 
 def load_linear(arrays: dict[str, NDArray[Any]], *, features: int, labels: int) -> LinearModel | LinearFunction:
     """The linear model whose arrays these are: a function has no classes.
@@ -147,9 +111,17 @@ def load_linear(arrays: dict[str, NDArray[Any]], *, features: int, labels: int) 
     Raises:
         KeyError, ValueError: an array is missing, or has the wrong shape.
     """
+    weights, intercepts, functions = arrays["weights"], arrays["intercepts"], 1
+    model: LinearModel | LinearFunction = LinearFunction(weights, intercepts)
     if "classes" in arrays:
-        return LinearModel.load(arrays, features=features, labels=labels)
-    return LinearFunction.load(arrays, features=features)
+        classes, usual, exclusive = arrays["classes"], arrays["usual"], bool(arrays["exclusive"][0])
+        model = LinearModel(weights, intercepts, classes, usual, exclusive)
+        functions = 1 if exclusive and len(classes) == 2 else len(classes)
+        if usual.shape != (labels,):
+            raise ValueError(f"probabilities of shape {usual.shape} for {labels} labels")
+    if (weights.shape, intercepts.shape) != ((functions, features), (functions,)):
+        raise ValueError(f"weights of shape {weights.shape} for {functions} functions of {features} features")
+    return model
 
 
 def fit_ridge(features: Any, targets: Sequence[Target], *, penalty: float, scaled: bool = False) -> LinearFunction:

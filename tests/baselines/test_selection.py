@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from components.artifacts import read_manifest
+from components.baselines.base import CLASSIFICATION
 from components.baselines.stage import BaselineJob, baseline
-from components.baselines.texts import CLASSIFICATION
 from components.errors import ConfigError
 from components.settings.tasks import TaskSource
 from components.tasks import selection

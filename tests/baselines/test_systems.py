@@ -142,16 +142,6 @@ def test_character_features_classify_unseen_words(system: str) -> None:
     assert found.argmax(1).tolist() == [0, 1] * 5
 
 
-def test_a_multiclass_svm_gives_probabilities() -> None:
-    rows: list[tuple[Fields, list[float]]] = [((word,), [float(index // 3)]) for index, word in enumerate(WORDS)]
-    systems = baselines_of("classification", language="en", which="all")
-    found = np.stack(
-        predict(systems["svm-words-characters"], data("classification", rows, ["f", "m", "a"])).answers["dev"]
-    )
-    np.testing.assert_allclose(found.sum(1), 1, atol=1e-6)
-    assert found.argmax(1).tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
-
-
 def test_baselines_by_language_and_setting() -> None:
     plain = ["tfidf-words", "tfidf-words-pairs", "latent-words", "most-frequent"]
     assert list(baselines_of("classification", language="en", which="auto")) == plain

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 from components.baselines.tagging import FeatureTagger, _features, _Likelihood, most_frequent_tags
 from components.tasks.data import Split
@@ -64,24 +63,6 @@ def test_the_gradient_is_that_of_finite_differences() -> None:
     assert np.isfinite(value)
 
 
-def test_the_likelihood_is_that_of_the_crf_row_by_row() -> None:
-    tagger = FeatureTagger(LABELS)
-    found = [_features(words) for words in TRAIN.fields]
-    tagger._number = {name: index for index, name in enumerate(sorted({n for s in found for w in s for n in w}))}
-    matrix = tagger._matrix(found)
-    problem = _Likelihood(tagger.crf, matrix, [target.astype(np.int64) for target in TRAIN.targets])
-    point = np.random.default_rng(1).normal(size=problem.size) / 3
-    value, _ = problem.value_and_gradient(point, 2.0)
-    emissions = torch.from_numpy(matrix @ problem.take(point))
-    total, start = float(point @ point), 0
-    for target in TRAIN.targets:
-        rows = emissions[None, start : start + len(target)]
-        tags = torch.from_numpy(target.astype(np.int64))[None]
-        total -= tagger.crf.log_likelihood(rows, tags, torch.tensor([len(target)])).item()
-        start += len(target)
-    assert value == pytest.approx(total, rel=1e-9)
-
-
 def test_it_learns_and_stays_legal() -> None:
     def score(current: FeatureTagger) -> float:
         answers = current.answers(TRAIN.fields)
@@ -100,16 +81,3 @@ def test_it_learns_and_stays_legal() -> None:
         for tag in answer.tolist():
             assert tag != 1 or before != 2
             before = tag
-
-
-def test_each_penalty_has_its_own_weights() -> None:
-    found = dict(FeatureTagger(LABELS).fit(TRAIN, penalties=(10.0, 0.1)))
-    (_, alone), *_ = FeatureTagger(LABELS).fit(TRAIN, penalties=(10.0,))
-    assert np.array_equal(found[10.0].weights, alone.weights)
-    assert np.abs(found[10.0].weights).max() < np.abs(found[0.1].weights).max()
-    assert not np.array_equal(found[10.0].crf.transition.detach(), found[0.1].crf.transition.detach())
-
-
-def test_two_fits_are_the_same() -> None:
-    first, second = (next(FeatureTagger(LABELS).fit(TRAIN, penalties=(1.0,)))[1] for _ in range(2))
-    assert np.array_equal(first.weights, second.weights)

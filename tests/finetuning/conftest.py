@@ -6,6 +6,7 @@ from tests.example_task import (  # noqa: F401
     make_encoder,
     make_job,
     make_task,
+    make_things_job,
     settings,
     source,
     task,

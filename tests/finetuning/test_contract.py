@@ -21,6 +21,7 @@ from components.models import FAMILIES
 from components.registry.candidates import model_content, write_bundle
 from components.scoring import Scoring
 from components.settings.systems import FROZEN
+from components.settings.training import Training
 from components.task_models.classifier import load_classifier
 from components.task_models.kinds import TASKS
 from components.tasks.data import Fields, mean_answers
@@ -30,6 +31,9 @@ from components.tasks.members import extract_member, members_of
 from components.tasks.results import SERVED, best_score, read_answers
 from tests.example_task import ROWS
 from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
+
+#: Training at which a head learns in a few steps.
+FAST = Training(rate=0.05, batch_size=4, precision="float32", schedule="slanted_triangular")
 
 
 def answers_of(output: Path, split: str) -> list[list[float]]:
@@ -106,7 +110,7 @@ def test_an_interrupted_run_ends_bit_identical(kind: str, method: str, make_job,
 def test_on_a_frozen_encoder_linear_text_heads_are_fitted_in_closed_form_and_others_trained(
     kind: str, make_job, in_process
 ) -> None:
-    output = finetune(make_job("ulmfit", kind, method="features", epochs=4, head_rate=0.05, tagger="bilstm_crf"))
+    output = finetune(make_job("ulmfit", kind, method="features", epochs=4, training=FAST, tagger="bilstm_crf"))
     (record,) = json.loads((output / "runs.json").read_text())
     solved = TASKS[kind].reads == "text"
     assert ("penalty" in record) == solved
@@ -118,7 +122,7 @@ def test_on_a_frozen_encoder_linear_text_heads_are_fitted_in_closed_form_and_oth
 
 
 def test_on_a_frozen_encoder_a_head_without_closed_form_is_trained_by_steps(make_job, in_process) -> None:
-    changes = {"method": "features", "head_steps": 0, "epochs": 20, "head_rate": 0.05, "head_dropout": 0.0}
+    changes = {"method": "features", "head_steps": 0, "epochs": 20, "training": FAST, "head_dropout": 0.0}
     (record,) = json.loads((finetune(make_job("bert", "classification", **changes)) / "runs.json").read_text())
     assert "penalty" not in record and record["steps"] == 60
     assert record["curve"][-1]["train_loss"] < 0.7

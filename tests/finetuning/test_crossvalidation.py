@@ -98,10 +98,10 @@ def test_each_row_is_predicted_by_a_run_that_has_not_learned_from_it(make_job, i
     learned: list[tuple[int | None, list[int], list[int]]] = []
     real = member.Member.__init__
 
-    def noted(self, data):
-        real(self, data)
-        rows = data.rows
-        learned.append((data.spec.fold, list(rows.learned), [] if rows.held is None else list(rows.held)))
+    def noted(self, spec, encoder, tokenizer):
+        real(self, spec, encoder, tokenizer)
+        held = self.rows.held
+        learned.append((spec.fold, list(self.rows.learned), [] if held is None else list(held)))
 
     monkeypatch.setattr(member.Member, "__init__", noted)
     job = make_job("bert", "classification", source=BUDGET | {"folds": 3})

@@ -12,25 +12,16 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from sklearn.linear_model import LogisticRegression
 
 from components.artifacts import read_manifest, writing
-from components.baselines.stage import BaselineJob, baseline
 from components.errors import ArtifactError, ConfigError
 from components.finetuning import distil as distillation
-from components.finetuning.distil import DistilJob, TeachJob, TeachWordsJob, distil, teach, teach_words
+from components.finetuning.distil import DistilJob, TeachJob, distil, teach
 from components.finetuning.frozen import features
 from components.finetuning.packing import pack, unpack
-from components.finetuning.soft_labels import (
-    FILE,
-    KIND,
-    name_of,
-    read_soft_labels,
-    soft_label_files,
-    soft_labels_of,
-    write_soft_labels,
-)
+from components.finetuning.soft_labels import FILE, KIND, read_soft_labels, soft_labels_of
 from components.finetuning.specs import Distillation, RunSpec, rows_of
 from components.finetuning.stage import FinetuneJob, finetune, specs_of
 from components.ingestion.unlabelled import UnlabelledJob, unlabelled
@@ -40,10 +31,8 @@ from components.settings.tasks import TaskSource
 from components.settings.unlabelled import UnlabelledSettings
 from components.task_models.classifier import load_classifier
 from components.task_models.kinds import TASKS
-from components.tasks.choice import Choice
 from components.tasks.examples import ExamplesJob, examples, read_split
 from components.unlabelled.texts import digest_of, read_unlabelled
-from components.words.text import tfidf
 from tests.example_task import ROWS, rows, write_jsonl
 from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 
@@ -135,7 +124,7 @@ def answers_of(output: Path, split: str = "test") -> np.ndarray:
 def specs_of_student(job: DistilJob) -> list[RunSpec]:
     """The run of a student and those of its folds, as the cross-validation makes them."""
     settings = job.settings.model_copy(update={"method": "distil"})
-    found = Distillation(job.distil, job.texts, soft_label_files(job.taught, job.distil.teachers))
+    found = Distillation(job.distil, job.texts, tuple(job.taught / name / FILE for name in job.distil.teachers))
     (spec,) = specs_of(job, settings, distillation=found)
     return [spec, *(replace(spec, fold=fold, folds=3) for fold in range(3))]
 
@@ -185,63 +174,12 @@ def test_every_kind_with_soft_predictions_is_distilled(
         np.testing.assert_array_equal(answer, np.asarray(stored, dtype=np.float32))
 
 
-@pytest.mark.parametrize("how", ["mean", "joint"])
-def test_a_teacher_with_words_labels_as_it_is_served(how: str, project: Project, monkeypatch) -> None:
-    """The run on all rows is the stored classifier; the runs of the folds are other ones."""
-
-    def middle(work, candidates):
-        return Choice(len(candidates) // 2, {}, list(candidates[len(candidates) // 2]))
-
-    monkeypatch.setattr("components.finetuning.words.WordsRows.choose", middle)
-    job = project.teacher(method="features", words=how)
-    (record,) = records_of(job.finetuned)
-    assert record["words"]["how"] == how
-    found = load_file(teach(job) / FILE)
-    texts = read_unlabelled(job.texts)
-    served = load_classifier(job.finetuned / "classifier").answer(texts)
-    np.testing.assert_allclose(np.stack(unpack("3.0.all", found)), served, atol=1e-5)
-    for fold in range(3):
-        assert np.abs(np.stack(unpack(f"3.0.{fold}", found)) - served).max() > 1e-3
-
-
-def test_words_models_teach(project: Project) -> None:
-    """Each fold is labelled by the model of the baselines, fitted on the rows outside the fold."""
-    settings = SETTINGS.model_copy(update={"teachers": ["bert-adapted", "tfidf-words"]})
-    teacher = project.teacher()
-    taught = teach(teacher.model_copy(update={"distil": settings})).parent
-    job = TeachWordsJob(
-        task="things",
-        group="small",
-        distil=settings,
-        examples=teacher.examples,
-        texts=teacher.texts,
-        output=taught / "words",
-    )
-    stored = load_file(teach_words(job) / "tfidf-words.safetensors")
-    texts, train = read_unlabelled(job.texts), read_split(job.examples, "train")
-    baselines = baseline(BaselineJob(examples=job.examples, output=project.folder / "baselines"))
-    (chosen,) = (record["c"] for record in records_of(baselines) if record["system"] == "tfidf-words")
-    for spec in specs_of_student(project.student(distil=settings)):
-        learned = train.take(rows_of(spec, train).learned)
-        vectorizer = tfidf().fit(learned.texts)
-        model = LogisticRegression(C=chosen, max_iter=1000).fit(vectorizer.transform(learned.texts), learned.labels)
-        expected = model.predict_proba(vectorizer.transform([text for (text,) in texts]))
-        np.testing.assert_allclose(np.stack(unpack(name_of(spec), stored)), expected, atol=1e-3)
-        both = read_soft_labels(spec.distillation.teachers, name_of(spec))
-        alone = read_soft_labels(spec.distillation.teachers[:1], name_of(spec))
-        np.testing.assert_allclose(both, (np.stack(alone) + np.stack(unpack(name_of(spec), stored))) / 2, atol=1e-6)
-    distil(project.student(distil=settings))
-    wrong = job.model_copy(update={"distil": settings.model_copy(update={"teachers": ["tfidf-both"]})})
-    with pytest.raises(ConfigError, match=r"small.teachers: kind classification has no words model 'tfidf-both'"):
-        teach_words(wrong.model_copy(update={"output": project.folder / "wrong"}))
-
-
 @pytest.mark.parametrize("fold", [0, 1, 2, None])
 def test_the_teacher_of_a_fold_has_learned_from_the_rows_outside_it(fold: int | None, project: Project) -> None:
     """Compared with scikit-learn's regression on exactly these rows."""
     job = project.teacher(method="features", head_steps=1000, head_norm="none")
     taught = teach(job)
-    (labelled,) = (spec for spec, _ in distillation._labelled(job, texts="") if spec.fold == fold)
+    (labelled,) = (spec for spec in distillation._labelling(job, texts="") if spec.fold == fold)
     train = read_split(job.examples, "train")
     found = rows_of(labelled, train)
     assert len(found.learned) == (9 if fold is None else 6)
@@ -276,17 +214,17 @@ def write_predictions(directory: Path, answers: dict[str, list[Any]]) -> None:
         tensors: dict[str, torch.Tensor] = {}
         for name, values in answers.items():
             tensors |= pack(name, [np.asarray(value, dtype=np.float32) for value in values])
-        write_soft_labels(draft.path / FILE, tensors)
+        save_file(tensors, draft.path / FILE)
         draft.facts["teacher"] = directory.name
 
 
 def test_predictions_of_several_teachers_are_averaged(tmp_path: Path) -> None:
     write_predictions(tmp_path / "a", {"9.0.all": [[1.0, 0.0], [0.25, 0.75]]})
     write_predictions(tmp_path / "b", {"9.0.all": [[0.5, 0.5], [0.75, 0.25]]})
-    found = read_soft_labels(soft_label_files(tmp_path, ["a", "b"]), "9.0.all")
+    found = read_soft_labels([tmp_path / name / FILE for name in ("a", "b")], "9.0.all")
     np.testing.assert_allclose(found, [[0.75, 0.25], [0.5, 0.5]])
     with pytest.raises(ArtifactError, match="has no predictions of the run 9.1.all; run the stage teach again"):
-        read_soft_labels(soft_label_files(tmp_path, ["a"]), "9.1.all")
+        read_soft_labels([tmp_path / "a" / FILE], "9.1.all")
 
 
 def test_a_killed_teacher_ends_bit_identical(project: Project, monkeypatch) -> None:

@@ -166,22 +166,9 @@ def test_the_least_recently_used_table_is_removed_first(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def job(task: Path, make_encoder, settings: FinetuneSettings, cluster, tmp_path: Path) -> Callable[..., FinetuneJob]:
+def job(make_things_job: Callable[..., FinetuneJob]) -> Callable[..., FinetuneJob]:
     """job(name, trained=True, **settings) -> a job; all share one folder of features."""
-
-    def make(name: str, *, trained: bool = True, **changes: object) -> FinetuneJob:
-        return FinetuneJob(
-            task="things",
-            family="ulmfit",
-            start="adapted" if trained else "scratch",
-            examples=task,
-            encoder=make_encoder("ulmfit", trained=trained),
-            output=tmp_path / name,
-            settings=settings.model_copy(update=changes),
-            cluster=cluster,
-        )
-
-    return make
+    return lambda name, **changes: make_things_job("ulmfit", name=name, **changes)
 
 
 @pytest.fixture
@@ -253,7 +240,7 @@ def test_a_mix_of_layers_is_trained_on_fixed_features(
 
 
 def test_the_mix_is_trained_on_a_frozen_encoder(job, make_encoder, in_process, monkeypatch) -> None:
-    made = job("mixed", method="features", layers="mix", pooling="mean", head_rate=0.1, epochs=6)
+    made = job("mixed", method="features", layers="mix", pooling="mean", epochs=6)
     made = made.model_copy(update={"family": "bert", "encoder": make_encoder("bert")})
     served = load_classifier(finetune(made) / "classifier")
     records = json.loads((made.output / "runs.json").read_text())
@@ -267,19 +254,3 @@ def test_the_mix_is_trained_on_a_frozen_encoder(job, make_encoder, in_process, m
     rows = pq.read_table(made.output / "runs.parquet", filters=[("split", "=", "test"), ("budget", "=", 4)])
     by_seed = [[row["answer"] for row in rows.to_pylist() if row["seed"] == record["seed"]] for record in largest]
     np.testing.assert_allclose(served.answer(test.fields), np.mean(by_seed, axis=0), atol=1e-5)
-
-
-def test_every_setting_except_those_of_training_is_in_the_key_of_the_features() -> None:
-    fields = set(FinetuneSettings.model_fields)
-    assert fields >= frozen.LEARNING
-    assert fields - frozen.LEARNING == {
-        "layers",
-        "pooling",
-        "pairs",
-        "max_length",
-        "chunk",
-        "chunks_learned",
-        "stride",
-        "longest_answer",
-        "unit_length",
-    }

@@ -16,21 +16,19 @@ from components.finetuning import member
 from components.finetuning.crossvalidation import _folds, _Head
 from components.finetuning.frozen import compute_all
 from components.finetuning.runs import GroupSpec, execute
-from components.finetuning.self_training import pool_of
-from components.finetuning.specs import RunSpec, rows_of
+from components.finetuning.specs import RunSpec, load_initial_encoder, rows_of
 from components.finetuning.stage import FinetuneJob, specs_of
-from components.finetuning.words import JointRegression, WordsRows, untrained_member
+from components.finetuning.words import JointRegression, WordsRows
 from components.ingestion.unlabelled import UnlabelledJob, unlabelled
 from components.settings.tasks import TaskSource
 from components.settings.unlabelled import UnlabelledSettings
-from components.task_models.kinds import TASKS
 from components.task_models.model import cloned_state
 from components.tasks.budgets import sample_rows
 from components.tasks.data import Split
 from components.tasks.examples import ExamplesJob, examples, read_facts, read_split, run_folds, strata_of
 from components.tasks.kinds import scoring_for
 from components.tasks.selection import Data
-from components.unlabelled.texts import digest_of, read_unlabelled
+from components.unlabelled.texts import digest_of
 from tests.example_task import ROWS, rows, write_jsonl
 
 #: Words that are put into the held-out rows: unknown ones, and ones of the encoders' vocabularies.
@@ -111,7 +109,6 @@ def test_a_leak_is_seen(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 WAYS: dict[str, dict[str, Any]] = {
     "features": {"method": "features"},
-    "self-training": {"method": "features", "unlabelled": UnlabelledSettings(rounds=2, confidence=0.3, words=True)},
     "contrastive": {"method": "contrastive"},
     "finetune": {"method": "finetune"},
     "label names": {"method": "features", "label_names": "always"},
@@ -120,10 +117,10 @@ WAYS: dict[str, dict[str, Any]] = {
 
 def job_of(make_job: Any, made: Path, kind: str, **changes: Any) -> FinetuneJob:
     job = make_job("bert", kind, **changes)
-    free = changes.get("unlabelled") or UnlabelledSettings()
     texts = made.parent / "texts"
+    free = UnlabelledSettings()
     texts = unlabelled(UnlabelledJob(task="things", key="x", examples=made, corpus=None, settings=free, output=texts))
-    return job.model_copy(update={"examples": made, "unlabelled": texts, "words": texts})
+    return job.model_copy(update={"examples": made, "words": texts})
 
 
 def fold_of(job: FinetuneJob) -> RunSpec:
@@ -157,33 +154,18 @@ def test_ways_to_learn(
 def test_a_joint_regression(tmp_path: Path, make_job: Any, in_process: None) -> None:
     found = []
     for made in planted(tmp_path, "classification").values():
-        job = job_of(make_job, made, "classification", words="joint")
+        job = job_of(make_job, made, "classification", words="auto")
         (spec,) = specs_of(job, job.settings)
-        work, run = WordsRows(spec), untrained_member(spec)
+        work, run = WordsRows(spec), member.Member(spec, *load_initial_encoder(spec))
         assert {*map(digest_of, work.data.further)} <= {*work.data.whole.digests}
         held = np.flatnonzero(work.data.folds == 0)
-        head, vectors = run.model.head, run.data.head_inputs("train").matrix()
+        head, vectors = run.model.head, run.head_inputs("train").matrix()
         for name, system in work.systems.items():
             if name.startswith("tfidf"):
                 fit = JointRegression(work, system, head, vectors, held, penalty=1.0)
                 found.append(fit(1.0).weights)
     half = len(found) // 2
     assert all(np.array_equal(one, other) for one, other in zip(found[:half], found[half:], strict=True))
-
-
-@pytest.mark.parametrize("kind", sorted({*TASKS} & {*ROWS}))
-def test_no_text_of_a_fold_is_a_pseudo_label(kind: str, tmp_path: Path, make_job: Any) -> None:
-    made = planted(tmp_path, kind)["one"]
-    spec = fold_of(job_of(make_job, made, kind, unlabelled=UnlabelledSettings()))
-    train = read_split(made, "train")
-    found = rows_of(spec, train)
-    held = {*train.units[found.held]}
-    assert not held & {*train.units[found.learned]}
-    splits = {"train": train.take(found.learned), "dev": train.take(found.held)}
-    texts = read_unlabelled(spec.unlabelled)
-    pool = {digest_of(texts[row]) for row in pool_of(spec, splits, found)}
-    belongs = {digest for unit, digest in zip(train.units, train.digests, strict=True) if unit in held}
-    assert pool and not pool & belongs
 
 
 def test_no_task_of_a_group_reads_the_rows_of_another(tmp_path: Path, make_job: Any) -> None:

@@ -12,17 +12,16 @@ import torch
 from pydantic import ValidationError
 
 from components.errors import DataError
-from components.finetuning import frozen, member_data
+from components.finetuning import frozen, member
 from components.finetuning.distil import chosen_of
 from components.finetuning.features import FeatureTable
-from components.finetuning.label_names import label_fields, names_of
+from components.finetuning.specs import label_fields, names_of
 from components.finetuning.stage import FinetuneJob, finetune, specs_of
 from components.models import FAMILIES
 from components.settings.contrastive import ContrastiveSettings
 from components.settings.finetune import FinetuneSettings
 from components.settings.tasks import TaskSource
 from components.settings.training import Training
-from components.settings.unlabelled import UnlabelledSettings
 from components.task_models.base import refuse_settings
 from components.task_models.classifier import load_classifier
 from components.task_models.kinds import TASKS
@@ -89,14 +88,14 @@ def test_heads_that_are_not_solved_or_read_several_vectors(
     changes: dict[str, Any], method: str, make_job, in_process, monkeypatch
 ) -> None:
     rows = []
-    real = member_data.MemberData.head_rows
+    real = member.Member._head_rows
 
-    def noted(self, names, inputs):
-        found = real(self, names, inputs)
-        rows.append((len(self.splits["train"]), len(found.table), len(found.targets)))
+    def noted(self, inputs):
+        found = real(self, inputs)
+        rows.extend((len(self.splits["train"]), len(one.table), len(one.targets)) for one in found.values())
         return found
 
-    monkeypatch.setattr(member_data.MemberData, "head_rows", noted)
+    monkeypatch.setattr(member.Member, "_head_rows", noted)
     job = make_job("bert", "classification", source=BUDGET, method=method, label_names="always", **changes)
     output = finetune(job)
     check(job, output)
@@ -131,13 +130,6 @@ def test_auto_needs_names_that_are_words(make_job, in_process) -> None:
     )  # fmt: skip
     assert names_of(spec_of(coded)) == [None]
     assert "label_names" not in record_of(coded)
-
-
-def test_self_training_does_not_use_names(make_job, in_process) -> None:
-    job = make_job("bert", "classification", method="features", label_names="always", unlabelled=UnlabelledSettings())
-    changed = replace(spec_of(job), unlabelled=job.examples)
-    assert names_of(changed) == [None]
-    assert names_of(spec_of(job)) == [True]
 
 
 def test_method_auto_chooses(settings: FinetuneSettings) -> None:

@@ -25,7 +25,7 @@ from components.measurements import FILE, Points
 from components.models import FAMILIES
 from components.models.encoder import architecture_of, load_encoder
 from components.settings.cluster import ClusterSettings
-from components.settings.finetune import FinetuneSettings, ScratchSettings
+from components.settings.finetune import ScratchSettings
 from components.settings.tasks import TaskSource
 from components.task_models.classifier import load_classifier, load_members
 from components.tasks.data import mean_answers
@@ -38,24 +38,8 @@ Encoders = Callable[..., Path]
 
 
 @pytest.fixture
-def make_job(
-    task: Path, make_encoder: Encoders, settings: FinetuneSettings, cluster: ClusterSettings, tmp_path: Path
-) -> Callable[..., FinetuneJob]:
-    """make_job(family="ulmfit", name="out", trained=True, **settings) -> a job."""
-
-    def make(family: str = "ulmfit", *, name: str = "out", trained: bool = True, **changes: object) -> FinetuneJob:
-        return FinetuneJob(
-            task="things",
-            family=family,
-            start="adapted" if trained else "scratch",
-            examples=task,
-            encoder=make_encoder(family, trained=trained),
-            output=tmp_path / name,
-            settings=settings.model_copy(update=changes),
-            cluster=cluster,
-        )
-
-    return make
+def make_job(make_things_job: Callable[..., FinetuneJob]) -> Callable[..., FinetuneJob]:
+    return make_things_job
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
@@ -145,8 +129,7 @@ def test_an_easy_task_is_learned(make_job, in_process, source: TaskSource, tmp_p
 
 
 def test_scratch_initialises_by_seed_and_has_its_own_settings(make_job, in_process) -> None:
-    frozen = ScratchSettings(method="features")
-    output = finetune(make_job(trained=False, head_steps=0, scratch=frozen))
+    output = finetune(make_job(trained=False, head_steps=0, method="features"))
     rows = pq.read_table(output / "runs.parquet").to_pylist()
     by_seed = {
         seed: [row["answer"] for row in rows if (row["seed"], row["budget"], row["split"]) == (seed, 4, "test")]
@@ -158,7 +141,7 @@ def test_scratch_initialises_by_seed_and_has_its_own_settings(make_job, in_proce
     assert {record["steps"] for record in records if record["budget"] == 4} == {3}
 
 
-@pytest.mark.parametrize(("trained", "expected"), [(True, 0.01), (False, 0.5)])
+@pytest.mark.parametrize(("trained", "expected"), [(True, 0.01), (False, 1.0)])
 def test_the_head_has_its_own_learning_rate(make_job, in_process, monkeypatch, trained: bool, expected: float) -> None:
     scales = []
     real = runs.train
@@ -169,7 +152,7 @@ def test_the_head_has_its_own_learning_rate(make_job, in_process, monkeypatch, t
         return real(state, *arguments, **named)
 
     monkeypatch.setattr(runs, "train", looking)
-    finetune(make_job(trained=trained, head_scale=0.01, scratch=ScratchSettings(head_scale=0.5)))
+    finetune(make_job(trained=trained, head_scale=0.01))
     assert set(scales) == {expected}
 
 
@@ -197,22 +180,12 @@ def test_finetuning_keeps_the_penalty_of_the_fitted_head(make_job, in_process, m
     assert output.exists()
 
 
-def test_patience_ends_a_run(make_job, in_process) -> None:
-    # With a rate of almost 0 no prediction changes, and no evaluation improves on the fitted head.
-    job = make_job(epochs=4, evaluations=4, patience=1)
-    training = job.settings.training.model_copy(update={"rate": 1e-12})
-    job = job.model_copy(update={"settings": job.settings.model_copy(update={"training": training})})
-    records = json.loads((finetune(job) / "runs.json").read_text())
-    assert [len(record["curve"]) for record in records] == [2] * 4
-
-
 def test_all_starts_have_the_precision_of_the_architecture(make_job, in_process, monkeypatch) -> None:
     monkeypatch.setattr("components.training.precision.has_bf16", lambda device: True)
     sizes = {}
 
     def precision(name: str, *, trained: bool = True) -> str:
-        # Settings of scratch take precedence.
-        job = make_job(name=name, trained=trained, scratch=ScratchSettings(head_scale=0.5))
+        job = make_job(name=name, trained=trained)
         sizes[name] = product_size(architecture_of(job.encoder))
         training = job.settings.training.model_copy(update={"precision": "auto"})
         output = finetune(job.model_copy(update={"settings": job.settings.model_copy(update={"training": training})}))

@@ -13,7 +13,7 @@ import torch
 
 from components.artifacts import read_manifest
 from components.errors import ConfigError
-from components.finetuning.mixture import JointModel, TaskMixture, shares
+from components.finetuning.runs import JointModel, TaskMixture, shares
 from components.finetuning.together import ShareJob, TogetherJob, share, together
 from components.models.encoder import load_encoder
 from components.settings.cluster import ClusterSettings

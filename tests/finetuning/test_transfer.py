@@ -13,7 +13,6 @@ from components.errors import ConfigError
 from components.finetuning import runs
 from components.finetuning.stage import FinetuneJob, finetune
 from components.models.encoder import load_encoder
-from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
 from components.task_models.classifier import load_classifier
 from components.task_models.kinds import classification
@@ -27,25 +26,11 @@ TARGETS = [np.asarray([float(row % 3)]) for row in range(9)]
 
 
 @pytest.fixture
-def make_job(
-    task: Path, make_encoder: Make, settings: FinetuneSettings, cluster: ClusterSettings, tmp_path: Path
-) -> Callable[..., FinetuneJob]:
-    """make_job("ulmfit", name="out", **settings) -> a job with one run."""
-
-    def make(family: str = "ulmfit", *, name: str = "out", **changes: object) -> FinetuneJob:
-        storage = str(Path(cluster.storage) / name)
-        return FinetuneJob(
-            task="things",
-            family=family,
-            start="adapted",
-            examples=task,
-            encoder=make_encoder(family),
-            output=tmp_path / name,
-            settings=settings.model_copy(update=changes),
-            cluster=cluster.model_copy(update={"storage": storage}),
-        )
-
-    return make
+def make_job(make_things_job: Callable[..., FinetuneJob]) -> Callable[..., FinetuneJob]:
+    """make_job("ulmfit", name="out", **settings) -> a job with its own storage."""
+    return lambda family="ulmfit", *, name="out", **changes: make_things_job(
+        family, name=name, storage=f"store/{name}", **changes
+    )
 
 
 def batches(encoder: Path, settings: FinetuneSettings, **options: int) -> tuple[TaskModel, ExampleSampler]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -13,10 +13,10 @@ import pytest
 
 from components.artifacts import read_manifest
 from components.errors import ConfigError
-from components.finetuning import execution, frozen
+from components.finetuning import execution, frozen, ways
 from components.finetuning.runs import GroupSpec
 from components.finetuning.stage import FinetuneJob, finetune
-from components.finetuning.ways import LEAST_SHARE, Attempt, Cost, cost_of, left_of, share_within, ways_of
+from components.finetuning.ways import LEAST_SHARE, Attempt, Cost, cost_of, share_left, share_within, ways_of
 from components.settings.contrastive import ContrastiveSettings
 from components.settings.finetune import AutoSettings, FinetuneSettings
 from components.task_models.classifier import load_classifier
@@ -25,6 +25,13 @@ from components.tasks.examples import read_split
 from components.tasks.results import best_score
 
 BUDGET: dict[str, Any] = {"selection": "budget", "folds": 2}
+
+
+@pytest.fixture
+def every_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fine-tuning is tried with any number of rows, and no way is preferred."""
+    monkeypatch.setattr(ways, "FINETUNE_ROWS", 0)
+    monkeypatch.setattr(execution, "PREFERRED", None)
 
 
 def weights(output: Path) -> dict[str, str]:
@@ -38,16 +45,16 @@ def answers(output: Path) -> list[list[float]]:
 
 
 @pytest.mark.parametrize("selection", ["budget", "dev"])
-def test_the_best_way_is_used(selection: str, make_job, in_process) -> None:
+def test_the_best_way_is_used(selection: str, make_job, in_process, every_way) -> None:
     def job(method: str) -> FinetuneJob:
         source = BUDGET | {"selection": selection}
-        changes = {"epochs": 3, "evaluations": 2, "auto": AutoSettings(prefer=None, finetune_rows=0)}
+        changes = {"epochs": 3, "evaluations": 2}
         # Which are not the defaults of all methods.
         changes |= {"head_norm": "auto", "label_names": "auto"}
         return make_job("bert", "classification", name=method, source=source, method=method, **changes)
 
-    ways = ["features", "contrastive", "finetune"]
-    alone = {way: finetune(job(way)) for way in ways}
+    every = ["features", "contrastive", "finetune"]
+    alone = {way: finetune(job(way)) for way in every}
     scores = {}
     for way, output in alone.items():
         (record,) = json.loads((output / "runs.json").read_text())
@@ -57,7 +64,7 @@ def test_the_best_way_is_used(selection: str, make_job, in_process) -> None:
     assert {found["way"]: found["score"] for found in record["ways"]} == scores
     best = record["way"]
     if selection == "dev":
-        assert best == max(ways, key=lambda way: scores[way])
+        assert best == max(every, key=lambda way: scores[way])
     assert weights(output) == weights(alone[best])
     served = load_classifier(output / "classifier")
     assert len(served.answer(read_split(job("auto").examples, "test").fields)) == 6
@@ -69,10 +76,9 @@ def kept(index: int):
     return lambda specs, selections: (index, selections[index])
 
 
-def test_a_cheaper_way_wins_a_tie(make_job, in_process, monkeypatch) -> None:
+def test_a_cheaper_way_wins_a_tie(make_job, in_process, every_way, monkeypatch) -> None:
     monkeypatch.setattr(execution, "choose_way", kept(0))
-    auto = AutoSettings(prefer=None)
-    output = finetune(make_job("bert", "classification", source=BUDGET, method="auto", auto=auto))
+    output = finetune(make_job("bert", "classification", source=BUDGET, method="auto"))
     (record,) = json.loads((output / "runs.json").read_text())
     assert record["way"] == "features"
 
@@ -100,8 +106,8 @@ def test_test_is_encoded_only_by_the_way_that_is_kept(
     assert len(calls) == reads
 
 
-def test_a_way_that_costs_too_much_is_left_out(make_job, in_process, capsys) -> None:
-    auto = AutoSettings(ways=["features", "finetune"], minutes=1e-9, finetune_rows=0)
+def test_a_way_that_costs_too_much_is_left_out(make_job, in_process, every_way, capsys) -> None:
+    auto = AutoSettings(ways=["features", "finetune"], minutes=1e-9)
     output = finetune(make_job("bert", "classification", source=BUDGET, method="auto", auto=auto))
     (record,) = json.loads((output / "runs.json").read_text())
     first, second = record["ways"]
@@ -116,25 +122,33 @@ def test_a_way_that_costs_too_much_is_left_out(make_job, in_process, capsys) -> 
     assert "finetune folds" not in shown.err
 
 
-def test_with_few_rows_contrastive_training_is_tried_instead_of_fine_tuning(make_job, in_process, capsys) -> None:
-    auto = AutoSettings(finetune_rows=13)
-    output = finetune(make_job("bert", "classification", source=BUDGET, method="auto", auto=auto))
+def test_with_few_rows_contrastive_training_is_tried_instead_of_fine_tuning(
+    make_job, in_process, monkeypatch, capsys
+) -> None:
+    monkeypatch.setattr(ways, "FINETUNE_ROWS", 13)
+    output = finetune(make_job("bert", "classification", source=BUDGET, method="auto"))
     (record,) = json.loads((output / "runs.json").read_text())
     assert {found["way"]: found["score"] is not None for found in record["ways"]} == {
         "features": True,
         "contrastive": True,
         "finetune": False,
     }
-    assert "finetune: left out of 1 of 1 run(s): fewer rows than auto.finetune_rows (13)" in capsys.readouterr().out
+    assert "finetune: left out of 1 of 1 run(s): fewer than 13 rows" in capsys.readouterr().out
 
 
 def test_the_first_way_is_always_tried_and_costs_add_up() -> None:
-    assert left_of([], 1.0, further=2) == math.inf
+    def share(attempts: list[Attempt], limit: float | None, ways: list[Any], *, minutes: float = 0.6) -> float:
+        auto = AutoSettings(minutes=limit)
+        spec = SimpleNamespace(settings=SimpleNamespace(method="finetune", auto=auto))
+        return share_left(spec, Cost(minutes), attempts, ways=ways)
+
+    assert share([], 1e-9, ["finetune"]) == share([], 1e-9, ["finetune", "distil"]) == 1
     tried = [Attempt("features", 0.4, score=0.5), Attempt("contrastive", 9.0)]
-    assert left_of(tried, 1.0, further=0) == pytest.approx(0.6), "a way that was left out has cost nothing"
-    assert left_of(tried, 1.0, further=1) == pytest.approx(0.3)
-    assert left_of(tried, 0.1, further=0) == 0
-    assert left_of(tried, None, further=0) == math.inf
+    assert share(tried, 1.0, ["features", "contrastive", "finetune"]) == 1, "a way that was left out has cost nothing"
+    assert share(tried, 1.0, ["features", "contrastive", "finetune", "distil"]) == 0, "half is left for a further way"
+    assert share(tried, 0.1, ["features", "finetune"]) == 0
+    assert share(tried, None, ["features", "finetune"], minutes=1e9) == 1
+    assert share([], None, ["features"]) == 0, "its number of rows rules it out"
 
 
 def test_the_share_of_the_steps_within_a_limit() -> None:
@@ -148,7 +162,9 @@ def test_the_share_of_the_steps_within_a_limit() -> None:
 
 
 @pytest.mark.parametrize("way", ["contrastive", "finetune"])
-def test_a_way_that_costs_more_than_is_left_is_shortened(way, make_job, in_process, monkeypatch, capsys) -> None:
+def test_a_way_that_costs_more_than_is_left_is_shortened(
+    way, make_job, in_process, every_way, monkeypatch, capsys
+) -> None:
     costs: dict[str, Cost] = {}
 
     def noted(spec: GroupSpec) -> Cost:
@@ -157,7 +173,7 @@ def test_a_way_that_costs_more_than_is_left_is_shortened(way, make_job, in_proce
 
     monkeypatch.setattr(execution, "cost_of", noted)
     job = {"source": BUDGET, "method": "auto", "epochs": 8, "contrastive": ContrastiveSettings(rows=4, epochs=8)}
-    whole = AutoSettings(ways=["features", way], finetune_rows=0, prefer=way)
+    whole = AutoSettings(ways=["features", way])
     (full,) = json.loads((finetune(make_job("bert", "classification", auto=whole, **job)) / "runs.json").read_text())
     half = costs["features"].minutes + costs[way].fixed + costs[way].step * (costs[way].steps // 2 + 0.5)
     limited = whole.model_copy(update={"minutes": half})
@@ -168,15 +184,15 @@ def test_a_way_that_costs_more_than_is_left_is_shortened(way, make_job, in_proce
     assert [found["share"] for found in full["ways"]] == [1, 1]
     assert 0.35 * full["ways"][1]["tokens"] < record["ways"][1]["tokens"] < 0.65 * full["ways"][1]["tokens"]
     assert sum(found["minutes"] for found in record["ways"]) <= half + 1e-3
-    shown = f"{way}: shortened in 1 of 1 run(s), to {share:.0%} of its steps or more: the whole way costs "
+    shown = f"{way}: shortened in 1 of 1 run(s): to {share:.0%} of its steps or more: the whole way costs "
     assert shown in capsys.readouterr().out
 
 
-def test_ways_that_are_still_to_come_are_left_an_equal_part(make_job, in_process, monkeypatch) -> None:
+def test_ways_that_are_still_to_come_are_left_an_equal_part(make_job, in_process, every_way, monkeypatch) -> None:
     monkeypatch.setattr(
         execution, "cost_of", lambda spec: Cost(1.0) if spec.settings.method == "features" else Cost(0.0, 0.1, 40)
     )
-    auto = AutoSettings(minutes=5.0, finetune_rows=0)
+    auto = AutoSettings(minutes=5.0)
     output = finetune(make_job("bert", "classification", source=BUDGET, method="auto", auto=auto))
     (record,) = json.loads((output / "runs.json").read_text())
     assert {found["way"]: found["share"] for found in record["ways"]} == {
@@ -188,16 +204,16 @@ def test_ways_that_are_still_to_come_are_left_an_equal_part(make_job, in_process
 
 @pytest.mark.parametrize("kind", sorted(TASKS))
 def test_ways_that_do_not_suit_the_kind_are_left_out(kind: str, settings: FinetuneSettings) -> None:
-    ways = list(ways_of(settings.model_copy(update={"method": "auto"}), TASKS[kind]))
+    suitable = list(ways_of(settings.model_copy(update={"method": "auto"}), TASKS[kind]))
     contrastive = TASKS[kind].labels_rows and kind != "pair"
-    assert ways == (["features", "contrastive", "finetune"] if contrastive else ["features", "finetune"])
+    assert suitable == (["features", "contrastive", "finetune"] if contrastive else ["features", "finetune"])
     only = settings.model_copy(update={"method": "auto", "auto": AutoSettings(ways=["contrastive"])})
     if not TASKS[kind].labels_rows:
         with pytest.raises(ConfigError, match=f"none of contrastive suits kind {kind}"):
             ways_of(only, TASKS[kind])
 
 
-def test_the_cost_of_a_way(make_job, in_process, monkeypatch) -> None:
+def test_the_cost_of_a_way(make_job, in_process, every_way, monkeypatch) -> None:
     found: dict[str, float] = {}
 
     def noted(spec: GroupSpec) -> Cost:
@@ -205,7 +221,7 @@ def test_the_cost_of_a_way(make_job, in_process, monkeypatch) -> None:
         return cost_of(spec)
 
     monkeypatch.setattr(execution, "cost_of", noted)
-    auto = AutoSettings(ways=["features", "finetune"], finetune_rows=0)
+    auto = AutoSettings(ways=["features", "finetune"])
     job = {"source": BUDGET, "method": "auto", "auto": auto, "evaluations": 3}
     finetune(make_job("bert", "classification", epochs=4, **job))
     # A forward pass costs 2 operations; 4 epochs of 2 folds and the final run cost 6 * 4 * 2, evaluations 2 * 3.

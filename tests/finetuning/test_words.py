@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -10,9 +11,8 @@ import pytest
 from scipy import sparse
 
 from components.artifacts import read_manifest
-from components.errors import ConfigError
 from components.finetuning.stage import finetune
-from components.finetuning.words import WordsRows, at_chosen, of_head, of_words
+from components.finetuning.words import WEIGHTS, WordsRows, at_chosen, of_head, of_words
 from components.inference.loading import load_model
 from components.task_models.classifier import TextClassifier
 from components.task_models.words_part import joint
@@ -67,9 +67,15 @@ def test_a_joint_regression_of_several_labels() -> None:
 @pytest.mark.parametrize("words", ["mean", "joint"])
 @pytest.mark.parametrize("kind", ["classification", "multilabel", "pair"])
 def test_the_served_model_is_the_scored_one_to_the_last_bit(
-    kind: str, words: str, selection: str, make_job, in_process
+    kind: str, words: str, selection: str, make_job, in_process, monkeypatch
 ) -> None:
-    job = make_job("ulmfit", kind, words=words, source={"selection": selection})
+    job = make_job("ulmfit", kind, words="auto", source={"selection": selection})
+
+    def forced(self: WordsRows, candidates: Any) -> Choice:
+        index = 0 if len(candidates) < len(WEIGHTS) else {"mean": 5, "joint": len(candidates) - 2}[words]
+        return Choice(index, {}, list(candidates[index]))
+
+    monkeypatch.setattr(WordsRows, "choose", forced)
     output = finetune(job)
     (record,) = json.loads((output / "runs.json").read_text())
     assert record["words"]["how"] == words and record["words"]["system"].startswith("tfidf")
@@ -82,17 +88,16 @@ def test_the_served_model_is_the_scored_one_to_the_last_bit(
 
     classifier = load_model(output / "classifier")
     assert isinstance(classifier, TextClassifier)
-    assert (classifier.words is not None) == (words == "joint" or record["words"]["weight"] > 0)
+    assert classifier.words is not None
     test = read_split(job.examples, "test").fields
     stored = [row["answer"] for row in pq.read_table(output / "runs.parquet").to_pylist() if row["split"] == "test"]
     for size in (1, len(test)):
         np.testing.assert_array_equal(classifier.answer(test, size), stored)
-    if classifier.words is not None:
-        files = read_manifest(output / "classifier").files
-        assert {"words/words.json", "words/words.safetensors"} <= files.keys()
-        alone = finetune(make_job("ulmfit", kind, name="alone", source={"selection": selection}))
-        others = [row["answer"] for row in pq.read_table(alone / "runs.parquet").to_pylist() if row["split"] == "test"]
-        assert others != stored
+    files = read_manifest(output / "classifier").files
+    assert {"words/words.json", "words/words.safetensors"} <= files.keys()
+    alone = finetune(make_job("ulmfit", kind, name="alone", source={"selection": selection}))
+    others = [row["answer"] for row in pq.read_table(alone / "runs.parquet").to_pylist() if row["split"] == "test"]
+    assert others != stored
 
 
 def test_where_no_words_are_chosen_the_model_is_the_encoder_alone(make_job, in_process, monkeypatch) -> None:
@@ -105,10 +110,3 @@ def test_where_no_words_are_chosen_the_model_is_the_encoder_alone(make_job, in_p
     # A kind without words models is left as it is.
     tags = make_job("ulmfit", "tagging", name="tags", words="auto", source=source)
     assert not (finetune(tags) / "classifier" / "words").exists()
-
-
-def test_what_cannot_be_combined_is_refused(make_job, in_process) -> None:
-    with pytest.raises(ConfigError, match="mean needs probabilities of labels; kind tagging has none"):
-        finetune(make_job("ulmfit", "tagging", words="mean"))
-    with pytest.raises(ConfigError, match="joint needs a linear head"):
-        finetune(make_job("ulmfit", "classification", words="joint", head_hidden=4))

@@ -20,9 +20,8 @@ from components.errors import ArtifactError, ConfigError
 from components.interchange.exporting import export_encoder
 from components.interchange.importing import read_published
 from components.starts import packed, registry
-from components.starts.cache import folder_of, installed
 from components.starts.install import install
-from components.starts.registry import Start, find_start, read_starts
+from components.starts.registry import Start, find_start, folder_of, installed, read_starts
 from headstart.starts import encoder_of
 
 

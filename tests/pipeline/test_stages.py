@@ -58,7 +58,7 @@ def test_every_item_is_a_valid_job(path: Path, name: str) -> None:
     if not params.intermediate_tasks:
         unused += ["intermediate", "finetune-after"]
     if not params.distil:
-        unused += ["distil-texts", "teach", "teach-words", "distil"]
+        unused += ["distil-texts", "teach", "distil"]
     if not params.together:
         unused += ["together", "share", "leakage-together"]
     if not params.static:
@@ -312,7 +312,7 @@ def contrast_of_numbers(raw: dict[str, Any]) -> None:
 
 def documents_of_pairs(raw: dict[str, Any]) -> None:
     raw["run"]["tasks"] = ["aws-type", "aws-operation"]
-    raw["finetune"]["ulmfit"]["unlabelled"] = {"source": "both"}
+    raw["distil"] = {"small": {"teachers": ["ulmfit-adapted"], "students": ["ulmfit-scratch"], "source": "both"}}
 
 
 def tokenizers_that_do_not_fit(raw: dict[str, Any]) -> None:
@@ -334,7 +334,7 @@ def wrong_names(raw: dict[str, Any]) -> None:
         (contrast_of_numbers, ["finetune.ulmfit: method contrastive ", "(aws-type)"]),
         (
             documents_of_pairs,
-            ["finetune.ulmfit.unlabelled.source: 'both' includes documents, and a row of aws-operation (pair) is not"],
+            ["distil.small.source: 'both' includes documents, and a row of aws-operation (pair) is not"],
         ),
         (
             tokenizers_that_do_not_fit,

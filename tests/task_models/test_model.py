@@ -8,7 +8,8 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from components.finetuning.probe import fit_head
+from components.finetuning.features import FeatureTable
+from components.finetuning.probe import HeadCandidate, HeadRows, search_head
 from components.models.encoder import load_encoder
 from components.task_models.base import Encoded
 from components.task_models.heads import ClassificationHead
@@ -71,11 +72,25 @@ def two_blobs(classes: int = 3, rows: int = 12) -> tuple[torch.Tensor, np.ndarra
     return torch.from_numpy(rng.normal(size=(rows, 4)) + 2 * np.eye(4)[labels]).float(), labels
 
 
+def fit_head(head, *, features, labels, dev, score, penalties, steps):
+    """The best penalty, and the metric of each."""
+    table, targets = FeatureTable.of_texts(features), list(labels[:, None].astype(float))
+    best, scores = search_head(
+        head,
+        rows={None: HeadRows(table, targets)},
+        dev=None if dev is None else FeatureTable.of_texts(dev),
+        score=lambda found: score(np.stack(found)),
+        candidates=[HeadCandidate(None, penalty) for penalty in penalties],
+        steps=steps,
+    )
+    return best.penalty, {candidate.penalty: value for candidate, value in scores.items()}
+
+
 @pytest.mark.parametrize("classes", [2, 3])
 def test_the_linear_head_is_the_logistic_regression_with_the_best_dev_score(classes: int) -> None:
     x, labels = two_blobs(classes)
     head = ClassificationHead(4, classes)
-    probe = fit_head(
+    penalty, scores = fit_head(
         head,
         features=x,
         labels=labels,
@@ -84,7 +99,7 @@ def test_the_linear_head_is_the_logistic_regression_with_the_best_dev_score(clas
         penalties=[1.0, 1000.0],
         steps=500,
     )
-    assert probe.penalty == 1.0 and set(probe.scores) == {1.0, 1000.0}
+    assert penalty == 1.0 and set(scores) == {1.0, 1000.0}
     scaled = ((x - x.mean(0)) / x.std(0, correction=0)).double().numpy()
     expected = LogisticRegression(C=1.0, max_iter=500).fit(scaled, labels).predict_proba(scaled)
     found = head.eval()(x).softmax(1).detach().numpy()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from torch.nn import functional as F
 
 from components.finetuning.features import FeatureTable, head_answers
-from components.finetuning.probe import solve_head
+from components.finetuning.probe import HeadCandidate, HeadRows, search_head
 from components.task_models.heads import RegressionHead, TextHead
 from components.task_models.kinds.choice import ChoiceHead
 from components.task_models.kinds.multilabel import MultilabelHead
@@ -74,12 +76,25 @@ def test_choices_are_normalised_within_their_row() -> None:
     np.testing.assert_allclose(np.concatenate(unlabelled), np.concatenate(actual))
 
 
-def solved(head: TextHead, table: FeatureTable, right: list[np.ndarray], penalty: float) -> np.ndarray:
-    probe = solve_head(
-        head, table=table, targets=right, dev=table, score=lambda actual: 0.0, penalties=[penalty], steps=500
+def solve_head(
+    head: TextHead, *, table: FeatureTable, targets: list[np.ndarray], score: Any, penalties: list[float], steps: int
+) -> tuple[float, dict[float, float]]:
+    """The best penalty, and the metric of each, on the training rows."""
+    best, scores = search_head(
+        head,
+        rows={None: HeadRows(table, targets)},
+        dev=table,
+        score=score,
+        candidates=[HeadCandidate(None, penalty) for penalty in penalties],
+        steps=steps,
     )
-    assert probe.penalty == penalty
-    return np.stack([answer for answer in head_answers(head, table) if True])
+    return best.penalty, {candidate.penalty: value for candidate, value in scores.items()}
+
+
+def solved(head: TextHead, table: FeatureTable, right: list[np.ndarray], penalty: float) -> np.ndarray:
+    found, _ = solve_head(head, table=table, targets=right, score=lambda found: 0.0, penalties=[penalty], steps=500)
+    assert found == penalty
+    return np.stack(head_answers(head, table))
 
 
 def random_features(rows: int = 40, width: int = 5) -> np.ndarray:
@@ -118,8 +133,7 @@ def test_the_solved_choice_head_is_the_conditional_logit() -> None:
         head,
         table=table,
         targets=targets(*([number] for number in right)),
-        dev=table,
-        score=lambda actual: 0.0,
+        score=lambda found: 0.0,
         penalties=[2.0],
         steps=500,
     )
@@ -141,11 +155,11 @@ def test_the_penalty_is_selected_on_dev_the_stronger_at_a_tie() -> None:
     head = RegressionHead(5, 1)
     head.prepare(targets(*y.tolist()))
     table = flat_table(x)
-    options = {"table": table, "targets": targets(*y.tolist()), "dev": table, "steps": 50}
-    tie = solve_head(head, score=lambda actual: 1.0, penalties=[0.1, 10.0], **options)
-    assert tie.penalty == 10.0
-    fit = solve_head(
-        head, score=lambda actual: -float(np.square(np.stack(actual) - y).mean()), penalties=[0.1, 10.0], **options
+    options = {"table": table, "targets": targets(*y.tolist()), "steps": 50}
+    tie, _ = solve_head(head, score=lambda found: 1.0, penalties=[0.1, 10.0], **options)
+    assert tie == 10.0
+    penalty, scores = solve_head(
+        head, score=lambda found: -float(np.square(np.stack(found) - y).mean()), penalties=[0.1, 10.0], **options
     )
-    assert fit.penalty == 0.1 and fit.scores[0.1] > fit.scores[10.0]
+    assert penalty == 0.1 and scores[0.1] > scores[10.0]
     assert head.output.weight.dtype == torch.float32

@@ -1,15 +1,102 @@
-"""Rounds of self-training and co-training."""
+"""Self-training: regression on soft targets against scikit-learn, calibration and selection by hand, and the rounds."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import sparse
+from scipy.special import logit
+from sklearn.linear_model import LogisticRegression
 
-from components.unlabelled.regression import fit
-from components.unlabelled.self_training import Round, View, rounds
+from components.unlabelled import self_training
+from components.unlabelled.self_training import (
+    Round,
+    View,
+    fit,
+    probabilities,
+    rounds,
+    select,
+    teach,
+    temperature_of,
+)
 
-SETTINGS = {"count": 3, "confidence": 0.5, "weight": 1.0, "steps": 200, "seed": 0}
+
+def data(labels: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(60, 5)), rng.integers(labels, size=60)
+
+
+def test_exclusive_labels_with_weights_are_those_of_scikit_learn() -> None:
+    x, y = data(3)
+    weights = np.linspace(0.1, 2, 60)
+    expected = LogisticRegression(C=1 / 0.7, tol=1e-10, max_iter=5000).fit(x, y, sample_weight=weights)
+    found = fit(x, np.eye(3)[y], weights, penalty=0.7, exclusive=True, steps=2000)
+    np.testing.assert_allclose(probabilities(found.logits(x), exclusive=True), expected.predict_proba(x), atol=1e-4)
+
+
+def test_two_labels_have_the_penalty_of_scikit_learn() -> None:
+    x, y = data(2)
+    expected = LogisticRegression(C=1 / 3, tol=1e-10, max_iter=5000).fit(x, y)
+    found = fit(x, np.eye(2)[y], np.ones(60), penalty=3, exclusive=True, steps=2000)
+    np.testing.assert_allclose(probabilities(found.logits(x), exclusive=True), expected.predict_proba(x), atol=1e-4)
+
+
+def test_independent_labels_are_one_regression_each() -> None:
+    x, y = data(4)
+    targets = np.stack([y % 2, y // 2], axis=1).astype(float)
+    found = probabilities(
+        fit(x, targets, np.ones(60), penalty=0.5, exclusive=False, steps=2000).logits(x), exclusive=False
+    )
+    for label in range(2):
+        one = LogisticRegression(C=1 / 0.5, tol=1e-10, max_iter=5000).fit(x, targets[:, label])
+        np.testing.assert_allclose(found[:, label], one.predict_proba(x)[:, 1], atol=1e-4)
+
+
+def test_soft_targets_without_features_are_their_weighted_mean() -> None:
+    x, targets = np.zeros((2, 1)), np.array([[0.9, 0.1], [0.3, 0.7]])
+    found = fit(x, targets, np.array([1.0, 3.0]), penalty=1, exclusive=True, steps=100)
+    np.testing.assert_allclose(probabilities(found.logits(x[:1]), exclusive=True), [[0.45, 0.55]], atol=1e-5)
+    found = fit(x, targets, np.array([1.0, 3.0]), penalty=1, exclusive=False, steps=100)
+    assert found.bias == pytest.approx(logit([0.45, 0.55]), abs=1e-4)
+
+
+def test_the_temperature_makes_the_mean_confidence_that_of_the_share_of_correct_rows() -> None:
+    # Logits +-4 are right in 3 of 4 rows, or 4 of 6 with one more row of each label: T = 4 / log 2.
+    logits = np.array([[4.0, 0], [4, 0], [4, 0], [4, 0]])
+    targets = np.array([[1.0, 0], [1, 0], [1, 0], [0, 1]])
+    assert temperature_of(logits, targets, exclusive=True) == pytest.approx(4 / np.log(2), rel=1e-3)
+    independent = temperature_of(logits[:, :1], targets[:, :1], exclusive=False)
+    assert independent == pytest.approx(4 / np.log(2), rel=1e-3)
+
+
+def test_the_teacher_is_the_mean_of_calibrated_probabilities() -> None:
+    first, second = np.array([[2 * logit(0.8)]]), np.array([[logit(0.6)]])
+    np.testing.assert_allclose(teach([first, second], [2.0, 1.0], exclusive=False), [[0.7]])
+
+
+def test_every_class_gets_its_most_confident_rows_and_the_weight_of_its_labelled_rows() -> None:
+    first = np.array([0.95, 0.9, 0.85, 0.8, 0.45, 0.3])
+    teacher = np.stack([first, 1 - first], axis=1)
+    labelled = np.array([[1.0, 0], [1, 0], [0, 1]])
+    rows, targets, weights = select(teacher, labelled, exclusive=True, share=2 / 3)
+    # Two rows of each class at most; of the second class one is sure enough.
+    assert rows.tolist() == [0, 1, 5]
+    assert targets.tolist() == [[1, 0], [1, 0], [0, 1]]
+    # Above chance 0.9 and 0.8 of the first class, for its two labelled rows.
+    np.testing.assert_allclose(weights, [2 * 0.9 / 1.7, 2 * 0.8 / 1.7, 1.0])
+
+
+def test_rows_with_several_labels_are_chosen_by_their_mean_confidence() -> None:
+    teacher = np.array([[0.9, 0.1], [0.5, 0.9], [0.6, 0.5], [0.99, 0.99]])
+    rows, targets, weights = select(teacher, np.ones((3, 2)), exclusive=False, share=0.75)
+    assert rows.tolist() == [0, 1, 3]
+    assert targets.tolist() == [[1, 0], [0, 1], [1, 1]]
+    np.testing.assert_allclose(weights, 3 * np.array([0.8, 0.4, 0.98]) / 2.18)
+
+
+def test_no_row_is_sure_enough() -> None:
+    for exclusive in (True, False):
+        rows, targets, weights = select(np.full((4, 2), 0.5), np.eye(2), exclusive=exclusive, share=1)
+        assert len(rows) == len(weights) == 0 and targets.shape == (0, 2)
 
 
 def clusters(count: int, *, spread: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
@@ -28,8 +115,8 @@ def accuracy(found: Round, x: np.ndarray, y: np.ndarray, view: int = 0) -> float
 def test_clusters_are_found_from_few_labels() -> None:
     x, y = clusters(600, spread=1.5)
     targets, free = np.eye(2)[y[:6]], x[6:]
-    alone = fit(x[:6], targets, np.ones(6), penalty=1.0, exclusive=True, steps=200)
-    start, *found = rounds([View(x[:6], free, [1.0])], targets, exclusive=True, **SETTINGS)
+    alone = fit(x[:6], targets, np.ones(6), penalty=1.0, exclusive=True, steps=50)
+    start, *found = rounds([View(x[:6], free, [1.0])], targets, exclusive=True)
     np.testing.assert_allclose(start.models[0].weight, alone.weight)
     assert len(found) == 3
     before = (alone.logits(free).argmax(1) == y[6:]).mean()
@@ -44,10 +131,10 @@ def test_views_teach_each_other_and_the_same_rounds_come_again(exclusive: bool) 
     other = np.stack([x[:, 0], np.ones(400)], axis=1)
     targets = np.eye(2)[y[:8]]
     views = [
-        View(sparse.csr_matrix(x[:8, 1:]), sparse.csr_matrix(x[8:, 1:]), [1.0]),
+        View(x[:8, 1:], x[8:, 1:], [1.0]),
         View(other[:8], other[8:], [0.1, 1.0]),
     ]
-    first, second = (list(rounds(views, targets, exclusive=exclusive, **SETTINGS)) for _ in range(2))
+    first, second = (list(rounds(views, targets, exclusive=exclusive)) for _ in range(2))
     # The first view knows nothing of the classes, and the second keeps what it knows.
     assert accuracy(first[-1], other[8:], y[8:], view=1) > 0.9
     for one, two in zip(first, second, strict=True):
@@ -55,11 +142,11 @@ def test_views_teach_each_other_and_the_same_rounds_come_again(exclusive: bool) 
             np.testing.assert_array_equal(left.weight, right.weight)
 
 
-def test_without_pseudo_labels_a_round_is_the_fit_of_the_labelled_rows() -> None:
+def test_without_pseudo_labels_a_round_is_the_fit_of_the_labelled_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = clusters(40)
     targets = np.eye(2)[y[:10]]
-    settings = SETTINGS | {"confidence": 1.0}
-    _, found, *_ = rounds([View(x[:10], x[10:] * 0, [1.0])], targets, exclusive=True, **settings)
-    alone = fit(x[:10], targets, np.ones(10), penalty=1.0, exclusive=True, steps=200)
+    monkeypatch.setattr(self_training, "CONFIDENCE", 1.0)
+    _, found, *_ = rounds([View(x[:10], x[10:] * 0, [1.0])], targets, exclusive=True)
+    alone = fit(x[:10], targets, np.ones(10), penalty=1.0, exclusive=True, steps=50)
     assert found.pseudo_labels == 0
     np.testing.assert_allclose(found.models[0].weight, alone.weight, atol=1e-3)

@@ -21,16 +21,7 @@ from components.tasks.kinds import scoring_for
 from components.tasks.selection import Training
 from components.words.classifier import WordsClassifier, WordsModel, load_words, save_words
 from components.words.features import WordFeatures
-from components.words.systems import (
-    both,
-    cosine,
-    margin,
-    one_against_rest,
-    ridge,
-    ridge_and_characters,
-    words,
-    words_and_characters,
-)
+from components.words.systems import SYSTEMS as TABLE
 from components.words.text import tfidf
 
 LABELS = ["fruit", "metal", "ผลไม้"]
@@ -46,15 +37,11 @@ TEXTS = [
 ]
 #: System -> (kind, candidates of its hyper-parameter).
 SYSTEMS = {
-    "words": ("classification", lambda given: words(given, ngrams=(1, 1))),
-    "pairs": ("classification", lambda given: words(given, ngrams=(1, 2))),
-    "characters": ("classification", words_and_characters),
-    "margin": ("classification", margin),
-    "labels": ("multilabel", lambda given: one_against_rest(given, ngrams=(1, 2))),
-    "cosine": ("pair", cosine),
-    "both": ("pair", both),
-    "ridge": ("regression", lambda given: ridge(given, ngrams=(1, 2))),
-    "ridge-characters": ("regression", ridge_and_characters),
+    name if kind == "classification" else f"{kind}-{name}": (kind, system)
+    for kind, parts in TABLE.items()
+    for systems in parts
+    for name, system in systems.items()
+    if name != "latent-words"
 }
 
 
@@ -91,7 +78,7 @@ def test_served_is_trained_to_the_last_bit_in_every_batch(system: str, tmp_path:
 
 
 def test_the_files_of_a_words_model(tmp_path: Path) -> None:
-    saved("pairs", tmp_path / "classifier")
+    saved("tfidf-words-pairs", tmp_path / "classifier")
     files = sorted(path.name for path in (tmp_path / "classifier").iterdir())
     assert files == ["config.json", "labels.json", "manifest.json", "words.json", "words.safetensors"]
     stored = json.loads((tmp_path / "classifier" / "words.json").read_text())
@@ -99,7 +86,7 @@ def test_the_files_of_a_words_model(tmp_path: Path) -> None:
     terms = stored["vectorizers"][0]["terms"]
     assert {"an", "old", "apple", "an old", "old apple"} <= set(terms) and terms == sorted(terms)
     again = tmp_path / "again"
-    saved("pairs", again)
+    saved("tfidf-words-pairs", again)
     assert all((again / name).read_bytes() == (tmp_path / "classifier" / name).read_bytes() for name in files)
 
 
@@ -122,7 +109,7 @@ def test_features_of_a_pair_by_hand() -> None:
     assert WordFeatures("pair", (vectorizer,)).width == 13 and WordFeatures("cosine", (vectorizer,)).width == 1
 
 
-@pytest.mark.parametrize("system", ["words", "characters", "both", "cosine"])
+@pytest.mark.parametrize("system", ["tfidf-words", "tfidf-words-characters", "pair-tfidf-both", "pair-tfidf-cosine"])
 def test_measurements_do_not_change_the_answers(system: str, tmp_path: Path) -> None:
     _, rows = saved(system, tmp_path / "classifier")
     loaded = load_words(tmp_path / "classifier")
@@ -148,7 +135,7 @@ def test_measurements_do_not_change_the_answers(system: str, tmp_path: Path) -> 
     ],
 )
 def test_an_altered_directory_is_refused(name: str, content: bytes | None, message: str, tmp_path: Path) -> None:
-    saved("words", tmp_path / "classifier")
+    saved("tfidf-words", tmp_path / "classifier")
     path = tmp_path / "classifier" / name
     path.unlink() if content is None else path.write_bytes(content)
     with pytest.raises(ArtifactError, match=message):
@@ -156,7 +143,7 @@ def test_an_altered_directory_is_refused(name: str, content: bytes | None, messa
 
 
 def test_files_that_do_not_fit_each_other_are_refused(tmp_path: Path) -> None:
-    model, _ = saved("words", tmp_path / "classifier")
+    model, _ = saved("tfidf-words", tmp_path / "classifier")
     model.write(tmp_path)
     described = json.loads((tmp_path / "words.json").read_text())
     described["vectorizers"][0]["terms"].pop()
@@ -176,6 +163,6 @@ def test_no_torch_is_imported() -> None:
 
 
 def test_a_words_model_is_not_exported(tmp_path: Path) -> None:
-    saved("words", tmp_path / "classifier")
+    saved("tfidf-words", tmp_path / "classifier")
     with pytest.raises(ConfigError, match="is a words model, which has no encoder to export"):
         export_encoder(tmp_path / "classifier", output=tmp_path / "out", form="onnx")

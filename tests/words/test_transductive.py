@@ -13,7 +13,7 @@ from components.errors import ArtifactError
 from components.tasks.data import Split
 from components.tasks.kinds import scoring_for
 from components.tasks.selection import Training
-from components.unlabelled.regression import probabilities
+from components.unlabelled.self_training import probabilities
 from components.words import transductive
 from components.words.classifier import DESCRIPTION, WordsModel, load_words, save_words
 from components.words.linear import LinearModel

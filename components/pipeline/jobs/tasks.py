@@ -63,7 +63,6 @@ def _finetuned(params: Params, task: str, system: System, *, encoder: str) -> Ar
         "start": system.variant,
         "examples": out(params, "examples", task),
         "encoder": out(params, "encoder", family, encoder),
-        "unlabelled": out(params, "unlabelled", task, family),
         "words": out(params, "unlabelled", task, BASELINES),
         "output": out(params, "finetuned", task, str(system)),
         "settings": params.finetune[family],
@@ -105,23 +104,17 @@ def finetune_after(params: Params) -> dict[str, Arguments]:
 
 
 def unlabelled(params: Params) -> dict[str, Arguments]:
-    """Collects texts without labels, except those of dev and test, for words models and fine-tuning.
+    """Collects texts without labels, except those of dev and test, for words models.
 
-    One job per task and family of the run, and per task for its words models; its output is empty unless they read
-    the domain corpus.
+    One job per task of the run; its output is empty unless they read the domain corpus.
     """
     of_words = UnlabelledSettings(source="domain", rows=FOR_WORDS)
-    blocks = {family: params.finetune[family].unlabelled for family in params.run.families}
     return {
-        f"{task}-{family}": {
-            **_collected(params, task, f"finetune.{family}.unlabelled", settings),
-            "output": out(params, "unlabelled", task, family),
+        f"{task}-{BASELINES}": {
+            **_collected(params, task, "words", of_words if params.words_read_documents(task) else None),
+            "output": out(params, "unlabelled", task, BASELINES),
         }
         for task in params.run.tasks
-        for family, settings in {
-            **blocks,
-            BASELINES: of_words if params.words_read_documents(task) else None,
-        }.items()
     }
 
 
@@ -169,24 +162,6 @@ def teach(params: Params) -> dict[str, Arguments]:
         for task in params.run.tasks
         for group in params.distil
         for family, start in _systems(params)
-    }
-
-
-def teach_words(params: Params) -> dict[str, Arguments]:
-    """Labels texts with the words models among the teachers of a group.
-
-    One job per task of the run and group of `distil`.
-    """
-    return {
-        f"{task}-{group}": {
-            "task": task,
-            "examples": out(params, "examples", task),
-            "words": out(params, "unlabelled", task, BASELINES),
-            **_distilled(params, task, group),
-            "output": out(params, "distilled", task, group, "words"),
-        }
-        for task in params.run.tasks
-        for group in params.distil
     }
 
 
@@ -366,7 +341,7 @@ def _taught(params: Params, system: System) -> DistilSettings | None:
 
 
 def _teachers(params: Params, system: System) -> list[System]:
-    """The teachers of a student, apart from words models."""
+    """The teachers of a student."""
     group = _taught(params, system)
     teachers = [System(family, start) for family, start in _systems(params)]
     return [teacher for teacher in teachers if group is not None and str(teacher) in group.teachers]
@@ -406,9 +381,6 @@ def _seen(params: Params, task: str, system: System, others: Sequence[str]) -> l
         # An imported encoder has not been pretrained here.
         corpora = corpora[1:]
     read = [f"corpus/{corpus}{suffix}" for corpus in dict.fromkeys(corpora)]
-    extra = params.finetune[family].unlabelled
-    if extra is not None and extra.source != "task" and system.way != "with" and "corpus/domain" not in read:
-        read.append("corpus/domain")
     computed = {family, *params.origins(family)} & params.static.keys()
     if computed and "corpus/domain" not in read:
         # The words and frequencies of static vectors are those of the domain corpus.
