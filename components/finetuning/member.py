@@ -25,9 +25,8 @@ from components.finetuning.specs import RunSpec, device, rows_of, with_head
 from components.models.base import LanguageModel
 from components.scoring import Scoring
 from components.task_models.fixed_batches import FixedBatches
-from components.task_models.heads import CalibratedHead, ImitatingHead, LabelHead, TextHead
+from components.task_models.heads import CalibratedHead, ImitatingHead, LabelHead, Statistics, TextHead
 from components.task_models.model import answers, cloned_state
-from components.task_models.norms import Statistics
 from components.tasks.data import Answer
 from components.tasks.examples import read_facts, read_split
 from components.tasks.kinds import scoring_for

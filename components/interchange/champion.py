@@ -13,12 +13,12 @@ import numpy as np
 
 from components.artifacts import read_manifest
 from components.errors import ConfigError, nearest
-from components.interchange.graph import predict
 from components.interchange.task_onnx import (
     CONFIG,
     INT8,
     MODEL,
     TOKENIZER,
+    predict,
     refuse,
     templates,
     write_int8,

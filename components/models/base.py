@@ -278,6 +278,9 @@ class ModelFamily(Generic[ConfigT]):
         presets: name -> published settings, in the same format as `tiny`.
         training: preset -> published keys of `pretrain.<name>.training`, which apply where the settings have none.
         task_tokens: whether `LanguageModel.add_task_tokens` has an effect.
+        tokenizer: default of `pretrain.<name>.tokenizer`; empty: the first of `tokenizers`.
+        rate: default of `pretrain.<name>.training.rate`, at which a model of the default size learns
+            (experiments/bakeoff); `components.settings.families` reads these defaults from the source.
     """
 
     name: str
@@ -290,3 +293,5 @@ class ModelFamily(Generic[ConfigT]):
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     training: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     task_tokens: bool = False
+    tokenizer: str = ""
+    rate: float = 0.001

@@ -41,7 +41,7 @@ class FastTextConfig(NegativeSamplingConfig):
         shortest, longest: length range of the n-grams in characters, including the marks "<" and ">" of a word's ends.
         buckets: rows of the n-gram table; unless `sparse`, time and memory per step are proportional to it.
         sparse: whether a step updates only the n-grams that it reads. AdamW then counts the updates of each n-gram
-            separately (`components.training.rows`); other optimizers need `sparse: false`.
+            separately (`components.training.optim`); other optimizers need `sparse: false`.
     """
 
     shortest: Size = 3
@@ -205,6 +205,7 @@ FAMILY = ModelFamily(
     objective="static",
     sampler="negative_sampling",
     tokenizers=("open_word", "word"),
+    rate=0.015,
     tiny={"width": 32, "context": 2, "noise_words": 4, "buckets": 50},
     # Section 4.2 of the paper and its code: width 300, 2,000,000 buckets, t = 1e-4.
     presets={"fasttext-300": {"width": 300, "buckets": 2_000_000, "sparse": True, "subsample": 1e-4}},

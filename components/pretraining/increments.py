@@ -17,8 +17,7 @@ from components.artifacts import Manifest
 from components.models import family as family_named
 from components.settings.adapt import IncrementSettings
 from components.settings.section import Section
-from components.tokenization.selection import Selection
-from components.tokenization.store import TokenStore
+from components.tokenization.store import Selection, TokenStore
 from components.training.rng import counter_rng
 
 #: Sampler -> why a family with this sampler cannot learn new text alone.

@@ -22,21 +22,17 @@ from components.models.static import StaticVectors
 from components.pretraining.increments import IncrementText
 from components.pretraining.perplexity import heldout_sampler, measure
 from components.pretraining.samplers import Tokens, WindowSampler, sampler_for
-from components.pretraining.vectors import cooccurrence_vectors, initialise_embeddings
-from components.pretraining.word_vectors import start_from_vectors
+from components.pretraining.word_vectors import cooccurrence_vectors, initialise_embeddings, start_from_vectors
 from components.settings.section import Section
 from components.settings.training import LanguageModelTraining
 from components.tokenization import load_tokenizer, overlap
-from components.tokenization.selection import Selection
-from components.tokenization.store import TokenStore
-from components.training.checkpoint import CheckpointStore
+from components.tokenization.store import Selection, TokenStore
+from components.training.checkpoint import CheckpointStore, Saver
 from components.training.distributed import Worker, World
-from components.training.groups import ParameterGroup, decayed, discriminative
 from components.training.loop import StepReport, TrainingState, is_compiled, train
-from components.training.optim import non_monotone
+from components.training.optim import ParameterGroup, decayed, discriminative, non_monotone
 from components.training.precision import Precision, choose, product_size
 from components.training.rng import counter_seed
-from components.training.saving import Saver
 
 #: Number of rows of the training curve, and of pieces over which each held-out loss is measured.
 CURVE_POINTS = 20

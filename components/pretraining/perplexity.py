@@ -13,8 +13,7 @@ from components.models import family as family_named
 from components.models.base import Carry, LanguageModel, ModelConfig
 from components.models.layers.host import to_device
 from components.pretraining.samplers import Tokens, WindowSampler, sampler_for
-from components.tokenization.selection import Selection
-from components.tokenization.store import TokenStore
+from components.tokenization.store import Selection, TokenStore
 from components.training.distributed import World
 from components.training.precision import Precision, computing
 

@@ -8,20 +8,53 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.models.base import Batch
 from components.models.layers.chunks import Texts
-from components.models.layers.crf import LinearChainCRF, illegal_scores, viterbi
+from components.models.layers.crf import Legal, LinearChainCRF, illegal_scores, viterbi
 from components.models.layers.directions import joined, turn, turned
 from components.models.layers.fixed_shapes import is_fixed
 from components.models.layers.host import move, on_host
 from components.models.layers.lstm import LSTM
+from components.scoring.spans import B, E, I, O, S, Tags, read_tags
 from components.settings.finetune import FinetuneSettings
 from components.task_models.heads import ImitatingHead, divergence_at
 from components.task_models.pooling import Inside, mask
-from components.task_models.tag_constraints import legal_transitions
+
+
+def legal_transitions(labels: Sequence[str]) -> Legal:
+    """The starts, transitions and ends that the tagging scheme allows (`components.scoring.spans`); without one, all.
+
+    BIO: I follows B or I of its type. IOB1: B follows B or I of its type, to separate two spans. IOBES: a span is S, or
+    B, any number of I, and E of one type; it must be complete.
+    """
+    tags = read_tags(labels)
+    count = len(labels)
+    if tags.scheme == "none":
+        every = torch.ones(count, dtype=torch.bool)
+        return Legal(every, torch.ones(count, count, dtype=torch.bool), every.clone())
+    outside = Tags(tags.scheme, tags.types, np.asarray([O]), np.asarray([-1]))
+    return Legal(
+        torch.from_numpy(_allowed(outside, tags)[0]),
+        torch.from_numpy(_allowed(tags, tags)),
+        torch.from_numpy(_allowed(tags, outside)[:, 0]),
+    )
+
+
+def _allowed(before: Tags, after: Tags) -> np.ndarray:
+    """(before, after) bool: whether a tag of `after` may follow a tag of `before`."""
+    first, then = before.prefixes[:, None], after.prefixes[None, :]
+    open_ = ((first == B) | (first == I)) & (before.type_of[:, None] == after.type_of[None, :])
+    if before.scheme == "IOB1":
+        return open_ | (then != B)
+    continues = open_ & ((then == I) | (then == E))
+    begins = (then == O) | (then == B) | (then == S)
+    if before.scheme == "IOBES":
+        begins = begins & ((first == O) | (first == E) | (first == S))
+    return continues | begins
 
 
 class BiLSTM(nn.Module):

@@ -31,7 +31,7 @@ KINDS: Final[LazyTable[type[Tokenizer]]] = LazyTable(
         "bpe": "components.tokenization.bpe:BytePairTokenizer",
         "unigram": "components.tokenization.unigram:UnigramTokenizer",
         "char": "components.tokenization.char:CharTokenizer",
-        "open_word": "components.tokenization.open_word:OpenWordTokenizer",
+        "open_word": "components.tokenization.word:OpenWordTokenizer",
     }
 )
 
@@ -211,6 +211,7 @@ def load_tokenizer(directory: Path) -> Tokenizer:
         if config["frequencies"]:
             frequencies = np.load(directory / config["frequencies"], allow_pickle=False)
         segmentation = Segmentation(settings.pop("segmenter"))
+        settings.pop("fast", None)  # of an earlier version, in which a second library gave the same ids
         settings |= cls._read_rules(directory)
         tokenizer = cls(cls._read_vocabulary(directory), segmentation=segmentation, frequencies=frequencies, **settings)
     except FileNotFoundError as error:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from components.ingestion import markup
-from components.ingestion.markup import strip_tags
+from components.ingestion import cleaning as markup
+from components.ingestion.cleaning import strip_tags
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from components.pretraining.negatives import NegativeSampler
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import END, SPECIAL_PIECES, UNK
 from components.tokenization.word import WordTokenizer
-from components.training.groups import decayed
 from components.training.loop import TrainingState, train
+from components.training.optim import decayed
 from tests.training.helpers import MemoryStore, lm_settings
 
 VOCABULARY, WIDTH, NEGATIVES = 12, 5, 3

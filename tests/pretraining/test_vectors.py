@@ -13,7 +13,7 @@ from torch import nn
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
 from components.pretraining.pretrain import pretrain
-from components.pretraining.vectors import cooccurrence_vectors, initialise_embeddings
+from components.pretraining.word_vectors import cooccurrence_vectors, initialise_embeddings
 from components.tokenization.store import TokenStore
 from components.training import threads
 from tests.training.helpers import lm_settings, make_inputs, pretrain_job

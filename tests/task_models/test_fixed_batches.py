@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from components.models import FAMILIES
+from components.models.elmo import CharacterCNN, spell
 from components.models.encoder import load_encoder
-from components.models.layers.characters import CharacterCNN, spell
 from components.models.layers.fixed_shapes import fixed_shapes
 from components.settings.finetune import FinetuneSettings
 from components.task_models import fixed_batches as module

@@ -12,8 +12,7 @@ import pytest
 from components.artifacts import digest_tree, read_manifest
 from components.settings.tokenizer import TokenizerSettings
 from components.tokenization import load_tokenizer
-from components.tokenization.train import TokenizerJob, train_tokenizer
-from components.tokenization.vocabulary import VocabularyJob, fit_vocabulary
+from components.tokenization.train import TokenizerJob, VocabularyJob, fit_vocabulary, train_tokenizer
 
 WriteCorpus = Callable[..., Path]
 

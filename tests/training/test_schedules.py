@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from components.training.schedules import SCHEDULES, slanted_triangular
+from components.training.loop import SCHEDULES, slanted_triangular
 
 
 def rates(name: str, total: int, *, warmup: float, final: float = 0.0) -> list[float]:

@@ -18,7 +18,7 @@ from typing import Any
 from components.errors import DataError
 from components.formats.textkey import text_key
 from components.ingestion.builtin.packages import locate
-from components.ingestion.markup import plain_text
+from components.ingestion.cleaning import plain_text
 
 
 class _Documented:

@@ -9,7 +9,7 @@ from typing import Any
 from components.formats.textkey import text_key
 from components.ingestion.builtin.aws import Service
 from components.ingestion.builtin.tasks import Splits, order_key, service_split
-from components.ingestion.markup import plain_text
+from components.ingestion.cleaning import plain_text
 
 TRAIN_SENTENCES = 20_000
 #: Numbers of words of a sentence; shorter ones are headings and values, longer ones lists without full stops.

@@ -24,8 +24,7 @@ from torch.nn import functional as F
 from components.models.layers.chunks import State, Texts, run_in_chunks
 from components.models.layers.dropout import WeightDropout
 from components.models.layers.linear import compute_dtype
-from components.models.layers.lstm_kernels import ProjectedRecurrence, run_lstm
-from components.models.layers.ragged import ragged
+from components.models.layers.lstm_kernels import ProjectedRecurrence, ragged, run_lstm
 
 
 def cell(gates_BG: Tensor, c_BH: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from components.models.base import LanguageModel
 from components.models.layers import lstm, lstm_kernels
 from components.models.layers.chunks import Texts
-from components.models.layers.ragged import Ragged, by_step, previous_step, ragged
+from components.models.layers.lstm_kernels import Ragged, by_step, previous_step, ragged
 from components.task_models.taggers import BiLSTM
 from components.tokenization.special import FIRST_ORDINARY
 from tests.models.conftest import VOCABULARY
