@@ -43,7 +43,6 @@ def plain_text(text: str, *, any_tag: bool = False) -> str:
     """The text of an HTML fragment: one line per paragraph or list item, entities decoded, no empty lines.
 
     Args:
-        text: the fragment.
         any_tag: every `<word ...>` is a tag, as in documentation that escapes a literal `<`; otherwise only HTML tags
             are.
     """
@@ -70,7 +69,6 @@ def strip_tags(text: str, *, any_tag: bool = False) -> str:
 
 
 def _remove_hidden(text: str) -> str:
-    """Script and style elements, replaced by line breaks."""
     parts: list[str] = []
     done = position = start_tag_end = 0
     # Without the names that have no end tag in the rest of the text.

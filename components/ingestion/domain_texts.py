@@ -88,7 +88,6 @@ def texts_of(kind: str, fields: Fields) -> list[str]:
 
 
 def _documents(source: CorpusSource) -> Iterator[tuple[str, str]]:
-    """(text, id) of the documents of raw text."""
     files, _ = raw_files(Path(source.path))
     for path in files:
         for number, text, row_id in read_texts(path, source, Reading()):
@@ -96,7 +95,6 @@ def _documents(source: CorpusSource) -> Iterator[tuple[str, str]]:
 
 
 def _write(path: Path, rows: Iterator[tuple[str, str]], held: HeldOut) -> dict[str, int]:
-    """Write the rows that are no copies of held-out texts; returns the numbers of both."""
     counts = {"texts": 0, "held_out": 0}
     with path.open("w", encoding="utf-8") as file:
         while batch := list(islice(rows, BATCH)):

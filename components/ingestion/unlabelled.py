@@ -35,13 +35,10 @@ class UnlabelledJob(Section):
     """Inputs of the stage.
 
     Attributes:
-        task: name of the task.
         key: of the settings in params.yaml, for messages.
-        examples: output directory of the stage `examples`.
         corpus: of the domain; None: there is none, because no block reads it.
         settings: number of texts and where they are from; None: no text without labels is used.
         threshold: similarity from which a text is a near copy (`leakage.threshold`).
-        output: directory to write.
     """
 
     task: str
@@ -90,10 +87,7 @@ def write_texts(output: Path, rows: Iterable[Fields], *, examples: Path, most: i
     """Write an output of the stage from inputs in memory.
 
     Args:
-        output: directory to write.
         rows: inputs of the task's kind.
-        examples: output directory of the stage `examples`.
-        most: maximum number of inputs.
 
     Raises:
         ArtifactError: the examples are incomplete or damaged.
@@ -138,7 +132,6 @@ def _sample(rows: Iterable[Fields], examples: Path, *, most: int, threshold: flo
 
 
 def _distinct(rows: Iterable[Fields]) -> Iterator[tuple[bytes, Fields]]:
-    """(digest, row) of the distinct rows."""
     seen: set[bytes] = set()
     for fields in rows:
         digest = digest_of(fields)

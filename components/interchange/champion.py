@@ -138,7 +138,6 @@ def export_classifier(source: Source, export: Export) -> list[str]:
 
 
 def _card(source: Source, kind: str, labels: Sequence[str], *, usage: str, lines: Sequence[str]) -> str:
-    """The model card."""
     named = f"{len(labels)} labels: {', '.join(labels)}" if labels else "no labels"
     text = (
         f"# {source.name}\n\nA {kind} model"

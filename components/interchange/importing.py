@@ -171,7 +171,6 @@ def source_digest(source: Path, *, vocabulary: Path | None = None) -> str:
 
 
 def _recognised(source: Path, vocabulary: Path | None) -> tuple[str, list[Path]]:
-    """The format of a source, and the files that are read."""
     if source.is_dir():
         return "huggingface", [source / "config.json", *weight_files(source), *(source / name for name in FILES)]
     if not source.exists():
@@ -234,7 +233,6 @@ def _special_log(vocabulary: Vocabulary) -> list[str]:
 
 
 def _fresh(family: str, model: LanguageModel, tensors: Mapping[str, Tensor]) -> list[str]:
-    """Names of the family's tensors that are not in the file."""
     expected = CONVERTERS[family].to_huggingface(model)[1]
     result = {name.replace(".gamma", ".weight").replace(".beta", ".bias") for name in tensors}
     return [name for name in expected if name not in result and _without_prefix(name) not in result]

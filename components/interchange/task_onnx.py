@@ -31,8 +31,6 @@ PAIRS: Final = ("pair", "similarity")
 
 
 class _Graph(nn.Module):
-    """Pieces -> probabilities (B, C), or numbers (B, 1)."""
-
     def __init__(self, model: TaskModel, kind: str) -> None:
         super().__init__()
         self.model, self.kind = model, kind
@@ -120,10 +118,6 @@ def templates(classifier: TextClassifier) -> dict[str, Any]:
 def predict(directory: Path, rows: Sequence[Fields], *, int8: bool = False) -> list[NDArray[np.float32]]:
     """The outputs of the graph of a folder, one row at a time.
 
-    Args:
-        directory: with config.json, tokenizer.json and the graph.
-        int8: whether the quantised graph is used.
-
     Returns:
         N vectors (C,).
 
@@ -155,7 +149,6 @@ def predict(directory: Path, rows: Sequence[Fields], *, int8: bool = False) -> l
 
 
 def _joined(pieces: list[list[int]], config: dict[str, Any]) -> Iterator[tuple[int, int]]:
-    """(piece, segment) of one input; longer texts are truncated."""
     room = max(1, config["room"])
     if len(pieces) == 1:
         pieces = [pieces[0][:room] or [config["unknown"]]]

@@ -61,7 +61,6 @@ def write_vectors(path: Path, words: Sequence[str], vectors: Vectors, *, header:
     """Write word vectors, compressed if the name ends in .gz; `read_vectors` returns the same numbers.
 
     Args:
-        vectors: (N, D).
         header: whether the first line is "N D", as in word2vec and fastText.
 
     Raises:

@@ -45,7 +45,6 @@ class FastaiModel:
 
     Attributes:
         settings: arguments of `AWDLSTMConfig` without `vocabulary`.
-        tensors: state dict of `AWDLSTM`.
     """
 
     settings: dict[str, Any]
@@ -129,7 +128,6 @@ def read_fastai(weights: Path, vocabulary: Path) -> FastaiModel:
 
 
 def _shape_problems(table: Tensor, bias: Tensor, lstms: Mapping[int, Mapping[str, Tensor]]) -> list[str]:
-    """Reasons why the tensors are not an AWD-LSTM with the embedding `table`."""
     problems = [] if bias.shape == table.shape[:1] else [f"1.decoder.bias is {tuple(bias.shape)}"]
     if not lstms or sorted(lstms) != list(range(len(lstms))):
         return [*problems, f"found LSTM layers {sorted(lstms)}"]

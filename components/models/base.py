@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from components.errors import ConfigError
 from components.models.layers.chunks import Chunking, Texts
 from components.models.layers.dropout import Noise
-from components.models.layers.vocabulary import remapped
+from components.models.layers.softmax import remapped
 from components.tokenization.special import END
 
 if TYPE_CHECKING:
@@ -116,10 +116,6 @@ class LanguageModel(nn.Module, ABC):
         """The language-model objective on labelled texts, an auxiliary loss of fine-tuning (Radford et al. 2018,
         section 3.2): summed negative log-likelihood in nats, and the number of targets.
 
-        Args:
-            batch: `tokens` (B, T) and `lengths` (B,), as for `hidden_states`.
-            hidden: output of `hidden_states` for `tokens`.
-
         Raises:
             ConfigError: the family does not predict the next piece of a text in one direction.
         """
@@ -172,7 +168,6 @@ class LanguageModel(nn.Module, ABC):
                     bias.copy_(log_frequencies)
 
     def _owner(self, name: str) -> tuple[nn.Module, str]:
-        """The module that owns a parameter, and the parameter's name in it."""
         path, _, leaf = name.rpartition(".")
         return self.get_submodule(path), leaf
 
@@ -267,10 +262,7 @@ class ModelFamily(Generic[ConfigT]):
     """One entry of the table `components.models.FAMILIES`.
 
     Attributes:
-        name: key in the table.
-        config: the family's config class.
         build: config -> model with initial weights, sampled from torch's global generator.
-        objective: pretraining objective.
         sampler: name of the batch sampler in `components.pretraining.samplers.SAMPLERS`.
         tokenizers: supported kinds of tokenizer, the default first.
         tiny: settings of a model that trains in milliseconds, for the contract tests; they should enable the family's

@@ -89,10 +89,8 @@ class CharacterCNN(nn.Module):
     """Character CNN.
 
     Args:
-        width: E.
         filters: (width of the filter in characters, number of such filters), F in total.
         highway: number of highway layers.
-        output: D.
     """
 
     def __init__(self, *, width: int, filters: Sequence[tuple[int, int]], highway: int, output: int) -> None:
@@ -120,7 +118,6 @@ class CharacterCNN(nn.Module):
         return self._compute(spelt_NC)
 
     def _in_fixed_batches(self, spelt_NC: Tensor) -> Tensor:
-        """The shape in which a word is computed depends on its own length only."""
         lengths_N, shorter, rows, found = _lengths(spelt_NC), 0, [], []
         for longest in FIXED_CHARACTERS:
             for part in ((lengths_N > shorter) & (lengths_N <= longest)).nonzero()[:, 0].split(FIXED_WORDS):
@@ -143,7 +140,6 @@ class CharacterCNN(nn.Module):
 
 
 def _lengths(spelt_NC: Tensor) -> Tensor:
-    """(N,) number of characters of words (N, C)."""
     return (spelt_NC != PADDING).sum(1)
 
 
@@ -268,7 +264,6 @@ class ELMo(BidirectionalModel):
         return F.linear(self.drop(outputs[-1]).transpose(0, 1).float(), self.output, self.bias), carry
 
     def _loss_sum(self, outputs_TBP: Tensor, targets_BT: Tensor) -> Tensor:
-        """Summed negative log-likelihood of the words, in nats."""
         return linear_cross_entropy(
             self.drop(outputs_TBP).flatten(0, 1), self.output, self.bias, targets_BT.t().reshape(-1)
         )

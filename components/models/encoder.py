@@ -64,11 +64,7 @@ def build_model(
     """A model with initial weights, sampled from torch's global generator (seed it beforehand).
 
     Args:
-        family: name in `FAMILIES`.
-        vocabulary: number of pieces.
-        preset: name of a published size of the family.
         settings: keys of the family's config class; they override the preset.
-        tokenizer: kind of the tokenizer, checked against those of the family.
 
     Raises:
         ConfigError: unknown family or preset; or unknown keys, invalid values and an unsupported tokenizer, all listed.
@@ -101,9 +97,6 @@ def build_model(
 def save_encoder(directory: Path, *, family: str, model: LanguageModel, tokenizer: Path) -> None:
     """Write an encoder into `directory`, usually a draft of `components.artifacts.writing(..., kind=KIND)`.
 
-    Args:
-        tokenizer: directory of the model's tokenizer; it is copied.
-
     Raises:
         ArtifactError: the tokenizer is damaged, or its number of pieces is not the model's number of rows.
     """
@@ -125,14 +118,7 @@ def save_encoder(directory: Path, *, family: str, model: LanguageModel, tokenize
 
 
 def write_untrained(directory: Path, model: LanguageModel, *, precision: str = "float32", **further: float) -> None:
-    """Write metrics.json and curve.csv of an encoder that was imported or computed from others: no steps.
-
-    Args:
-        directory: of the encoder.
-        model: the encoder.
-        precision: in which its weights were computed.
-        further: entries of metrics.json.
-    """
+    """Write metrics.json and curve.csv of an encoder that was imported or computed from others: no steps."""
     numbers = {
         "parameters": count_parameters(model),
         "tokens": 0,
@@ -202,7 +188,6 @@ def has_large_table(model: LanguageModel) -> bool:
 
 
 def _empty_model(directory: Path, family: str, sizes: Mapping[str, Any]) -> LanguageModel:
-    """A model on the meta device. No weights are initialised, so torch's random state does not change."""
     settings = {name: value for name, value in sizes.items() if name != "vocabulary"}
     try:
         for name in REMOVED.keys() & settings.keys() - family_named(family).config.model_fields.keys():
@@ -222,7 +207,6 @@ REMOVED: Final = {
 
 
 def _read_config(directory: Path) -> tuple[str, dict[str, Any], str]:
-    """Family, sizes and the tokenizer's fingerprint, from config.json."""
     try:
         config = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
         family, sizes, fingerprint = config["family"], dict(config["model"]), config["tokenizer_fingerprint"]

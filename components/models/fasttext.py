@@ -178,7 +178,6 @@ class FastText(StaticVectors):
         return (words_ND + summed_ND) / (many_N + 1).unsqueeze(1).to(words_ND.dtype)
 
     def _buckets(self, id_: int) -> list[int]:
-        """The n-grams of a word beyond the vocabulary."""
         if id_ not in self._foreign:
             assert self._spelling is not None
             self._foreign[id_] = ngram_buckets(self._spelling(id_), self.config)
@@ -192,7 +191,6 @@ class FastText(StaticVectors):
 
 
 def _ragged(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
-    """The concatenated lists (G,), and their offsets (len(rows) + 1,)."""
     begins = torch.tensor([0, *(len(row) for row in rows)]).cumsum(0)
     grams = torch.tensor([number for row in rows for number in row], dtype=torch.int64)
     return move(grams, device), move(begins, device)

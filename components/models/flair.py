@@ -28,8 +28,7 @@ from components.models.layers.chunks import State, Texts
 from components.models.layers.directions import joined, turned
 from components.models.layers.dropout import Dropout, sampling_from
 from components.models.layers.lstm import LSTM
-from components.models.layers.softmax import linear_cross_entropy
-from components.models.layers.vocabulary import looked_up
+from components.models.layers.softmax import linear_cross_entropy, looked_up
 
 #: A function that returns a loss and a detached state.
 Part = Callable[[], tuple[Tensor, State]]
@@ -48,7 +47,6 @@ def losses_in_parallel(
     devices, and without gradients, the parts run one after the other.
 
     Args:
-        parts: the functions.
         modules: the modules that own the parts' parameters; the parts use no others.
     """
     device = next(modules[0].parameters()).device
@@ -102,8 +100,6 @@ class _Work:
 
 
 class _Precomputed(torch.autograd.Function):
-    """A loss whose gradient is already computed."""
-
     @staticmethod
     def forward(ctx: Any, loss: Tensor, gradients: Sequence[Tensor | None], *parameters: Tensor) -> Tensor:
         ctx.gradients = gradients

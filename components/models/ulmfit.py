@@ -42,8 +42,7 @@ from components.models.layers.chunks import Texts
 from components.models.layers.directions import following, preceding, turn, turned
 from components.models.layers.dropout import LockedDropout, RowDropout
 from components.models.layers.lstm import LSTM
-from components.models.layers.softmax import linear_cross_entropy
-from components.models.layers.vocabulary import looked_up, remapped
+from components.models.layers.softmax import linear_cross_entropy, looked_up, remapped
 from components.tokenization.special import END
 
 Weight = Annotated[float, Field(ge=0)]

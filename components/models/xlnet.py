@@ -201,7 +201,6 @@ class XLNet(LanguageModel):
         )
 
     def _remembered(self, carry: Carry, states: list[Tensor], kept: int) -> Carry:
-        """The last `memory` positions of the memory and the first `kept` positions, detached; () without memory."""
         if not self.config.memory:
             return ()
         joined = (

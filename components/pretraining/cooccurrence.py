@@ -54,10 +54,8 @@ def count_pairs(
 
     Args:
         chunks: pieces (n,), and the number of leading pieces that are left elements of pairs.
-        vocabulary: number of pieces.
         weights: weight of a pair at distance 1, 2 ...
         separator: a piece, such as END, that is not an element of a pair and that pairs do not cross; None: none.
-        max_pairs: distinct pairs held in memory.
 
     Returns:
         keys (N,) int64, ascending, i * vocabulary + j with i <= j, and counts (N,).
@@ -109,13 +107,11 @@ def _merged(runs: Sequence[Run]) -> Run:
 
 
 def _summed(keys: Ids, counts: Counts) -> Run:
-    """Counts summed over equal adjacent keys."""
     firsts = _firsts(keys)
     return keys[firsts], np.add.reduceat(counts, firsts) if len(firsts) else counts
 
 
 def _firsts(ascending: Ids) -> Ids:
-    """Index of the first occurrence of each value."""
     return np.flatnonzero(np.diff(ascending, prepend=-1))
 
 

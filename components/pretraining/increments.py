@@ -68,7 +68,6 @@ class Decision:
 
     Attributes:
         number: increments since the last rebuild; 0: a rebuild.
-        reason: in words.
         text: of an increment; None: the whole corpus.
         new_tokens: tokens that the initial weights have not learned.
         idle: whether the last adapted model has learned all text already.
@@ -94,10 +93,8 @@ def decide(
     """Continue from the last adapted model, or rebuild.
 
     Args:
-        store: train split of the domain corpus.
         before: manifest of the last adapted model; None: there is none.
         origins: name of a token shard -> digest of its text.
-        recipe: the entries of `CHANGES`.
         settings: None: always rebuild.
         step_tokens: tokens per step; an increment reads at least as many.
         requested: why a rebuild was requested; empty: it was not.

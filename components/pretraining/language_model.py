@@ -52,15 +52,10 @@ class LanguageModelRun(Section):
     """A training run: everything that determines its result, and the location of its checkpoints.
 
     Attributes:
-        name: for progress lines.
         family, preset, model: family, and sizes of a new model; with a `parent`, its sizes are used.
         parent: encoder directory with the initial weights; its embeddings are re-mapped to the pieces of `tokenizer`.
         vectors: output of `word_vectors.prepare_vectors`, from which the embeddings of a new model start.
-        tokens, tokenizer: directories of the token shards and of their tokenizer.
         increment: the part of the train split that is read; None: all of it.
-        training: budget, batches, optimizer, schedule.
-        seed: of the initial weights, the batches and dropout.
-        code: digest of the code and libraries that the stage can reach; part of the key of the checkpoints.
         storage, key: of the checkpoints; set by `train_encoder`.
     """
 
@@ -111,13 +106,11 @@ class TrainingHistory:
     Attributes:
         steps: total number of steps of the run.
         seconds: training time, without measurements and checkpoints.
-        tokens: input tokens so far.
         workers: number of workers since the last start.
         compilation: seconds of the first step of every start of a compiled run, which is mostly compilation; they are
             not part of `seconds`.
         gradient_norm: the last one that was read, before clipping.
         losses: training losses that were read since the last row of the curve.
-        curve: rows of curve.csv.
         before, after: measurements on held-out text before and after training.
     """
 
@@ -291,8 +284,6 @@ def _steps_in_time(run: LanguageModelRun, sampler: WindowSampler, precision: Pre
 
 
 class _Heldout:
-    """Measurements on the held-out text of a run."""
-
     def __init__(self, run: LanguageModelRun, model: LanguageModel, pieces: list[str], world: World) -> None:
         self.run, self.world = run, world
         self.store = TokenStore(run.tokens, "heldout")
@@ -308,7 +299,6 @@ class _Heldout:
         self.sampler = self._sampler(self.store)
 
     def measure(self, state: TrainingState, *, pieces: int) -> dict[str, float]:
-        """Perplexity with the current (averaged) weights; empty if there is too little held-out text."""
         return self._measure(state, self.store, self.sampler, pieces=pieces)
 
     def _measure(

@@ -30,7 +30,6 @@ class Perplexity:
             translation model the pieces of the translation (words and characters below are then those of the
             translation). For a static family, which has no likelihood, the mean of its objective; the perplexities are
             then None.
-        pieces: number of predicted pieces.
         perplexity: e^loss.
         perplexity_per_word: e^(loss * P / W), with P pieces and W words in the whole held-out text; comparable between
             tokenizers. For a masked model, comparable with other masked models only.
@@ -138,5 +137,4 @@ def measured_steps(sampler: WindowSampler, pieces: int) -> int:
 
 
 def _exp(nats: float) -> float:
-    """e^nats, without overflow."""
     return math.exp(min(nats, 709.0))

@@ -38,7 +38,6 @@ class Masking:
 
     Args:
         window: pieces per row.
-        vocabulary: number of pieces, for random replacements.
         pieces: id -> piece for whole-word masking; empty: pieces are masked independently.
     """
 
@@ -211,7 +210,6 @@ class PairSampler(RowSampler):
     frame = 3
 
     def _joined(self, pairs: Sequence[tuple[Ids, Ids]]) -> tuple[Ids, Batch]:
-        """Rows (B, window) and segments of pairs (A, B)."""
         tokens = np.stack([np.concatenate(([START], a, [END], b, [END]), dtype=np.int64) for a, b in pairs])
         lengths = np.array([len(a) + 2 for a, _ in pairs])
         segments = (np.arange(self.window) >= lengths[:, None]).astype(np.int64)
@@ -255,7 +253,6 @@ class SentencePairSampler(PairSampler):
         return tokens, batch | {"next_sentence": torch.tensor([label for *_, label in pairs])}
 
     def _pair(self, row: int, cut: float, coin: float, document: float, sentence: float) -> tuple[Ids, Ids, int]:
-        """A, B and the label."""
         offsets = self.store.offsets
         start, here = self._sentence(row)
         cuts = self._cuts(start, here)

@@ -55,11 +55,7 @@ class StaticJob(Section):
     """Inputs and output of the stage.
 
     Attributes:
-        name: of the block in `static`.
-        teacher: encoder directory.
         corpus: output directory of the stage `ingest`: text for the frequencies of pieces, and the words.
-        output: encoder directory.
-        settings: `static.<name>`.
         word: `tokenizer.word`, for a vocabulary of words.
         segmenter, sample_megabytes: of `tokenizer`.
         seed: of random vectors, if the teacher is not trained.
@@ -242,7 +238,6 @@ def piece_weights(frequencies: NDArray[np.int64], *, smoothing: float) -> NDArra
 
 
 def _width(model: LanguageModel) -> int:
-    """Width E of the last layer."""
     one = torch.tensor([model.special_tokens([UNK])])
     with torch.no_grad():
         return int(model.hidden_states(one, torch.tensor([one.shape[1]]))[-1].shape[-1])

@@ -111,8 +111,6 @@ def start_from_vectors(table: nn.Parameter, directory: Path, *, keep_scale: bool
     columns, and the others keep their initial values. One thread, because rounding depends on the number of threads.
 
     Args:
-        table: of the model before training.
-        directory: output of `prepare_vectors`.
         keep_scale: whether the vectors keep their length; otherwise they get the standard deviation of the table, for
             which the layers above are initialised.
     """
@@ -198,8 +196,6 @@ def initialise_embeddings(table: nn.Parameter, vectors: Tensor, *, known: NDArra
     Computed on the CPU, so that the result does not depend on the device of the table.
 
     Args:
-        table: on any device.
-        vectors: on the CPU.
         known: (V,) bool, rows that are trained already and remain unchanged. The vectors of the other rows are mapped
             to the table's space by a linear map, fitted to the known rows by ridge regression (after Mikolov, Le and
             Sutskever 2013). None: no row is trained.
@@ -224,7 +220,6 @@ def initialise_embeddings(table: nn.Parameter, vectors: Tensor, *, known: NDArra
 
 
 def _counts(store: Tokens, vocabulary: int) -> Tensor:
-    """Weighted symmetric co-occurrence counts: a coalesced sparse (V, V) matrix."""
     chunks = max(1, min(store.tokens, MAX_PIECES) // CHUNK)
     length = min(CHUNK, store.tokens)
     starts = np.linspace(0, store.tokens - length, chunks).astype(np.int64)

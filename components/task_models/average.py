@@ -133,7 +133,6 @@ class AveragedClassifier:
 
     @cached_property
     def _decoder(self) -> Head:
-        """A head with the mean parameters of all heads, of which the parameters of decoding are used."""
         states = [member.model.head.state_dict() for member in self.members]
         decoder = copy.deepcopy(self.members[0].model.head)
         mean = {
@@ -144,7 +143,6 @@ class AveragedClassifier:
         return decoder
 
     def _answers(self, rows: Sequence[Fields], observe: Observe = nothing_observed) -> tuple[list[Answer], list[Any]]:
-        """The answers to N rows, and what `observe` returns for them of the first member."""
         answers: list[Answer] = []
         observed: list[Any] = []
         for start in range(0, len(rows), PORTION):
@@ -180,5 +178,4 @@ class AveragedClassifier:
 
 
 def _outputs(model: TaskModel, vectors: Tensor, batch: Batch) -> list[Tensor]:
-    """The outputs of the head for each row: (S, C) or (S, U, C)."""
     return list(model.outputs(vectors, batch).float().cpu().unflatten(0, (count_rows(batch), -1)))

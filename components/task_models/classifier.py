@@ -176,13 +176,7 @@ def write_files(
     head_precision: Precision | None = None,
     words: WordsPart | None = None,
 ) -> None:
-    """Write the files of a task model.
-
-    Args:
-        tokenizer: directory of the encoder's tokenizer; it is copied.
-        head_precision: of the head, if it differs.
-        words: a words model that is combined with the encoder.
-    """
+    """Write the files of a task model."""
     config: dict[str, Any] = {
         "kind": classifier.task.kind,
         # The checkpoint interval has no influence on the model.

@@ -185,7 +185,6 @@ class TextHead(Head):
     """Normalisation, dropout, linear layer; with `hidden`, a ReLU layer in between (Howard and Ruder 2018, 3.3).
 
     Args:
-        dropout: rate before each linear layer.
         norm: `finetune.<name>.head_norm`; a hidden layer gets `batch` or none.
     """
 

@@ -19,9 +19,9 @@ from components.models.layers.host import both, on_host, to_device
 from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Encoded, Task, refuse_settings
 from components.task_models.heads import TextHead, precise
+from components.task_models.inputs import WindowPooling, states_of_windows
 from components.task_models.pooling import Features
 from components.task_models.sampler import collate, longest, pad, sequences
-from components.task_models.text_windows import WindowPooling, states_of_windows
 from components.tasks.data import Answer
 from components.tokenization.special import UNK
 
@@ -75,9 +75,6 @@ Result = TypeVar("Result")
 
 class TaskModel(nn.Module):
     """Encoder, features and head.
-
-    Args:
-        encoder: the language model; the parameters of its objective are not used.
 
     Raises:
         ConfigError: the settings do not suit the kind or the encoder.

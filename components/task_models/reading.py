@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from components.models.base import LanguageModel
 from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Task, most_pieces
-from components.task_models.inputs import reads_apart
-from components.task_models.text_windows import window_size
+from components.task_models.inputs import reads_apart, window_size
 from components.tasks.data import Fields
 from components.tokenization import Tokenizer
 
@@ -28,11 +27,7 @@ ROWS: Final = 2000
 
 @dataclass(frozen=True)
 class Extent:
-    """What is read of a text.
-
-    Attributes:
-        cut: share of the texts that are longer.
-    """
+    """What is read of a text."""
 
     max_length: int
     chunk: int | None = None
@@ -57,11 +52,7 @@ def sizes_of(
 
 
 def reading_of(sizes: NDArray[np.int64], *, single: bool, most: int | None = None) -> Extent:
-    """What is read of texts of (N,) pieces, so that at most 1 - `WHOLE` of them are cut.
-
-    Args:
-        single: whether a row is one text, which is read in windows if it is long.
-    """
+    """What is read of texts of (N,) pieces, so that at most 1 - `WHOLE` of them are cut."""
     lengths = [length for length in LENGTHS if most is None or length < most]
     if most is not None and most < LENGTHS[-1]:
         lengths.append(most)

@@ -45,7 +45,6 @@ def legal_transitions(labels: Sequence[str]) -> Legal:
 
 
 def _allowed(before: Tags, after: Tags) -> np.ndarray:
-    """(before, after) bool: whether a tag of `after` may follow a tag of `before`."""
     first, then = before.prefixes[:, None], after.prefixes[None, :]
     open_ = ((first == B) | (first == I)) & (before.type_of[:, None] == after.type_of[None, :])
     if before.scheme == "IOB1":
@@ -125,8 +124,6 @@ class Tagger(ImitatingHead):
         """(S, U, F) and (S,) numbers of units -> scores (S, U, C), 0 at padding.
 
         Args:
-            features: (S, U, F).
-            lengths: (S,).
             rows: (S,) row of each sequence, ascending; None: each sequence is a row.
         """
         assert lengths is not None, "a tagger reads units"
@@ -192,7 +189,6 @@ class Tagger(ImitatingHead):
 
 
 def _units_of_rows(lengths_S: Tensor, rows_S: Tensor) -> Tensor:
-    """(B,) numbers of units of the rows, from the numbers of their sequences."""
     rows, lengths = on_host(rows_S), on_host(lengths_S)
     # `rows` is ascending and every row has a sequence, so the last entry gives B.
     return move(lengths.new_zeros(int(rows[-1]) + 1).index_add(0, rows, lengths), lengths_S.device)

@@ -61,9 +61,6 @@ class Tokenizer(ABC):
     Shapes: V pieces.
 
     Attributes:
-        kind: key in `KINDS`.
-        pieces: id -> piece.
-        segmentation: word segmentation of languages without spaces, applied first.
         frequencies: (V,) int64 counts of the ids in the training sample, END once per document; None without a sample.
     """
 
@@ -174,7 +171,6 @@ class Tokenizer(ABC):
         return digest.hexdigest()
 
     def _probed(self) -> Iterator[bytes]:
-        """The encoding of each probe text, as bytes."""
         for ids in self.encode_batch(PROBES):
             yield np.asarray(ids, dtype="<i4").tobytes()
 

@@ -74,12 +74,9 @@ class BytePairTokenizer(LibraryTokenizer):
     space of a word; all pieces of one character have the span of the character.
 
     Args:
-        pieces: id -> piece.
         merges: pairs of pieces in order of priority.
-        segmentation: see `Tokenizer`.
         marks: whether combining marks are part of words, as Thai, Arabic and Hindi need; GPT-2 and RoBERTa treat them
             as punctuation.
-        frequencies: see `Tokenizer`.
     """
 
     kind = "bpe"

@@ -28,7 +28,6 @@ def report_on_words(tokenizer: Tokenizer, counts: Counter[str]) -> dict[str, Any
     """How well `tokenizer` fits a text.
 
     Args:
-        tokenizer: of any kind.
         counts: of the words between white space, after segmentation of languages without spaces. A word has
             the script of its first letter.
 

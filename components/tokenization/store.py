@@ -79,14 +79,7 @@ def id_type(vocab_size: int) -> pa.DataType:
 
 
 def write_shard(path: Path, batches: Iterable[EncodedDocuments], *, vocab_size: int, pairs: bool = False) -> Counts:
-    """Write an Arrow IPC file with one record batch per element of `batches`; returns its totals.
-
-    Args:
-        path: file to write.
-        batches: encoded documents.
-        vocab_size: number of ids of the vocabulary.
-        pairs: whether the batches have targets.
-    """
+    """Write an Arrow IPC file with one record batch per element of `batches`; returns its totals."""
     ids_type = id_type(vocab_size)
     schema = pa.schema(
         [
@@ -134,13 +127,9 @@ class TokenStore:
     Documents are numbered over all shards in corpus order; the concatenation of their tokens is the flat stream.
 
     Attributes:
-        documents, tokens, words, chars: totals of the split.
         predicted: number of tokens that a model predicts: all tokens, or only the targets in a corpus of pairs.
-        dtype: of the stored ids, uint16 or uint32.
         offsets: (documents + 1,) int64 start of each document in the flat stream.
         words_per_document, chars_per_document: (documents,) uint32.
-        vocab_size: number of pieces of the vocabulary.
-        tokenizer_fingerprint: fingerprint of the tokenizer.
         shards: name of a shard -> numbers of its documents, in corpus order.
 
     Raises:
@@ -266,7 +255,6 @@ class TokenStore:
 
 
 def _views(lists: pa.Array) -> tuple[NDArray[np.int64], Any]:
-    """Offsets and values of a list column, as views of the memory map."""
     return lists.offsets.to_numpy(zero_copy_only=True), lists.values.to_numpy(zero_copy_only=True)
 
 
@@ -340,7 +328,6 @@ class Selection:
     """A view of chosen documents, with the interface of `components.training.windows.Tokens`; nothing is copied.
 
     Args:
-        store: the documents.
         chosen: numbers of documents in `store`, in the order of the view.
 
     Attributes:

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from components.artifacts import Draft, read_manifest, write_atomic, writing
 from components.errors import ArtifactError, DataError
@@ -59,13 +61,7 @@ PARALLEL_BYTES: Final = 64 << 20
 
 
 class TokenizeJob(Section):
-    """Inputs and output of the stage.
-
-    Attributes:
-        corpus: directory of the ingest stage.
-        tokenizer: directory of the tokenizer stage.
-        output: directory of token shards (a `TokenStore`).
-    """
+    """Inputs and output of the stage."""
 
     corpus: Path
     tokenizer: Path
@@ -114,8 +110,6 @@ def record(
     """Write the metrics and set the facts of a directory of token shards.
 
     Args:
-        draft: of the directory.
-        tokenizer: of the ids.
         shards: split -> names of its shards, in order.
         counts: name of a shard -> its totals.
         origins: name of what a shard was made from -> digest.
@@ -186,14 +180,12 @@ def encode_documents(texts: list[str], *, tokenizer: Tokenizer) -> EncodedDocume
 
 
 def _spaces_first(parts: list[str]) -> list[str]:
-    """The parts of a text, with the trailing white space of each moved to the next."""
     ends = [part.rstrip(WHITE_SPACE) for part in parts[:-1]]
     spaces = [part[len(end) :] for part, end in zip(parts, ends, strict=False)]
     return [space + end for space, end in zip(["", *spaces], [*ends, *parts[-1:]], strict=True)]
 
 
 def _reusable(output: Path, *, fingerprint: str, origins: dict[str, str]) -> dict[str, Counts]:
-    """Name and counts of the shards in `output` that can be kept."""
     try:
         # Verified, because the new manifest includes them.
         facts = read_manifest(output, kind=KIND, verify=True).facts
@@ -238,8 +230,6 @@ def _tokenize_shards(
 
 
 class _Worker:
-    """State of a worker process."""
-
     tokenizer: Tokenizer
     done: multiprocessing.Queue[int]
 
@@ -275,3 +265,48 @@ def metrics_of(shards: list[Counts]) -> dict[str, float]:
         "tokens_per_word": (total.targets or total.tokens) / max(1, total.words),
         "unknown_rate": total.unknown / max(1, total.tokens + total.targets),
     }
+
+
+#: Split of the tokens -> split of the task: training, and perplexity.
+SPLITS: Final = {"train": "train", "heldout": "dev"}
+#: Kinds of tasks whose fields are the words of one sentence; each field of the other kinds is a text.
+WORDS: Final = ("tagging",)
+
+
+class TaskTokensJob(Section):
+    """Inputs and output of the stage."""
+
+    examples: Path
+    tokenizer: Path
+    output: Path
+
+
+def task_tokens(job: TaskTokensJob) -> Path:
+    """Tokenize the distinct texts of train, and of dev to measure the perplexity; returns `job.output`.
+
+    Raises:
+        ArtifactError: the examples or the tokenizer are incomplete or damaged.
+    """
+    tokenizer = load_tokenizer(job.tokenizer)
+    examples = read_manifest(job.examples, kind="examples")
+    with writing(job.output, kind=KIND) as draft:
+        counts = {}
+        words = examples.facts["kind"] in WORDS
+        for name, split in SPLITS.items():
+            texts = _texts(job.examples / f"{split}.parquet", words=words)
+            encoded = encode_corpus(((text,) for text in texts), tokenizer=tokenizer)
+            counts[f"{name}.arrow"] = write_shard(
+                draft.path / f"{name}.arrow", encoded, vocab_size=tokenizer.vocab_size
+            )
+        shards = {name: [f"{name}.arrow"] for name in SPLITS}
+        record(draft, tokenizer, shards=shards, counts=counts, origins=examples.facts["digests"])
+    return job.output
+
+
+def _texts(path: Path, *, words: bool) -> Iterator[str]:
+    try:
+        rows = pq.read_table(path, columns=["fields"]).column("fields").to_pylist()
+    except (OSError, pa.ArrowException) as error:
+        raise ArtifactError(f"{path}: not readable ({error}); run the stage examples again") from error
+    texts = ([" ".join(fields)] if words else fields for fields in rows)
+    yield from dict.fromkeys(text for parts in texts for text in parts if text.strip())

@@ -43,9 +43,6 @@ class TokenizerJob(Section):
         corpus: output directory of the stage `ingest`; its train split is read.
         pairs: a corpus of pairs, both sides of which are also read; the pieces of the targets are counted, and from
             their counts a translation model initialises its output bias. None: no pairs.
-        output: directory of the tokenizer.
-        kind: of the tokenizer.
-        settings: of all kinds.
     """
 
     corpus: Path
@@ -156,9 +153,7 @@ class VocabularyJob(TokenizerJob):
     """Inputs and outputs of the stage.
 
     Attributes:
-        record: directory of the record.
         rebuild: why the vocabulary has to be learned again; empty: its fit decides.
-        code: digest of the code and libraries that the stage can reach.
     """
 
     record: Path
@@ -211,7 +206,6 @@ def fit_vocabulary(job: VocabularyJob) -> Path:
 
 
 def _previous(job: VocabularyJob) -> Manifest | None:
-    """The last record; None if there is none, or if it belongs to another tokenizer than the one in `job.output`."""
     try:
         record = read_manifest(job.record, kind=RECORD, verify=True)
         made = read_manifest(job.output, kind=KIND, verify=True)
@@ -221,7 +215,6 @@ def _previous(job: VocabularyJob) -> Manifest | None:
 
 
 def _shards(texts: Manifest) -> dict[str, str]:
-    """Name of a train shard -> its digest."""
     return {name: str(texts.files[name]["sha256"]) for name in texts.facts["shards"]["train"]}
 
 

@@ -73,10 +73,6 @@ def learn_unigram(words: Mapping[str, int], *, size: int) -> list[tuple[str, flo
     """At most `size` (piece, log probability), most probable first; deterministic for given counts.
 
     Every character of `words` is a piece; if there are more than `size` characters, only these are pieces.
-
-    Args:
-        words: word -> count.
-        size: requested number of pieces.
     """
     counted = _word_parts(words)
     characters = sorted({character for word in counted for character in word})
@@ -237,12 +233,9 @@ class UnigramTokenizer(LibraryTokenizer):
     U+FFFD. Encoding it again gives the same ids if none is UNK or special and there is no segmentation.
 
     Args:
-        pieces: id -> piece.
         scores: log probability of each piece; the scores of special pieces are not used.
-        segmentation: see `Tokenizer`.
         normalizer, pre_tokenizer: in the notation of the `tokenizers` library (tokenizer.json). Learned vocabularies
             use `normalization` and `WORDS`; published ones have their own.
-        frequencies: see `Tokenizer`.
     """
 
     kind = "unigram"

@@ -108,7 +108,6 @@ class OpenWordTokenizer(WordTokenizer):
         return [[self._id(word) for word in self._cut(text)] for text in texts]
 
     def _cut(self, text: str) -> list[str]:
-        """The normalised words of a segmented text, one per id."""
         normalised = self.backend.normalizer.normalize_str(text)
         return [word for word, _ in self.backend.pre_tokenizer.pre_tokenize_str(normalised)]
 

@@ -40,10 +40,6 @@ def encode_words(tokenizer: Tokenizer, texts: Sequence[Sequence[str]]) -> list[W
     Words are encoded as in the middle of a text: with a leading space if it is part of the word (byte-level BPE,
     unigram), or separated by a space piece (characters). Words of languages without spaces (Thai) are not separated,
     unless the tokenizer's segmentation inserts spaces. A word without pieces (control characters) becomes UNK.
-
-    Args:
-        tokenizer: of any kind.
-        texts: words of each text.
     """
     adjacent = [_without_space(tokenizer, words) for words in texts]
     forms = [
@@ -59,7 +55,6 @@ def encode_words(tokenizer: Tokenizer, texts: Sequence[Sequence[str]]) -> list[W
 
 
 def _without_space(tokenizer: Tokenizer, words: Sequence[str]) -> list[bool]:
-    """For each word, whether it follows the previous word without a space."""
     segments = tokenizer.segmentation.name != "none"
     # If segmentation inserts spaces, the words are encoded with spaces.
     if not segments or (tokenizer.segmented and tokenizer.separator == " "):

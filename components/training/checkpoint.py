@@ -220,7 +220,6 @@ class CheckpointStore:
             raise self._failure("checkpoints cannot be removed", error) from error
 
     def _load(self, step: int) -> Checkpoint | None:
-        """A checkpoint, or None if it is missing or its digest differs."""
         if not self.remote:
             return _read(Path(self._path(step)), step)
         try:
@@ -238,7 +237,6 @@ class CheckpointStore:
         return CheckpointUnavailableError if transient else TrainingError
 
     def _is_rejected(self, error: Exception) -> bool:
-        """Whether the object store rejects the credentials or the request."""
         return self.remote and REJECTED.search(str(error)) is not None
 
     def _failure(self, what: str, error: Exception) -> TrainingError:

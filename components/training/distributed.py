@@ -105,7 +105,6 @@ class Worker:
     """Context that a training function receives in addition to its job.
 
     Attributes:
-        world: rank, number and device of workers.
         publish: reports progress, as named numbers, to the process that started the training. It is cheap, and calls in
             quick succession may be dropped.
     """

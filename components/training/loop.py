@@ -100,7 +100,6 @@ class StepReport:
         loss: mean loss of the global batch; None in steps in which it is not read.
         rate: learning rate of parameter groups with scale 1.
         gradient_norm: L2 norm of all gradients before clipping; None in steps in which it is not read.
-        tokens: input tokens of the global batch.
     """
 
     step: int
@@ -208,10 +207,7 @@ def train(
 
     Args:
         state: changed in place. Between two steps the caller may store it, evaluate the model or stop.
-        sampler: makes the batches.
         total_steps: also the length of the learning-rate schedule.
-        seed: of dropout.
-        world: rank and number of workers; a single worker by default.
         compiled: whether the loss is compiled (`is_compiled`).
 
     Raises:
@@ -287,7 +283,6 @@ def _values(gradient: Tensor) -> Tensor:
 
 
 def _clip(trained: Sequence[nn.Parameter], limit: float, norm: Tensor) -> None:
-    """Scale the gradients so that their norm is at most `limit`."""
     dense = [parameter for parameter in trained if not cast(Tensor, parameter.grad).is_sparse]
     torch.nn.utils.clip_grads_with_norm_(dense, limit, norm)
     for parameter in trained:
@@ -335,7 +330,6 @@ def _check_finite(loss: Tensor, norm: Tensor, *, step: int, rate: float) -> None
 
 
 def _named(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers, each once (tied ones by their first name)."""
     return dict(model.named_parameters()) | dict(model.named_buffers())
 
 

@@ -81,7 +81,6 @@ def discriminative(
 
     Args:
         layers: parameters of the layer groups, lowest (the embeddings) first, as `LanguageModel.layer_groups` returns.
-        head: parameters above the encoder.
         head_scale: below 1 for a head with many inputs that is trained already.
     """
     every = 0 if unfreezing == "none" else unfreeze_every

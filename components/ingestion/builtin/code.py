@@ -82,11 +82,6 @@ def code_spans(services: list[Service], types: Splits, corpus: Iterable[str]) ->
     Dev and test use the descriptions in dev and test of aws-type, which are excluded from the domain corpus; train uses
     the services of aws-type's train split. Half of the sentences of a split contain code. Sentences are unique, and
     sentences of dev and test occur neither in train nor in the domain corpus.
-
-    Args:
-        services: parsed models.
-        types: rows of aws-type.
-        corpus: texts of the domain corpus.
     """
     held = {row["id"]: split for split in ("dev", "test") for row in types[split]}
     candidates: dict[str, list[tuple[str, CodeRow]]] = {"train": [], "dev": [], "test": []}
@@ -116,12 +111,10 @@ def code_spans(services: list[Service], types: Splits, corpus: Iterable[str]) ->
 
 
 def _key(sentence: str) -> str:
-    """The `text_key` of a sentence without spaces."""
     return text_key(sentence).replace(" ", "")
 
 
 def _in_corpus(corpus: Iterable[str], keys: set[str]) -> set[str]:
-    """The keys that occur as sentences of the corpus."""
     return {
         key
         for text in corpus

@@ -41,6 +41,5 @@ def preceding(hidden_BTD: Tensor, tokens_BT: Tensor, lengths: Tensor) -> tuple[T
 
 
 def _inside(tokens_BT: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
-    """Rows and columns, of T - 1, where a column and the next one are both within the text."""
     inside_BT = torch.arange(1, tokens_BT.shape[1]) < on_host(lengths).unsqueeze(1)
     return places(inside_BT, tokens_BT.device)

@@ -38,8 +38,6 @@ class LSTM(nn.Module):
     """One layer, one direction.
 
     Args:
-        inputs: I.
-        hidden: H.
         weight_drop: DropConnect rate of the hidden-to-hidden weights, one mask per window (Merity et al. 2017, section
             2).
     """
@@ -90,9 +88,6 @@ class ProjectedLSTM(nn.Module):
     """One projected layer, one direction; parameters have the names and shapes of `nn.LSTM` with `proj_size`.
 
     Args:
-        inputs: I.
-        cells: H.
-        projection: P.
         clip: maximum absolute value of cells and outputs; infinity for none.
     """
 

@@ -34,7 +34,6 @@ class Ragged:
     """The positions of a window, step by step.
 
     Attributes:
-        values: (N, D).
         counts: rows per step, non-increasing.
         shape: T and B of the window.
         packed: torch's packed sequence; None if the window keeps its padding.
@@ -105,9 +104,6 @@ def run_lstm(x_TBI: Tensor, h_BH: Tensor, c_BH: Tensor, weights: Weights, texts:
     """Compute one window with the kernel that suits device, type and size.
 
     Args:
-        x_TBI: inputs; all tensors have the same type.
-        h_BH, c_BH: state before the window.
-        weights: the layer's.
         texts: lengths of the rows; None: no padding.
     """
     learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x_TBI, *weights))
