@@ -13,6 +13,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from torch import Tensor
 from components.errors import ArtifactError
 from components.interchange.published import Imported, unfit
 from components.interchange.vectors_text import UNKNOWN, read_vectors
-from components.models.encoder import build_model
+from components.models.encoder import build_model, misfits
 from components.tokenization.bert import backend
 from components.tokenization.segmenters import SEGMENTERS, Segmentation
 from components.tokenization.special import END, FIRST_ORDINARY, PAD, SPECIAL_PIECES, UNK
@@ -134,21 +135,17 @@ def _shape_problems(table: Tensor, bias: Tensor, lstms: Mapping[int, Mapping[str
     width = table.shape[1]
     hidden = lstms[0]["weight_hh"].shape[-1] if "weight_hh" in lstms[0] else 0
     widths = [width, *[hidden] * (len(lstms) - 1), width]
-    for layer, parts in sorted(lstms.items()):
-        gates = 4 * widths[layer + 1]
-        expected = {
-            "weight_ih": (gates, widths[layer]),
-            "weight_hh": (gates, widths[layer + 1]),
-            "bias_ih": (gates,),
-            "bias_hh": (gates,),
-        }
-        for part, shape in expected.items():
-            name = f"0.rnns.{layer}.{part}_l0"
-            if part not in parts:
-                problems.append(f"missing {name}")
-            elif tuple(parts[part].shape) != shape:
-                problems.append(f"{name} is {tuple(parts[part].shape)}, expected {shape}")
-    return problems
+    expected: dict[str, tuple[int, ...]] = {}
+    for layer, (inputs, outputs) in enumerate(pairwise(widths)):
+        shapes = ((4 * outputs, inputs), (4 * outputs, outputs), (4 * outputs,), (4 * outputs,))
+        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        expected |= {f"0.rnns.{layer}.{part}_l0": shape for part, shape in zip(names, shapes, strict=True)}
+    given = {
+        f"0.rnns.{layer}.{part}_l0": tuple(value.shape)
+        for layer, parts in lstms.items()
+        for part, value in parts.items()
+    }
+    return [*problems, *misfits(expected, given)]
 
 
 def _our_pieces(vocabulary: Sequence[str], rows: int) -> tuple[list[str], list[int]]:

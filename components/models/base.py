@@ -121,10 +121,10 @@ class LanguageModel(nn.Module, ABC):
         """
         raise ConfigError(f"{type(self).__name__} has no causal language model of whole texts; set lm_weight to 0")
 
-    @abstractmethod
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        """One vector per text from a layer, (B, T, D) -> (B, D): the first position (BERT), the last state (causal
-        models), [last forward state; first backward state] (FLAIR)."""
+        """One vector per text from a layer, (B, T, D) -> (B, D): the last state (causal models), the first position
+        (BERT), [last forward state; first backward state] (FLAIR)."""
+        return last_states(hidden, lengths)
 
     def unit_states(self, hidden: Tensor, units: Tensor) -> Tensor:
         """One vector per unit, such as a word: the state at its first piece (Devlin et al. 2019, section 5.3), or for a

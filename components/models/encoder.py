@@ -223,6 +223,21 @@ def save_weights(path: Path, model: torch.nn.Module) -> None:
     save_file({name: value.detach().float().cpu().contiguous() for name, value in model.state_dict().items()}, path)
 
 
+def misfits(expected: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> list[str]:
+    """The missing, surplus and wrongly shaped tensors among given ones, in words, sorted."""
+    return sorted(
+        [
+            *(f"missing {name}" for name in expected.keys() - given.keys()),
+            *(f"surplus {name}" for name in given.keys() - expected.keys()),
+            *(
+                f"{name} is {given[name]}, expected {expected[name]}"
+                for name in expected.keys() & given.keys()
+                if given[name] != expected[name]
+            ),
+        ]
+    )
+
+
 def load_weights(path: Path, model: torch.nn.Module) -> None:
     """Copy the tensors of a safetensors file into a module, whose names and shapes must be the same.
 
@@ -232,18 +247,10 @@ def load_weights(path: Path, model: torch.nn.Module) -> None:
     expected: dict[str, Tensor] = model.state_dict()
     try:
         with safe_open(path, framework="pt") as file:
-            found = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 (no iterator)
-        problems = [
-            *(f"missing {name}" for name in expected.keys() - found.keys()),
-            *(f"surplus {name}" for name in found.keys() - expected.keys()),
-            *(
-                f"{name} is {found[name]}, expected {tuple(expected[name].shape)}"
-                for name in expected.keys() & found.keys()
-                if found[name] != tuple(expected[name].shape)
-            ),
-        ]
+            given = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 (no iterator)
+        problems = misfits({name: tuple(value.shape) for name, value in expected.items()}, given)
         if problems:
-            raise ArtifactError(f"{path}: does not fit the model: {'; '.join(sorted(problems))}")
+            raise ArtifactError(f"{path}: does not fit the model: {'; '.join(problems)}")
         weights = load_file(path)
     except FileNotFoundError as error:
         raise ArtifactError(f"{path}: does not exist; run the stage that makes it") from error

@@ -35,7 +35,6 @@ from components.models.base import (
     Sum,
     at_columns,
     counted,
-    last_states,
 )
 from components.models.layers.directions import following
 from components.models.layers.dropout import Dropout
@@ -144,9 +143,6 @@ class GPT(LanguageModel):
     def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
         # The delimiter and the extract token are predicted as well, as in the paper's code.
         return self._loss_sum(*following(hidden[-1], batch["tokens"], batch["lengths"]), task=self.task)
-
-    def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        return last_states(hidden, lengths)
 
     def unit_states(self, hidden: Tensor, units: Tensor) -> Tensor:
         return at_columns(hidden, units[..., 1])

@@ -33,7 +33,6 @@ from components.models.base import (
     at_columns,
     count_tensor,
     counted,
-    last_states,
 )
 from components.models.layers.adaptive import TiedVocabulary
 from components.models.layers.chunks import for_learners
@@ -146,9 +145,6 @@ class TransformerXL(LanguageModel):
     def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
         states_ND, targets_N = following(self.drop(hidden[-1]), batch["tokens"], batch["lengths"])
         return counted(self.pieces.loss_sum(states_ND, targets_N), targets_N)
-
-    def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        return last_states(hidden, lengths)
 
     def unit_states(self, hidden: Tensor, units: Tensor) -> Tensor:
         return at_columns(hidden, units[..., 1])

@@ -36,7 +36,6 @@ from components.models.base import (
     at_columns,
     count_tensor,
     counted,
-    last_states,
 )
 from components.models.layers.chunks import Texts
 from components.models.layers.directions import following, preceding, turn, turned
@@ -148,9 +147,7 @@ class AWDLSTM(LanguageModel):
         return counted(linear_cross_entropy(states_ND, self.embedding, self.bias, targets_N), targets_N)
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        if self.backward:
-            return hidden[:, 0]
-        return last_states(hidden, lengths)
+        return hidden[:, 0] if self.backward else super().summary(hidden, lengths)
 
     def unit_states(self, hidden: Tensor, units: Tensor) -> Tensor:
         # The piece of the unit that is read last.

@@ -29,7 +29,6 @@ from components.models.base import (
     Losses,
     ModelFamily,
     count_tensor,
-    last_states,
 )
 from components.models.layers.adaptive import TiedVocabulary
 from components.models.layers.dropout import Dropout
@@ -104,9 +103,6 @@ class XLNet(LanguageModel):
         tokens_RW, segments_RW = packed.pack(tokens), packed.pack(segments_BT)
         states, top_RWD = self._run(tokens_RW, segments_RW, torch.zeros_like(tokens_RW), (), mask=packed.mask)
         return [packed.unpack(state_RWD) for state_RWD in (*states, top_RWD)]
-
-    def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        return last_states(hidden, lengths)
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         return [self.pieces.embedding_parameters(), *(list(block.parameters()) for block in self.blocks)]

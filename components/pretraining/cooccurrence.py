@@ -179,9 +179,6 @@ class CooccurrenceSampler(WindowSampler):
         on_disk = isinstance(self.keys, np.memmap)
         self._weights: Counts = _on_disk(parts)[0] if on_disk else np.concatenate([part for (part,) in parts])
 
-    def tokens_before(self, step: int) -> int:
-        return step * self.batch_size * self.window
-
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         rows = self._rows(rank, world)
         own = slice(rows.start, rows.stop)

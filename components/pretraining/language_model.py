@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from components.pretraining.word_vectors import cooccurrence_vectors, initialise
 from components.settings.section import Section
 from components.settings.training import LanguageModelTraining
 from components.tokenization import load_tokenizer, overlap
-from components.tokenization.store import Selection, TokenStore
+from components.tokenization.store import TokenStore
 from components.training.checkpoint import CheckpointStore, Saver
 from components.training.distributed import Worker, World
 from components.training.loop import StepReport, TrainingState, is_compiled, train
@@ -93,9 +92,7 @@ class LanguageModelRun(Section):
 
     def text(self) -> Tokens:
         """The tokens of the run's documents."""
-        return self._selected(TokenStore(self.tokens, "train"))
-
-    def _selected(self, store: TokenStore) -> TokenStore | Selection:
+        store = TokenStore(self.tokens, "train")
         return store if self.increment is None else self.increment.select(store, seed=self.seed)
 
 
@@ -284,41 +281,31 @@ def _steps_in_time(run: LanguageModelRun, sampler: WindowSampler, precision: Pre
 
 
 class _Heldout:
+    """Measurements on the held-out text of a run."""
+
     def __init__(self, run: LanguageModelRun, model: LanguageModel, pieces: list[str], world: World) -> None:
         self.run, self.world = run, world
         self.store = TokenStore(run.tokens, "heldout")
-        self._sampler = partial(
-            heldout_sampler,
+        self.sampler = heldout_sampler(
             run.family,
+            self.store,
             config=model.config,
             pieces=pieces,
             batch_size=run.training.batch_size,
             window=run.training.window,
             workers=world.size,
         )
-        self.sampler = self._sampler(self.store)
 
     def measure(self, state: TrainingState, *, pieces: int) -> dict[str, float]:
-        return self._measure(state, self.store, self.sampler, pieces=pieces)
-
-    def _measure(
-        self, state: TrainingState, store: TokenStore | Selection, sampler: WindowSampler | None, *, pieces: int
-    ) -> dict[str, float]:
-        if sampler is None:
+        """Perplexity with the current (averaged) weights; empty if there is too little held-out text."""
+        if self.sampler is None:
             return {}
         model = state.model
+        options: dict[str, Any] = {"pieces": pieces, "precision": state.precision, "world": self.world}
         assert isinstance(model, LanguageModel)
         if state.average is not None:
             state.average.swap()
-        measured = measure(
-            model,
-            sampler,
-            store,
-            family=self.run.family,
-            pieces=pieces,
-            precision=state.precision,
-            world=self.world,
-        )
+        measured = measure(model, self.sampler, self.store, family=self.run.family, **options)
         if state.average is not None:
             state.average.swap()
         return measured.named("")

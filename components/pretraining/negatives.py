@@ -82,9 +82,6 @@ class NegativeSampler(WindowSampler):
         self.slots = max(1, store.tokens // self.window)
         self._order: tuple[int, Ids, int] = (-1, np.empty(0, np.int64), 0)
 
-    def tokens_before(self, step: int) -> int:
-        return step * self.batch_size * self.window
-
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         rows = self._rows(rank, world)
         # Sampled for the global batch: a row does not depend on the number of workers, and all have the same length.

@@ -151,9 +151,6 @@ class RowSampler(WindowSampler):
             choices: (B, `self.choices`), uniform in [0, 1).
         """
 
-    def tokens_before(self, step: int) -> int:
-        return step * self.batch_size * self.window
-
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         rows = self._rows(rank, world)
         own = slice(rows.start, rows.stop)

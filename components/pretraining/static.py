@@ -14,7 +14,7 @@ Shape suffixes: V pieces, W words, T positions, E width of the encoder, D width 
 from __future__ import annotations
 
 import tempfile
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -22,7 +22,6 @@ from typing import Any, Final, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tokenizers import models
 from torch import Tensor
 
 from components.artifacts import read_manifest, writing
@@ -36,10 +35,10 @@ from components.settings.params import STATIC_FAMILY
 from components.settings.section import Section
 from components.settings.tokenizer import WordSettings
 from components.tokenization import Tokenizer
-from components.tokenization.bert import backend, count_words, marks_are_letters
-from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES, UNK
+from components.tokenization.bert import count_words
+from components.tokenization.special import FIRST_ORDINARY, UNK
 from components.tokenization.train import choose_segmentation, count_pieces, sample
-from components.tokenization.word import WordTokenizer
+from components.tokenization.word import WordTokenizer, frequent_words, ranked
 from components.tokenization.wordpiece import WordPieceTokenizer
 from components.tokenization.words import encode_words
 from components.training import threads
@@ -145,7 +144,7 @@ def with_words(teacher: WordPieceTokenizer, texts: Sequence[str], *, count: int)
     for piece in teacher.pieces:
         del words[piece]
     return WordPieceTokenizer(
-        [*teacher.pieces, *frequent(words, least=LEAST_COUNT)[:count]],
+        [*teacher.pieces, *ranked(words, least=LEAST_COUNT)[:count]],
         segmentation=teacher.segmentation,
         lowercase=teacher.lowercase,
         strip_accents=teacher.strip_accents,
@@ -160,23 +159,12 @@ def word_vocabulary(job: StaticJob, texts: Sequence[str]) -> WordTokenizer:
     """
     segmentation = choose_segmentation(job.segmenter, list(texts))
     spaced = [segmentation.spaced(text) for text in texts]
-    lowercase = job.word.lowercase
-    strip_accents = lowercase and not marks_are_letters(spaced)
-    cutter = backend(models.WordLevel(unk_token="[UNK]"), lowercase=lowercase, strip_accents=strip_accents)
-    words = frequent(count_words(spaced, cutter), least=job.word.min_frequency)[: job.settings.words]
-    if not words:
+    tokenizer = frequent_words(spaced, settings=job.word, segmentation=segmentation, most=job.settings.words or 0)
+    if tokenizer.vocab_size == FIRST_ORDINARY:
         raise DataError(
             f"{job.corpus}: no word occurs {job.word.min_frequency} times (tokenizer.word.min_frequency); add text"
         )
-    return WordTokenizer(
-        [*SPECIAL_PIECES, *words], segmentation=segmentation, lowercase=lowercase, strip_accents=strip_accents
-    )
-
-
-def frequent(words: Counter[str], *, least: int) -> list[str]:
-    """The words with at least `least` occurrences, the most frequent first; ties are broken alphabetically."""
-    found = [word for word, count in words.items() if count >= least]
-    return sorted(found, key=lambda word: (-words[word], word))
+    return tokenizer
 
 
 def encode_pieces(teacher: Encoder, tokenizer: Tokenizer, *, name: str) -> Tensor:

@@ -15,10 +15,9 @@ from torch import Tensor, nn
 from components.models.base import Batch
 from components.models.layers.chunks import Texts
 from components.models.layers.crf import Legal, LinearChainCRF, illegal_scores, viterbi
-from components.models.layers.directions import joined, turn, turned
 from components.models.layers.fixed_shapes import is_fixed
 from components.models.layers.host import move, on_host
-from components.models.layers.lstm import LSTM
+from components.models.layers.lstm import BiLSTM
 from components.scoring.spans import B, E, I, O, S, Tags, read_tags
 from components.settings.finetune import FinetuneSettings
 from components.task_models.heads import ImitatingHead, divergence_at
@@ -54,23 +53,6 @@ def _allowed(before: Tags, after: Tags) -> np.ndarray:
     if before.scheme == "IOBES":
         begins = begins & ((first == O) | (first == E) | (first == S))
     return continues | begins
-
-
-class BiLSTM(nn.Module):
-    """Bidirectional LSTM over units; the outputs of both directions are concatenated (Huang, Xu and Yu 2015)."""
-
-    def __init__(self, inputs: int, hidden: int) -> None:
-        super().__init__()
-        self.ahead = LSTM(inputs, hidden)
-        self.back = LSTM(inputs, hidden)
-
-    def forward(self, x_SUF: Tensor, lengths: Tensor) -> Tensor:
-        """(S, U, F) and (S,) numbers of units -> (S, U, 2 * hidden)."""
-        turned_SU = turned(lengths, x_SUF.shape[1])
-        texts = Texts(lengths)
-        ahead_USH, _ = self.ahead(x_SUF.transpose(0, 1), texts=texts)
-        back_USH, _ = self.back(turn(x_SUF, turned_SU).transpose(0, 1), texts=texts)
-        return joined(ahead_USH.transpose(0, 1), back_USH.transpose(0, 1), turned_SU)
 
 
 class Tagger(ImitatingHead):
@@ -146,12 +128,12 @@ class Tagger(ImitatingHead):
         assert self.lstm is not None
         sequences, units = x_SUF.shape[:2]
         if rows is None or len(lengths_B := _units_of_rows(lengths, rows)) == sequences:
-            result: Tensor = self.lstm(x_SUF, lengths)
+            result: Tensor = self.lstm(x_SUF, Texts(lengths))
             return result
         # In fixed shapes all rows have the same number of windows, and the width must not depend on their lengths.
         columns = sequences // len(lengths_B) * units if is_fixed() else int(on_host(lengths_B).max())
         of_windows, of_rows = Inside.of(lengths, units), Inside.of(lengths_B, columns)
-        states_BWH = self.lstm(of_rows.put(of_windows.take(x_SUF)), lengths_B)
+        states_BWH = self.lstm(of_rows.put(of_windows.take(x_SUF)), Texts(lengths_B))
         return of_windows.put(of_rows.take(states_BWH))
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, Unpack
@@ -34,14 +35,31 @@ def train_word(texts: Sequence[str], *, settings: WordSettings, segmentation: Se
     Raises:
         DataError: too few words are frequent enough.
     """
+    most = max(0, settings.size - len(SPECIAL_PIECES))
+    tokenizer = frequent_words(texts, settings=settings, segmentation=segmentation, most=most)
+    check_size(tokenizer.vocab_size, settings, kind="word")
+    return tokenizer
+
+
+def frequent_words(
+    texts: Sequence[str], *, settings: WordSettings, segmentation: Segmentation, most: int
+) -> WordTokenizer:
+    """A vocabulary of at most `most` words, as `train_word` learns it; it may be empty."""
     strip_accents = settings.lowercase and not marks_are_letters(texts)
     cutter = backend(models.WordLevel(unk_token="[UNK]"), lowercase=settings.lowercase, strip_accents=strip_accents)
-    words = count_words(texts, cutter)
-    frequent = [word for word, count in words.items() if count >= settings.min_frequency]
-    frequent.sort(key=lambda word: (-words[word], word))
-    pieces = [*SPECIAL_PIECES, *frequent[: max(0, settings.size - len(SPECIAL_PIECES))]]
-    check_size(len(pieces), settings, kind="word")
-    return WordTokenizer(pieces, segmentation=segmentation, lowercase=settings.lowercase, strip_accents=strip_accents)
+    words = ranked(count_words(texts, cutter), least=settings.min_frequency)[:most]
+    return WordTokenizer(
+        [*SPECIAL_PIECES, *words],
+        segmentation=segmentation,
+        lowercase=settings.lowercase,
+        strip_accents=strip_accents,
+    )
+
+
+def ranked(words: Counter[str], *, least: int) -> list[str]:
+    """The words with at least `least` occurrences, the most frequent first; ties are broken alphabetically."""
+    frequent = [word for word, count in words.items() if count >= least]
+    return sorted(frequent, key=lambda word: (-words[word], word))
 
 
 #: Maximum number of unseen words that are assigned ids (about 200 MB); further ones are UNK.

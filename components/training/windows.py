@@ -102,6 +102,9 @@ class WindowSampler(Sampler):
         # Samplers of windows of different lengths override this.
         return True
 
+    def tokens_before(self, step: int) -> int:
+        return step * self.batch_size * self.window
+
     def _rows(self, rank: int, world: int) -> range:
         if self.batch_size % world:
             raise TrainingError(

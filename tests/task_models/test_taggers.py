@@ -13,10 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from components.models.base import Batch
+from components.models.layers.chunks import Texts
 from components.models.layers.fixed_shapes import fixed_shapes
+from components.models.layers.lstm import BiLSTM
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
-from components.task_models.taggers import BiLSTM, Tagger
+from components.task_models.taggers import Tagger
 
 LABELS = ["B-X", "I-X", "O"]
 KINDS = ("linear", "crf", "bilstm_crf")
@@ -145,7 +147,7 @@ def test_the_lstm_equals_torch_on_single_rows() -> None:
             getattr(theirs, f"bias_hh_l0{suffix}").zero_()
     vectors, _ = random_rows(5, 2, 1)
     features = nn.utils.rnn.pad_sequence(vectors, batch_first=True, padding_value=1e3)
-    found = ours(features, torch.tensor([5, 2, 1]))
+    found = ours(features, Texts(torch.tensor([5, 2, 1])))
     for row, vector in zip(found, vectors, strict=True):
         expected, _ = theirs(vector[:, None])
         torch.testing.assert_close(row[: len(vector)], expected[:, 0], rtol=0, atol=1e-6)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from components.errors import ArtifactError, ConfigError
 from components.models.base import LanguageModel
-from components.models.encoder import build_model
+from components.models.encoder import build_model, misfits
 from components.tokenization.special import END, PAD, START
 
 Tensors = dict[str, Tensor]
@@ -120,17 +120,8 @@ def restored(
         for rule in rules
         for name, tensor in zip(rule.theirs, rule.export(ours[rule.ours]), strict=True)
     }
-    problems = [
-        *(f"missing {name}" for name in expected.keys() - tensors.keys()),
-        *(f"surplus {name}" for name in tensors.keys() - expected.keys()),
-        *(
-            f"{name} is {tuple(tensors[name].shape)}, expected {expected[name]}"
-            for name in expected.keys() & tensors.keys()
-            if tuple(tensors[name].shape) != expected[name]
-        ),
-    ]
-    if problems:
-        raise ArtifactError(f"the weights do not fit config.json: {'; '.join(sorted(problems))}")
+    if problems := misfits(expected, {name: tuple(tensor.shape) for name, tensor in tensors.items()}):
+        raise ArtifactError(f"the weights do not fit config.json: {'; '.join(problems)}")
     result = {rule.ours: rule.restore(*(tensors[name].float() for name in rule.theirs)).contiguous() for rule in rules}
     return settings, vocabulary, result | _fresh(family, settings, ours, fresh)
 

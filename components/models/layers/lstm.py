@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from components.models.layers.chunks import State, Texts, run_in_chunks
+from components.models.layers.directions import joined, turn, turned
 from components.models.layers.dropout import WeightDropout
 from components.models.layers.linear import compute_dtype
 from components.models.layers.lstm_kernels import ProjectedRecurrence, ragged, run_lstm
@@ -82,6 +83,22 @@ class LSTM(nn.Module):
             return out_TBH, (h_BH.detach(), c_BH.detach())
 
         return run_in_chunks(window, x_TBI.to(dtype), state, texts)
+
+
+class BiLSTM(nn.Module):
+    """One layer in both directions; the outputs of both are concatenated (Huang, Xu and Yu 2015)."""
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.ahead = LSTM(inputs, hidden)
+        self.back = LSTM(inputs, hidden)
+
+    def forward(self, x_BTI: Tensor, texts: Texts) -> Tensor:
+        """(B, T, I) -> (B, T, 2 H)."""
+        turned_BT = turned(texts.lengths, x_BTI.shape[1])
+        ahead_TBH, _ = self.ahead(x_BTI.transpose(0, 1), texts=texts)
+        back_TBH, _ = self.back(turn(x_BTI, turned_BT).transpose(0, 1), texts=texts)
+        return joined(ahead_TBH.transpose(0, 1), back_TBH.transpose(0, 1), turned_BT)
 
 
 class ProjectedLSTM(nn.Module):

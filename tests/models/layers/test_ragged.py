@@ -11,8 +11,8 @@ from torch import Tensor
 from components.models.base import LanguageModel
 from components.models.layers import lstm, lstm_kernels
 from components.models.layers.chunks import Texts
+from components.models.layers.lstm import BiLSTM
 from components.models.layers.lstm_kernels import Ragged, by_step, previous_step, ragged
-from components.task_models.taggers import BiLSTM
 from components.tokenization.special import FIRST_ORDINARY
 from tests.models.conftest import VOCABULARY
 
@@ -109,5 +109,5 @@ def test_families_read_no_padding(
 def test_the_tagger_reads_no_padding(read: list[int]) -> None:
     tagger = BiLSTM(5, 4)
     lengths = torch.tensor([9, 2, 4])
-    tagger(torch.randn(3, 9, 5), lengths).sum().backward()
+    tagger(torch.randn(3, 9, 5), Texts(lengths)).sum().backward()
     assert read == [15, 15]
