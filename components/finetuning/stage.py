@@ -31,8 +31,8 @@ from components.settings.finetune import FinetuneSettings, Way
 from components.settings.names import FROZEN, Start
 from components.settings.section import Section
 from components.task_models.classifier import load_classifier, write_files
+from components.task_models.inputs import share_cut
 from components.task_models.kinds import find_task
-from components.task_models.reading import share_cut
 from components.tasks.budgets import ALL
 from components.tasks.data import Split
 from components.tasks.examples import TaskFacts, read_facts, read_split

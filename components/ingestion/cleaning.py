@@ -1,4 +1,9 @@
-"""Text normalisation: markup removal, Unicode NFC, no control characters, plain white space."""
+"""Text normalisation: HTML to plain text, Unicode NFC, no control characters, plain white space.
+
+HTML is read by regular expressions, not a parser: fragments of documentation have unclosed paragraphs and nested lists,
+whose structure a parser would have to guess. The time is linear in the length of any text: no pattern matches past the
+next `<`, and an end tag or a quote beyond it is searched for once.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`headstart import`: conversion of a published model to an encoder directory."""
+"""`headstart import`: conversion of a published model to an encoder directory.
+
+A Hugging Face folder has config.json, and safetensors in one file or in shards.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,11 @@
 
 Published vocabularies use other tokenization rules (spaCy, Stanford ...). Text is split like BERT's; entries that this
 splitting does not produce ("don't", "new_york") keep their rows but are never used. The log has their number.
+
+A file of fastai has a language model (`learn.save`) or an encoder only (`learn.save_encoder`); its vocabulary is a list
+of words as .json. The order of the gates is the same; the two biases of a gate are added. xxpad, xxunk and xxbos become
+[PAD], [UNK] and [SEP], which precedes a document; the other markers (xxmaj, xxup ...) are ordinary words. [CLS] and
+[MASK] have no counterpart: their embeddings are zero and their bias is `NEVER`, so that their probability vanishes.
 """
 
 from __future__ import annotations

@@ -9,6 +9,12 @@ The directions share the character layer and the softmax. From the second layer 
 output (residual connection). `hidden_states` returns L + 1 layers of [forward; backward], the lowest with the character
 layer's output twice, as published. The softmax is full; the paper uses a sampled softmax.
 
+The character layer is Kim et al. 2016 (Character-Aware Neural Language Models). With x the character embeddings of a
+word, for each filter width w, then for each highway layer (Srivastava 2015), and a projection:
+
+    u_w = relu(max_p (W_w x[p : p + w] + b_w))       y = [u_1; u_2; ...]
+    y <- g * relu(W y + b) + (1 - g) * y             g = sigmoid(W_g y + b_g)
+
 Shape suffixes: B batch rows, T words, N distinct words, C characters, P projection, D = 2 P, V vocabulary.
 """
 

@@ -6,6 +6,9 @@ Akbik, Blythe and Vollgraf 2018 (Contextual String Embeddings for Sequence Label
 
 A word's embedding is [forward state after its last character; backward state before its first].
 
+The threads of a recurrent layer synchronise at every step, so on the CPU both directions are computed in parallel, each
+with half of the threads.
+
 Shape suffixes: B batch rows, T characters, D embedding width, H hidden width, N = T B, V characters.
 """
 

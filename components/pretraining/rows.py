@@ -1,4 +1,5 @@
-"""Rows of text with masked pieces, without padding."""
+"""Rows of text with masked pieces, without padding, and pairs of sentences: masked language models (Devlin et al. 2019,
+section 3.1), next-sentence prediction (BERT), full sentences (RoBERTa) and sentence-order prediction (ALBERT)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,13 @@
-"""A language model whose embedding table starts from word vectors of a file: word2vec, GloVe, fastText or one's own.
+"""Embedding tables that start from word vectors of a file (word2vec, GloVe, fastText or one's own) or of the same text.
 
-Pieces are matched with the words of the file. Rows without a match keep their initial values, or are mapped from
+Pieces are matched with the words of a file. Rows without a match keep their initial values, or are mapped from
 co-occurrence vectors of the corpus (`training.vectors`), as in adaptation to a new vocabulary.
+
+Levy and Goldberg 2014 (Neural Word Embedding as Implicit Matrix Factorization): skip-gram with negative sampling
+implicitly factorises pointwise mutual information, so its truncated singular value decomposition gives similar vectors
+in seconds, computed by randomised subspace iteration (Halko, Martinsson and Tropp 2011):
+
+    PMI+(w, c) = max(0, log #(w, c) / (#(w) p(c)))   with p(c) ~ #(c)^0.75        vectors = U sqrt(S)
 
 Shape suffixes: V pieces, D width of the table, N words of the file, E their width.
 """

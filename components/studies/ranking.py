@@ -20,7 +20,7 @@ from components.studies.frozen import Labelled, layer_vectors, numbers_of
 from components.studies.logme import logme
 from components.studies.occurrences import evenly
 from components.tasks.data import Split
-from components.tokenization.report import count_words, report_on_words
+from components.tokenization.train import count_words, report_on_words
 
 #: Maximum number of vectors for LogME, of texts for the vocabulary, and of pieces for the cross-entropy.
 VECTORS, TEXTS, PIECES = 4000, 3000, 5000

@@ -1,6 +1,6 @@
-"""Heads: the layers of a task on top of the features, its loss, and its answers.
+"""Heads: the layers of a task on top of the features, their normalisation, the loss, and the answers.
 
-Shapes: S sequences of B rows, U units, F features, C outputs.
+Shapes: S sequences of B rows, U units, F features in blocks of widths D_1 .. D_b, C outputs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""An encoder with a task's head: the model of fine-tuning and serving."""
+"""An encoder with a task's head: the model of fine-tuning and serving; the contrastive loss on labelled texts.
+
+Shapes: B rows of a batch, F features, X labels of a row (padding included).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heads that predict one tag per unit (word): linear, CRF, biLSTM-CRF.
+"""Heads that predict one tag per unit (word): linear, CRF, biLSTM-CRF; legal transitions between tags, by name.
 
 Shapes: S sequences of B rows, U units, F features, C tags, W units of a row (in all its sequences), N units in total.
 """

@@ -1,7 +1,12 @@
-"""The stage `tokenize`: a corpus of documents or pairs as memory-mapped token ids.
+"""The stages `tokenize` and `task-tokens`: a corpus, or the texts of a task, as memory-mapped token ids.
 
 There is one Arrow shard per Parquet shard. Shards of unchanged Parquet shards are kept, so only new text is tokenized;
-with another tokenizer, all shards are tokenized again.
+with another tokenizer, all shards are tokenized again. The texts of a task are the input of task-adaptive pretraining
+(Gururangan et al. 2020, section 4): train is trained on, dev measures perplexity, and test is not read.
+
+Sentences are split by rules, accurate enough to sample pairs of adjacent sentences. A sentence ends at `.`, `!`, `?` or
+an ellipsis before white space, unless a lower-case letter follows; at Chinese and Japanese full stops; at a blank line;
+and at a line break, unless a lower-case letter follows. A space between two Thai characters ends a clause.
 """
 
 from __future__ import annotations

@@ -2,6 +2,13 @@
 
 As in SentencePiece (Kudo and Richardson 2018), "▁" marks the space before a word. Text is normalised (NFKC, single
 spaces); the `tokenizers` library finds the best path through the lattice of pieces by the Viterbi algorithm.
+
+Training is expectation maximisation (Kudo 2018, section 3.2): P(word) = sum over segmentations of the product of
+p(piece). From a large seed vocabulary, two steps alternate until the requested size is reached: EM estimates p, and the
+pieces whose removal reduces the likelihood least are removed. The trainer of the library is not deterministic, because
+it sums in the order of a hash table; here the order is fixed.
+
+Shape suffixes: W words of one length, K start positions of the pieces that end at one position.
 """
 
 from __future__ import annotations

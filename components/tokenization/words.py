@@ -1,4 +1,5 @@
-"""Encoding of pre-split texts (tagging): each word is encoded separately, as in the middle of a text.
+"""Encoding of pre-split texts (tagging): each word is encoded separately, as in the middle of a text; and overlapping
+windows over texts that exceed the maximum length of a sequence.
 
 The alignment of pieces and words is exact, because no piece crosses a word boundary.
 """

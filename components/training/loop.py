@@ -1,4 +1,8 @@
-"""The training loop. It yields after every step; the caller evaluates, saves checkpoints and logs."""
+"""The training loop, and the learning-rate schedules: the rate as a fraction of its peak, a function of the step.
+
+The loop yields after every step; the caller evaluates, saves checkpoints and logs. Arguments of a schedule: `step`,
+counted from 0; `total` number of steps; `warmup`, a fraction of them; `final` rate, a fraction of the peak.
+"""
 
 from __future__ import annotations
 

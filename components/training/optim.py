@@ -1,4 +1,10 @@
-"""Optimizers and averages of the weights."""
+"""Parameter groups (rates, weight decay, steps in which parameters are trained), optimizers, averages of weights.
+
+Large tables of which a step reads few rows, such as fastText's n-grams, have sparse gradients: only rows that the batch
+has read are updated, so the time of a step does not depend on the size of the table.
+
+Shape suffixes: R rows of a table, N rows that a step reads, D columns.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from components.artifacts import partial_path, unwritable, write_atomic
 from components.errors import ArtifactError, DataError
 from components.formats.textkey import text_key
-from components.ingestion.builtin import aws, code, docstrings, operations, tasks
+from components.ingestion.builtin import aws, docstrings, operations, tasks
 from components.ingestion.builtin import services as services_task
 from components.progress import Progress
 
@@ -71,7 +71,7 @@ def _build(directory: Path) -> dict[str, int]:
         counts["parallel/aws"] = write_corpus(directory / "parallel" / "aws", translated, megabytes=FILE_MEGABYTES)
         bar.advance()
         # The dev and test texts of these two tasks are also in aws-type or aws-service, so they are excluded already.
-        spans = code.code_spans(services, types, (row["text"] for row in texts))
+        spans = tasks.code_spans(services, types, (row["text"] for row in texts))
         counts |= _write_task(directory, "aws-code", spans)
         bar.advance()
         names = operations.names_and_descriptions(services, by_service, (row["text"] for row in texts))

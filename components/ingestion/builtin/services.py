@@ -1,4 +1,5 @@
-"""aws-service: classification of documents by service, with the service names masked."""
+"""aws-service: classification of documents by service, with the service names masked, so that a text does not contain
+its label."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ A projected layer has narrower outputs r_t (Sak, Senior and Beaufays 2014); Pete
 
     c_t = clip(f * c_{t-1} + i * g)                 r_t = clip(W_r (o * tanh(c_t))), with r_{t-1} in place of h_{t-1}
 
-Shape suffixes: T time, B batch rows, N positions of all steps (see `layers.ragged`), I input width, H hidden width
+Shape suffixes: T time, B batch rows, N positions of all steps (see `ragged`), I input width, H hidden width
 (cells), P projection width, G = 4 H (gates in the order i, f, g, o).
 """
 

@@ -6,7 +6,7 @@
 | LSTM           | CPU    | oneDNN; `StepwiseLSTM` where a large layer learns in bfloat16 (`suits_steps`)          |
 | projected LSTM | any    | `ProjectedRecurrence`: neither library clips cells and outputs                        |
 
-Our kernels compute step by step, without padding (`layers.ragged`), and compute each weight's gradient in one matrix
+Our kernels compute step by step, without padding (`ragged`), and compute each weight's gradient in one matrix
 product over all steps.
 
 Shape suffixes: T time, B batch rows, N positions of all steps that hold pieces, I input width, H hidden width (cells),

@@ -1,4 +1,5 @@
-"""Cross entropy over a large vocabulary, without all logits in memory at once.
+"""Cross entropy over a large vocabulary without all logits in memory at once; look-up in tables with one row per piece,
+and re-mapping of such tables to another vocabulary.
 
 Shape suffixes: N targets, D width, V vocabulary.
 """

@@ -8,7 +8,8 @@ import pytest
 
 from components.formats.tags import decode
 from components.formats.textkey import text_key
-from components.ingestion.builtin import aws, code, operations
+from components.ingestion.builtin import aws, operations
+from components.ingestion.builtin import tasks as code
 
 
 @pytest.mark.parametrize(
