@@ -24,10 +24,12 @@ from components.artifacts import MANIFEST, read_manifest, write_atomic
 from components.baselines.stage import BaselineJob, baseline
 from components.ingestion.unlabelled import write_texts
 from components.outputs import claim_folder
+from components.registry.runs import CLASSIFIER, FROZEN_CLASSIFIER
 from components.scoring.base import Vectors
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FIRST_MINUTES
-from components.settings.names import FROZEN, WITH_WORDS
+from components.settings.names import WITH_WORDS
+from components.settings.systems import System
 from components.settings.tasks import TaskSource
 from components.settings.unlabelled import OF_ONE_TEXT, UnlabelledSettings
 from components.tasks.choice import choose
@@ -267,7 +269,7 @@ class _Work:
 def candidates_of(output: Path, records: Sequence[dict[str, Any]]) -> list[_Candidate]:
     """The models that a stage has written, the cheapest first, with their scores of selection."""
     found = []
-    for part in ("classifier-frozen", "classifier"):
+    for part in (FROZEN_CLASSIFIER, CLASSIFIER):
         directory = output / part
         if not (directory / MANIFEST).is_file():
             continue
@@ -275,8 +277,8 @@ def candidates_of(output: Path, records: Sequence[dict[str, Any]]) -> list[_Cand
         if "system" in facts:
             names = [facts["system"]]
         else:
-            suffix = FROZEN if part.endswith(FROZEN) else ""
-            names = [record["system"] for record in records if record["system"].endswith(FROZEN) == bool(suffix)]
+            frozen = part == FROZEN_CLASSIFIER
+            names = [record["system"] for record in records if System.named(record["system"]).frozen == frozen]
         of_seeds = [
             record
             for record in records

@@ -8,7 +8,7 @@ from pathlib import Path
 from components.artifacts import MANIFEST, read_json, read_manifest
 from components.errors import ArtifactError, RegistryError, nearest
 from components.registry.runs import CLASSIFIER, FROZEN_CLASSIFIER, results_of
-from components.settings.names import FROZEN
+from components.settings.systems import System
 from headstart.fitting import CHOSEN, candidates_of
 from headstart.model import KIND, Model
 from headstart.tables import InputError
@@ -61,7 +61,7 @@ def _best_of_run(run: Path, task: str | None) -> Path:
     listing = read_json(run / "registry" / REGISTERED, made_by="the stage register", missing_ok=True)
     if (challenger := listing.get("challengers", {}).get(name)) is not None:
         system = str(challenger["system"])
-        part = FROZEN_CLASSIFIER if system.endswith(FROZEN) else CLASSIFIER
+        part = FROZEN_CLASSIFIER if System.named(system).frozen else CLASSIFIER
         if (directory := results_of(results / name, system) / part).is_dir():
             return directory
     folders = sorted((results / name).iterdir(), key=lambda path: (path.name != "baselines", path.name))

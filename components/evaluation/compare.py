@@ -9,15 +9,16 @@ from typing import Any
 from components.evaluation.aggregates import Cell, budgets_of, format_budget
 from components.scoring import title
 from components.scoring.intervals import Interval
-from components.settings.names import AFTER, BASELINE, FROM, FROZEN, TASK_ADAPTED, VECTORS, WITH
+from components.settings.names import BASELINE, VECTORS
+from components.settings.systems import TASK_ADAPTED, System
 
 SCRATCH = "scratch"
 Cells = Mapping[tuple[str, int], Cell]
 #: System -> (family, start).
 Systems = Mapping[str, tuple[str, str]]
 Ensembles = Mapping[str, Sequence[str]]
-#: Mark of a start that continues another one -> kind of its comparison with that one.
-CONTINUED = {WITH: "together", AFTER: "intermediate", FROM: "distilled"}
+#: How a start is continued -> kind of the comparison with the start alone.
+CONTINUED = {"with": "together", "after": "intermediate", "from": "distilled"}
 
 
 def transferred(systems: Systems) -> dict[str, tuple[str, str]]:
@@ -25,7 +26,7 @@ def transferred(systems: Systems) -> dict[str, tuple[str, str]]:
     return {
         system: (family, start)
         for system, (family, start) in systems.items()
-        if family != BASELINE and not start.startswith(SCRATCH) and not start.endswith(FROZEN)
+        if family != BASELINE and not start.startswith(SCRATCH) and not System.of(family, start).frozen
     }
 
 
@@ -79,7 +80,7 @@ def comparisons(
             (name, other)
             for index, name in enumerate(learned)
             for other in learned[index + 1 :]
-            if systems[name][0] == systems[other][0] and _comparable(systems[name][1], systems[other][1])
+            if _comparable(System.of(*systems[name]), System.of(*systems[other]))
         ]
         for name in learned:
             family, start = systems[name]
@@ -148,33 +149,34 @@ def statements(
 def _kind(pair: tuple[str, str], systems: Systems, ensembles: Ensembles) -> tuple[str, str]:
     """The kind of a comparison, and the system that is named first in it."""
     family = {name: systems[name][0] for name in pair}
-    starts = {systems[name][1]: name for name in pair}
+    starts = {System.of(*systems[name]): name for name in pair}
     # An ensemble may have a baseline as a member.
     of_members = any(other in ensembles.get(family[name], ()) for name, other in (pair, pair[::-1]))
     if BASELINE in family.values() and not of_members:
         return "baseline", next(name for name in pair if family[name] != BASELINE)
     if len(set(family.values())) > 1:
         return "ensemble", next(name for name in pair if family[name] in ensembles)
-    for mark, kind in CONTINUED.items():
-        for start, name in starts.items():
-            if mark in start:
-                return kind, name
-    if any(start.endswith(FROZEN) for start in starts):
-        return "tuning", next(name for start, name in starts.items() if not start.endswith(FROZEN))
-    if SCRATCH in starts or VECTORS in starts:
-        return "transfer", starts[max(starts, key=lambda start: (start != SCRATCH, start != VECTORS))]
-    return "adaptation", starts.get(TASK_ADAPTED) or starts["adapted"]
+    for system, name in starts.items():
+        if system.way:
+            return CONTINUED[system.way], name
+    if any(system.frozen for system in starts):
+        return "tuning", next(name for system, name in starts.items() if not system.frozen)
+    by_start = {system.start: name for system, name in starts.items()}
+    if SCRATCH in by_start or VECTORS in by_start:
+        return "transfer", by_start[max(by_start, key=lambda start: (start != SCRATCH, start != VECTORS))]
+    return "adaptation", by_start.get(TASK_ADAPTED) or by_start["adapted"]
 
 
-def _comparable(start: str, other: str) -> bool:
-    """Whether two starts of a family are compared. A frozen encoder is compared only with the same encoder fine-tuned,
+def _comparable(system: System, other: System) -> bool:
+    """Whether two systems of a family are compared. A frozen encoder is compared only with the same encoder fine-tuned,
     a jointly trained one only with the same one trained on this task alone, one that has learned an intermediate
     task only with the same one without it, and one that has learned from teachers only with the same one without."""
-    for mark in CONTINUED:
-        if mark in start or mark in other:
-            return other.startswith(f"{start}{mark}") or start.startswith(f"{other}{mark}")
-    frozen = start.endswith(FROZEN) or other.endswith(FROZEN)
-    return not frozen or f"{start}{FROZEN}" == other or f"{other}{FROZEN}" == start
+    if system.family != other.family:
+        return False
+    if system.way or other.way:
+        plain = other if system.way else system
+        return plain == System(plain.family, system.start) and system.start == other.start
+    return not (system.frozen or other.frozen) or system.tuned == other.tuned
 
 
 def _sentence(cells: Cells, comparison: Comparison) -> str:

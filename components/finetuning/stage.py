@@ -28,8 +28,9 @@ from components.models.encoder import KIND as ENCODER
 from components.models.encoder import TOKENIZER, architecture_of, family_of
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings, Way
-from components.settings.names import FROZEN, Start
+from components.settings.names import Start
 from components.settings.section import Section
+from components.settings.systems import FROZEN
 from components.task_models.classifier import load_classifier, write_files
 from components.task_models.inputs import share_cut
 from components.task_models.kinds import find_task

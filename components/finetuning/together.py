@@ -32,8 +32,9 @@ from components.finetuning.stage import (
 from components.models.encoder import KIND as ENCODER
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
-from components.settings.names import WITH, Start
+from components.settings.names import Start
 from components.settings.section import Section
+from components.settings.systems import System
 from components.tasks.budgets import refuse_unpaired
 from components.tasks.examples import TaskFacts, read_facts
 from components.tasks.results import KIND as FINETUNED
@@ -73,7 +74,7 @@ class TogetherJob(Section):
     @property
     def shared_start(self) -> str:
         """Name of the initialisation in results: these systems are further initialisations of their family."""
-        return f"{self.start}{WITH}{self.group}"
+        return System(self.family, self.start, "with", self.group).variant
 
     @property
     def system(self) -> str:

@@ -19,9 +19,9 @@ from components.errors import ConfigError
 from components.masking import masked_json
 from components.pipeline.jobs import PARALLEL, WHOLE, Arguments, out
 from components.settings.finetune import FinetuneSettings
-from components.settings.names import FROM
 from components.settings.params import Params
 from components.settings.section import Section, result_settings
+from components.settings.systems import System
 from components.settings.tokenizer import TokenizerSettings
 
 KIND: Final = "identity"
@@ -235,11 +235,16 @@ def _settings(stage: str, item: str, arguments: Arguments, params: Params) -> di
         if isinstance(value, TokenizerSettings):
             # A vocabulary depends on the keys of its own kind: those that the job sets.
             values = {key: inner for key, inner in values.items() if key.partition(".")[0] in value.model_fields_set}
-        if isinstance(value, FinetuneSettings) and arguments["start"].partition(FROM)[0] != SCRATCH:
+        if isinstance(value, FinetuneSettings) and not _is_scratch(arguments["start"]):
             values = {key: inner for key, inner in values.items() if not key.startswith("scratch.")}
         prefix = sections.get(id(value), "tokenizer" if isinstance(value, TokenizerSettings) else name)
         found |= {f"{prefix}.{key}": inner for key, inner in values.items()}
     return dict(masked_json(found))
+
+
+def _is_scratch(start: str) -> bool:
+    system = System.of("", start)
+    return system.start == SCRATCH and system.way in ("", "from")
 
 
 def _sections(value: Any, key: str) -> Iterator[tuple[str, Section]]:

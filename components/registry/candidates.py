@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from components.artifacts import MANIFEST, SCHEMA, Manifest, read_json, read_manifest, writing
 from components.errors import ArtifactError
 from components.registry.runs import BASELINES, CLASSIFIER, FROZEN_CLASSIFIER, artifact_of
-from components.settings.names import AFTER, FROM, FROZEN, TASK_ADAPTED, VECTORS, WITH
+from components.settings.names import VECTORS
+from components.settings.systems import FROZEN, TASK_ADAPTED, System
 from components.tasks.budgets import budget_name
 from components.tracking import Version
 
@@ -86,12 +87,11 @@ class Candidate:
             return (self.computed_from, self.start, None)
         if self.is_words:
             return None
-        if self.task is not None and AFTER in self.start:
-            start, _, source = self.start.removesuffix(FROZEN).partition(AFTER)
-            return (self.family, start, source)
         if self.task is not None:
-            encoder = self.start.removesuffix(FROZEN).partition(WITH)[0].partition(FROM)[0]
-            encoder = f"{encoder}-{self.task}" if encoder == TASK_ADAPTED else encoder
+            system = System.of(self.family, self.start)
+            if system.way == "after":
+                return (self.family, system.start, system.group)
+            encoder = f"{TASK_ADAPTED}-{self.task}" if system.start == TASK_ADAPTED else system.start
             return None if encoder in ("scratch", VECTORS) else (self.family, encoder, None)
         if self.start.startswith(TASK_ADAPTED):
             return (self.family, "adapted", None)
@@ -110,8 +110,12 @@ def candidates(job: RegisterJob) -> Iterator[Candidate]:
         for task, starts in job.further.items():
             if TASK_ADAPTED in starts:
                 yield _encoder(job, family, f"{TASK_ADAPTED}-{task}", "adapt")
+
     # The models of intermediate tasks come before those that start from them, and teachers before their students.
-    yield from sorted(_classifiers(job), key=lambda candidate: (bool(candidate.teachers), AFTER in candidate.start))
+    def rank(candidate: Candidate) -> tuple[bool, bool]:
+        return bool(candidate.teachers), System.of(candidate.family, candidate.start).way == "after"
+
+    yield from sorted(_classifiers(job), key=rank)
 
 
 def _encoder(job: RegisterJob, family: str, start: str, section: str, teacher: str = "") -> Candidate:
@@ -142,9 +146,9 @@ def _classifiers(job: RegisterJob) -> Iterator[Candidate]:
 
 def _parts(job: RegisterJob, system: str) -> tuple[str, str]:
     """Block and initialisation of a student."""
-    without, _, group = system.partition(FROM)
-    pairs = ((family, start) for family in job.families for start in job.starts)
-    return next((family, f"{start}{FROM}{group}") for family, start in pairs if without == f"{family}-{start}")
+    group = System.named(system).group
+    students = (System(family, start, "from", group) for family in job.families for start in job.starts)
+    return next((student.family, student.variant) for student in students if str(student) == system)
 
 
 def _exists(directory: Path) -> bool:
@@ -260,7 +264,8 @@ def _what(candidate: Candidate, facts: Mapping[str, Any]) -> str:
     budget, seeds = facts.get("budget"), facts.get("seeds", [])
     labels = "" if budget is None else f" with the label budget {budget_name(budget)}"
     labels += f", seed {seeds[0]}" if len(seeds) == 1 else f", the average of {len(seeds)} seeds" if seeds else ""
-    start = candidate.start.removesuffix(FROZEN).partition(FROM)[0]
+    value = System.of(candidate.family, candidate.start)
+    start = value.start if value.way == "from" else value.tuned.variant
     start = STARTS.get(start, start)
     what = (
         f"{candidate.system}, a linear model on words, without a language model",

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from components.artifacts import read_json
 from components.errors import ArtifactError, ConfigError, nearest
-from components.settings.names import BASELINE, FROZEN, WITH
+from components.settings.names import BASELINE
+from components.settings.systems import System
 from components.tasks.budgets import ALL
 from components.tasks.results import best_point
 
@@ -34,7 +35,7 @@ CLASSIFIER, FROZEN_CLASSIFIER = "classifier", "classifier-frozen"
 def results_of(finetuned: Path, system: str) -> Path:
     """The folder of a system's results in the results of its task. A system with a frozen encoder shares the folder of
     the fine-tuned system, systems without a language model share one."""
-    directory = finetuned / system.removesuffix(FROZEN)
+    directory = finetuned / str(System.named(system).tuned)
     return directory if directory.is_dir() else finetuned / BASELINES
 
 
@@ -128,12 +129,11 @@ def read_leakage(out: Path, task: str, system: str) -> dict[str, Any]:
     Raises:
         ArtifactError: its output is damaged.
     """
-    system = system.removesuffix(FROZEN)
-    _, together, group = system.partition(WITH)
-    path = out / "leakage" / f"{task}{together}{group}" / "leakage.json"
+    value = System.named(system).tuned
+    path = out / "leakage" / (f"{task}-with-{value.group}" if value.way == "with" else task) / "leakage.json"
     systems = read_json(path, made_by="the stage leakage", missing_ok=True).get("systems", {})
     # All systems without a language model have seen the same rows.
-    return dict(systems.get(system) or systems.get(BASELINES, {}))
+    return dict(systems.get(str(value)) or systems.get(BASELINES, {}))
 
 
 def _beaten_by_baseline(content: dict[str, Any], system: str, candidates: Sequence[Mapping[str, Any]]) -> list[str]:

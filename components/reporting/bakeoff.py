@@ -17,7 +17,7 @@ import numpy as np
 from components.artifacts import read_json, read_manifest
 from components.errors import ArtifactError
 from components.models import family as family_named
-from components.settings.names import FROZEN
+from components.settings.systems import FROZEN
 
 START = "pretrained"
 #: Kinds of classifiers -> end of the name of their start.

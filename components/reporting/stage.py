@@ -23,8 +23,9 @@ from components.reporting.advice import summary
 from components.reporting.ancestry import Ancestry, Outputs, ancestry
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line
-from components.settings.names import TASK_ADAPTED, Start
+from components.settings.names import Start
 from components.settings.section import Section
+from components.settings.systems import TASK_ADAPTED
 
 KIND = "report"
 TRAINED = (("pretrained", "pretrain"), ("adapted", "adapt"))

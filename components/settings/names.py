@@ -11,16 +11,6 @@ from pydantic import AfterValidator
 Start = Literal["scratch", "vectors", "pretrained", "adapted"]
 #: The model of pretraining before its first step: word vectors of the text, all other weights random.
 VECTORS = "vectors"
-#: Initialisation with the adapted encoder after continued pretraining on the task's own texts (`adapt_task`).
-TASK_ADAPTED = "task-adapted"
-#: Separator of initialisation and task group in the names of multi-task systems (`together`).
-WITH = "-with-"
-#: Separator of initialisation and intermediate task in the names of systems (`intermediate_tasks`).
-AFTER = "-after-"
-#: Separator of initialisation and block of `distil` in the names of students.
-FROM = "-from-"
-#: Suffix of systems whose encoder stays frozen (`finetune.<name>.frozen`).
-FROZEN = "-frozen"
 #: Family name of systems without a language model.
 BASELINE = "baseline"
 #: Folder of the results of systems without a language model, next to those of the families.

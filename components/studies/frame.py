@@ -16,8 +16,9 @@ from components.reporting.figures import Line
 from components.reporting.findings import Findings
 from components.scoring.intervals import Interval
 from components.settings.finetune import FinetuneSettings
-from components.settings.names import BASELINE, FROZEN
+from components.settings.names import BASELINE
 from components.settings.params import Block, Params
+from components.settings.systems import System
 
 #: Options that several studies have.
 Task = Annotated[str, typer.Option(help="Task; the first of run.tasks by default.")]
@@ -171,5 +172,5 @@ def label_curves(evaluation: Mapping[str, Any], systems: Collection[str] | None 
             dashed=system["family"] == BASELINE,
         )
         for system in evaluation["systems"]
-        if not system["start"].endswith(FROZEN) and (systems is None or system["system"] in systems)
+        if not System.of(system["family"], system["start"]).frozen and (systems is None or system["system"] in systems)
     }

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from components.pipeline.jobs.common import PARALLEL, Arguments, out
-from components.settings.names import TASK_ADAPTED, VECTORS
+from components.settings.names import VECTORS
 from components.settings.params import Params
+from components.settings.systems import TASK_ADAPTED
 
 
 def pretrain(params: Params) -> dict[str, Arguments]:

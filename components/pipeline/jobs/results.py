@@ -7,7 +7,6 @@ from pathlib import Path
 
 from components.pipeline.jobs.common import PARALLEL, WHOLE, Arguments, out
 from components.pipeline.jobs.tasks import starts_of, students_of
-from components.settings.names import FROM
 from components.settings.params import Params
 from components.settings.section import Section
 
@@ -104,9 +103,7 @@ def _parents(params: Params) -> dict[str, list[str]]:
 
 def _students(params: Params) -> dict[str, list[str]]:
     """Name of each student -> its teachers."""
-    return {
-        f"{family}-{start}": params.distil[start.partition(FROM)[2]].teachers for family, start in students_of(params)
-    }
+    return {str(student): params.distil[student.group].teachers for student in students_of(params)}
 
 
 def _data(params: Params) -> dict[str, Path]:

@@ -8,8 +8,10 @@ from typing import Any, Final
 
 from components.pipeline.jobs.common import PARALLEL, Arguments, out
 from components.pipeline.jobs.encoders import text_of_vectors
-from components.settings.names import AFTER, BASELINES, FROM, TASK_ADAPTED, VECTORS, WITH
+from components.settings.distil import DistilSettings
+from components.settings.names import BASELINES, VECTORS
 from components.settings.params import Params
+from components.settings.systems import TASK_ADAPTED, System
 from components.settings.unlabelled import UnlabelledSettings
 
 #: Maximum number of texts without labels that words models are fitted on.
@@ -30,7 +32,7 @@ def finetune(params: Params) -> dict[str, Arguments]:
     One job per task, family and initialisation of the run.
     """
     return {
-        f"{task}-{family}-{start}": _finetuned(params, task, family, start, encoder=start)
+        f"{task}-{family}-{start}": _finetuned(params, task, System(family, start), encoder=start)
         for task in params.run.tasks
         for family, start in _systems(params)
     }
@@ -47,22 +49,23 @@ def finetune_task_adapted(params: Params) -> dict[str, Arguments]:
     One job per task of `adapt_task` and family of the run.
     """
     return {
-        f"{task}-{family}": _finetuned(params, task, family, TASK_ADAPTED, encoder=f"{TASK_ADAPTED}-{task}")
+        f"{task}-{family}": _finetuned(params, task, System(family, TASK_ADAPTED), encoder=f"{TASK_ADAPTED}-{task}")
         for task in params.adapt_task
         for family in params.run.families
     }
 
 
-def _finetuned(params: Params, task: str, family: str, start: str, *, encoder: str) -> Arguments:
+def _finetuned(params: Params, task: str, system: System, *, encoder: str) -> Arguments:
+    family = system.family
     return {
         "task": task,
         "family": family,
-        "start": start,
+        "start": system.variant,
         "examples": out(params, "examples", task),
         "encoder": out(params, "encoder", family, encoder),
         "unlabelled": out(params, "unlabelled", task, family),
         "words": out(params, "unlabelled", task, BASELINES),
-        "output": out(params, "finetuned", task, f"{family}-{start}"),
+        "output": out(params, "finetuned", task, str(system)),
         "settings": params.finetune[family],
         "cluster": params.cluster,
     }
@@ -77,7 +80,7 @@ def intermediate(params: Params) -> dict[str, Arguments]:
         f"{source}-{family}-{start}": {
             "source": source,
             "finetuned": out(params, "finetuned", source, f"{family}-{start}"),
-            "output": out(params, "encoder", family, f"{start}{AFTER}{source}"),
+            "output": out(params, "encoder", family, System(family, start, "after", source).variant),
         }
         for source in params.intermediate_tasks
         for family, start in _systems(params)
@@ -91,12 +94,13 @@ def finetune_after(params: Params) -> dict[str, Arguments]:
     """
     return {
         f"{task}-{source}-{family}-{start}": {
-            **_finetuned(params, task, family, f"{start}{AFTER}{source}", encoder=f"{start}{AFTER}{source}"),
+            **_finetuned(params, task, system, encoder=system.variant),
             "source": source,
         }
         for task in params.run.tasks
         for source in params.intermediate_tasks
         for family, start in _systems(params)
+        for system in [System(family, start, "after", source)]
     }
 
 
@@ -157,7 +161,7 @@ def teach(params: Params) -> dict[str, Arguments]:
     """
     return {
         f"{task}-{group}-{family}-{start}": {
-            **_finetuned(params, task, family, start, encoder=start),
+            **_finetuned(params, task, System(family, start), encoder=start),
             **_distilled(params, task, group),
             "finetuned": out(params, "finetuned", task, f"{family}-{start}"),
             "output": out(params, "distilled", task, group, f"{family}-{start}"),
@@ -193,7 +197,7 @@ def distil(params: Params) -> dict[str, Arguments]:
     """
     return {
         f"{task}-{group}-{family}-{start}": {
-            **_finetuned(params, task, family, f"{start}{FROM}{group}", encoder=start),
+            **_finetuned(params, task, System(family, start, "from", group), encoder=start),
             **_distilled(params, task, group),
             "student": f"{family}-{start}",
             "taught": out(params, "distilled", task, group),
@@ -208,10 +212,10 @@ def _distilled(params: Params, task: str, group: str) -> Arguments:
     return {"group": group, "distil": params.distil[group], "texts": out(params, "distilled", task, group, "texts")}
 
 
-def students_of(params: Params) -> list[tuple[str, str]]:
-    """Family and initialisation of the students of all groups."""
+def students_of(params: Params) -> list[System]:
+    """The students of all groups."""
     return [
-        (family, f"{start}{FROM}{group}")
+        System(family, start, "from", group)
         for group, settings in params.distil.items()
         for family, start in _systems(params)
         if f"{family}-{start}" in settings.students
@@ -252,7 +256,7 @@ def share(params: Params) -> dict[str, Arguments]:
         f"{task}-{group}-{family}-{start}": {
             "task": task,
             "together": out(params, "together", group, f"{family}-{start}"),
-            "output": out(params, "finetuned", task, f"{family}-{start}{WITH}{group}"),
+            "output": out(params, "finetuned", task, str(System(family, start, "with", group))),
         }
         for task in params.run.tasks
         for group in params.together
@@ -262,15 +266,16 @@ def share(params: Params) -> dict[str, Arguments]:
 
 def starts_of(params: Params, task: str) -> list[str]:
     """The initialisations of a task's systems: those common to all tasks, and those specific to this task."""
-    own = [TASK_ADAPTED] if task in params.adapt_task else []
-    own += [
-        f"{start}{AFTER}{source}"
+    further = [TASK_ADAPTED] if task in params.adapt_task else []
+    further += [
+        System("", start, "after", source).variant
         for source in params.intermediate_tasks
         if source != task
         for start in params.run.starts
     ]
     groups = [group for group, settings in params.together.items() if task in settings.tasks]
-    return [*params.run.starts, *own, *(f"{start}{WITH}{group}" for group in groups for start in params.run.starts)]
+    together = [System("", start, "with", group).variant for group in groups for start in params.run.starts]
+    return [*params.run.starts, *further, *together]
 
 
 def baseline(params: Params) -> dict[str, Arguments]:
@@ -294,7 +299,7 @@ def evaluate(params: Params) -> dict[str, Arguments]:
             "output": out(params, "evaluation", task),
             "families": params.run.families,
             "starts": starts_of(params, task),
-            "students": [f"{family}-{start}" for family, start in students_of(params)],
+            "students": [str(student) for student in students_of(params)],
             "settings": params.evaluate,
         }
         for task in params.run.tasks
@@ -304,7 +309,18 @@ def evaluate(params: Params) -> dict[str, Arguments]:
 def leakage(params: Params) -> dict[str, Arguments]:
     """Searches the texts of dev and test in the corpora and train rows. One job per task of the run."""
     return {
-        task: _leakage(params, task, [start for start in starts_of(params, task) if WITH not in start], others=())
+        task: _leakage(
+            params,
+            task,
+            [
+                system
+                for family in params.run.families
+                for start in starts_of(params, task)
+                if (system := System.of(family, start)).way != "with"
+            ]
+            + students_of(params),
+            others=(),
+        )
         for task in params.run.tasks
     }
 
@@ -316,7 +332,11 @@ def leakage_together(params: Params) -> dict[str, Arguments]:
     """
     return {
         f"{task}-{group}": _leakage(
-            params, task, [f"{start}{WITH}{group}" for start in params.run.starts], others=settings.tasks, group=group
+            params,
+            task,
+            [System(family, start, "with", group) for family, start in _systems(params)],
+            others=settings.tasks,
+            group=group,
         )
         for task in params.run.tasks
         for group, settings in params.together.items()
@@ -324,11 +344,8 @@ def leakage_together(params: Params) -> dict[str, Arguments]:
 
 
 def _leakage(
-    params: Params, task: str, starts: Sequence[str], *, others: Sequence[str], group: str = ""
+    params: Params, task: str, systems: Sequence[System], *, others: Sequence[str], group: str = ""
 ) -> dict[str, Any]:
-    systems = {(family, start): f"{family}-{start}" for family in params.run.families for start in starts}
-    if not group:
-        systems |= {key: f"{key[0]}-{key[1]}" for key in students_of(params)}
     documents = ["corpus/domain"] if params.words_read_documents(task) else []
     baselines = {} if group else {BASELINES: [*documents, f"train/{task}"]}
     return {
@@ -336,27 +353,31 @@ def _leakage(
         "examples": out(params, "examples", task),
         "others": {name: out(params, "examples", name) for name in others if name != task},
         "corpus": out(params, "corpus") if params.corpora else None,
-        "systems": {system: _seen(params, task, *key, others) for key, system in systems.items()} | baselines,
-        "unknown": {system: published for key, system in systems.items() if (published := _published(params, *key))},
+        "systems": {str(system): _seen(params, task, system, others) for system in systems} | baselines,
+        "unknown": {str(system): published for system in systems if (published := _published(params, system))},
         "settings": params.leakage,
         "near": params.ingest.near_duplicates,
-        "output": out(params, "leakage", f"{task}{WITH}{group}" if group else task),
+        "output": out(params, "leakage", f"{task}-with-{group}" if group else task),
     }
 
 
-def _teachers(params: Params, start: str) -> list[tuple[str, str]]:
-    """Family and initialisation of the teachers of a student, apart from words models."""
-    group = params.distil.get(start.partition(FROM)[2])
-    taught = group.teachers if group is not None else []
-    return [(family, own) for family, own in _systems(params) if f"{family}-{own}" in taught]
+def _taught(params: Params, system: System) -> DistilSettings | None:
+    return params.distil[system.group] if system.way == "from" else None
 
 
-def _published(params: Params, family: str, start: str) -> list[str]:
+def _teachers(params: Params, system: System) -> list[System]:
+    """The teachers of a student, apart from words models."""
+    group = _taught(params, system)
+    teachers = [System(family, start) for family, start in _systems(params)]
+    return [teacher for teacher in teachers if group is not None and str(teacher) in group.teachers]
+
+
+def _published(params: Params, system: System) -> list[str]:
     """The imported models among the ancestors and teachers of a system, whose training text is unknown."""
     return [
-        name
-        for name, initial in dict.fromkeys([(family, start), *_teachers(params, start)])
-        if (block := params.block(name)) is not None and block.published and not initial.startswith("scratch")
+        ancestor.family
+        for ancestor in dict.fromkeys([system, *_teachers(params, system)])
+        if (block := params.block(ancestor.family)) is not None and block.published and ancestor.start != "scratch"
     ]
 
 
@@ -366,9 +387,10 @@ def _has_static_channel(params: Params, family: str) -> bool:
     return any(block is not None and bool(block.model.get("static")) for block in named)
 
 
-def _seen(params: Params, task: str, family: str, start: str, others: Sequence[str]) -> list[str]:
+def _seen(params: Params, task: str, system: System, others: Sequence[str]) -> list[str]:
     """What a system, its ancestors and its teachers were trained on: `corpus/<name>`, and `train/<task>` for train
     rows."""
+    family = system.family
     block = params.block(family)
     assert block is not None  # the settings are checked when they are loaded
     suffix = f"-{PARALLEL}" if block.tokenizer == PARALLEL else ""
@@ -379,22 +401,22 @@ def _seen(params: Params, task: str, family: str, start: str, others: Sequence[s
         "pretrained": (first,),
         "adapted": (first, "domain"),
         TASK_ADAPTED: (first, "domain"),
-    }[start.partition(WITH)[0].partition(AFTER)[0].partition(FROM)[0]]
+    }[system.start]
     if block.published:
         # An imported encoder has not been pretrained here.
         corpora = corpora[1:]
     read = [f"corpus/{corpus}{suffix}" for corpus in dict.fromkeys(corpora)]
     free = params.finetune[family].unlabelled
-    if free is not None and free.source != "task" and WITH not in start and "corpus/domain" not in read:
+    if free is not None and free.source != "task" and system.way != "with" and "corpus/domain" not in read:
         read.append("corpus/domain")
     computed = {family, *params.origins(family)} & params.static.keys()
     if computed and "corpus/domain" not in read:
         # The words and frequencies of static vectors are those of the domain corpus.
         read.append("corpus/domain")
-    for teacher in _teachers(params, start):
-        read += [source for source in _seen(params, task, *teacher, ()) if source not in [*read, f"train/{task}"]]
-    group = params.distil.get(start.partition(FROM)[2])
+    for teacher in _teachers(params, system):
+        read += [source for source in _seen(params, task, teacher, ()) if source not in [*read, f"train/{task}"]]
+    group = _taught(params, system)
     if group is not None and group.source != "task" and "corpus/domain" not in read:
         read.append("corpus/domain")
-    _, _, source = start.partition(AFTER)
-    return read + [f"train/{name}" for name in dict.fromkeys([task, *others, *filter(None, [source])])]
+    sources = [system.group] if system.way == "after" else []
+    return read + [f"train/{name}" for name in dict.fromkeys([task, *others, *sources])]
