@@ -90,7 +90,8 @@ def write_vectors(path: Path, words: Sequence[str], vectors: Vectors, *, header:
 
 
 def _read(path: Path, file: BinaryIO) -> WordVectors:
-    width = declared = None
+    width: int | None = None
+    declared: int | None = None
     line_of: dict[str, int] = {}
     rows: list[Vectors] = []
     # A line ends at a line feed only: words may contain other Unicode line separators.

@@ -124,15 +124,15 @@ class CharacterCNN(nn.Module):
         return self._compute(spelt_NC)
 
     def _in_fixed_batches(self, spelt_NC: Tensor) -> Tensor:
-        lengths_N, shorter, rows, found = _lengths(spelt_NC), 0, [], []
+        lengths_N, shorter, rows, results = _lengths(spelt_NC), 0, [], []
         for longest in FIXED_CHARACTERS:
             for part in ((lengths_N > shorter) & (lengths_N <= longest)).nonzero()[:, 0].split(FIXED_WORDS):
                 if len(part):
                     padded = torch.cat([part, part[:1].expand(FIXED_WORDS - len(part))])
                     rows.append(part)
-                    found.append(self._compute(spelt_NC[padded, : longest + self.widest])[: len(part)])
+                    results.append(self._compute(spelt_NC[padded, : longest + self.widest])[: len(part)])
             shorter = longest
-        return torch.cat(found)[torch.cat(rows).argsort()]
+        return torch.cat(results)[torch.cat(rows).argsort()]
 
     def _compute(self, spelt_NC: Tensor) -> Tensor:
         # Convolution windows of padding only all have the same value, so the maximum needs only one of them.
@@ -285,12 +285,12 @@ class ELMo(BidirectionalModel):
     def _characters(self, ids_N: Tensor) -> Tensor:
         """(N, C) characters of words; the ids are sorted, and on the host. The spelling of unseen words is not kept, so
         concurrent calls share no state."""
-        known, device = int((ids_N < len(self.spelling)).sum()), self.spelling.device
-        if known == len(ids_N):
+        inside, device = int((ids_N < len(self.spelling)).sum()), self.spelling.device
+        if inside == len(ids_N):
             return self.spelling[move(ids_N, device)]
         assert self._tokenizer is not None, "ids of unseen words need a tokenizer: call bind()"
-        unseen = spell(self._tokenizer.spelling(id_) for id_ in ids_N[known:].tolist())
-        return torch.cat([self.spelling[move(ids_N[:known], device)], move(unseen, device)])
+        unseen = spell(self._tokenizer.spelling(id_) for id_ in ids_N[inside:].tolist())
+        return torch.cat([self.spelling[move(ids_N[:inside], device)], move(unseen, device)])
 
 
 FAMILY = ModelFamily(

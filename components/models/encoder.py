@@ -80,12 +80,12 @@ def build_model(
     try:
         config = member.config(**values)
     except ValidationError as error:
-        known = [name for name in member.config.model_fields if name != "vocabulary"]
+        keys = [name for name in member.config.model_fields if name != "vocabulary"]
         for problem in error.errors():
             key = ".".join(map(str, problem["loc"]))
             unknown = problem["type"] == "extra_forbidden"
             message = (
-                f"unknown key{nearest(key, known)}" if unknown else f"{problem['msg']} (found {problem['input']!r})"
+                f"unknown key{nearest(key, keys)}" if unknown else f"{problem['msg']} (found {problem['input']!r})"
             )
             problems.append(f"model.{key}: {message}" if key else problem["msg"].removeprefix("Value error, "))
     if problems or config is None:

@@ -68,15 +68,15 @@ def ngram_buckets(word: str, config: FastTextConfig) -> list[int]:
     A single mark is not an n-gram; "<word>" as a whole is one, if it is short enough.
     """
     letters = [letter.encode() for letter in f"<{word}>"]
-    found = []
+    results = []
     for first in range(len(letters)):
         value = FNV_OFFSET
         for last in range(first, min(first + config.longest, len(letters))):
             for byte in letters[last]:
                 value = fnv1a_update(value, byte)
             if last - first + 1 >= config.shortest and not (first == last and first in (0, len(letters) - 1)):
-                found.append(value % config.buckets)
-    return found
+                results.append(value % config.buckets)
+    return results
 
 
 class FastText(StaticVectors):
@@ -122,11 +122,11 @@ class FastText(StaticVectors):
     def embed(self, tokens: Tensor) -> Tensor:
         # Each distinct word is composed once.
         distinct_W, indices = on_host(tokens).unique(return_inverse=True)
-        known = int((distinct_W < self.config.vocabulary).sum())
-        vectors_WD = self._known(move(distinct_W[:known], tokens.device))
-        if known < len(distinct_W):
+        inside = int((distinct_W < self.config.vocabulary).sum())
+        vectors_WD = self._known(move(distinct_W[:inside], tokens.device))
+        if inside < len(distinct_W):
             vectors_WD = torch.cat(
-                [vectors_WD, self._unseen([self._buckets(id_) for id_ in distinct_W[known:].tolist()])]
+                [vectors_WD, self._unseen([self._buckets(id_) for id_ in distinct_W[inside:].tolist()])]
             )
         return F.embedding(move(indices, tokens.device), vectors_WD)
 

@@ -51,10 +51,10 @@ class IncrementText(Section):
 
     def select(self, store: TokenStore, *, seed: int) -> Selection:
         """The documents of the increment, in corpus order; `seed` determines the sample."""
-        known = set(self.learned)
-        new = [np.arange(rows.start, rows.stop) for name, rows in store.shards.items() if name not in known]
+        learned = set(self.learned)
+        new = [np.arange(rows.start, rows.stop) for name, rows in store.shards.items() if name not in learned]
         old = np.concatenate(
-            [np.empty(0, np.int64), *(np.asarray(store.shards[name], np.int64) for name in sorted(known))]
+            [np.empty(0, np.int64), *(np.asarray(store.shards[name], np.int64) for name in sorted(learned))]
         )
         chosen = counter_rng(seed, "replay").permutation(np.sort(old))
         lengths = np.cumsum(store.offsets[chosen + 1] - store.offsets[chosen])

@@ -336,15 +336,15 @@ def _due(report: StepReport, overdue: bool, world: World) -> bool:
 def before_training(run: LanguageModelRun, model: LanguageModel) -> None:
     """Set the embeddings and the static channel of `initial_model` to word vectors of a file or of the run's text, as
     the settings ask. An increment keeps the channel of the whole text."""
-    table, known = model.piece_embedding(), None
+    table, trained = model.piece_embedding(), None
     if table is not None and run.vectors is not None:
         # Static vectors are the model; other models expect the scale that their layers are initialised for.
-        known = start_from_vectors(table, run.vectors, keep_scale=isinstance(model, StaticVectors))
+        trained = start_from_vectors(table, run.vectors, keep_scale=isinstance(model, StaticVectors))
     if table is not None and run.training.vectors:
         if run.parent is not None:
-            known = overlap(load_encoder(run.parent).tokenizer.pieces, load_tokenizer(run.tokenizer).pieces) >= 0
+            trained = overlap(load_encoder(run.parent).tokenizer.pieces, load_tokenizer(run.tokenizer).pieces) >= 0
         vectors = cooccurrence_vectors(run.text(), vocabulary=table.shape[0], width=table.shape[1])
-        initialise_embeddings(table, vectors, known=known)
+        initialise_embeddings(table, vectors, trained=trained)
     channel = model.static_vectors()
     if channel is not None and run.increment is None:
         vectors = cooccurrence_vectors(run.text(), vocabulary=channel.shape[0], width=channel.shape[1])

@@ -94,8 +94,8 @@ def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Traine
         raise TrainingError(f"{checkpoints.name}: the last checkpoint is missing or damaged; run the stage again")
     history = TrainingHistory(**checkpoint.numbers["progressed"])
     measurements.complete(history)
-    if found := overfitted(history):
-        print(f"{run.name}: warning: {found}")
+    if message := overfitted(history):
+        print(f"{run.name}: warning: {message}")
     model = initial_model(run)
     state = TrainingState.fresh(model, parameter_groups(model, run.training), settings=run.training)
     state.restore(checkpoint.tensors, checkpoint.numbers["state"], world=World())

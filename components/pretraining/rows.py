@@ -62,13 +62,13 @@ class Masking:
         Returns:
             masked tokens (B, window); positions (B, K) of the predicted pieces, sorted; these pieces (B, K).
         """
-        order, fate, replacement = np.split(noise, [self.window, self.window + self.predicted], axis=1)
+        order, chance, replacement = np.split(noise, [self.window, self.window + self.predicted], axis=1)
         order = order + (tokens < FIRST_ORDINARY)
         if self.inside is not None:
             order = np.stack([self._by_words(*row) for row in zip(tokens, order, strict=True)])
         positions = np.sort(np.argpartition(order, self.predicted - 1, axis=1)[:, : self.predicted], axis=1)
         targets = np.take_along_axis(tokens, positions, axis=1)
-        disguised = _masked(targets, fate, replacement, vocabulary=self.vocabulary)
+        disguised = _masked(targets, chance, replacement, vocabulary=self.vocabulary)
         tokens = tokens.copy()
         np.put_along_axis(tokens, positions, disguised, axis=1)
         return tokens, positions, targets
@@ -91,11 +91,11 @@ class Masking:
         return np.repeat(ranks, lengths) + np.arange(len(tokens)) / len(tokens)
 
 
-def _masked(targets: Ids, fate: Uniform, replacement: Uniform, *, vocabulary: int) -> Ids:
-    """The input at the positions of predicted pieces; `fate` and `replacement` are uniform samples of their shape."""
+def _masked(targets: Ids, chance: Uniform, replacement: Uniform, *, vocabulary: int) -> Ids:
+    """The input at the positions of predicted pieces; `chance` and `replacement` are uniform samples of their shape."""
     replacements = FIRST_ORDINARY + (replacement * max(1, vocabulary - FIRST_ORDINARY)).astype(np.int64)
-    unmasked = np.where(fate < MASKED + REPLACED, np.minimum(replacements, vocabulary - 1), targets)
-    return np.where(fate < MASKED, MASK, unmasked)
+    unmasked = np.where(chance < MASKED + REPLACED, np.minimum(replacements, vocabulary - 1), targets)
+    return np.where(chance < MASKED, MASK, unmasked)
 
 
 def inside_words(pieces: Sequence[str]) -> NDArray[np.bool_]:
@@ -154,11 +154,11 @@ class RowSampler(WindowSampler):
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         rows = self._rows(rank, world)
-        own = slice(rows.start, rows.stop)
+        share = slice(rows.start, rows.stop)
         # Sampled for the global batch, so that a row does not depend on the number of workers.
         rng = counter_rng(self.seed, "rows", step)
-        choices = rng.random((self.batch_size, self.choices))[own]
-        noise = rng.random((self.batch_size, self.masking.samples))[own]
+        choices = rng.random((self.batch_size, self.choices))[share]
+        noise = rng.random((self.batch_size, self.masking.samples))[share]
         texts, more = self._texts([step * self.batch_size + row for row in rows], choices)
         tokens, positions, targets = self.masking(texts, noise)
         masked = {"tokens": tokens, "positions": positions, "targets": targets}

@@ -185,7 +185,7 @@ def encode_pieces(teacher: Encoder, tokenizer: Tokenizer, *, name: str) -> Tenso
             pieces = [ids[piece]] if piece in ids else spelt[piece].ids.tolist()[:room]
             sequence = model.special_tokens(pieces or [UNK])
             rows[len(sequence)].append((index, sequence))
-    found = torch.zeros(tokenizer.vocab_size, _width(model))
+    results = torch.zeros(tokenizer.vocab_size, _width(model))
     with Progress(name, total=tokenizer.vocab_size, unit="pieces") as bar, torch.inference_mode():
         for length, group in sorted(rows.items()):
             size = max(1, BATCH_PIECES // length)
@@ -193,9 +193,9 @@ def encode_pieces(teacher: Encoder, tokenizer: Tokenizer, *, name: str) -> Tenso
                 indices, sequences = zip(*group[start : start + size], strict=True)
                 tokens_BT = torch.tensor(sequences)
                 hidden_BTE = model.hidden_states(tokens_BT, torch.full((len(sequences),), length))[-1]
-                found[list(indices)] = hidden_BTE.float().mean(1)
+                results[list(indices)] = hidden_BTE.float().mean(1)
                 bar.advance(len(indices))
-    return found
+    return results
 
 
 @threads.limited(1)
@@ -226,6 +226,6 @@ def piece_weights(frequencies: NDArray[np.int64], *, smoothing: float) -> NDArra
 
 
 def _width(model: LanguageModel) -> int:
-    one = torch.tensor([model.special_tokens([UNK])])
+    entry = torch.tensor([model.special_tokens([UNK])])
     with torch.no_grad():
-        return int(model.hidden_states(one, torch.tensor([one.shape[1]]))[-1].shape[-1])
+        return int(model.hidden_states(entry, torch.tensor([entry.shape[1]]))[-1].shape[-1])

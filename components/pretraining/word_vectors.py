@@ -54,8 +54,8 @@ class Matched:
 
     def numbers(self) -> dict[str, float]:
         """The shares, for the metrics of a stage."""
-        found = {"vectors_pieces": round(self.pieces, 4)}
-        return found if self.occurrences is None else found | {"vectors_occurrences": round(self.occurrences, 4)}
+        results = {"vectors_pieces": round(self.pieces, 4)}
+        return results if self.occurrences is None else results | {"vectors_occurrences": round(self.occurrences, 4)}
 
 
 def match(tokenizer: Tokenizer, read: WordVectors) -> Matched:
@@ -73,11 +73,11 @@ def match(tokenizer: Tokenizer, read: WordVectors) -> Matched:
             surface = tokenizer.surface(index)
             forms += [surface, surface.lower()]
         rows[index] = next((row_of[form] for form in forms if form in row_of), -1)
-    known = rows[FIRST_ORDINARY:] >= 0
+    matched = rows[FIRST_ORDINARY:] >= 0
     occurrences = None
     if tokenizer.frequencies is not None and (counts := tokenizer.frequencies[FIRST_ORDINARY:]).any():
-        occurrences = float(counts[known].sum() / counts.sum())
-    return Matched(rows, float(known.mean()) if len(known) else 0.0, occurrences)
+        occurrences = float(counts[matched].sum() / counts.sum())
+    return Matched(rows, float(matched.mean()) if len(matched) else 0.0, occurrences)
 
 
 def prepare_vectors(path: Path, tokenizer: Tokenizer, *, digest: str | None, output: Path) -> Matched:
@@ -89,23 +89,23 @@ def prepare_vectors(path: Path, tokenizer: Tokenizer, *, digest: str | None, out
         ArtifactError: it has another digest.
         ConfigError: no piece has a vector.
     """
-    found = digest_files([path])
-    if digest is not None and found != digest:
+    actual = digest_files([path])
+    if digest is not None and actual != digest:
         raise ArtifactError(
-            f"{path}: its digest is {found}, expected {digest} (vectors_digest); it is not the file that was specified"
+            f"{path}: its digest is {actual}, expected {digest} (vectors_digest); it is not the file that was specified"
         )
     read = read_vectors(path)
     matched = match(tokenizer, read)
     if not (matched.rows[FIRST_ORDINARY:] >= 0).any():
         raise ConfigError(f"{path}: none of its {len(read.words)} words is a piece of the vocabulary")
-    known = matched.rows >= 0
+    held = matched.rows >= 0
     with writing(output, kind=KIND) as draft:
         tensors = {
-            "vectors": torch.from_numpy(read.vectors[matched.rows[known]]),
-            "pieces": torch.from_numpy(np.flatnonzero(known)),
+            "vectors": torch.from_numpy(read.vectors[matched.rows[held]]),
+            "pieces": torch.from_numpy(np.flatnonzero(held)),
         }
         save_file(tensors, draft.path / FILE)
-        draft.facts |= {"source": found, "width": read.vectors.shape[1]}
+        draft.facts |= {"source": actual, "width": read.vectors.shape[1]}
     return matched
 
 
@@ -129,9 +129,9 @@ def start_from_vectors(table: nn.Parameter, directory: Path, *, keep_scale: bool
     scale = 1.0 if keep_scale else float(table.detach().std() / vectors_NE.std().clamp_min(1e-12))
     with torch.no_grad():
         table[pieces_N, : vectors_NE.shape[1]] = (vectors_NE * scale).to(table.device)
-    known = np.zeros(len(table), dtype=np.bool_)
-    known[pieces_N.numpy()] = True
-    return known
+    trained = np.zeros(len(table), dtype=np.bool_)
+    trained[pieces_N.numpy()] = True
+    return trained
 
 
 def first_directions(vectors_NE: Tensor, width: int) -> Tensor:
@@ -196,23 +196,23 @@ def cooccurrence_vectors(store: Tokens, *, vocabulary: int, width: int) -> Tenso
 
 
 @threads.limited(1)
-def initialise_embeddings(table: nn.Parameter, vectors: Tensor, *, known: NDArray[np.bool_] | None = None) -> None:
+def initialise_embeddings(table: nn.Parameter, vectors: Tensor, *, trained: NDArray[np.bool_] | None = None) -> None:
     """Initialise an embedding table (V, D) with vectors (V, D). The scale of the table does not change.
 
     Computed on the CPU, so that the result does not depend on the device of the table.
 
     Args:
-        known: (V,) bool, rows that are trained already and remain unchanged. The vectors of the other rows are mapped
-            to the table's space by a linear map, fitted to the known rows by ridge regression (after Mikolov, Le and
+        trained: (V,) bool, rows that are trained already and remain unchanged. The vectors of the other rows are mapped
+            to the table's space by a linear map, fitted to the trained rows by ridge regression (after Mikolov, Le and
             Sutskever 2013). None: no row is trained.
     """
     with torch.no_grad():
-        if known is None:
+        if trained is None:
             table.copy_(vectors * (table.cpu().std() / vectors.std()))
             return
-        anchors = torch.from_numpy(known).clone()
+        anchors = torch.from_numpy(trained).clone()
         anchors[:FIRST_ORDINARY] = False
-        new = torch.from_numpy(~known)
+        new = torch.from_numpy(~trained)
         if int(anchors.sum()) < 2 or not bool(new.any()):
             return
         inputs = torch.cat([vectors / vectors.std(), torch.ones(len(vectors), 1)], dim=1).double()
@@ -220,7 +220,7 @@ def initialise_embeddings(table: nn.Parameter, vectors: Tensor, *, known: NDArra
         learned = rows[anchors].double()
         square = inputs[anchors].t() @ inputs[anchors] + RIDGE * torch.eye(inputs.shape[1], dtype=torch.float64)
         mapped = inputs[new] @ torch.linalg.solve(square, inputs[anchors].t() @ learned)
-        # Regression shrinks the predictions, so they are rescaled to the std of the known rows.
+        # Regression shrinks the predictions, so they are rescaled to the std of the trained rows.
         rows[new] = (mapped * (learned.std() / mapped.std().clamp_min(1e-6))).float()
         table.copy_(rows)
 

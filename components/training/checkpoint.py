@@ -150,7 +150,7 @@ class CheckpointStore:
         Raises:
             TrainingError: the storage cannot be read.
         """
-        found = []
+        results = []
         listing = pyarrow.fs.FileSelector(self.root, recursive=True, allow_not_found=True)
         try:
             entries = self.files.get_file_info(listing)
@@ -160,8 +160,8 @@ class CheckpointStore:
             folder, _, name = entry.path.rpartition("/")
             folder = folder.rpartition("/")[2]
             if name == NUMBERS and folder.startswith(PREFIX):
-                found.append(int(folder.removeprefix(PREFIX)))
-        return sorted(found)
+                results.append(int(folder.removeprefix(PREFIX)))
+        return sorted(results)
 
     def latest(self) -> Checkpoint | None:
         """The newest undamaged checkpoint; None without checkpoints.

@@ -136,9 +136,9 @@ class TrainingState:
     ) -> TrainingState:
         """The state before the first step. Parameters outside of all groups are frozen."""
         learning = [parameter for group in groups for parameter in group.parameters]
-        known = {id(parameter) for parameter in learning}
+        present = {id(parameter) for parameter in learning}
         for parameter in model.parameters():
-            parameter.requires_grad_(id(parameter) in known)
+            parameter.requires_grad_(id(parameter) in present)
         optimizer = make_optimizer(groups, settings=settings)
         return cls(model, groups, optimizer, average_of(learning, settings=settings), precision)
 

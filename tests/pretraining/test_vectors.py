@@ -69,7 +69,7 @@ def test_vectors_are_the_same_with_any_number_of_threads() -> None:
         table = nn.Parameter(torch.randn(LongText.vocabulary, 128, generator=torch.Generator().manual_seed(0)))
         with threads.limited(count):
             vectors = cooccurrence_vectors(LongText(), vocabulary=LongText.vocabulary, width=128)
-            initialise_embeddings(table, vectors, known=known)
+            initialise_embeddings(table, vectors, trained=known)
             assert torch.get_num_threads() == count
         starts.append((vectors, table))
     assert torch.equal(starts[0][0], starts[1][0])
@@ -97,7 +97,7 @@ def test_new_rows_are_mapped_to_the_space_of_the_known_ones() -> None:
     learned = vectors @ torch.randn(4, 4)
     known = np.arange(2000) < 1990
     table = nn.Parameter(torch.where(torch.from_numpy(known)[:, None], learned, torch.zeros(())))
-    initialise_embeddings(table, vectors, known=known)
+    initialise_embeddings(table, vectors, trained=known)
     assert torch.equal(table[:1990], learned[:1990])
     assert torch.nn.functional.cosine_similarity(table[1990:], learned[1990:]).min() > 0.999
     torch.testing.assert_close(table[1990:].detach().std(), learned[:1990].std(), rtol=1e-2, atol=0)
@@ -106,7 +106,7 @@ def test_new_rows_are_mapped_to_the_space_of_the_known_ones() -> None:
 def test_without_new_rows_nothing_changes() -> None:
     table = nn.Parameter(torch.randn(9, 4))
     before = table.detach().clone()
-    initialise_embeddings(table, torch.randn(9, 4), known=np.ones(9, dtype=bool))
+    initialise_embeddings(table, torch.randn(9, 4), trained=np.ones(9, dtype=bool))
     assert torch.equal(table, before)
 
 

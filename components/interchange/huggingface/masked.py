@@ -151,8 +151,10 @@ def _roberta_rules(unused: int) -> Sequence[Rule]:
 
 def _named(tensors: Mapping[str, Tensor], *, prefix: str, head: str, ignored: Sequence[str] = _BUFFERS) -> Tensors:
     """Tensors with the names of the current version of transformers; the output layer is tied to the embeddings."""
-    tied = {f"{head}.decoder.weight": f"{prefix}embeddings.word_embeddings.weight"}
-    return normalised(tensors, prefix=prefix, tied={**tied, f"{head}.decoder.bias": f"{head}.bias"}, ignored=ignored)
+    copies = {f"{head}.decoder.weight": f"{prefix}embeddings.word_embeddings.weight"}
+    return normalised(
+        tensors, prefix=prefix, copies={**copies, f"{head}.decoder.bias": f"{head}.bias"}, ignored=ignored
+    )
 
 
 def _to_bert(model: BERT) -> tuple[dict[str, Any], Tensors]:

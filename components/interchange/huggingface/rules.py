@@ -251,13 +251,13 @@ class Reader:
 
 
 def normalised(
-    tensors: Mapping[str, Tensor], *, prefix: str, tied: Mapping[str, str], ignored: Sequence[str] = ()
+    tensors: Mapping[str, Tensor], *, prefix: str, copies: Mapping[str, str], ignored: Sequence[str] = ()
 ) -> Tensors:
     """Tensors with the names of the current version of transformers.
 
     Args:
         prefix: of the encoder's tensors in a model with a head; files of the bare encoder lack it.
-        tied: name of a copy -> name of the original; copies are removed.
+        copies: name of a copy -> name of the original; copies are removed.
         ignored: name suffixes of tensors without weights, or with weights that no family has.
 
     Raises:
@@ -273,7 +273,7 @@ def normalised(
         for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
             name = name.removesuffix(old) + new if name.endswith(old) else name
         result[prefix + name if bare and not name.startswith(heads) else name] = tensor
-    for copy, original in tied.items():
+    for copy, original in copies.items():
         if copy in result and original in result:
             if not torch.equal(result[copy], result[original]):
                 raise ArtifactError(f"{copy} differs from {original}: untied output layers are not supported")

@@ -58,7 +58,7 @@ class Texts:
 
     def within(self, columns: slice) -> Texts:
         """The parts of the texts in a chunk."""
-        return Texts(both(lambda one: (one - columns.start).clamp(0, columns.stop - columns.start), self.lengths))
+        return Texts(both(lambda x: (x - columns.start).clamp(0, columns.stop - columns.start), self.lengths))
 
 
 #: A recurrent layer over a window: inputs (T, B, I), state, texts -> outputs (T, B, H), state after it, detached.

@@ -27,8 +27,8 @@ def remapped(table: Tensor, rows: Tensor) -> nn.Parameter:
     with torch.no_grad():
         rows = rows.to(table.device)
         mean = table.float().mean(0).to(table.dtype)
-        known = (rows >= 0).view(-1, *[1] * (table.dim() - 1))
-        return nn.Parameter(torch.where(known, table[rows.clamp_min(0)], mean))
+        kept = (rows >= 0).view(-1, *[1] * (table.dim() - 1))
+        return nn.Parameter(torch.where(kept, table[rows.clamp_min(0)], mean))
 
 
 #: Rows per chunk: small enough for the cache, large enough for a fast matrix product.
