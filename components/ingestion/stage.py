@@ -175,11 +175,7 @@ class _Run:
         self.work = draft.path / ".work"
 
     def add(self, files: dict[str, Path]) -> None:
-        """Read, compare and write; leaves shards, keys, dropped.parquet, metrics.json and facts in the draft.
-
-        Args:
-            files: new files and files to which lines were appended, by name.
-        """
+        """Read, compare and write; leaves shards, keys, dropped.parquet, metrics.json and facts in the draft."""
         near = self.job.settings.near_duplicates
         permutations, rows = (near.permutations, near.rows) if near else (0, 1)
         try:

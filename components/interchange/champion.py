@@ -177,11 +177,7 @@ def _graph(directory: Path, classifier: TextClassifier, *, int8: bool) -> list[s
 
 
 def _measured(directory: Path, source: Source, classifier: TextClassifier, *, int8: bool) -> list[str]:
-    """Lines about the scores of the original and of the exported model on labelled rows.
-
-    Raises:
-        ConfigError: onnxruntime is missing.
-    """
+    """Lines about the scores of the original and of the exported model on labelled rows."""
     if source.rows is None or not len(source.rows):
         return ["not measured: there are no labelled rows of the task here"]
     chosen = np.random.default_rng(0).permutation(len(source.rows))[:ROWS]

@@ -178,13 +178,7 @@ class TransformerXL(LanguageModel):
     def _run(
         self, tokens_BT: Tensor, carry: Carry, keys: list[Tensor] | None = None, *, mask: Tensor | None = None
     ) -> list[Tensor]:
-        """Outputs (B, T, D) of the embedding and of every block.
-
-        Args:
-            carry: inputs of the blocks; or, with `keys`, their keys and values.
-            keys: receives the keys and values of every block, those in `carry` included.
-            mask: (B, 1, T, T), True where attention is allowed, combined with the causal mask; only without a carry.
-        """
+        """Outputs (B, T, D) of the embedding and of every block."""
         segment = tokens_BT.shape[1]
         # From here on in the dtype of the matrix products: every block ends in a norm, which bounds rounding errors.
         x_BTD = self.pieces.embed(tokens_BT) * self.config.width**0.5

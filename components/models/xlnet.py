@@ -139,12 +139,7 @@ class XLNet(LanguageModel):
         backward: Tensor | None = None,
         mask: Tensor | None = None,
     ) -> tuple[list[Tensor], Tensor]:
-        """Both streams; `mask` (B, 1, T, T) is True where attention is allowed, combined with the order.
-
-        Returns:
-            The content stream's input of every block, (B, T, D) each; and the output of the last block: (B, M, D) of
-            the query stream if there are `positions_BM`, else (B, T, D) of the content stream.
-        """
+        """Both streams; `mask` (B, 1, T, T) is True where attention is allowed, combined with the order."""
         rows, length = tokens_BT.shape
         x_BTD = self.pieces.embed(tokens_BT)
         x_BTD = self.drop(x_BTD.to(compute_dtype(x_BTD)))

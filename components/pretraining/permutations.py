@@ -128,13 +128,7 @@ class PermutationSampler(StreamSampler):
 
 
 def _positions(tokens: Ids, noise: Floats, predicted: int) -> Ids:
-    """The predicted positions (B, predicted) within a part of the row, sorted.
-
-    Args:
-        tokens: (B, length of the part).
-        noise: (B, 3 or more, length of the part), uniform in [0, 1).
-        predicted: number of predicted positions.
-    """
+    """The predicted positions (B, predicted) within a part of the row, sorted."""
     positions = np.arange(tokens.shape[1])
     chances = 1 / np.arange(1, LONGEST_SPAN + 1)
     # Contexts have at least ONE_IN pieces, so this number of contexts covers the part.

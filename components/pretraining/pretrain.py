@@ -195,11 +195,7 @@ def scratch(job: ScratchJob) -> Path:
 
 
 def _published(job: PretrainJob | ScratchJob, source: Path) -> Imported:
-    """The published model, checked against the job.
-
-    Raises:
-        ConfigError: it is of another family, or its tokenizer is of another kind than the job's.
-    """
+    """The published model, checked against the job."""
     from components.interchange.importing import read_published
 
     imported = read_published(source, family=job.family, digest=job.digest)

@@ -145,12 +145,7 @@ class RowSampler(WindowSampler):
 
     @abstractmethod
     def _texts(self, rows: Sequence[int], choices: NDArray[np.float64]) -> tuple[Ids, Batch]:
-        """Unmasked pieces (B, window) of rows, and further entries of the batch.
-
-        Args:
-            rows: numbers of the rows, across epochs.
-            choices: (B, `self.choices`), uniform in [0, 1).
-        """
+        """Unmasked pieces (B, window) of rows, and further entries of the batch."""
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         rows = self._rows(rank, world)

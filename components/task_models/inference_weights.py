@@ -65,10 +65,6 @@ class Int8Linear(nn.Module):
         self.register_buffer("zeros", torch.zeros(self.outputs, dtype=torch.int64))
         self.register_buffer("packed", torch.ops.onednn.qlinear_prepack(quantised, None))
 
-    def extra_repr(self) -> str:
-        """The sizes of the layer."""
-        return f"inputs={self.inputs}, outputs={self.outputs}"
-
     def forward(self, x: Tensor) -> Tensor:
         """(..., I) -> (..., O), of the type of x."""
         with torch.autocast(x.device.type, enabled=False):

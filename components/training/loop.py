@@ -253,11 +253,7 @@ def train(
 def _update(
     state: TrainingState, loss: Tensor, *, clip: float, is_read: bool, rate: float
 ) -> tuple[float, float] | None:
-    """Change the weights by the clipped gradients; returns the loss and their norm if they are read.
-
-    Raises:
-        TrainingError: what is read is not finite.
-    """
+    """Change the weights by the clipped gradients; returns the loss and their norm if they are read."""
     trained = [parameter for group in state.groups for parameter in group.parameters if parameter.grad is not None]
     gradients = [_values(cast(Tensor, parameter.grad)) for parameter in trained]
     norm = torch.nn.utils.get_total_norm(gradients)

@@ -126,15 +126,7 @@ class ProjectedLSTM(nn.Module):
             self.bias[cells : 2 * cells] = 1
 
     def forward(self, x_TBI: Tensor, state: State = (), *, texts: Texts | None = None) -> tuple[Tensor, State]:
-        """Compute a window from `state`, (r, c) of (B, P) and (B, H), or from zeros.
-
-        Args:
-            texts: lengths of the rows, and the chunks in which they are read; None: no padding, one chunk.
-
-        Returns:
-            The outputs (T, B, P), undefined at padding, and r and c (float32) after the last step (undefined at
-            padding), detached.
-        """
+        """As `LSTM.forward`, with outputs and r (B, P) in place of h, and c in float32."""
         return run_in_chunks(self._window, x_TBI, state, texts)
 
     def _window(self, x_TBI: Tensor, state: State, texts: Texts | None) -> tuple[Tensor, State]:

@@ -224,16 +224,7 @@ def _preactivation_gradient(
     w_GH: Tensor,
     counts: list[int],
 ) -> Tensor:
-    """Gradient w.r.t. the pre-activation gates, (N, G) in the type of `grad_out_NH`.
-
-    Args:
-        gates_NG: gates after their activations.
-        previous_cells_NH: cells before each step.
-        tanh_NH: tanh of the cells after each step.
-        grad_out_NH: gradient w.r.t. the outputs, without the part that flows through later steps.
-        w_GH: hidden to hidden.
-        counts: rows per step.
-    """
+    """Gradient w.r.t. the pre-activation gates, (N, G) in the type of `grad_out_NH`."""
     hidden = tanh_NH.shape[1]
     i_NH, f_NH, g_NH, o_NH = gates_NG.view(-1, 4, hidden).unbind(1)
     # Local derivatives: of the cell w.r.t. the pre-activations of i, f and g; of the output w.r.t. that of o and w.r.t.
