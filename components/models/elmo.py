@@ -31,11 +31,9 @@ from torch.nn import functional as F
 
 from components.models.base import Batch, Carry, Losses, ModelConfig, ModelFamily, Rate, Size
 from components.models.bidirectional import BidirectionalModel
-from components.models.layers.chunks import Texts
-from components.models.layers.directions import joined, turn, turned
+from components.models.layers.chunks import Texts, joined, turn, turned
 from components.models.layers.dropout import Dropout
-from components.models.layers.fixed_shapes import is_fixed
-from components.models.layers.host import move, on_host
+from components.models.layers.host import is_fixed, move, on_host
 from components.models.layers.linear import Linear
 from components.models.layers.lstm import ProjectedLSTM
 from components.models.layers.softmax import linear_cross_entropy

@@ -27,8 +27,7 @@ from torch.nn import functional as F
 
 from components.models.base import Batch, Carry, Losses, ModelConfig, ModelFamily, Rate, Size
 from components.models.bidirectional import BidirectionalModel
-from components.models.layers.chunks import State, Texts
-from components.models.layers.directions import joined, turned
+from components.models.layers.chunks import State, Texts, joined, turned
 from components.models.layers.dropout import Dropout, sampling_from
 from components.models.layers.lstm import LSTM
 from components.models.layers.softmax import linear_cross_entropy, looked_up

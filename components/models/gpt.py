@@ -36,7 +36,7 @@ from components.models.base import (
     at_columns,
     counted,
 )
-from components.models.layers.directions import following
+from components.models.layers.chunks import following
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import LayerNorm, compute_dtype
 from components.models.layers.packing import packing

@@ -35,8 +35,7 @@ from components.models.base import (
     counted,
 )
 from components.models.layers.adaptive import TiedVocabulary
-from components.models.layers.chunks import for_learners
-from components.models.layers.directions import following
+from components.models.layers.chunks import following, for_learners
 from components.models.layers.dropout import Dropout
 from components.models.layers.host import both
 from components.models.layers.linear import compute_dtype

@@ -37,8 +37,7 @@ from components.models.base import (
     count_tensor,
     counted,
 )
-from components.models.layers.chunks import Texts
-from components.models.layers.directions import following, preceding, turn, turned
+from components.models.layers.chunks import Texts, following, preceding, turn, turned
 from components.models.layers.dropout import LockedDropout, RowDropout
 from components.models.layers.lstm import LSTM
 from components.models.layers.softmax import linear_cross_entropy, looked_up, remapped

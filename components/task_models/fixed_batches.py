@@ -32,8 +32,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from components.models.base import Batch
-from components.models.layers.fixed_shapes import fixed_shapes
-from components.models.layers.host import move, to_device
+from components.models.layers.host import fixed_shapes, move, to_device
 from components.models.static import StaticVectors
 from components.task_models.base import Encoded
 from components.task_models.heads import Head

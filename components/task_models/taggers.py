@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from components.models.base import Batch
 from components.models.layers.chunks import Texts
 from components.models.layers.crf import Legal, LinearChainCRF, illegal_scores, viterbi
-from components.models.layers.fixed_shapes import is_fixed
-from components.models.layers.host import move, on_host
+from components.models.layers.host import is_fixed, move, on_host
 from components.models.layers.lstm import BiLSTM
 from components.scoring.spans import B, E, I, O, S, Tags, read_tags
 from components.settings.finetune import FinetuneSettings

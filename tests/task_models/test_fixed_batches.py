@@ -9,7 +9,7 @@ import torch
 from components.models import FAMILIES
 from components.models.elmo import CharacterCNN, spell
 from components.models.encoder import load_encoder
-from components.models.layers.fixed_shapes import fixed_shapes
+from components.models.layers.host import fixed_shapes
 from components.settings.finetune import FinetuneSettings
 from components.task_models import fixed_batches as module
 from components.task_models.classifier import TextClassifier

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from components.models.base import Batch
 from components.models.layers.chunks import Texts
-from components.models.layers.fixed_shapes import fixed_shapes
+from components.models.layers.host import fixed_shapes
 from components.models.layers.lstm import BiLSTM
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training

@@ -21,8 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.layers.chunks import State, Texts, run_in_chunks
-from components.models.layers.directions import joined, turn, turned
+from components.models.layers.chunks import State, Texts, joined, run_in_chunks, turn, turned
 from components.models.layers.dropout import WeightDropout
 from components.models.layers.linear import compute_dtype
 from components.models.layers.lstm_kernels import ProjectedRecurrence, ragged, run_lstm

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from components.models.layers.attention import SHORT
-from components.models.layers.fixed_shapes import is_fixed
+from components.models.layers.host import is_fixed
 
 #: Fraction of padding above which packing saves time; below it, copying takes as long as packing saves.
 PADDING = 0.05
