@@ -64,7 +64,7 @@ class Task:
         single: whether a row is one text, and its sequence is made by `inputs.encode_texts`.
         windows_apart: whether each window of a row has its own loss, so that a step may use a sample of them.
         labels_rows: whether the targets are labels of a row with one vector, so that rows can be compared by their
-            labels (`task_models.contrast`).
+            labels (`task_models.model.pair_loss`).
         imitates: whether its head is an `ImitatingHead`, which learns the predictions of a teacher.
     """
 
