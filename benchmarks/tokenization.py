@@ -3,10 +3,9 @@
     python benchmarks/tokenization.py data/general --megabytes 16 --repeats 5
 
 Reads the texts of a folder or of one file (.txt, .jsonl with a column `text`, also .zst), trains a vocabulary of 8,000
-tokens on them (or loads --tokenizer), and measures alternately `encode_batch`, `encode_batch_fast`, Headstart's encoder
-(tokie, with the library for texts that tokie does not accept), and the encoder of distinct words, which is used without
-tokie, with an empty and with a filled word cache. `offsets` are ids and positions of the first LINE characters of each
-text, one text a call. Prints medians in MB/s and their ratios. Each encoder may use all cores of this process.
+tokens on them (or loads --tokenizer), and measures alternately `encode_batch`, `encode_batch_fast`, and Headstart's
+encoder of distinct words with an empty and with a filled cache. Prints medians in MB/s and their ratios. Each encoder
+may use all cores of this process.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from components.reporting.results import Column
 from components.settings.tokenizer import TokenizerSettings
 from components.tokenization import load_tokenizer
 from components.tokenization.bert import BertWordsTokenizer
-from components.tokenization.distinct import DistinctWordEncoder, LibraryTokenizer
+from components.tokenization.distinct import DistinctWordEncoder
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.train import fit
 
@@ -53,12 +52,6 @@ def _texts(path: Path) -> Iterator[str]:
                     yield json.loads(line)["text"]
                 elif line.strip():
                     yield line
-
-
-#: Measured beside each other.
-OFFSETS = ("offsets, tokenizers", "offsets, Headstart")
-#: Characters of a text of which offsets are measured: a sentence of a tagging task.
-LINE = 200
 
 
 def seconds(run: Callable[[], object]) -> float:
@@ -98,31 +91,23 @@ def main() -> None:
     )
     print(f"{len(texts):,} texts, {size:.1f} MB, {len(ids):,} tokens, ids identical; {cores()} cores")
 
-    assert np.array_equal(ids, tokenizer.encode_ragged(texts)[0]), "the encodings of tokie differ"
     cached = DistinctWordEncoder(tokenizer._encode_words, lowercase=tokenizer.lowercase)
     cached.encode(texts)
-    lines = [text[:LINE] for text in texts]
-    for line in lines:
-        expected_offsets = LibraryTokenizer.encode_with_offsets(tokenizer, line)[1]
-        assert tokenizer.encode_with_offsets(line)[1] == expected_offsets, "the offsets differ"
     runs: dict[str, Callable[[], object]] = {
         "tokenizers.encode_batch": lambda: backend.encode_batch(texts, add_special_tokens=False),
         "tokenizers.encode_batch_fast": lambda: backend.encode_batch_fast(texts, add_special_tokens=False),
-        "Headstart": lambda: tokenizer.encode_ragged(texts),
         "distinct words, cache empty": lambda: DistinctWordEncoder(
             tokenizer._encode_words, lowercase=tokenizer.lowercase
         ).encode(texts),
         "distinct words, cache filled": lambda: cached.encode(texts),
-        OFFSETS[0]: lambda: [LibraryTokenizer.encode_with_offsets(tokenizer, line) for line in lines],
-        OFFSETS[1]: lambda: [tokenizer.encode_with_offsets(line) for line in lines],
     }
-    sizes = dict.fromkeys(runs, size) | dict.fromkeys(OFFSETS, sum(len(line.encode()) for line in lines) / 1e6)
+    sizes = dict.fromkeys(runs, size)
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(options.repeats):
         for name, run in runs.items():
             times[name].append(seconds(run))
     medians = {name: statistics.median(values) for name, values in times.items()}
-    bases = dict.fromkeys(runs, medians["tokenizers.encode_batch"]) | dict.fromkeys(OFFSETS, medians[OFFSETS[0]])
+    bases = dict.fromkeys(runs, medians["tokenizers.encode_batch"])
     for name, median in medians.items():
         spread = f"{min(times[name]):.3f}-{max(times[name]):.3f}"
         print(f"{name:30} {sizes[name] / median:8.1f} MB/s  {median:.3f} s ({spread})  {bases[name] / median:5.1f} x")

@@ -48,8 +48,8 @@ def _is_large(encoder: Path) -> bool:
 
 def _reading(encoder: Path, rows: Sequence[Fields], settings: FinetuneSettings, *, kind: str) -> dict[str, int | None]:
     from components.models.encoder import TOKENIZER, architecture_of  # imports torch
+    from components.task_models.inputs import reading_of, sizes_of
     from components.task_models.kinds import find_task
-    from components.task_models.reading import reading_of, sizes_of
     from components.tokenization import load_tokenizer
 
     model, task = architecture_of(encoder), find_task(kind)

@@ -22,10 +22,9 @@ from components.settings.training import Training
 from components.tasks.examples import ExamplesJob, examples
 from components.tokenization import Tokenizer
 from components.tokenization.char import CharTokenizer
-from components.tokenization.open_word import OpenWordTokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES
-from components.tokenization.word import WordTokenizer
+from components.tokenization.word import OpenWordTokenizer, WordTokenizer
 from components.tokenization.wordpiece import WordPieceTokenizer
 
 WORDS = {"fruit": ["apple", "pear", "plum"], "metal": ["iron", "zinc", "gold"], "animal": ["horse", "goat", "cat"]}

@@ -24,9 +24,8 @@ from components.errors import (
 from components.settings.registry import RegistrySettings
 from components.storage import ensure_bucket
 from components.tracking import connect
-from components.training.checkpoint import CheckpointStore
+from components.training.checkpoint import CheckpointStore, Saver
 from components.training.distributed import World
-from components.training.saving import Saver
 from flows.execution import failure
 
 ROOT = Path(__file__).parents[1]

@@ -24,8 +24,8 @@ from components.task_models.model import TaskModel
 from components.task_models.sampler import ExampleSampler
 from components.tokenization.special import FIRST_ORDINARY
 from components.training.distributed import World
-from components.training.groups import decayed
 from components.training.loop import READ_EVERY, StepReport, TrainingState, be_deterministic, train
+from components.training.optim import decayed
 from components.training.precision import Precision
 
 #: Largest relative difference of losses and gradient norms in float32: sums in another order.

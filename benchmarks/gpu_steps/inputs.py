@@ -11,11 +11,11 @@ from components.models.base import LanguageModel
 from components.models.encoder import build_model
 from components.pretraining.samplers import WindowSampler, sampler_for
 from components.settings.training import LanguageModelTraining
-from components.tokenization.open_word import OpenWordTokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES
-from components.training.groups import decayed
+from components.tokenization.word import OpenWordTokenizer
 from components.training.loop import TrainingState
+from components.training.optim import decayed
 from components.training.precision import Precision
 
 PIECES = [*SPECIAL_PIECES, *(f"w{number}" for number in range(200))]

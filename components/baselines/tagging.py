@@ -26,7 +26,7 @@ from torch import Tensor
 
 from components.baselines.base import Function, Systems
 from components.models.layers.crf import LinearChainCRF
-from components.task_models.tag_constraints import legal_transitions
+from components.task_models.taggers import legal_transitions
 from components.tasks.data import Answer, Fields, Split
 from components.tasks.selection import Candidate, Training
 

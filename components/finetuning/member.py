@@ -35,9 +35,8 @@ from components.scoring import Scoring
 from components.task_models.base import Encoded
 from components.task_models.distillation import TAUGHT_ROWS, DistillationSampler, DistilledModel
 from components.task_models.fixed_batches import FixedBatches
-from components.task_models.heads import CalibratedHead, ImitatingHead, TextHead
+from components.task_models.heads import CalibratedHead, ImitatingHead, Statistics, TextHead
 from components.task_models.model import answers, cloned_state
-from components.task_models.norms import Statistics
 from components.task_models.sampler import ContrastiveSampler, ExampleSampler
 from components.tasks.data import Answer, Split, Target
 from components.tasks.examples import read_facts, read_split

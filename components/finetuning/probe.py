@@ -23,13 +23,12 @@ from torch import Tensor, nn
 from components.finetuning.features import FeatureTable, head_answers
 from components.models.base import Batch, Carry, Losses
 from components.settings.training import Training
-from components.task_models.heads import ClassificationHead, Head, TextHead
+from components.task_models.heads import ClassificationHead, Head, Statistics, TextHead
 from components.task_models.model import cloned_state
-from components.task_models.norms import Statistics
 from components.task_models.sampler import EpochSampler
 from components.tasks.data import Answer, Target
-from components.training.groups import decayed
 from components.training.loop import TrainingState, train
+from components.training.optim import decayed
 
 #: Maximum number of rows on which a head is trained; of larger splits, a sample is used.
 MOST_ROWS = 20_000

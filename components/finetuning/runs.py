@@ -37,8 +37,8 @@ from components.task_models.model import TaskModel
 from components.tasks.budgets import budget_name
 from components.training.checkpoint import CheckpointStore
 from components.training.distributed import World
-from components.training.groups import ParameterGroup, decayed, discriminative
 from components.training.loop import TrainingState, train
+from components.training.optim import ParameterGroup, decayed, discriminative
 from components.training.precision import first_device
 from components.training.rng import counter_rng, counter_seed
 from components.training.windows import Sampler

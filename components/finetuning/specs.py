@@ -16,9 +16,9 @@ from components.models.encoder import architecture_of, build_model, count_parame
 from components.settings.distil import DistilSettings
 from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Encoded
+from components.task_models.heads import Statistics
 from components.task_models.kinds import find_task
 from components.task_models.model import TaskModel
-from components.task_models.norms import Statistics
 from components.tasks.budgets import sample_rows
 from components.tasks.data import Fields, Split
 from components.tasks.examples import TaskFacts, read_facts, read_split, run_folds, strata_of

@@ -30,8 +30,8 @@ from components.settings.names import Start
 from components.settings.section import Section
 from components.settings.systems import FROZEN
 from components.task_models.classifier import load_classifier, write_files
+from components.task_models.inputs import share_cut
 from components.task_models.kinds import find_task
-from components.task_models.reading import share_cut
 from components.tasks.budgets import ALL
 from components.tasks.examples import read_facts, read_split
 from components.tasks.kinds import scoring_for

@@ -105,7 +105,6 @@ def hash_between(sums: Words64, inverse: Words64, start: Any, end: Any) -> Any:
 
 
 def _powers(base: int, count: int) -> Words64:
-    """base^0 ... base^(count - 1) modulo 2^64."""
     powers = np.full(count, base, dtype=np.uint64)
     powers[:1] = 1
     return np.cumprod(powers, dtype=np.uint64)
@@ -154,7 +153,6 @@ def _word_hashes(data: bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[n
 
 
 def _blocks(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Consecutive ranges of texts with about 250,000 characters each."""
     first, size = 0, 0
     for index, text in enumerate(texts):
         size += len(text)
@@ -271,7 +269,6 @@ class KeyFiles:
                     yield later[alike], earlier[alike], similarity[alike]
 
     def _similarity(self, left: Documents, right: Documents) -> npt.NDArray[np.float64]:
-        """Estimated Jaccard similarity of pairs of documents: the fraction of equal MinHash values."""
         return np.asarray((self._read_sketches(left) == self._read_sketches(right)).mean(axis=1))
 
     def _read_sketches(self, documents: Documents) -> Sketches:

@@ -74,8 +74,6 @@ class Outcome:
     """Whether and why a document was kept or dropped.
 
     Attributes:
-        origin: the document.
-        split: the split that it is in; None if it was dropped.
         reason: why it was dropped, one of `components.ingestion.stage.REASONS`; None if it was kept.
         twin: the outcome of the document that a duplicate was compared with.
         similarity: estimated Jaccard similarity to the twin, between 0 and 1.
@@ -113,7 +111,6 @@ def what_became_of(directory: Path, document: str) -> list[Outcome]:
     """The outcome of a document of the corpus in `directory`; several where the id is not unique.
 
     Args:
-        directory: output of the stage `ingest`.
         document: an id; or a position as FILE:LINE, FILE#ROW or "FILE, line LINE". FILE is a path relative to the
             folder of raw files, or any path that ends in one. In txt, csv and tsv files, LINE may be any line of the
             document.
@@ -149,7 +146,6 @@ def _at_position(directory: Path, facts: Mapping[str, Any], file: str, line: int
 
 
 def _rows(directory: Path, facts: Mapping[str, Any], condition: pc.Expression) -> Iterator[dict[str, Any]]:
-    """The rows of the key shards, without keys, and of `dropped.parquet` that match."""
     for name in (*facts["keys"], DROPPED):
         for batch in read_batches(directory / name, (DROPPED_SCHEMA if name == DROPPED else ORIGIN_SCHEMA).names):
             yield from batch.filter(condition).to_pylist()

@@ -34,7 +34,6 @@ class TextSearch:
     """The texts to find.
 
     Args:
-        texts: clean texts.
         shingles: of the signatures; None: near copies are not searched.
         rows: MinHash values per band.
         threshold: estimated Jaccard similarity of near copies.
@@ -120,7 +119,6 @@ class HeldOut:
     """The texts of dev and test.
 
     Args:
-        texts: their texts.
         threshold: estimated Jaccard similarity from which a text is a near copy (`leakage.threshold`).
     """
 

@@ -46,10 +46,6 @@ class IngestJob(Section):
     """Inputs of the stage for one corpus. A pair is one document: its key is computed from both texts together.
 
     Attributes:
-        name: of the corpus, for messages.
-        source: the raw files and their columns.
-        settings: cleaning, deduplication and sharding.
-        output: directory to write.
         rebuild: why the whole corpus has to be written again; empty: only what was added is read.
     """
 
@@ -138,7 +134,6 @@ def ingest(job: IngestJob) -> Path:
 def _reason_to_rewrite(
     before: dict[str, Any], recipe: dict[str, Any], paths: dict[str, Path], digests: dict[str, str]
 ) -> str:
-    """Why the earlier corpus cannot be extended; empty if it can."""
     if before["recipe"].get("version") != recipe["version"]:
         return "written by another version"
     if before["recipe"] != recipe:
@@ -182,11 +177,7 @@ class _Run:
         self.work = draft.path / ".work"
 
     def add(self, files: dict[str, Path]) -> None:
-        """Read, compare and write; leaves shards, keys, dropped.parquet, metrics.json and facts in the draft.
-
-        Args:
-            files: new files and files to which lines were appended, by name.
-        """
+        """Read, compare and write; leaves shards, keys, dropped.parquet, metrics.json and facts in the draft."""
         near = self.job.settings.near_duplicates
         permutations, rows = (near.permutations, near.rows) if near else (0, 1)
         try:
@@ -281,7 +272,6 @@ class _Run:
             write_left_out()
 
     def _count(self, name: str, documents: int, reading: Reading, first: Mapping[str, int]) -> None:
-        """Set the totals of a raw file, and correct the totals of the corpus; `first` is `reading` before the file."""
         counts, before = self.counts, self.files.get(name)
         bytes_and_lines = (getattr(reading, key) - first[key] for key in ("text_bytes", "bad_bytes", "bad_lines"))
         self.files[name] = [documents, *bytes_and_lines]
@@ -312,7 +302,6 @@ class _Run:
         )
 
     def _origins(self) -> Iterator[pa.RecordBatch]:
-        """Id, source and line of all documents: first of earlier runs, then the new ones."""
         columns = list(Origin._fields)
         for name in self.key_shards:
             yield from read_batches(self.draft.path / name, columns)

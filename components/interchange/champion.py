@@ -1,8 +1,12 @@
-"""`headstart export` of a trained task model: for onnxruntime, transformers, and as a container."""
+"""`headstart export` of a trained task model: for onnxruntime, transformers, and as a container.
+
+The context of a container has a Dockerfile, the model, the code and the locked packages; the image needs no registry.
+"""
 
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,12 +17,12 @@ import numpy as np
 
 from components.artifacts import read_manifest
 from components.errors import ConfigError, nearest
-from components.interchange.graph import predict
-from components.interchange.task_onnx import (
+from components.interchange.onnx import (
     CONFIG,
     INT8,
     MODEL,
     TOKENIZER,
+    predict,
     refuse,
     templates,
     write_int8,
@@ -27,6 +31,7 @@ from components.interchange.task_onnx import (
 from components.interchange.tokenizer_json import library_tokenizer
 from components.models.encoder import family_of
 from components.outputs import named_output
+from components.resources import FILES, LOCK
 from components.scoring.base import title
 from components.task_models.classifier import TextClassifier, load_members
 from components.tasks.data import Split
@@ -112,8 +117,6 @@ def export_classifier(source: Source, export: Export) -> list[str]:
     with named_output(export.output, kind=KIND, overwrite=export.overwrite) as draft:
         usage, lines = "", list[str]()
         if form == "container":
-            from components.interchange.container import write_context
-
             notes = write_context(draft.path, source.directory)
             usage = "docker build --tag model .\ndocker run --publish 8000:8000 model\n"
         elif form_of(source.directory) == FORM:
@@ -138,7 +141,6 @@ def export_classifier(source: Source, export: Export) -> list[str]:
 
 
 def _card(source: Source, kind: str, labels: Sequence[str], *, usage: str, lines: Sequence[str]) -> str:
-    """The model card."""
     named = f"{len(labels)} labels: {', '.join(labels)}" if labels else "no labels"
     text = (
         f"# {source.name}\n\nA {kind} model"
@@ -175,11 +177,7 @@ def _graph(directory: Path, classifier: TextClassifier, *, int8: bool) -> list[s
 
 
 def _measured(directory: Path, source: Source, classifier: TextClassifier, *, int8: bool) -> list[str]:
-    """Lines about the scores of the original and of the exported model on labelled rows.
-
-    Raises:
-        ConfigError: onnxruntime is missing.
-    """
+    """Lines about the scores of the original and of the exported model on labelled rows."""
     if source.rows is None or not len(source.rows):
         return ["not measured: there are no labelled rows of the task here"]
     chosen = np.random.default_rng(0).permutation(len(source.rows))[:ROWS]
@@ -200,3 +198,47 @@ def _measured(directory: Path, source: Source, classifier: TextClassifier, *, in
         small = score(predict(directory, rows.fields, int8=True))
         lines.append(f"int8: {name} {small:.4f} on the same rows, a loss of {base - small:+.4f}")
     return lines
+
+
+PACKAGE: Final = Path(__file__).resolve().parents[1]
+SERVED: Final = "model"
+DOCKERFILE: Final = "Dockerfile"
+IGNORED: Final = ".dockerignore"
+SERVED_IMAGE: Final = """\
+# Serves the model in this folder. torch from PyPI includes CUDA, so the image is for nodes with and without GPUs.
+FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
+
+ENV PIP_NO_CACHE_DIR=1 \\
+    PIP_DISABLE_PIP_VERSION_CHECK=1 \\
+    PYTHONUNBUFFERED=1 \\
+    PYTHONPATH=/opt/headstart
+
+# g++: for kernels of torch.compile.
+RUN apt-get update \\
+    && apt-get install --yes --no-install-recommends g++ \\
+    && rm -rf /var/lib/apt/lists/*
+
+# Packages change rarely and take minutes to install: a separate layer. pip compiles .pyc files, which halves start-up.
+COPY requirements.lock /opt/headstart/
+RUN pip install --requirement /opt/headstart/requirements.lock \\
+    && useradd --create-home --uid 10001 headstart
+
+COPY components /opt/headstart/components
+COPY model /opt/headstart/model
+USER headstart
+WORKDIR /opt/headstart
+EXPOSE 8000
+HEALTHCHECK --start-period=60s CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/readyz')"]
+# Requests need the token HEADSTART_TOKEN; if it is not set, the log has a random one.
+CMD ["python", "-m", "components.cli", "serve", "--model", "model", "--host", "0.0.0.0", "--port", "8000"]
+"""
+
+
+def write_context(directory: Path, model: Path) -> list[str]:
+    """Write the context of an image for a trained task model; returns log lines."""
+    (directory / DOCKERFILE).write_text(SERVED_IMAGE, encoding="utf-8")
+    (directory / IGNORED).write_text("**/__pycache__\nREADME.md\nmanifest.json\n!model/**\n", encoding="utf-8")
+    shutil.copyfile(FILES / LOCK, directory / LOCK)
+    shutil.copytree(PACKAGE, directory / PACKAGE.name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(model, directory / SERVED)
+    return [f"{DOCKERFILE}, {LOCK}, {PACKAGE.name}/, {SERVED}/: the context of an image that serves on port 8000"]

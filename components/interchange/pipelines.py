@@ -19,12 +19,11 @@ from torch import Tensor, nn
 from components.errors import ConfigError, nearest
 from components.interchange.exported import __file__ as exported
 from components.interchange.huggingface import CONVERTERS
-from components.interchange.task_onnx import several_parts
+from components.interchange.onnx import several_parts
 from components.interchange.tokenizer_json import write_tokenizer
 from components.models.encoder import CONFIG, WEIGHTS
 from components.task_models.classifier import TextClassifier
-from components.task_models.heads import RegressionHead, TextHead
-from components.task_models.norms import BatchNorm, FixedNorm
+from components.task_models.heads import BatchNorm, FixedNorm, RegressionHead, TextHead
 
 MODULE: Final = "modeling_headstart.py"
 #: Line of the model card of a folder with this module.

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
@@ -24,8 +23,6 @@ from components.errors import ArtifactError, DataError
 
 #: Names of the unknown word in published files.
 UNKNOWN: Final = ("<unk>", "[UNK]", "UNK")
-#: Lines whose numbers are parsed together.
-TOGETHER: Final = 1024
 
 Vectors = NDArray[np.float32]
 
@@ -61,7 +58,6 @@ def write_vectors(path: Path, words: Sequence[str], vectors: Vectors, *, header:
     """Write word vectors, compressed if the name ends in .gz; `read_vectors` returns the same numbers.
 
     Args:
-        vectors: (N, D).
         header: whether the first line is "N D", as in word2vec and fastText.
 
     Raises:
@@ -94,72 +90,59 @@ def write_vectors(path: Path, words: Sequence[str], vectors: Vectors, *, header:
 
 
 def _read(path: Path, file: BinaryIO) -> WordVectors:
-    lines = _lines(path, file)
-    first = next(lines, None)
-    if first is None:
-        raise DataError(f"{path}: has no vectors")
-    fields, declared = first[1].split(" "), None
-    width = len(fields) - 1
-    if len(fields) == 2 and all(field.isascii() and field.isdigit() for field in fields):
-        declared, width = int(fields[0]), int(fields[1])
-    else:
-        lines = chain([first], lines)
-    if width < 1:
-        raise DataError(f"{path}, line 1: expected a word and its numbers, or a header 'words width'")
+    width: int | None = None
+    declared: int | None = None
     line_of: dict[str, int] = {}
-    blocks: list[Vectors] = []
-    while block := [(number, _split(path, number, line, width, line_of)) for number, line in islice(lines, TOGETHER)]:
-        blocks.append(_numbers(path, block, width))
+    rows: list[Vectors] = []
+    # A line ends at a line feed only: words may contain other Unicode line separators.
+    for number, raw in enumerate(file, start=1):
+        where = f"{path}, line {number}"
+        try:
+            line = raw.decode().rstrip("\r\n").rstrip(" ").replace("\t", " ")
+        except UnicodeDecodeError as error:
+            raise DataError(f"{where}: not UTF-8; is it a binary file of vectors?") from error
+        if not line:
+            continue
+        if width is None:
+            fields = line.split(" ")
+            width = len(fields) - 1
+            if len(fields) == 2 and all(field.isascii() and field.isdigit() for field in fields):
+                declared, width = int(fields[0]), int(fields[1])
+            if width < 1:
+                raise DataError(f"{path}, line 1: expected a word and its numbers, or a header 'words width'")
+            if declared is not None:
+                continue
+        word, values = _parsed(where, line, width)
+        if word in line_of:
+            raise DataError(f"{where}: {word!r} occurs in line {line_of[word]} already")
+        line_of[word] = number
+        rows.append(values)
     if declared is not None and declared != len(line_of):
         raise DataError(f"{path}: {declared} words in the header, {len(line_of)} in the file; is it truncated?")
     if not line_of:
         raise DataError(f"{path}: has no vectors")
-    return WordVectors(list(line_of), np.concatenate(blocks))
+    return WordVectors(list(line_of), np.stack(rows))
 
 
-def _lines(path: Path, file: BinaryIO) -> Iterator[tuple[int, str]]:
-    """Numbered lines. A line ends at "\\n" only: words may contain other Unicode line separators."""
-    for number, raw in enumerate(file, start=1):
-        try:
-            line = raw.decode().rstrip("\r\n").rstrip(" ")
-        except UnicodeDecodeError as error:
-            raise DataError(f"{path}, line {number}: not UTF-8; is it a binary file of vectors?") from error
-        if line:
-            yield number, line.replace("\t", " ")
-
-
-def _split(path: Path, number: int, line: str, width: int, line_of: dict[str, int]) -> str:
-    """The numbers of a line, as text; adds its word and line number to `line_of`."""
-    fields = line.rsplit(" ", width)
-    if len(fields) <= width:
-        raise DataError(f"{path}, line {number}: {len(fields) - 1} numbers, expected {width}")
-    word = fields[0]
+def _parsed(where: str, line: str, width: int) -> tuple[str, Vectors]:
+    """The word of a line, and its numbers (width,)."""
+    word, *numbers = line.rsplit(" ", width)
+    if len(numbers) < width:
+        raise DataError(f"{where}: {len(numbers)} numbers, expected {width}")
     # A word may contain spaces, but if it ends in a number, the line has too many numbers.
     if " " in word and _is_number(word.rsplit(" ", 1)[1]):
-        raise DataError(f"{path}, line {number}: more than {width} numbers")
+        raise DataError(f"{where}: more than {width} numbers")
     if not word:
-        raise DataError(f"{path}, line {number}: no word before its numbers")
-    if word in line_of:
-        raise DataError(f"{path}, line {number}: {word!r} occurs in line {line_of[word]} already")
-    line_of[word] = number
-    return line[len(word) + 1 :]
-
-
-def _numbers(path: Path, block: Sequence[tuple[int, str]], width: int) -> Vectors:
-    """(len(block), width) float32 from the numbers of several lines."""
-    values: Vectors = np.empty((len(block), width), np.float32)
-    for row, (number, text) in zip(values, block, strict=True):
-        try:
-            with np.errstate(over="ignore"):
-                row[:] = text.split(" ")
-        except ValueError as error:
-            wrong = next(field for field in text.split(" ") if not _is_number(field))
-            raise DataError(f"{path}, line {number}: {wrong!r} is not a number") from error
-    finite = np.isfinite(values).all(1)
-    if not finite.all():
-        number, _ = block[int(np.argmin(finite))]
-        raise DataError(f"{path}, line {number}: has a number that is not finite")
-    return values
+        raise DataError(f"{where}: no word before its numbers")
+    try:
+        with np.errstate(over="ignore"):
+            values = np.array(numbers, dtype=np.float32)
+    except ValueError as error:
+        wrong = next(field for field in numbers if not _is_number(field))
+        raise DataError(f"{where}: {wrong!r} is not a number") from error
+    if not np.isfinite(values).all():
+        raise DataError(f"{where}: has a number that is not finite")
+    return word, values
 
 
 def _is_number(field: str) -> bool:

@@ -2,25 +2,175 @@
 
 Published vocabularies use other tokenization rules (spaCy, Stanford ...). Text is split like BERT's; entries that this
 splitting does not produce ("don't", "new_york") keep their rows but are never used. The log has their number.
+
+A file of fastai has a language model (`learn.save`) or an encoder only (`learn.save_encoder`); its vocabulary is a list
+of words as .json. The order of the gates is the same; the two biases of a gate are added. xxpad, xxunk and xxbos become
+[PAD], [UNK] and [SEP], which precedes a document; the other markers (xxmaj, xxup ...) are ordinary words. [CLS] and
+[MASK] have no counterpart: their embeddings are zero and their bias is `NEVER`, so that their probability vanishes.
 """
 
 from __future__ import annotations
 
+import json
+import pickle
+import re
 import unicodedata
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
+from torch import Tensor
 
-from components.interchange.fastai import read_fastai
+from components.errors import ArtifactError
 from components.interchange.published import Imported, unfit
 from components.interchange.vectors_text import UNKNOWN, read_vectors
-from components.models.encoder import build_model
+from components.models.encoder import build_model, misfits
 from components.tokenization.bert import backend
 from components.tokenization.segmenters import SEGMENTERS, Segmentation
-from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES, UNK
+from components.tokenization.special import END, FIRST_ORDINARY, PAD, SPECIAL_PIECES, UNK
 from components.tokenization.word import WordTokenizer
+
+#: Marker of fastai -> id of the special piece.
+MARKS: Final = {"xxpad": PAD, "xxunk": UNK, "xxbos": END}
+#: Output bias of pieces without a counterpart.
+NEVER: Final = -50.0
+#: Word with which fastai pads the vocabulary to a multiple of 8; the only one that may occur more than once.
+FILLER: Final = "xxfake"
+#: Copies of the embedding under other names.
+_COPIES: Final = re.compile(r"encoder_dp\.emb\.weight|encoder_with_dropout\.embed\.weight|decoder\.weight")
+_LSTM: Final = re.compile(r"rnns\.(\d+)\.(?:module\.)?(weight_ih|weight_hh|bias_ih|bias_hh)_l0(_raw)?")
+
+
+@dataclass(frozen=True)
+class FastaiModel:
+    """A converted weight file.
+
+    Attributes:
+        settings: arguments of `AWDLSTMConfig` without `vocabulary`.
+    """
+
+    settings: dict[str, Any]
+    pieces: list[str]
+    tensors: dict[str, Tensor]
+
+
+def from_fastai(state: Mapping[str, Tensor], vocabulary: Sequence[str]) -> FastaiModel:
+    """Convert fastai's tensors and words.
+
+    Raises:
+        ArtifactError: tensors are missing, surplus or misshapen; the softmax is not tied to the embedding; the
+            vocabulary has another size or a word twice.
+    """
+    # The language model's encoder is the first part of a sequence, its decoder the second.
+    plain = {re.sub(r"^[01]\.", "", name): tensor for name, tensor in state.items()}
+    table = plain.pop("encoder.weight", None)
+    if table is None or table.ndim != 2:
+        raise ArtifactError("not an AWD-LSTM of fastai: there is no tensor 0.encoder.weight")
+    table = table.float()
+    bias = plain.pop("decoder.bias", torch.zeros(len(table))).float()
+    lstms: dict[int, dict[str, Tensor]] = {}
+    surplus = []
+    for name, tensor in plain.items():
+        if result := _LSTM.fullmatch(name):
+            parts = lstms.setdefault(int(result[1]), {})
+            # The raw weights have priority over the weights after DropConnect.
+            parts[result[2]] = tensor.float() if result[3] else parts.get(result[2], tensor.float())
+        elif not _COPIES.fullmatch(name):
+            surplus.append(f"surplus {name}")
+        elif tensor.shape != table.shape or not torch.equal(tensor.float(), table):
+            surplus.append(f"{name} differs from the embedding; only a tied softmax is supported")
+    if problems := [*surplus, *_shape_problems(table, bias, lstms)]:
+        raise ArtifactError(f"not an AWD-LSTM of fastai: {'; '.join(sorted(problems))}")
+    pieces, rows = _our_pieces(vocabulary, len(table))
+    given = torch.tensor(rows) >= 0
+    embedding = torch.zeros(len(rows), table.shape[1])
+    output = torch.full((len(rows),), NEVER)
+    embedding[given] = table[[row for row in rows if row >= 0]]
+    output[given] = bias[[row for row in rows if row >= 0]]
+    tensors = {"embedding": embedding, "bias": output}
+    for layer, parts in lstms.items():
+        tensors |= {f"lstms.{layer}.{part}": parts[part].clone() for part in ("weight_ih", "weight_hh")}
+        tensors[f"lstms.{layer}.bias"] = parts["bias_ih"] + parts["bias_hh"]
+    hidden = lstms[0]["weight_hh"].shape[1]
+    return FastaiModel({"embedding": table.shape[1], "hidden": hidden, "layers": len(lstms)}, pieces, tensors)
+
+
+def read_fastai(weights: Path, vocabulary: Path) -> FastaiModel:
+    """Read and convert a weight file and its vocabulary; only plain tensors are unpickled.
+
+    Raises:
+        ArtifactError: a file is missing, damaged or has other content, or the files do not match.
+    """
+    if vocabulary.suffix != ".json":
+        raise ArtifactError(
+            f"{vocabulary}: a vocabulary is read from .json only, because a pickle can execute code; write the list of "
+            "words with json.dump where the file was created"
+        )
+    try:
+        words = json.loads(vocabulary.read_text(encoding="utf-8"))
+        held = torch.load(weights, map_location="cpu", weights_only=True)
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{error.filename}: does not exist") from error
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
+        raise ArtifactError(
+            f"{weights}: does not consist of tensors only; save it with learn.save(..., with_opt=False) "
+            f"({str(error).splitlines()[0] if str(error) else type(error).__name__})"
+        ) from error
+    except ValueError as error:
+        raise ArtifactError(f"{vocabulary}: not readable as JSON ({error})") from error
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ArtifactError(f"{vocabulary}: expected a list of words")
+    state = held.get("model", held) if isinstance(held, dict) else held
+    if not isinstance(state, dict) or not all(isinstance(tensor, Tensor) for tensor in state.values()):
+        raise ArtifactError(f"{weights}: expected the tensors of a model by name")
+    try:
+        return from_fastai(state, words)
+    except ArtifactError as error:
+        raise ArtifactError(f"{weights}: {error}") from error
+
+
+def _shape_problems(table: Tensor, bias: Tensor, lstms: Mapping[int, Mapping[str, Tensor]]) -> list[str]:
+    problems = [] if bias.shape == table.shape[:1] else [f"1.decoder.bias is {tuple(bias.shape)}"]
+    if not lstms or sorted(lstms) != list(range(len(lstms))):
+        return [*problems, f"found LSTM layers {sorted(lstms)}"]
+    width = table.shape[1]
+    hidden = lstms[0]["weight_hh"].shape[-1] if "weight_hh" in lstms[0] else 0
+    widths = [width, *[hidden] * (len(lstms) - 1), width]
+    expected: dict[str, tuple[int, ...]] = {}
+    for layer, (inputs, outputs) in enumerate(pairwise(widths)):
+        shapes = ((4 * outputs, inputs), (4 * outputs, outputs), (4 * outputs,), (4 * outputs,))
+        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        expected |= {f"0.rnns.{layer}.{part}_l0": shape for part, shape in zip(names, shapes, strict=True)}
+    given = {
+        f"0.rnns.{layer}.{part}_l0": tuple(value.shape)
+        for layer, parts in lstms.items()
+        for part, value in parts.items()
+    }
+    return [*problems, *misfits(expected, given)]
+
+
+def _our_pieces(vocabulary: Sequence[str], rows: int) -> tuple[list[str], list[int]]:
+    """The vocabulary with special pieces, and the row of each piece in fastai's embedding, -1 if there is none."""
+    if len(vocabulary) != rows:
+        raise ArtifactError(f"{len(vocabulary)} words in the vocabulary for {rows} rows of the embedding")
+    words = list(vocabulary)
+    for index in range(1, len(words)):
+        if words[index] == FILLER and FILLER in words[:index]:
+            words[index] = f"{FILLER}{index}"
+    counts = Counter([*words, *SPECIAL_PIECES])
+    if twice := [word for word, count in counts.items() if count > 1]:
+        raise ArtifactError(f"{twice[0]!r} occurs in the vocabulary twice, or is the name of a special piece")
+    row = {word: index for index, word in enumerate(words)}
+    special = [-1] * FIRST_ORDINARY
+    for mark, id_ in MARKS.items():
+        special[id_] = row.get(mark, -1)
+    ordinary = [word for word in words if word not in MARKS]
+    return [*SPECIAL_PIECES, *ordinary], [*special, *(row[word] for word in ordinary)]
+
 
 #: Names of the document end in files of vectors.
 ENDS: Final = ("</s>", "[SEP]")

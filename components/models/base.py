@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from components.errors import ConfigError
 from components.models.layers.chunks import Chunking, Texts
 from components.models.layers.dropout import Noise
-from components.models.layers.vocabulary import remapped
+from components.models.layers.softmax import remapped
 from components.tokenization.special import END
 
 if TYPE_CHECKING:
@@ -116,19 +116,15 @@ class LanguageModel(nn.Module, ABC):
         """The language-model objective on labelled texts, an auxiliary loss of fine-tuning (Radford et al. 2018,
         section 3.2): summed negative log-likelihood in nats, and the number of targets.
 
-        Args:
-            batch: `tokens` (B, T) and `lengths` (B,), as for `hidden_states`.
-            hidden: output of `hidden_states` for `tokens`.
-
         Raises:
             ConfigError: the family does not predict the next piece of a text in one direction.
         """
         raise ConfigError(f"{type(self).__name__} has no causal language model of whole texts; set lm_weight to 0")
 
-    @abstractmethod
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        """One vector per text from a layer, (B, T, D) -> (B, D): the first position (BERT), the last state (causal
-        models), [last forward state; first backward state] (FLAIR)."""
+        """One vector per text from a layer, (B, T, D) -> (B, D): the last state (causal models), the first position
+        (BERT), [last forward state; first backward state] (FLAIR)."""
+        return last_states(hidden, lengths)
 
     def unit_states(self, hidden: Tensor, units: Tensor) -> Tensor:
         """One vector per unit, such as a word: the state at its first piece (Devlin et al. 2019, section 5.3), or for a
@@ -172,7 +168,6 @@ class LanguageModel(nn.Module, ABC):
                     bias.copy_(log_frequencies)
 
     def _owner(self, name: str) -> tuple[nn.Module, str]:
-        """The module that owns a parameter, and the parameter's name in it."""
         path, _, leaf = name.rpartition(".")
         return self.get_submodule(path), leaf
 
@@ -267,10 +262,7 @@ class ModelFamily(Generic[ConfigT]):
     """One entry of the table `components.models.FAMILIES`.
 
     Attributes:
-        name: key in the table.
-        config: the family's config class.
         build: config -> model with initial weights, sampled from torch's global generator.
-        objective: pretraining objective.
         sampler: name of the batch sampler in `components.pretraining.samplers.SAMPLERS`.
         tokenizers: supported kinds of tokenizer, the default first.
         tiny: settings of a model that trains in milliseconds, for the contract tests; they should enable the family's
@@ -278,6 +270,9 @@ class ModelFamily(Generic[ConfigT]):
         presets: name -> published settings, in the same format as `tiny`.
         training: preset -> published keys of `pretrain.<name>.training`, which apply where the settings have none.
         task_tokens: whether `LanguageModel.add_task_tokens` has an effect.
+        tokenizer: default of `pretrain.<name>.tokenizer`; empty: the first of `tokenizers`.
+        rate: default of `pretrain.<name>.training.rate`, at which a model of the default size learns
+            (experiments/bakeoff); `components.settings.families` reads these defaults from the source.
     """
 
     name: str
@@ -290,3 +285,5 @@ class ModelFamily(Generic[ConfigT]):
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     training: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     task_tokens: bool = False
+    tokenizer: str = ""
+    rate: float = 0.001

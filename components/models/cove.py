@@ -32,11 +32,9 @@ from components.models.base import (
     at_columns,
     count_tensor,
 )
-from components.models.layers.chunks import Texts
-from components.models.layers.directions import joined, turned
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import Linear, compute_dtype
-from components.models.layers.lstm import LSTM, cell
+from components.models.layers.lstm import BiLSTM, cell
 from components.models.layers.softmax import linear_cross_entropy
 from components.tokenization.special import END, START
 
@@ -61,21 +59,6 @@ class CoVeConfig(ModelConfig):
     layers: Size = 2
     dropout: Rate = 0.1
     fixed_words: bool = False
-
-
-class EncoderLayer(nn.Module):
-    """One bidirectional LSTM layer."""
-
-    def __init__(self, inputs: int, hidden: int) -> None:
-        super().__init__()
-        self.ahead = LSTM(inputs, hidden)
-        self.back = LSTM(inputs, hidden)
-
-    def forward(self, x_BTI: Tensor, turned_BT: Tensor, texts: Texts) -> Tensor:
-        ahead_TBH, _ = self.ahead(x_BTI.transpose(0, 1), texts=texts)
-        back_BTI = x_BTI.gather(1, turned_BT.unsqueeze(-1).expand_as(x_BTI))
-        back_TBH, _ = self.back(back_BTI.transpose(0, 1), texts=texts)
-        return joined(ahead_TBH.transpose(0, 1), back_TBH.transpose(0, 1), turned_BT)
 
 
 class Decoder(nn.Module):
@@ -170,7 +153,7 @@ class CoVe(LanguageModel):
         width = 2 * config.hidden
         self.embedding = nn.Parameter(torch.empty(config.vocabulary, config.embedding))
         self.layers = nn.ModuleList(
-            EncoderLayer(width if layer else config.embedding, config.hidden) for layer in range(config.layers)
+            BiLSTM(width if layer else config.embedding, config.hidden) for layer in range(config.layers)
         )
         self.decoder = Decoder(config)
         self.output = nn.Parameter(torch.empty(config.vocabulary, width))
@@ -254,11 +237,10 @@ class CoVe(LanguageModel):
 
     def _encode(self, tokens: Tensor, lengths: Tensor, *, fixed_words: bool = False) -> list[Tensor]:
         """Word vectors (B, T, D) and the states (B, T, H) of every layer."""
-        turned_BT = turned(lengths, tokens.shape[1])
         x_BTD = F.embedding(tokens, self.embedding.detach() if fixed_words else self.embedding)
         outputs = [self.drop(x_BTD.to(compute_dtype(x_BTD)))]
         for layer in self.layers:
-            outputs.append(self.drop(layer(outputs[-1], turned_BT, self.texts(lengths))))
+            outputs.append(self.drop(layer(outputs[-1], self.texts(lengths))))
         return outputs
 
     def _memory(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
@@ -279,6 +261,8 @@ FAMILY = ModelFamily(
     objective="translation",
     sampler="translation",
     tokenizers=("word", "wordpiece"),
+    tokenizer="parallel",
+    rate=0.006,
     tiny={"embedding": 32, "hidden": 24, "dropout": 0.1},
     presets={
         # McCann et al. 2017, section 3.3: GloVe vectors of width 300, 300 per direction, two layers, dropout 0.2. The

@@ -64,11 +64,7 @@ def build_model(
     """A model with initial weights, sampled from torch's global generator (seed it beforehand).
 
     Args:
-        family: name in `FAMILIES`.
-        vocabulary: number of pieces.
-        preset: name of a published size of the family.
         settings: keys of the family's config class; they override the preset.
-        tokenizer: kind of the tokenizer, checked against those of the family.
 
     Raises:
         ConfigError: unknown family or preset; or unknown keys, invalid values and an unsupported tokenizer, all listed.
@@ -84,12 +80,12 @@ def build_model(
     try:
         config = member.config(**values)
     except ValidationError as error:
-        known = [name for name in member.config.model_fields if name != "vocabulary"]
+        keys = [name for name in member.config.model_fields if name != "vocabulary"]
         for problem in error.errors():
             key = ".".join(map(str, problem["loc"]))
             unknown = problem["type"] == "extra_forbidden"
             message = (
-                f"unknown key{nearest(key, known)}" if unknown else f"{problem['msg']} (found {problem['input']!r})"
+                f"unknown key{nearest(key, keys)}" if unknown else f"{problem['msg']} (found {problem['input']!r})"
             )
             problems.append(f"model.{key}: {message}" if key else problem["msg"].removeprefix("Value error, "))
     if problems or config is None:
@@ -100,9 +96,6 @@ def build_model(
 
 def save_encoder(directory: Path, *, family: str, model: LanguageModel, tokenizer: Path) -> None:
     """Write an encoder into `directory`, usually a draft of `components.artifacts.writing(..., kind=KIND)`.
-
-    Args:
-        tokenizer: directory of the model's tokenizer; it is copied.
 
     Raises:
         ArtifactError: the tokenizer is damaged, or its number of pieces is not the model's number of rows.
@@ -125,14 +118,7 @@ def save_encoder(directory: Path, *, family: str, model: LanguageModel, tokenize
 
 
 def write_untrained(directory: Path, model: LanguageModel, *, precision: str = "float32", **further: float) -> None:
-    """Write metrics.json and curve.csv of an encoder that was imported or computed from others: no steps.
-
-    Args:
-        directory: of the encoder.
-        model: the encoder.
-        precision: in which its weights were computed.
-        further: entries of metrics.json.
-    """
+    """Write metrics.json and curve.csv of an encoder that was imported or computed from others: no steps."""
     numbers = {
         "parameters": count_parameters(model),
         "tokens": 0,
@@ -202,7 +188,6 @@ def has_large_table(model: LanguageModel) -> bool:
 
 
 def _empty_model(directory: Path, family: str, sizes: Mapping[str, Any]) -> LanguageModel:
-    """A model on the meta device. No weights are initialised, so torch's random state does not change."""
     settings = {name: value for name, value in sizes.items() if name != "vocabulary"}
     try:
         for name in REMOVED.keys() & settings.keys() - family_named(family).config.model_fields.keys():
@@ -222,7 +207,6 @@ REMOVED: Final = {
 
 
 def _read_config(directory: Path) -> tuple[str, dict[str, Any], str]:
-    """Family, sizes and the tokenizer's fingerprint, from config.json."""
     try:
         config = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
         family, sizes, fingerprint = config["family"], dict(config["model"]), config["tokenizer_fingerprint"]
@@ -239,6 +223,21 @@ def save_weights(path: Path, model: torch.nn.Module) -> None:
     save_file({name: value.detach().float().cpu().contiguous() for name, value in model.state_dict().items()}, path)
 
 
+def misfits(expected: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> list[str]:
+    """The missing, surplus and wrongly shaped tensors among given ones, in words, sorted."""
+    return sorted(
+        [
+            *(f"missing {name}" for name in expected.keys() - given.keys()),
+            *(f"surplus {name}" for name in given.keys() - expected.keys()),
+            *(
+                f"{name} is {given[name]}, expected {expected[name]}"
+                for name in expected.keys() & given.keys()
+                if given[name] != expected[name]
+            ),
+        ]
+    )
+
+
 def load_weights(path: Path, model: torch.nn.Module) -> None:
     """Copy the tensors of a safetensors file into a module, whose names and shapes must be the same.
 
@@ -248,18 +247,10 @@ def load_weights(path: Path, model: torch.nn.Module) -> None:
     expected: dict[str, Tensor] = model.state_dict()
     try:
         with safe_open(path, framework="pt") as file:
-            found = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 (no iterator)
-        problems = [
-            *(f"missing {name}" for name in expected.keys() - found.keys()),
-            *(f"surplus {name}" for name in found.keys() - expected.keys()),
-            *(
-                f"{name} is {found[name]}, expected {tuple(expected[name].shape)}"
-                for name in expected.keys() & found.keys()
-                if found[name] != tuple(expected[name].shape)
-            ),
-        ]
+            given = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 (no iterator)
+        problems = misfits({name: tuple(value.shape) for name, value in expected.items()}, given)
         if problems:
-            raise ArtifactError(f"{path}: does not fit the model: {'; '.join(sorted(problems))}")
+            raise ArtifactError(f"{path}: does not fit the model: {'; '.join(problems)}")
         weights = load_file(path)
     except FileNotFoundError as error:
         raise ArtifactError(f"{path}: does not exist; run the stage that makes it") from error

@@ -41,7 +41,7 @@ class FastTextConfig(NegativeSamplingConfig):
         shortest, longest: length range of the n-grams in characters, including the marks "<" and ">" of a word's ends.
         buckets: rows of the n-gram table; unless `sparse`, time and memory per step are proportional to it.
         sparse: whether a step updates only the n-grams that it reads. AdamW then counts the updates of each n-gram
-            separately (`components.training.rows`); other optimizers need `sparse: false`.
+            separately (`components.training.optim`); other optimizers need `sparse: false`.
     """
 
     shortest: Size = 3
@@ -68,15 +68,15 @@ def ngram_buckets(word: str, config: FastTextConfig) -> list[int]:
     A single mark is not an n-gram; "<word>" as a whole is one, if it is short enough.
     """
     letters = [letter.encode() for letter in f"<{word}>"]
-    found = []
+    results = []
     for first in range(len(letters)):
         value = FNV_OFFSET
         for last in range(first, min(first + config.longest, len(letters))):
             for byte in letters[last]:
                 value = fnv1a_update(value, byte)
             if last - first + 1 >= config.shortest and not (first == last and first in (0, len(letters) - 1)):
-                found.append(value % config.buckets)
-    return found
+                results.append(value % config.buckets)
+    return results
 
 
 class FastText(StaticVectors):
@@ -122,11 +122,11 @@ class FastText(StaticVectors):
     def embed(self, tokens: Tensor) -> Tensor:
         # Each distinct word is composed once.
         distinct_W, indices = on_host(tokens).unique(return_inverse=True)
-        known = int((distinct_W < self.config.vocabulary).sum())
-        vectors_WD = self._known(move(distinct_W[:known], tokens.device))
-        if known < len(distinct_W):
+        inside = int((distinct_W < self.config.vocabulary).sum())
+        vectors_WD = self._known(move(distinct_W[:inside], tokens.device))
+        if inside < len(distinct_W):
             vectors_WD = torch.cat(
-                [vectors_WD, self._unseen([self._buckets(id_) for id_ in distinct_W[known:].tolist()])]
+                [vectors_WD, self._unseen([self._buckets(id_) for id_ in distinct_W[inside:].tolist()])]
             )
         return F.embedding(move(indices, tokens.device), vectors_WD)
 
@@ -178,7 +178,6 @@ class FastText(StaticVectors):
         return (words_ND + summed_ND) / (many_N + 1).unsqueeze(1).to(words_ND.dtype)
 
     def _buckets(self, id_: int) -> list[int]:
-        """The n-grams of a word beyond the vocabulary."""
         if id_ not in self._foreign:
             assert self._spelling is not None
             self._foreign[id_] = ngram_buckets(self._spelling(id_), self.config)
@@ -192,7 +191,6 @@ class FastText(StaticVectors):
 
 
 def _ragged(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
-    """The concatenated lists (G,), and their offsets (len(rows) + 1,)."""
     begins = torch.tensor([0, *(len(row) for row in rows)]).cumsum(0)
     grams = torch.tensor([number for row in rows for number in row], dtype=torch.int64)
     return move(grams, device), move(begins, device)
@@ -205,6 +203,7 @@ FAMILY = ModelFamily(
     objective="static",
     sampler="negative_sampling",
     tokenizers=("open_word", "word"),
+    rate=0.015,
     tiny={"width": 32, "context": 2, "noise_words": 4, "buckets": 50},
     # Section 4.2 of the paper and its code: width 300, 2,000,000 buckets, t = 1e-4.
     presets={"fasttext-300": {"width": 300, "buckets": 2_000_000, "sparse": True, "subsample": 1e-4}},

@@ -35,9 +35,8 @@ from components.models.base import (
     Sum,
     at_columns,
     counted,
-    last_states,
 )
-from components.models.layers.directions import following
+from components.models.layers.chunks import following
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import LayerNorm, compute_dtype
 from components.models.layers.packing import packing
@@ -144,9 +143,6 @@ class GPT(LanguageModel):
     def text_loss(self, batch: Batch, hidden: Sequence[Tensor]) -> Sum:
         # The delimiter and the extract token are predicted as well, as in the paper's code.
         return self._loss_sum(*following(hidden[-1], batch["tokens"], batch["lengths"]), task=self.task)
-
-    def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        return last_states(hidden, lengths)
 
     def unit_states(self, hidden: Tensor, units: Tensor) -> Tensor:
         return at_columns(hidden, units[..., 1])

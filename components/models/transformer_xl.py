@@ -33,11 +33,9 @@ from components.models.base import (
     at_columns,
     count_tensor,
     counted,
-    last_states,
 )
 from components.models.layers.adaptive import TiedVocabulary
-from components.models.layers.chunks import for_learners
-from components.models.layers.directions import following
+from components.models.layers.chunks import following, for_learners
 from components.models.layers.dropout import Dropout
 from components.models.layers.host import both
 from components.models.layers.linear import compute_dtype
@@ -147,9 +145,6 @@ class TransformerXL(LanguageModel):
         states_ND, targets_N = following(self.drop(hidden[-1]), batch["tokens"], batch["lengths"])
         return counted(self.pieces.loss_sum(states_ND, targets_N), targets_N)
 
-    def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        return last_states(hidden, lengths)
-
     def unit_states(self, hidden: Tensor, units: Tensor) -> Tensor:
         return at_columns(hidden, units[..., 1])
 
@@ -182,13 +177,7 @@ class TransformerXL(LanguageModel):
     def _run(
         self, tokens_BT: Tensor, carry: Carry, keys: list[Tensor] | None = None, *, mask: Tensor | None = None
     ) -> list[Tensor]:
-        """Outputs (B, T, D) of the embedding and of every block.
-
-        Args:
-            carry: inputs of the blocks; or, with `keys`, their keys and values.
-            keys: receives the keys and values of every block, those in `carry` included.
-            mask: (B, 1, T, T), True where attention is allowed, combined with the causal mask; only without a carry.
-        """
+        """Outputs (B, T, D) of the embedding and of every block."""
         segment = tokens_BT.shape[1]
         # From here on in the dtype of the matrix products: every block ends in a norm, which bounds rounding errors.
         x_BTD = self.pieces.embed(tokens_BT) * self.config.width**0.5

@@ -36,14 +36,11 @@ from components.models.base import (
     at_columns,
     count_tensor,
     counted,
-    last_states,
 )
-from components.models.layers.chunks import Texts
-from components.models.layers.directions import following, preceding, turn, turned
+from components.models.layers.chunks import Texts, following, preceding, turn, turned
 from components.models.layers.dropout import LockedDropout, RowDropout
 from components.models.layers.lstm import LSTM
-from components.models.layers.softmax import linear_cross_entropy
-from components.models.layers.vocabulary import looked_up, remapped
+from components.models.layers.softmax import linear_cross_entropy, looked_up, remapped
 from components.tokenization.special import END
 
 Weight = Annotated[float, Field(ge=0)]
@@ -149,9 +146,7 @@ class AWDLSTM(LanguageModel):
         return counted(linear_cross_entropy(states_ND, self.embedding, self.bias, targets_N), targets_N)
 
     def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        if self.backward:
-            return hidden[:, 0]
-        return last_states(hidden, lengths)
+        return hidden[:, 0] if self.backward else super().summary(hidden, lengths)
 
     def unit_states(self, hidden: Tensor, units: Tensor) -> Tensor:
         # The piece of the unit that is read last.
@@ -210,6 +205,7 @@ FAMILY = ModelFamily(
     objective="causal",
     sampler="stream",
     tokenizers=("wordpiece", "word"),
+    rate=0.0085,
     tiny={"embedding": 32, "hidden": 48, "layers": 2, "dropout_weight": 0.2, "dropout_output": 0.1},
     presets={
         # Merity et al. 2017, section 5, for WikiText-2 (33 million parameters); the Penn Treebank (24 million) has

@@ -29,7 +29,6 @@ from components.models.base import (
     Losses,
     ModelFamily,
     count_tensor,
-    last_states,
 )
 from components.models.layers.adaptive import TiedVocabulary
 from components.models.layers.dropout import Dropout
@@ -105,9 +104,6 @@ class XLNet(LanguageModel):
         states, top_RWD = self._run(tokens_RW, segments_RW, torch.zeros_like(tokens_RW), (), mask=packed.mask)
         return [packed.unpack(state_RWD) for state_RWD in (*states, top_RWD)]
 
-    def summary(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        return last_states(hidden, lengths)
-
     def layer_groups(self) -> list[list[nn.Parameter]]:
         return [self.pieces.embedding_parameters(), *(list(block.parameters()) for block in self.blocks)]
 
@@ -143,12 +139,7 @@ class XLNet(LanguageModel):
         backward: Tensor | None = None,
         mask: Tensor | None = None,
     ) -> tuple[list[Tensor], Tensor]:
-        """Both streams; `mask` (B, 1, T, T) is True where attention is allowed, combined with the order.
-
-        Returns:
-            The content stream's input of every block, (B, T, D) each; and the output of the last block: (B, M, D) of
-            the query stream if there are `positions_BM`, else (B, T, D) of the content stream.
-        """
+        """Both streams; `mask` (B, 1, T, T) is True where attention is allowed, combined with the order."""
         rows, length = tokens_BT.shape
         x_BTD = self.pieces.embed(tokens_BT)
         x_BTD = self.drop(x_BTD.to(compute_dtype(x_BTD)))
@@ -201,7 +192,6 @@ class XLNet(LanguageModel):
         )
 
     def _remembered(self, carry: Carry, states: list[Tensor], kept: int) -> Carry:
-        """The last `memory` positions of the memory and the first `kept` positions, detached; () without memory."""
         if not self.config.memory:
             return ()
         joined = (

@@ -17,7 +17,7 @@ from components.settings.completion import PASSES
 from components.settings.contrastive import ContrastiveSettings, pairs_of
 from components.settings.finetune import FIRST_MINUTES
 from components.settings.unlabelled import OF_ONE_TEXT
-from components.task_models.reading import Extent, reading_of
+from components.task_models.inputs import Extent, reading_of
 from components.tasks.label_texts import are_words, text_of
 from components.words.systems import UNSPACED
 

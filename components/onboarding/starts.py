@@ -19,8 +19,8 @@ from components.settings.training import Training
 from components.starts.registry import folder_of
 from components.studies.frozen import layer_vectors
 from components.studies.logme import logme
+from components.task_models.inputs import Extent, reading_of, sizes_of
 from components.task_models.kinds import find_task
-from components.task_models.reading import Extent, reading_of, sizes_of
 from components.tasks.data import Examples
 from components.tokenization.special import UNK
 

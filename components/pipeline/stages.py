@@ -92,11 +92,11 @@ STAGES: dict[str, Stage] = {
     "identity": Stage("pipeline.identity:identity", results.identity, 10, metrics=False),
     # First, so that errors in the labels are reported before any training.
     "examples": Stage("tasks.examples:examples", tasks.examples, 30),
-    "domain-texts": Stage("ingestion.domain_texts:domain_texts", corpora.domain_texts, 60),
+    "domain-texts": Stage("ingestion.unlabelled:domain_texts", corpora.domain_texts, 60),
     "ingest": Stage("ingestion.stage:ingest", corpora.ingest, 120, retries=1, persist=True),
     "ingest-parallel": Stage("ingestion.stage:ingest", corpora.ingest_parallel, 120, retries=1, persist=True),
     "checks": Stage("data_checks.stage:checks", corpora.checks, 120, metrics=False),
-    "tokenizer": Stage("tokenization.vocabulary:fit_vocabulary", corpora.tokenizer, 60, retries=1, persist=True),
+    "tokenizer": Stage("tokenization.train:fit_vocabulary", corpora.tokenizer, 60, retries=1, persist=True),
     "tokenizer-parallel": Stage("tokenization.train:train_tokenizer", corpora.tokenizer_parallel, 60, retries=1),
     "tokenize": Stage("tokenization.tokenize:tokenize", corpora.tokenize, 120, retries=1, persist=True),
     "tokenize-parallel": Stage(
@@ -111,7 +111,7 @@ STAGES: dict[str, Stage] = {
         for start in ("pretrained", "adapted", "scratch")
     },
     "finetune": Stage("finetuning.stage:finetune", tasks.finetune, _DAYS, retries=2, trains=True),
-    "task-tokens": Stage("tokenization.task_text:task_tokens", encoders.task_tokens, 60, retries=1),
+    "task-tokens": Stage("tokenization.tokenize:task_tokens", encoders.task_tokens, 60, retries=1),
     "adapt-task": Stage("pretraining.adapt:adapt", encoders.adapt_task, _DAYS, retries=2, curve=_LOSS, trains=True),
     "finetune-task-adapted": Stage(
         "finetuning.stage:finetune", tasks.finetune_task_adapted, _DAYS, retries=2, trains=True

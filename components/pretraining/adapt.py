@@ -51,13 +51,9 @@ class AdaptJob(Section):
             not measured.
         general_corpus: the general corpus; forgetting is measured on its held-out documents.
         output: encoder directory. The model in it, if there is one, is the start of an increment.
-        training: budget, batches, optimizer, schedule.
         increment: how new text is learned; None: every adaptation starts from `pretrained`.
         rebuild: why a rebuild was requested; empty: it was not.
-        seed: of the batches and dropout.
-        code: digest of the code and libraries that the stage can reach; part of the key of the checkpoints.
         epochs: number of passes over the tokens, which replaces the budget of `training`; None: the budget applies.
-        cluster: where training runs; does not affect the result.
     """
 
     name: str = ""
@@ -138,7 +134,6 @@ def adapt(job: AdaptJob) -> Path:
 
 
 def _previous(output: Path) -> Manifest | None:
-    """The manifest of the last adapted model; None if there is none or it is damaged."""
     try:
         return read_manifest(output, kind=KIND, verify=True)
     except ArtifactError:
@@ -205,7 +200,6 @@ def _replayed(decision: Decision, run: LanguageModelRun) -> int:
 
 
 def _words(decision: Decision, run: LanguageModelRun) -> str:
-    """What happens and why, for the log."""
     if decision.text is None:
         return f"from the pretrained model, {decision.new_tokens:,} tokens of text ({decision.reason})"
     return (
@@ -215,12 +209,10 @@ def _words(decision: Decision, run: LanguageModelRun) -> str:
 
 
 def _general_digest(job: AdaptJob) -> str | None:
-    """Digest of the general text on which forgetting is measured; None if there is none."""
     return None if job.general_tokens is None else read_manifest(job.general_tokens, kind=TOKENS).digest
 
 
 def _measured_again(job: AdaptJob, before: Manifest) -> Path:
-    """Measure forgetting on changed general text; the weights stay."""
     numbers = read_json(job.output / "metrics.json", made_by="the stage adapt")
     numbers = {name: value for name, value in numbers.items() if not name.startswith("general_")}
     numbers |= _forgetting(job, load_encoder(job.output).model)
@@ -262,7 +254,6 @@ def _forgetting(job: AdaptJob, adapted: LanguageModel) -> dict[str, float]:
 
 
 def _encoded(source: Path, tokenizer: Tokenizer, directory: Path) -> TokenStore:
-    """The held-out documents (or pairs) of a corpus, encoded with another tokenizer."""
     shards = corpus.shards(source, "heldout")
     encoded = encode_corpus((row for shard in shards for row in corpus.read_rows(shard)), tokenizer=tokenizer)
     with writing(directory, kind=TOKENS) as draft:

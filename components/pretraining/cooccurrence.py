@@ -38,8 +38,8 @@ SAMPLE_INTERVAL: Final = 1024
 def whole_text(store: Tokens, *, reach: int) -> Iterator[tuple[Ids, int]]:
     """The stream in chunks, each with the first `reach` pieces of the next chunk; and the size without these."""
     for start in range(0, store.tokens, CHUNK):
-        own = min(CHUNK, store.tokens - start)
-        yield store.span(start, min(own + reach, store.tokens - start)), own
+        leading = min(CHUNK, store.tokens - start)
+        yield store.span(start, min(leading + reach, store.tokens - start)), leading
 
 
 def count_pairs(
@@ -54,10 +54,8 @@ def count_pairs(
 
     Args:
         chunks: pieces (n,), and the number of leading pieces that are left elements of pairs.
-        vocabulary: number of pieces.
         weights: weight of a pair at distance 1, 2 ...
         separator: a piece, such as END, that is not an element of a pair and that pairs do not cross; None: none.
-        max_pairs: distinct pairs held in memory.
 
     Returns:
         keys (N,) int64, ascending, i * vocabulary + j with i <= j, and counts (N,).
@@ -68,8 +66,8 @@ def count_pairs(
     held: list[Run] = []
     spilled: list[Run] = []
     size = 0
-    for text, own in chunks:
-        held.append(_count(text, own, vocabulary=vocabulary, weights=np.asarray(weights), separator=separator))
+    for text, leading in chunks:
+        held.append(_count(text, leading, vocabulary=vocabulary, weights=np.asarray(weights), separator=separator))
         size += len(held[-1][0])
         if size > max_pairs:
             held = [_merged(held)]
@@ -82,19 +80,19 @@ def count_pairs(
     return _on_disk(_in_ranges([*spilled, rest], max_pairs)) if spilled else rest
 
 
-def _count(text: Ids, own: int, *, vocabulary: int, weights: Counts, separator: int | None) -> Run:
+def _count(text: Ids, leading: int, *, vocabulary: int, weights: Counts, separator: int | None) -> Run:
     """Counts of one chunk. A pair and its distance are encoded as one integer, so that a single sort counts both."""
     documents = np.cumsum(text == separator)
-    found = []
+    results = []
     for distance in range(1, min(len(weights), len(text) - 1) + 1):
-        count = min(own, len(text) - distance)
+        count = min(leading, len(text) - distance)
         left, right = text[:count], text[distance : distance + count]
         if separator is not None:
             inside = (left != separator) & (documents[:count] == documents[distance : distance + count])
             left, right = left[inside], right[inside]
         keys = np.minimum(left, right) * vocabulary + np.maximum(left, right)
-        found.append(keys * len(weights) + (distance - 1))
-    numbers = np.sort(np.concatenate([*found, np.empty(0, np.int64)]))
+        results.append(keys * len(weights) + (distance - 1))
+    numbers = np.sort(np.concatenate([*results, np.empty(0, np.int64)]))
     firsts = _firsts(numbers)
     times = np.diff(np.append(firsts, len(numbers)))
     keys, distances = np.divmod(numbers[firsts], len(weights))
@@ -109,13 +107,11 @@ def _merged(runs: Sequence[Run]) -> Run:
 
 
 def _summed(keys: Ids, counts: Counts) -> Run:
-    """Counts summed over equal adjacent keys."""
     firsts = _firsts(keys)
     return keys[firsts], np.add.reduceat(counts, firsts) if len(firsts) else counts
 
 
 def _firsts(ascending: Ids) -> Ids:
-    """Index of the first occurrence of each value."""
     return np.flatnonzero(np.diff(ascending, prepend=-1))
 
 
@@ -183,16 +179,13 @@ class CooccurrenceSampler(WindowSampler):
         on_disk = isinstance(self.keys, np.memmap)
         self._weights: Counts = _on_disk(parts)[0] if on_disk else np.concatenate([part for (part,) in parts])
 
-    def tokens_before(self, step: int) -> int:
-        return step * self.batch_size * self.window
-
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         rows = self._rows(rank, world)
-        own = slice(rows.start, rows.stop)
+        share = slice(rows.start, rows.stop)
         # Sampled for the global batch, so that a row does not depend on the number of workers.
         rng = counter_rng(self.seed, "cells", step)
         shape = (self.batch_size, self.window)
-        sampled, mirrored = rng.random(shape)[own] * self._weights[-1], rng.random(shape)[own] < 0.5
+        sampled, mirrored = rng.random(shape)[share] * self._weights[-1], rng.random(shape)[share] < 0.5
         indices = np.minimum(np.searchsorted(self._weights, sampled, side="right"), len(self.keys) - 1)
         low, high, counts = self._cells(indices)
         return {

@@ -17,8 +17,7 @@ from components.artifacts import Manifest
 from components.models import family as family_named
 from components.settings.adapt import IncrementSettings
 from components.settings.section import Section
-from components.tokenization.selection import Selection
-from components.tokenization.store import TokenStore
+from components.tokenization.store import Selection, TokenStore
 from components.training.rng import counter_rng
 
 #: Sampler -> why a family with this sampler cannot learn new text alone.
@@ -52,10 +51,10 @@ class IncrementText(Section):
 
     def select(self, store: TokenStore, *, seed: int) -> Selection:
         """The documents of the increment, in corpus order; `seed` determines the sample."""
-        known = set(self.learned)
-        new = [np.arange(rows.start, rows.stop) for name, rows in store.shards.items() if name not in known]
+        learned = set(self.learned)
+        new = [np.arange(rows.start, rows.stop) for name, rows in store.shards.items() if name not in learned]
         old = np.concatenate(
-            [np.empty(0, np.int64), *(np.asarray(store.shards[name], np.int64) for name in sorted(known))]
+            [np.empty(0, np.int64), *(np.asarray(store.shards[name], np.int64) for name in sorted(learned))]
         )
         chosen = counter_rng(seed, "replay").permutation(np.sort(old))
         lengths = np.cumsum(store.offsets[chosen + 1] - store.offsets[chosen])
@@ -69,7 +68,6 @@ class Decision:
 
     Attributes:
         number: increments since the last rebuild; 0: a rebuild.
-        reason: in words.
         text: of an increment; None: the whole corpus.
         new_tokens: tokens that the initial weights have not learned.
         idle: whether the last adapted model has learned all text already.
@@ -95,10 +93,8 @@ def decide(
     """Continue from the last adapted model, or rebuild.
 
     Args:
-        store: train split of the domain corpus.
         before: manifest of the last adapted model; None: there is none.
         origins: name of a token shard -> digest of its text.
-        recipe: the entries of `CHANGES`.
         settings: None: always rebuild.
         step_tokens: tokens per step; an increment reads at least as many.
         requested: why a rebuild was requested; empty: it was not.

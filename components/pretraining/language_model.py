@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +21,17 @@ from components.models.static import StaticVectors
 from components.pretraining.increments import IncrementText
 from components.pretraining.perplexity import heldout_sampler, measure
 from components.pretraining.samplers import Tokens, WindowSampler, sampler_for
-from components.pretraining.vectors import cooccurrence_vectors, initialise_embeddings
-from components.pretraining.word_vectors import start_from_vectors
+from components.pretraining.word_vectors import cooccurrence_vectors, initialise_embeddings, start_from_vectors
 from components.settings.section import Section
 from components.settings.training import LanguageModelTraining
 from components.tokenization import load_tokenizer, overlap
-from components.tokenization.selection import Selection
 from components.tokenization.store import TokenStore
-from components.training.checkpoint import CheckpointStore
+from components.training.checkpoint import CheckpointStore, Saver
 from components.training.distributed import Worker, World
-from components.training.groups import ParameterGroup, decayed, discriminative
 from components.training.loop import StepReport, TrainingState, is_compiled, train
-from components.training.optim import non_monotone
+from components.training.optim import ParameterGroup, decayed, discriminative, non_monotone
 from components.training.precision import Precision, choose, product_size
 from components.training.rng import counter_seed
-from components.training.saving import Saver
 
 #: Number of rows of the training curve, and of pieces over which each held-out loss is measured.
 CURVE_POINTS = 20
@@ -56,15 +51,10 @@ class LanguageModelRun(Section):
     """A training run: everything that determines its result, and the location of its checkpoints.
 
     Attributes:
-        name: for progress lines.
         family, preset, model: family, and sizes of a new model; with a `parent`, its sizes are used.
         parent: encoder directory with the initial weights; its embeddings are re-mapped to the pieces of `tokenizer`.
         vectors: output of `word_vectors.prepare_vectors`, from which the embeddings of a new model start.
-        tokens, tokenizer: directories of the token shards and of their tokenizer.
         increment: the part of the train split that is read; None: all of it.
-        training: budget, batches, optimizer, schedule.
-        seed: of the initial weights, the batches and dropout.
-        code: digest of the code and libraries that the stage can reach; part of the key of the checkpoints.
         storage, key: of the checkpoints; set by `train_encoder`.
     """
 
@@ -102,9 +92,7 @@ class LanguageModelRun(Section):
 
     def text(self) -> Tokens:
         """The tokens of the run's documents."""
-        return self._selected(TokenStore(self.tokens, "train"))
-
-    def _selected(self, store: TokenStore) -> TokenStore | Selection:
+        store = TokenStore(self.tokens, "train")
         return store if self.increment is None else self.increment.select(store, seed=self.seed)
 
 
@@ -115,13 +103,11 @@ class TrainingHistory:
     Attributes:
         steps: total number of steps of the run.
         seconds: training time, without measurements and checkpoints.
-        tokens: input tokens so far.
         workers: number of workers since the last start.
         compilation: seconds of the first step of every start of a compiled run, which is mostly compilation; they are
             not part of `seconds`.
         gradient_norm: the last one that was read, before clipping.
         losses: training losses that were read since the last row of the curve.
-        curve: rows of curve.csv.
         before, after: measurements on held-out text before and after training.
     """
 
@@ -300,39 +286,26 @@ class _Heldout:
     def __init__(self, run: LanguageModelRun, model: LanguageModel, pieces: list[str], world: World) -> None:
         self.run, self.world = run, world
         self.store = TokenStore(run.tokens, "heldout")
-        self._sampler = partial(
-            heldout_sampler,
+        self.sampler = heldout_sampler(
             run.family,
+            self.store,
             config=model.config,
             pieces=pieces,
             batch_size=run.training.batch_size,
             window=run.training.window,
             workers=world.size,
         )
-        self.sampler = self._sampler(self.store)
 
     def measure(self, state: TrainingState, *, pieces: int) -> dict[str, float]:
         """Perplexity with the current (averaged) weights; empty if there is too little held-out text."""
-        return self._measure(state, self.store, self.sampler, pieces=pieces)
-
-    def _measure(
-        self, state: TrainingState, store: TokenStore | Selection, sampler: WindowSampler | None, *, pieces: int
-    ) -> dict[str, float]:
-        if sampler is None:
+        if self.sampler is None:
             return {}
         model = state.model
+        options: dict[str, Any] = {"pieces": pieces, "precision": state.precision, "world": self.world}
         assert isinstance(model, LanguageModel)
         if state.average is not None:
             state.average.swap()
-        measured = measure(
-            model,
-            sampler,
-            store,
-            family=self.run.family,
-            pieces=pieces,
-            precision=state.precision,
-            world=self.world,
-        )
+        measured = measure(model, self.sampler, self.store, family=self.run.family, **options)
         if state.average is not None:
             state.average.swap()
         return measured.named("")
@@ -363,15 +336,15 @@ def _due(report: StepReport, overdue: bool, world: World) -> bool:
 def before_training(run: LanguageModelRun, model: LanguageModel) -> None:
     """Set the embeddings and the static channel of `initial_model` to word vectors of a file or of the run's text, as
     the settings ask. An increment keeps the channel of the whole text."""
-    table, known = model.piece_embedding(), None
+    table, trained = model.piece_embedding(), None
     if table is not None and run.vectors is not None:
         # Static vectors are the model; other models expect the scale that their layers are initialised for.
-        known = start_from_vectors(table, run.vectors, keep_scale=isinstance(model, StaticVectors))
+        trained = start_from_vectors(table, run.vectors, keep_scale=isinstance(model, StaticVectors))
     if table is not None and run.training.vectors:
         if run.parent is not None:
-            known = overlap(load_encoder(run.parent).tokenizer.pieces, load_tokenizer(run.tokenizer).pieces) >= 0
+            trained = overlap(load_encoder(run.parent).tokenizer.pieces, load_tokenizer(run.tokenizer).pieces) >= 0
         vectors = cooccurrence_vectors(run.text(), vocabulary=table.shape[0], width=table.shape[1])
-        initialise_embeddings(table, vectors, known=known)
+        initialise_embeddings(table, vectors, trained=trained)
     channel = model.static_vectors()
     if channel is not None and run.increment is None:
         vectors = cooccurrence_vectors(run.text(), vocabulary=channel.shape[0], width=channel.shape[1])

@@ -44,8 +44,6 @@ class Trained:
 
     Attributes:
         model: with the averaged weights, if the settings name an average; in evaluation mode, on the CPU.
-        precision: of training.
-        history: losses, counts and measurements.
         checkpoints: the run's checkpoints, which the caller clears after writing the output.
     """
 
@@ -96,8 +94,8 @@ def train_encoder(run: LanguageModelRun, *, settings: ClusterSettings) -> Traine
         raise TrainingError(f"{checkpoints.name}: the last checkpoint is missing or damaged; run the stage again")
     history = TrainingHistory(**checkpoint.numbers["progressed"])
     measurements.complete(history)
-    if found := overfitted(history):
-        print(f"{run.name}: warning: {found}")
+    if message := overfitted(history):
+        print(f"{run.name}: warning: {message}")
     model = initial_model(run)
     state = TrainingState.fresh(model, parameter_groups(model, run.training), settings=run.training)
     state.restore(checkpoint.tensors, checkpoint.numbers["state"], world=World())
@@ -121,14 +119,11 @@ def overfitted(history: TrainingHistory) -> str:
 
 
 class _Measurements:
-    """Writes the numbers that rank 0 publishes as measurements of the stage."""
-
     def __init__(self) -> None:
         self._curve: Curve | None = None
         self._last = self._heldout = 0
 
     def add(self, numbers: Mapping[str, float]) -> None:
-        """Numbers after a step."""
         self._last = int(numbers["step"])
         if self._curve is None:
             self._curve = Curve(total=int(numbers["steps"]))
@@ -193,7 +188,6 @@ def write_encoder(
 
 
 def _check(run: LanguageModelRun) -> None:
-    """Find errors of the inputs before workers start."""
     store = TokenStore(run.tokens, "train")
     if store.tokenizer_fingerprint != load_tokenizer(run.tokenizer).fingerprint():
         raise ArtifactError(

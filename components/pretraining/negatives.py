@@ -82,9 +82,6 @@ class NegativeSampler(WindowSampler):
         self.slots = max(1, store.tokens // self.window)
         self._order: tuple[int, Ids, int] = (-1, np.empty(0, np.int64), 0)
 
-    def tokens_before(self, step: int) -> int:
-        return step * self.batch_size * self.window
-
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         rows = self._rows(rank, world)
         # Sampled for the global batch: a row does not depend on the number of workers, and all have the same length.
@@ -97,15 +94,15 @@ class NegativeSampler(WindowSampler):
         left, right = self._sides(np.cumsum(text == END, axis=1), kept, reach)
         targets = (left + right > 0).sum() if self.cbow else (left + right).sum()
         pairs = np.full(shape[0], max(1, targets) / shape[0])
-        own = slice(rows.start, rows.stop)
+        share = slice(rows.start, rows.stop)
         columns = kept.cumsum(1) - 1
         length = -(-max(1, int(kept.sum(1).max())) // STEP) * STEP
         packed = {}
         for name, values in (("tokens", text), ("left", left), ("right", right)):
             packed[name] = np.zeros((len(rows), length), np.int64)
-            at = kept[own].nonzero()
-            packed[name][at[0], columns[own][at]] = values[own][at]
-        packed |= {"noise": noise[own], "pairs": pairs[own]}
+            at = kept[share].nonzero()
+            packed[name][at[0], columns[share][at]] = values[share][at]
+        packed |= {"noise": noise[share], "pairs": pairs[share]}
         return {name: torch.from_numpy(values) for name, values in packed.items()}
 
     @staticmethod

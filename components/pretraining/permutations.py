@@ -78,14 +78,14 @@ class PermutationSampler(StreamSampler):
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         rows = self._rows(rank, world)
-        own = slice(rows.start, rows.stop)
+        share = slice(rows.start, rows.stop)
         bidirectional = bool(getattr(self.config, "backward_rows", False))
-        backward = np.arange(self.batch_size)[own] % 2 * int(bidirectional)
+        backward = np.arange(self.batch_size)[share] % 2 * int(bidirectional)
         # Sampled for the global batch, so that a row does not depend on the number of workers.
         rng = counter_rng(self.seed, "permutation", step)
-        choices = rng.random((self.batch_size, 3))[own]
+        choices = rng.random((self.batch_size, 3))[share]
         parts = (slice(0, self.text), slice(self.text, self.window))
-        noises = [rng.random((self.batch_size, 4, part.stop - part.start))[own] for part in parts]
+        noises = [rng.random((self.batch_size, 4, part.stop - part.start))[share] for part in parts]
         sampled = [
             self._row(step, row, bool(reverse), *choice)
             for row, reverse, choice in zip(rows, backward, choices, strict=True)
@@ -128,13 +128,7 @@ class PermutationSampler(StreamSampler):
 
 
 def _positions(tokens: Ids, noise: Floats, predicted: int) -> Ids:
-    """The predicted positions (B, predicted) within a part of the row, sorted.
-
-    Args:
-        tokens: (B, length of the part).
-        noise: (B, 3 or more, length of the part), uniform in [0, 1).
-        predicted: number of predicted positions.
-    """
+    """The predicted positions (B, predicted) within a part of the row, sorted."""
     positions = np.arange(tokens.shape[1])
     chances = 1 / np.arange(1, LONGEST_SPAN + 1)
     # Contexts have at least ONE_IN pieces, so this number of contexts covers the part.

@@ -13,8 +13,7 @@ from components.models import family as family_named
 from components.models.base import Carry, LanguageModel, ModelConfig
 from components.models.layers.host import to_device
 from components.pretraining.samplers import Tokens, WindowSampler, sampler_for
-from components.tokenization.selection import Selection
-from components.tokenization.store import TokenStore
+from components.tokenization.store import Selection, TokenStore
 from components.training.distributed import World
 from components.training.precision import Precision, computing
 
@@ -31,7 +30,6 @@ class Perplexity:
             translation model the pieces of the translation (words and characters below are then those of the
             translation). For a static family, which has no likelihood, the mean of its objective; the perplexities are
             then None.
-        pieces: number of predicted pieces.
         perplexity: e^loss.
         perplexity_per_word: e^(loss * P / W), with P pieces and W words in the whole held-out text; comparable between
             tokenizers. For a masked model, comparable with other masked models only.
@@ -139,5 +137,4 @@ def measured_steps(sampler: WindowSampler, pieces: int) -> int:
 
 
 def _exp(nats: float) -> float:
-    """e^nats, without overflow."""
     return math.exp(min(nats, 709.0))

@@ -34,8 +34,6 @@ class ModelJob(Section):
         name: of the block in `pretrain`, for progress lines and checkpoints; default: the family.
         family, preset, model: the model; `model` holds keys of the family's config class, which override the preset.
         source, digest: a published model, and its expected SHA-256.
-        output: encoder directory.
-        seed: of the initial weights, the batches and dropout.
     """
 
     name: str = ""
@@ -55,9 +53,6 @@ class PretrainJob(ModelJob):
         vectors, vectors_digest: a file of word vectors from which the embedding table starts, and its expected SHA-256.
         tokens, tokenizer: token shards of the corpus of pretraining and the directory of their tokenizer; None if there
             is no corpus and the model is imported.
-        training: budget, batches, optimizer, schedule.
-        code: digest of the code and libraries that the stage can reach; part of the key of the checkpoints.
-        cluster: where training runs; does not affect the result.
     """
 
     vectors: Path | None = None
@@ -200,11 +195,7 @@ def scratch(job: ScratchJob) -> Path:
 
 
 def _published(job: PretrainJob | ScratchJob, source: Path) -> Imported:
-    """The published model, checked against the job.
-
-    Raises:
-        ConfigError: it is of another family, or its tokenizer is of another kind than the job's.
-    """
+    """The published model, checked against the job."""
     from components.interchange.importing import read_published
 
     imported = read_published(source, family=job.family, digest=job.digest)

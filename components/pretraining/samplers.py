@@ -13,8 +13,8 @@ SAMPLERS: LazyTable[type[WindowSampler]] = LazyTable(
     {
         "stream": "components.pretraining.streams:StreamSampler",
         "bidirectional_stream": "components.pretraining.streams:BidirectionalStreamSampler",
-        "sentence_pairs": "components.pretraining.sentence_pairs:SentencePairSampler",
-        "sentence_order": "components.pretraining.sentence_pairs:SentenceOrderSampler",
+        "sentence_pairs": "components.pretraining.rows:SentencePairSampler",
+        "sentence_order": "components.pretraining.rows:SentenceOrderSampler",
         "full_sentences": "components.pretraining.rows:FullSentencesSampler",
         "packed": "components.pretraining.streams:PackedSampler",
         "negative_sampling": "components.pretraining.negatives:NegativeSampler",

@@ -14,7 +14,7 @@ Shape suffixes: V pieces, W words, T positions, E width of the encoder, D width 
 from __future__ import annotations
 
 import tempfile
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -22,7 +22,6 @@ from typing import Any, Final, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tokenizers import models
 from torch import Tensor
 
 from components.artifacts import read_manifest, writing
@@ -36,10 +35,10 @@ from components.settings.params import STATIC_FAMILY
 from components.settings.section import Section
 from components.settings.tokenizer import WordSettings
 from components.tokenization import Tokenizer
-from components.tokenization.bert import backend, count_words, marks_are_letters
-from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES, UNK
+from components.tokenization.bert import count_words
+from components.tokenization.special import FIRST_ORDINARY, UNK
 from components.tokenization.train import choose_segmentation, count_pieces, sample
-from components.tokenization.word import WordTokenizer
+from components.tokenization.word import WordTokenizer, frequent_words, ranked
 from components.tokenization.wordpiece import WordPieceTokenizer
 from components.tokenization.words import encode_words
 from components.training import threads
@@ -59,11 +58,7 @@ class StaticJob(Section):
     """Inputs and output of the stage.
 
     Attributes:
-        name: of the block in `static`.
-        teacher: encoder directory.
         corpus: output directory of the stage `ingest`: text for the frequencies of pieces, and the words.
-        output: encoder directory.
-        settings: `static.<name>`.
         word: `tokenizer.word`, for a vocabulary of words.
         segmenter, sample_megabytes: of `tokenizer`.
         seed: of random vectors, if the teacher is not trained.
@@ -153,7 +148,7 @@ def with_words(teacher: WordPieceTokenizer, texts: Sequence[str], *, count: int)
     for piece in teacher.pieces:
         del words[piece]
     return WordPieceTokenizer(
-        [*teacher.pieces, *frequent(words, least=LEAST_COUNT)[:count]],
+        [*teacher.pieces, *ranked(words, least=LEAST_COUNT)[:count]],
         segmentation=teacher.segmentation,
         lowercase=teacher.lowercase,
         strip_accents=teacher.strip_accents,
@@ -168,23 +163,12 @@ def word_vocabulary(job: StaticJob, texts: Sequence[str]) -> WordTokenizer:
     """
     segmentation = choose_segmentation(job.segmenter, list(texts))
     spaced = [segmentation.spaced(text) for text in texts]
-    lowercase = job.word.lowercase
-    strip_accents = lowercase and not marks_are_letters(spaced)
-    cutter = backend(models.WordLevel(unk_token="[UNK]"), lowercase=lowercase, strip_accents=strip_accents)
-    words = frequent(count_words(spaced, cutter), least=job.word.min_frequency)[: job.settings.words]
-    if not words:
+    tokenizer = frequent_words(spaced, settings=job.word, segmentation=segmentation, most=job.settings.words or 0)
+    if tokenizer.vocab_size == FIRST_ORDINARY:
         raise DataError(
             f"{job.corpus}: no word occurs {job.word.min_frequency} times (tokenizer.word.min_frequency); add text"
         )
-    return WordTokenizer(
-        [*SPECIAL_PIECES, *words], segmentation=segmentation, lowercase=lowercase, strip_accents=strip_accents
-    )
-
-
-def frequent(words: Counter[str], *, least: int) -> list[str]:
-    """The words with at least `least` occurrences, the most frequent first; ties are broken alphabetically."""
-    found = [word for word, count in words.items() if count >= least]
-    return sorted(found, key=lambda word: (-words[word], word))
+    return tokenizer
 
 
 def encode_pieces(teacher: Encoder, tokenizer: Tokenizer, *, name: str) -> Tensor:
@@ -205,7 +189,7 @@ def encode_pieces(teacher: Encoder, tokenizer: Tokenizer, *, name: str) -> Tenso
             pieces = [ids[piece]] if piece in ids else spelt[piece].ids.tolist()[:room]
             sequence = model.special_tokens(pieces or [UNK])
             rows[len(sequence)].append((index, sequence))
-    found = torch.zeros(tokenizer.vocab_size, _width(model))
+    results = torch.zeros(tokenizer.vocab_size, _width(model))
     with Progress(name, total=tokenizer.vocab_size, unit="pieces") as bar, torch.inference_mode():
         for length, group in sorted(rows.items()):
             size = max(1, BATCH_PIECES // length)
@@ -213,9 +197,9 @@ def encode_pieces(teacher: Encoder, tokenizer: Tokenizer, *, name: str) -> Tenso
                 indices, sequences = zip(*group[start : start + size], strict=True)
                 tokens_BT = torch.tensor(sequences)
                 hidden_BTE = model.hidden_states(tokens_BT, torch.full((len(sequences),), length))[-1]
-                found[list(indices)] = hidden_BTE.float().mean(1)
+                results[list(indices)] = hidden_BTE.float().mean(1)
                 bar.advance(len(indices))
-    return found
+    return results
 
 
 @threads.limited(1)
@@ -246,7 +230,6 @@ def piece_weights(frequencies: NDArray[np.int64], *, smoothing: float) -> NDArra
 
 
 def _width(model: LanguageModel) -> int:
-    """Width E of the last layer."""
-    one = torch.tensor([model.special_tokens([UNK])])
+    entry = torch.tensor([model.special_tokens([UNK])])
     with torch.no_grad():
-        return int(model.hidden_states(one, torch.tensor([one.shape[1]]))[-1].shape[-1])
+        return int(model.hidden_states(entry, torch.tensor([entry.shape[1]]))[-1].shape[-1])

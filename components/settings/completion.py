@@ -13,25 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from components.settings.families import FamilyDefaults, all_families
 from components.settings.registry import find_repository
 from components.settings.tasks import SPLITS
 
-#: Family -> kind of its tokenizer: the first of `ModelFamily.tokenizers`.
-TOKENIZERS: Final = {
-    "ulmfit": "wordpiece",
-    "bert": "wordpiece",
-    "flair": "char",
-    "elmo": "open_word",
-    "gpt": "bpe",
-    "roberta": "bpe",
-    "albert": "wordpiece",
-    "word2vec": "word",
-    "glove": "word",
-    "fasttext": "open_word",
-    "cove": "parallel",
-    "transformer-xl": "wordpiece",
-    "xlnet": "wordpiece",
-}
 #: `model_type` of a Hugging Face folder -> family, where the names differ.
 MODEL_TYPES: Final = {"openai-gpt": "gpt", "gpt2": "gpt"}
 #: Kinds of tokenizers that can be those of an imported model.
@@ -41,21 +26,9 @@ OWN: Final = "ulmfit"
 _OWN_MODEL: Final = {"embedding": 320, "hidden": 640, "layers": 2, "static": 320}
 #: Budget of a training in tokens.
 _TOKENS: Final = 3_000_000
-#: Families that predict the next piece.
-_CAUSAL: Final = ("ulmfit", "elmo", "flair", "gpt", "transformer-xl")
-#: Maximum number of passes of these families over a text: with more, the held-out loss rises (docs/experiments-log.md).
+#: Maximum number of passes over a text of families that predict the next piece: with more, the held-out loss rises
+#: (docs/experiments-log.md).
 PASSES: Final = 4
-#: Rates at which a family of this size learns (experiments/bakeoff); other families have the rate of Transformers.
-_RATES: Final = {
-    "ulmfit": 0.0085,
-    "elmo": 0.008,
-    "flair": 0.004,
-    "cove": 0.006,
-    "word2vec": 0.015,
-    "fasttext": 0.015,
-    "glove": 0.1,
-}
-_TRANSFORMER_RATE: Final = 0.001
 #: An imported model is adapted with a smaller rate.
 _IMPORTED_RATE: Final = 0.0003
 #: How an imported encoder learns a task: benchmarks/comparison/headstart.py.
@@ -197,7 +170,7 @@ def _complete_run(done: Completed, file: Path, root: Path | None) -> None:
     why = f"all of {models}" if named else "neither a model (pretrain) nor text for one: words models only"
     done.fill(("run", "families"), named, why)
     for name in _texts(done.at("run", "families")):
-        if name in TOKENIZERS and name not in named:
+        if name in all_families() and name not in named:
             done.fill(("pretrain", name), {}, f"run.families names {name}")
     if "starts" not in done.at("run"):
         starts, why = _starts(done)
@@ -233,12 +206,12 @@ def _complete_models(done: Completed, root: Path) -> None:
         if not isinstance(block, dict):
             continue
         source = _source(block)
-        if source and "family" not in block and name not in TOKENIZERS:
+        if source and "family" not in block and name not in all_families():
             kind = _json(root / source / "config.json").get("model_type")
             if isinstance(kind, str):
                 done.fill(("pretrain", name, "family"), MODEL_TYPES.get(kind, kind), f"model_type of {source}")
         family = str(block.get("family") or name)
-        done.fill(("pretrain", name, "tokenizer"), TOKENIZERS.get(family, "wordpiece"), f"the usual one of {family}")
+        done.fill(("pretrain", name, "tokenizer"), _defaults(family).tokenizer, f"the usual one of {family}")
         _complete_training(done, ("pretrain", name, "training"), family=family, imported=bool(source))
         if "adapted" in starts and name in run and name not in done.blocks("adapt"):
             done.fill(("adapt", name), {}, "run.starts has adapted")
@@ -263,23 +236,23 @@ def _complete_training(done: Completed, keys: tuple[str, ...], *, family: str, i
         done.fill((*keys, "tokens"), _TOKENS, "the default budget")
         _complete_passes(done, keys, family=family)
     done.fill((*keys, "batch_size"), 32, "the default")
-    rate = _IMPORTED_RATE if imported else _RATES.get(family, _TRANSFORMER_RATE)
+    rate = _IMPORTED_RATE if imported else _defaults(family).rate
     done.fill((*keys, "rate"), rate, f"the usual rate of {family}" + (", imported" if imported else ""))
 
 
 def _complete_passes(done: Completed, keys: tuple[str, ...], *, family: str) -> None:
     """Fill in the maximum number of passes, for a budget that is not set in the file."""
-    if family in _CAUSAL:
+    if _defaults(family).is_causal:
         done.fill((*keys, "passes"), PASSES, f"more passes over a short text raise the held-out loss of {family}")
 
 
 def _complete_finetune(done: Completed, name: str, root: Path) -> None:
-    """Fill in the recipe. A block that names rate and batch size has been written in full: its other keys are those of
-    the class."""
+    """Fill in the recipe. A block that names rate, batch size and keys outside of `training` is written in full: the
+    other keys have the defaults of the class."""
     given = done.at("finetune", name)
     if not isinstance(given, dict) or not isinstance(given.get("training", {}), dict | None):
         return
-    if {"rate", "batch_size"} <= (given.get("training") or {}).keys():
+    if {"rate", "batch_size"} <= (given.get("training") or {}).keys() and given.keys() != {"training"}:
         return
     origins = [name, *_origins(done, name)]
     sources = [source for one in origins if (source := _source(done.at("pretrain", one)))]
@@ -313,6 +286,10 @@ def _complete_tokenizer(done: Completed) -> None:
         sources = {_source(block) for block in blocks}
         if not done.at("data", "general") and len(sources) == 1 and (source := sources.pop()):
             done.fill(("tokenizer", kind, "source"), source, "the imported model")
+
+
+def _defaults(family: str) -> FamilyDefaults:
+    return all_families().get(family, FamilyDefaults())
 
 
 def _source(block: Any) -> str:

@@ -32,8 +32,8 @@ from components.tasks.budgets import sample_rows
 from components.tasks.examples import read_facts, read_split, strata_of
 from components.tasks.kinds import scoring_for
 from components.training.checkpoint import CheckpointStore
-from components.training.groups import decayed
 from components.training.loop import TrainingState, train
+from components.training.optim import decayed
 from components.training.rng import counter_seed
 
 #: Evaluations on dev during training; the best counts, as in fine-tuning.

@@ -20,9 +20,9 @@ from components.errors import DataError
 from components.formats.corpus import read_documents, shards
 from components.models.encoder import Encoder
 from components.tasks.words import words_of
-from components.tokenization.measure import measure
 from components.tokenization.segmenters import SEGMENTERS, Segmentation
-from components.tokenization.sentences import sentence_starts
+from components.tokenization.store import measure
+from components.tokenization.tokenize import sentence_starts
 
 #: Minimum and maximum number of words of a sentence; longer ones are usually lists or tables.
 LEAST_WORDS, MOST_WORDS = 4, 60

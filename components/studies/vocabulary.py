@@ -1,6 +1,6 @@
 """How well the vocabularies of a run fit their text, in total and per script.
 
-The stage `tokenizer` computes the numbers (components.tokenization.report) on the sample of the corpus that the
+The stage `tokenizer` computes the numbers (components.tokenization.train) on the sample of the corpus that the
 vocabulary was trained on.
 """
 

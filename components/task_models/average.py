@@ -7,7 +7,7 @@ heads are averaged, and decoded by a head whose parameters of decoding (transiti
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -18,14 +18,54 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from components.models.base import Batch, LanguageModel
+from components.task_models.base import Encoded
 from components.task_models.fixed_batches import Observe, RowFeatures, count_rows, nothing_observed
-from components.task_models.heads import Head
+from components.task_models.heads import FixedNorm, Head
 from components.task_models.model import TaskModel
-from components.task_models.sketches import Projection, measured, sketches
+from components.task_models.pooling import mask
 from components.tasks.data import Answer, Fields, mean_answers
+from components.tokenization.special import UNK
 
 if TYPE_CHECKING:
     from components.task_models.classifier import TextClassifier
+
+
+#: Number of features F -> (F, S) random numbers.
+Projection = Callable[[int], NDArray[np.float32]]
+
+
+def sketches(model: TaskModel, vectors: Tensor, batch: Batch, projection: Projection) -> list[NDArray[np.float32]]:
+    """The sketches (S,) of the B rows of a batch.
+
+    Args:
+        vectors: inputs of its head: (S, F), (B, F) or (S, U, F).
+    """
+    norm = getattr(model.head, "norm", None)
+    if model.of_units:
+        lengths = batch["unit_lengths"]
+        inside = mask(lengths, vectors.shape[1])[..., None]
+        vectors = vectors.float().masked_fill(~inside, 0.0).sum(1) / lengths.clamp(min=1)[:, None]
+    if isinstance(norm, FixedNorm):
+        vectors = norm(vectors)
+    table = torch.from_numpy(projection(vectors.shape[-1])).to(vectors.device)
+    with torch.autocast(vectors.device.type, enabled=False):
+        result = vectors.float() @ table
+    rows = batch["rows"]
+    count = int(rows[-1]) + 1
+    if len(result) != count:
+        total = result.new_zeros(count, table.shape[1]).index_add(0, rows, result)
+        result = total / torch.bincount(rows, minlength=count)[:, None]
+    return list(result.cpu().numpy())
+
+
+def measured(
+    encoded: Sequence[Encoded], result: Sequence[NDArray[np.float32]]
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """(N, 2) pieces and unknown pieces of N rows, and (N, S) their sketches."""
+    counts = [(sum(map(len, row.pieces)), sum(int((pieces == UNK).sum()) for pieces in row.pieces)) for row in encoded]
+    none = np.zeros((0, 1), dtype=np.float32)
+    return np.array(counts, dtype=np.int64).reshape(-1, 2), np.stack(result) if len(result) else none
+
 
 #: Number of rows that are tokenized and sorted by length together.
 ROWS = 4096
@@ -93,7 +133,6 @@ class AveragedClassifier:
 
     @cached_property
     def _decoder(self) -> Head:
-        """A head with the mean parameters of all heads, of which the parameters of decoding are used."""
         states = [member.model.head.state_dict() for member in self.members]
         decoder = copy.deepcopy(self.members[0].model.head)
         mean = {
@@ -104,7 +143,6 @@ class AveragedClassifier:
         return decoder
 
     def _answers(self, rows: Sequence[Fields], observe: Observe = nothing_observed) -> tuple[list[Answer], list[Any]]:
-        """The answers to N rows, and what `observe` returns for them of the first member."""
         answers: list[Answer] = []
         observed: list[Any] = []
         for start in range(0, len(rows), PORTION):
@@ -140,5 +178,4 @@ class AveragedClassifier:
 
 
 def _outputs(model: TaskModel, vectors: Tensor, batch: Batch) -> list[Tensor]:
-    """The outputs of the head for each row: (S, C) or (S, U, C)."""
     return list(model.outputs(vectors, batch).float().cpu().unflatten(0, (count_rows(batch), -1)))

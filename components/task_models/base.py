@@ -40,11 +40,7 @@ class Encoded:
 
     @classmethod
     def of_texts(cls, pieces: Sequence[ArrayLike], segments: Sequence[ArrayLike] | None = None) -> Encoded:
-        """A row without units.
-
-        Args:
-            segments: of each; None: all 0.
-        """
+        """A row without units."""
         arrays = [np.asarray(sequence, dtype=np.int64) for sequence in pieces]
         none = [np.zeros((0, 2), dtype=np.int64)] * len(arrays)
         given = [np.zeros_like(sequence) for sequence in arrays] if segments is None else segments
@@ -68,7 +64,7 @@ class Task:
         single: whether a row is one text, and its sequence is made by `inputs.encode_texts`.
         windows_apart: whether each window of a row has its own loss, so that a step may use a sample of them.
         labels_rows: whether the targets are labels of a row with one vector, so that rows can be compared by their
-            labels (`task_models.contrast`).
+            labels (`task_models.model.pair_loss`).
         imitates: whether its head is an `ImitatingHead`, which learns the predictions of a teacher.
     """
 

@@ -29,14 +29,13 @@ from components.errors import ArtifactError, ConfigError
 from components.models.base import LanguageModel
 from components.models.encoder import Encoder, load_encoder, load_weights, save_encoder, save_weights
 from components.settings.finetune import FinetuneSettings
-from components.task_models.average import ROWS, AveragedClassifier
+from components.task_models.average import ROWS, AveragedClassifier, Projection, measured, sketches
 from components.task_models.base import Encoded, most_pieces
 from components.task_models.fixed_batches import FixedBatches
 from components.task_models.inference_weights import why_not_quantised
 from components.task_models.inputs import plain_pieces
 from components.task_models.kinds import find_task
 from components.task_models.model import TaskModel
-from components.task_models.sketches import Projection, measured, sketches
 from components.task_models.words_part import WordsPart
 from components.tasks.data import Answer, Fields
 from components.tasks.members import ENCODER, KIND, encoder_of, members_of, save_members
@@ -177,13 +176,7 @@ def write_files(
     head_precision: Precision | None = None,
     words: WordsPart | None = None,
 ) -> None:
-    """Write the files of a task model.
-
-    Args:
-        tokenizer: directory of the encoder's tokenizer; it is copied.
-        head_precision: of the head, if it differs.
-        words: a words model that is combined with the encoder.
-    """
+    """Write the files of a task model."""
     config: dict[str, Any] = {
         "kind": classifier.task.kind,
         # The checkpoint interval has no influence on the model.

@@ -6,7 +6,7 @@ bits. Therefore
 - a sequence is padded to the next of a fixed set of lengths (`padded_length`), whatever the others are;
 - a batch of one length always has the same number of rows; the rest of the last batch is filled with copies of a row;
 - a batch is computed by one thread; further threads compute other batches;
-- static word vectors are pooled without padding, each text on its own (`components.task_models.bags`).
+- static word vectors are pooled without padding, each text on its own (`components.task_models.fixed_batches`).
 
 The head is computed in a second step, because the sequences of a row may have different lengths. Its shapes follow from
 the number of sequences and units of the row.
@@ -29,19 +29,56 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
 from components.models.base import Batch
-from components.models.layers.fixed_shapes import fixed_shapes
-from components.models.layers.host import move, to_device
+from components.models.layers.host import fixed_shapes, move, to_device
 from components.models.static import StaticVectors
-from components.task_models import bags
 from components.task_models.base import Encoded
 from components.task_models.heads import Head
 from components.task_models.inference_weights import converted
 from components.task_models.model import TaskModel, computing, evaluating
+from components.task_models.pooling import Pooling
 from components.task_models.sampler import pad
 from components.tasks.data import Answer
 from components.training.precision import Precision, has_bf16
+
+
+def suits_bags(model: TaskModel) -> bool:
+    """Whether the features of a model are pooled word vectors, computed on the processor."""
+    return isinstance(model.encoder, StaticVectors) and not model.of_units and model.device.type == "cpu"
+
+
+def pool_bags(encoder: StaticVectors, sequences: Sequence[NDArray[np.integer[Any]]], *, pooling: Pooling) -> Tensor:
+    """(S, F) float32: the features of `pooling.Features.pooled` up to rounding."""
+    lengths_S = torch.from_numpy(np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences)))
+    begins_S = lengths_S.cumsum(0) - lengths_S
+    ids_N = torch.from_numpy(np.concatenate(sequences).astype(np.int64, copy=False))
+    # Each distinct piece is embedded once: fastText composes its vectors.
+    distinct_W, which_N = ids_N.unique(return_inverse=True)
+    table_WD = encoder.embed(distinct_W).float()
+
+    def mean() -> Tensor:
+        return F.embedding_bag(which_N, table_WD, begins_S, mode="sum") / lengths_S[:, None]
+
+    def most() -> Tensor:
+        return F.embedding_bag(which_N, table_WD, begins_S, mode="max")
+
+    if pooling == "lead":
+        places_N = torch.arange(len(ids_N)) - begins_S.repeat_interleave(lengths_S)
+        weights_N = 1 / (3 + places_N).float()
+        sums_S = torch.zeros(len(lengths_S)).index_add(
+            0, torch.arange(len(lengths_S)).repeat_interleave(lengths_S), weights_N
+        )
+        weighted = F.embedding_bag(which_N, table_WD, begins_S, mode="sum", per_sample_weights=weights_N)
+        return weighted / sums_S[:, None]
+    if pooling == "max":
+        return most()
+    if pooling == "concat":
+        average = mean()
+        return torch.cat([average, most(), average], dim=1)
+    return mean()
+
 
 #: (up to this length, padded to a multiple of this).
 STEPS = ((32, 4), (64, 8), (128, 16), (256, 32), (512, 64))
@@ -174,7 +211,7 @@ class FixedBatches:
     @property
     def reads_bags(self) -> bool:
         """Whether the features are pooled word vectors, so that `answers_of_sequences` may be used."""
-        return bags.suits(self.model)
+        return suits_bags(self.model)
 
     def answers_of_sequences(self, sequences: Sequence[NDArray[Any]]) -> list[Answer]:
         """The same answers as of `answers` to N rows of one sequence each, for pooled word vectors."""
@@ -209,7 +246,6 @@ class FixedBatches:
         return [RowFeatures(part, row.offsets) for part, row in zip(of_rows, encoded, strict=True)]
 
     def _encode(self, length: int, sequences: Sequence[Parts]) -> list[Tensor]:
-        """The features of sequences, padded to one length: (F,) or (U, F) float32 each."""
         model, device = self.model, self.model.device
         tokens, segments = np.zeros((2, len(sequences), length), dtype=np.int64)
         for row, (pieces, segment, _) in enumerate(sequences):
@@ -229,11 +265,10 @@ class FixedBatches:
             return list(model.features.pooled(hidden, lengths).float().cpu())
 
     def _pooled(self, sequences: Sequence[NDArray[Any]]) -> Tensor:
-        """The features of sequences of word vectors: (S, F) float32."""
         encoder, features = self.model.encoder, self.model.features
-        assert isinstance(encoder, StaticVectors)  # as `bags.suits` has checked
+        assert isinstance(encoder, StaticVectors)  # as `suits_bags` has checked
         with self._computing(self.precision):
-            pooled = bags.pooled(encoder, sequences, pooling=features.pooling)
+            pooled = pool_bags(encoder, sequences, pooling=features.pooling)
             return features.joined(pooled.chunk(3 if features.pooling == "concat" else 1, dim=1))
 
     def _combined(self, job: tuple[list[Tensor], list[int]]) -> Tensor:
@@ -242,7 +277,6 @@ class FixedBatches:
             return self.model.of_rows(vectors, torch.zeros_like(lengths), lengths)[0].float().cpu()
 
     def _head_inputs(self, rows: Sequence[RowFeatures], key: tuple[int, int]) -> tuple[Tensor, Batch]:
-        """The features of rows with the same number of sequences, and of units after padding; and the batch."""
         model, device = self.model, self.model.device
         sequences, units = key
         batch: Batch = {"rows": torch.arange(len(rows)).repeat_interleave(sequences)}
@@ -307,7 +341,6 @@ class FixedBatches:
         return [results[index] for index in range(len(items))]
 
     def _each(self, function: Callable[[Item], Result], jobs: Sequence[Item]) -> list[Result]:
-        """The results of jobs, which are computed by one thread of torch each."""
         threads = 1 if self.model.device.type == "cuda" else torch.get_num_threads()
         with evaluating(self.model):
             if threads == 1:

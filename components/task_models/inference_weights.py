@@ -27,12 +27,7 @@ TINY = 1e-30
 
 
 class CastLinear(nn.Module):
-    """Linear layer for inference: y = x W^T + b in bfloat16.
-
-    Args:
-        weight: (O, I) in bfloat16.
-        bias: (O,) in bfloat16, or None.
-    """
+    """Linear layer for inference: y = x W^T + b in bfloat16."""
 
     weight: Tensor
     bias: Tensor | None
@@ -53,10 +48,6 @@ class Int8Linear(nn.Module):
     Each output channel of W has a scale, and each row of x has one that is computed from this row, so that an output
     does not depend on the other rows of a batch. Sums of products are exact. This is the vector-wise quantisation of
     Dettmers et al. 2022 (LLM.int8(), section 3.1) without outlier columns in higher precision.
-
-    Args:
-        weight: (O, I) in float32.
-        bias: (O,) in float32, or None.
     """
 
     bias: Tensor | None
@@ -73,10 +64,6 @@ class Int8Linear(nn.Module):
         self.register_buffer("scales", scales)
         self.register_buffer("zeros", torch.zeros(self.outputs, dtype=torch.int64))
         self.register_buffer("packed", torch.ops.onednn.qlinear_prepack(quantised, None))
-
-    def extra_repr(self) -> str:
-        """The sizes of the layer."""
-        return f"inputs={self.inputs}, outputs={self.outputs}"
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., I) -> (..., O), of the type of x."""

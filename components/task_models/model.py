@@ -1,4 +1,7 @@
-"""An encoder with a task's head: the model of fine-tuning and serving."""
+"""An encoder with a task's head: the model of fine-tuning and serving; the contrastive loss on labelled texts.
+
+Shapes: B rows of a batch, F features, X labels of a row (padding included).
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,57 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from components.errors import ConfigError
 from components.models.base import Batch, Carry, LanguageModel, Losses, count_tensor
 from components.models.layers.host import both, on_host, to_device
 from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Encoded, Task, refuse_settings
-from components.task_models.contrast import pair_loss
-from components.task_models.heads import TextHead
+from components.task_models.heads import TextHead, precise
+from components.task_models.inputs import WindowPooling, states_of_windows
 from components.task_models.pooling import Features
 from components.task_models.sampler import collate, longest, pad, sequences
-from components.task_models.text_windows import WindowPooling, states_of_windows
 from components.tasks.data import Answer
 from components.tokenization.special import UNK
+
+
+def label_overlap(targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Overlap of the labels of all pairs of rows: |A and B| / |A or B|, which is 1 or 0 for rows with one label.
+
+    Args:
+        targets: (B, X) label indices, padded with nan.
+
+    Returns:
+        (B, B) overlap, and (B, B) whether the pair counts: not a row with itself, and not two rows without labels.
+    """
+    # nan is not equal to itself.
+    both = (targets[:, None, :, None] == targets[None, :, None, :]).sum((2, 3))
+    count = (~targets.isnan()).sum(1)
+    either = count[:, None] + count[None, :] - both
+    others = ~torch.eye(len(targets), dtype=torch.bool, device=targets.device)
+    return both / either.clamp(min=1), others & (either > 0)
+
+
+def pair_loss(vectors: Tensor, targets: Tensor) -> Tensor:
+    """(cosine similarity - label overlap)^2 over all pairs of a batch (SetFit; Reimers and Gurevych 2019).
+
+    The mean over pairs with a common label and the mean over pairs without have the same weight, as in SetFit, which
+    samples both equally often.
+
+    Args:
+        vectors: (B, F).
+        targets: (B, X) label indices, padded with nan.
+    """
+    with torch.autocast(vectors.device.type, enabled=False):
+        overlap, counts = label_overlap(targets)
+        unit = F.normalize(precise(vectors), dim=1)
+        errors = (unit @ unit.T - overlap).square()
+        kinds = torch.stack([counts & (overlap > 0), counts & (overlap == 0)])
+        sizes = kinds.sum((1, 2))
+        means = (errors * kinds).sum((1, 2)) / sizes.clamp(min=1)
+        return means.sum() / (sizes > 0).sum().clamp(min=1)
+
 
 #: Maximum number of pieces of a batch in prediction, padding included; the activations fit the cache of a core.
 PREDICT_PIECES = 4096
@@ -37,9 +78,6 @@ Result = TypeVar("Result")
 
 class TaskModel(nn.Module):
     """Encoder, features and head.
-
-    Args:
-        encoder: the language model; the parameters of its objective are not used.
 
     Raises:
         ConfigError: the settings do not suit the kind or the encoder.

@@ -130,21 +130,15 @@ class Features(nn.Module):
     def select(self, hidden: Sequence[Tensor]) -> list[Tensor]:
         """The chosen hidden states, each (S, T, D); all of them for `mix` and `all`."""
         above = hidden[1:]
-        match self.layers:
-            case "last":
-                return [hidden[-1]]
-            case "second_to_last":
-                return [hidden[-2]]
-            case "first":
-                return [hidden[0]]
-            case "sum":
-                return [torch.stack(list(above)).sum(0)]
-            case "sum_last_four":
-                return [torch.stack(list(above[-4:])).sum(0)]
-            case "concat_last_four":
-                return list(above[-4:])
-            case _:
-                return list(hidden)
+        chosen = {
+            "last": hidden[-1:],
+            "second_to_last": hidden[-2:-1],
+            "first": hidden[:1],
+            "sum": above,
+            "sum_last_four": above[-4:],
+            "concat_last_four": above[-4:],
+        }.get(self.layers, hidden)
+        return [torch.stack(list(chosen)).sum(0)] if self.layers.startswith("sum") else list(chosen)
 
     def forward(self, hidden: Sequence[Tensor], lengths: Tensor) -> Tensor:
         """L + 1 tensors (S, T, D_l) -> (S, F) float32."""

@@ -108,7 +108,6 @@ class EpochSampler(Sampler):
         lengths: (N,) length of each row's longest sequence; None: rows need no padding, so they are not sorted, and the
             last batch of an epoch may be smaller.
         sizes: (N,) tokens of each row.
-        batch_size: maximum number of rows of a global batch.
     """
 
     def __init__(
@@ -162,8 +161,6 @@ class ExampleSampler(EpochSampler):
     """Batches of labelled rows as piece ids.
 
     Args:
-        batch_size: maximum number of rows of a global batch.
-        seed: of the order and the windows.
         windows: maximum number of windows of a row in a batch; None: all.
     """
 

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.models.base import Batch
-from components.models.layers.fixed_shapes import is_fixed
-from components.models.layers.host import on_host
+from components.models.layers.host import is_fixed, on_host
 from components.settings.finetune import FinetuneSettings
 from components.task_models.heads import CalibratedHead
 from components.task_models.pooling import Inside, mask

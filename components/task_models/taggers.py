@@ -1,4 +1,4 @@
-"""Heads that predict one tag per unit (word): linear, CRF, biLSTM-CRF.
+"""Heads that predict one tag per unit (word): linear, CRF, biLSTM-CRF; legal transitions between tags, by name.
 
 Shapes: S sequences of B rows, U units, F features, C tags, W units of a row (in all its sequences), N units in total.
 """
@@ -8,37 +8,50 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.models.base import Batch
 from components.models.layers.chunks import Texts
-from components.models.layers.crf import LinearChainCRF, illegal_scores, viterbi
-from components.models.layers.directions import joined, turn, turned
-from components.models.layers.fixed_shapes import is_fixed
-from components.models.layers.host import move, on_host
-from components.models.layers.lstm import LSTM
+from components.models.layers.crf import Legal, LinearChainCRF, illegal_scores, viterbi
+from components.models.layers.host import is_fixed, move, on_host
+from components.models.layers.lstm import BiLSTM
+from components.scoring.spans import B, E, I, O, S, Tags, read_tags
 from components.settings.finetune import FinetuneSettings
 from components.task_models.heads import ImitatingHead, divergence_at
 from components.task_models.pooling import Inside, mask
-from components.task_models.tag_constraints import legal_transitions
 
 
-class BiLSTM(nn.Module):
-    """Bidirectional LSTM over units; the outputs of both directions are concatenated (Huang, Xu and Yu 2015)."""
+def legal_transitions(labels: Sequence[str]) -> Legal:
+    """The starts, transitions and ends that the tagging scheme allows (`components.scoring.spans`); without one, all.
 
-    def __init__(self, inputs: int, hidden: int) -> None:
-        super().__init__()
-        self.ahead = LSTM(inputs, hidden)
-        self.back = LSTM(inputs, hidden)
+    BIO: I follows B or I of its type. IOB1: B follows B or I of its type, to separate two spans. IOBES: a span is S, or
+    B, any number of I, and E of one type; it must be complete.
+    """
+    tags = read_tags(labels)
+    count = len(labels)
+    if tags.scheme == "none":
+        every = torch.ones(count, dtype=torch.bool)
+        return Legal(every, torch.ones(count, count, dtype=torch.bool), every.clone())
+    outside = Tags(tags.scheme, tags.types, np.asarray([O]), np.asarray([-1]))
+    return Legal(
+        torch.from_numpy(_allowed(outside, tags)[0]),
+        torch.from_numpy(_allowed(tags, tags)),
+        torch.from_numpy(_allowed(tags, outside)[:, 0]),
+    )
 
-    def forward(self, x_SUF: Tensor, lengths: Tensor) -> Tensor:
-        """(S, U, F) and (S,) numbers of units -> (S, U, 2 * hidden)."""
-        turned_SU = turned(lengths, x_SUF.shape[1])
-        texts = Texts(lengths)
-        ahead_USH, _ = self.ahead(x_SUF.transpose(0, 1), texts=texts)
-        back_USH, _ = self.back(turn(x_SUF, turned_SU).transpose(0, 1), texts=texts)
-        return joined(ahead_USH.transpose(0, 1), back_USH.transpose(0, 1), turned_SU)
+
+def _allowed(before: Tags, after: Tags) -> np.ndarray:
+    first, then = before.prefixes[:, None], after.prefixes[None, :]
+    open_ = ((first == B) | (first == I)) & (before.type_of[:, None] == after.type_of[None, :])
+    if before.scheme == "IOB1":
+        return open_ | (then != B)
+    continues = open_ & ((then == I) | (then == E))
+    begins = (then == O) | (then == B) | (then == S)
+    if before.scheme == "IOBES":
+        begins = begins & ((first == O) | (first == E) | (first == S))
+    return continues | begins
 
 
 class Tagger(ImitatingHead):
@@ -92,8 +105,6 @@ class Tagger(ImitatingHead):
         """(S, U, F) and (S,) numbers of units -> scores (S, U, C), 0 at padding.
 
         Args:
-            features: (S, U, F).
-            lengths: (S,).
             rows: (S,) row of each sequence, ascending; None: each sequence is a row.
         """
         assert lengths is not None, "a tagger reads units"
@@ -116,12 +127,12 @@ class Tagger(ImitatingHead):
         assert self.lstm is not None
         sequences, units = x_SUF.shape[:2]
         if rows is None or len(lengths_B := _units_of_rows(lengths, rows)) == sequences:
-            result: Tensor = self.lstm(x_SUF, lengths)
+            result: Tensor = self.lstm(x_SUF, Texts(lengths))
             return result
         # In fixed shapes all rows have the same number of windows, and the width must not depend on their lengths.
         columns = sequences // len(lengths_B) * units if is_fixed() else int(on_host(lengths_B).max())
         of_windows, of_rows = Inside.of(lengths, units), Inside.of(lengths_B, columns)
-        states_BWH = self.lstm(of_rows.put(of_windows.take(x_SUF)), lengths_B)
+        states_BWH = self.lstm(of_rows.put(of_windows.take(x_SUF)), Texts(lengths_B))
         return of_windows.put(of_rows.take(states_BWH))
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
@@ -159,7 +170,6 @@ class Tagger(ImitatingHead):
 
 
 def _units_of_rows(lengths_S: Tensor, rows_S: Tensor) -> Tensor:
-    """(B,) numbers of units of the rows, from the numbers of their sequences."""
     rows, lengths = on_host(rows_S), on_host(lengths_S)
     # `rows` is ascending and every row has a sequence, so the last entry gives B.
     return move(lengths.new_zeros(int(rows[-1]) + 1).index_add(0, rows, lengths), lengths_S.device)

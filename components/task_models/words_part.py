@@ -32,11 +32,7 @@ TINY = 1e-30
 
 @dataclass(frozen=True)
 class WordsPart:
-    """The words model of a classifier.
-
-    Attributes:
-        model: features and weights; with `joint` the regression's part on words.
-    """
+    """The words model of a classifier."""
 
     how: How
     model: WordsModel
@@ -78,13 +74,7 @@ def mean(of_encoder: NDArray[np.float32], of_words: NDArray[np.float32], weight:
 
 
 def joint(of_encoder: NDArray[np.float32], logits: NDArray[np.float64], *, exclusive: bool) -> NDArray[np.float32]:
-    """(N, C) probabilities from the encoder's probabilities and the logits of the words.
-
-    Args:
-        of_encoder: (N, C).
-        logits: (N, C).
-        exclusive: whether a row has one label.
-    """
+    """(N, C) probabilities from the encoder's probabilities and the logits of the words."""
     ours = np.clip(of_encoder.astype(np.float64), TINY, None)
     if not exclusive:
         other = np.clip(1 - of_encoder.astype(np.float64), TINY, None)

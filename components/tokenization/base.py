@@ -31,7 +31,7 @@ KINDS: Final[LazyTable[type[Tokenizer]]] = LazyTable(
         "bpe": "components.tokenization.bpe:BytePairTokenizer",
         "unigram": "components.tokenization.unigram:UnigramTokenizer",
         "char": "components.tokenization.char:CharTokenizer",
-        "open_word": "components.tokenization.open_word:OpenWordTokenizer",
+        "open_word": "components.tokenization.word:OpenWordTokenizer",
     }
 )
 
@@ -61,9 +61,6 @@ class Tokenizer(ABC):
     Shapes: V pieces.
 
     Attributes:
-        kind: key in `KINDS`.
-        pieces: id -> piece.
-        segmentation: word segmentation of languages without spaces, applied first.
         frequencies: (V,) int64 counts of the ids in the training sample, END once per document; None without a sample.
     """
 
@@ -174,7 +171,6 @@ class Tokenizer(ABC):
         return digest.hexdigest()
 
     def _probed(self) -> Iterator[bytes]:
-        """The encoding of each probe text, as bytes."""
         for ids in self.encode_batch(PROBES):
             yield np.asarray(ids, dtype="<i4").tobytes()
 
@@ -211,6 +207,7 @@ def load_tokenizer(directory: Path) -> Tokenizer:
         if config["frequencies"]:
             frequencies = np.load(directory / config["frequencies"], allow_pickle=False)
         segmentation = Segmentation(settings.pop("segmenter"))
+        settings.pop("fast", None)  # of an earlier version, in which a second library gave the same ids
         settings |= cls._read_rules(directory)
         tokenizer = cls(cls._read_vocabulary(directory), segmentation=segmentation, frequencies=frequencies, **settings)
     except FileNotFoundError as error:

@@ -54,12 +54,8 @@ class BertWordsTokenizer(LibraryTokenizer):
     special and there is no segmentation. Case, control characters and the original white space are lost.
 
     Args:
-        pieces: id -> piece.
-        segmentation: see `Tokenizer`.
-        lowercase: whether text is lower-cased.
         strip_accents: whether combining marks are removed ("é" becomes "e"). BERT does so whenever it lower-cases,
             which destroys scripts whose vowels are combining marks, such as Thai.
-        frequencies: see `Tokenizer`.
     """
 
     def __init__(

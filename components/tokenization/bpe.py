@@ -44,24 +44,10 @@ _CHARACTER |= {byte: chr(0x100 + index) for index, byte in enumerate(sorted(set(
 _BYTE = {character: byte for byte, character in _CHARACTER.items()}
 _SPACE_CHARACTER = _CHARACTER[ord(" ")]
 
-# Byte classes; 0 is unknown (part of a longer character, a control character).
-_LETTER, _DIGIT, _MARK, _APOSTROPHE, _SPACE, _WHITE, _BEYOND = range(1, 8)
-_CLASS = np.zeros(256, dtype=np.uint8)
-_CLASS[0x21:0x7F] = _MARK
-_CLASS[[*range(ord("0"), ord("9") + 1)]] = _DIGIT
-_CLASS[[*range(ord("A"), ord("Z") + 1), *range(ord("a"), ord("z") + 1)]] = _LETTER
-_CLASS[ord("'")] = _APOSTROPHE
-_CLASS[ord(" ")] = _SPACE
-_CLASS[[*b"\t\n\x0b\x0c\r"]] = _WHITE
-# First bytes of multi-byte characters other than white space (C2, E1, E2, E3) and SEPARATOR (EF).
-_CLASS[[byte for byte in range(0xC3, 0xF5) if byte not in (0xE1, 0xE2, 0xE3, 0xEF)]] = _BEYOND
-# _CUTS[a, b]: whether a byte of class b after one of class a begins a part, whatever the context.
-_CUTS = np.zeros((8, 8), dtype=bool)
-_CUTS[np.ix_([_LETTER, _DIGIT, _MARK, _APOSTROPHE], [_SPACE, _WHITE])] = True
-_CUTS[_LETTER, [_DIGIT, _MARK, _APOSTROPHE]] = True
-_CUTS[_DIGIT, [_LETTER, _MARK, _APOSTROPHE]] = True
-_CUTS[_MARK, [_LETTER, _DIGIT]] = True
-_NO_SPACE = np.isin(np.arange(8), [_LETTER, _DIGIT, _MARK, _APOSTROPHE, _BEYOND])
+# Whether a byte begins a character that is certainly not white space: printable ASCII, and first bytes of longer ones,
+# without those of white space (C2, E1, E2, E3) and of SEPARATOR (EF).
+_BEGINS_WORD = np.zeros(256, dtype=bool)
+_BEGINS_WORD[[*range(0x21, 0x7F), *(byte for byte in range(0xC3, 0xF5) if byte not in (0xE1, 0xE2, 0xE3, 0xEF))]] = True
 
 
 class BytePairTokenizer(LibraryTokenizer):
@@ -74,12 +60,9 @@ class BytePairTokenizer(LibraryTokenizer):
     space of a word; all pieces of one character have the span of the character.
 
     Args:
-        pieces: id -> piece.
         merges: pairs of pieces in order of priority.
-        segmentation: see `Tokenizer`.
         marks: whether combining marks are part of words, as Thai, Arabic and Hindi need; GPT-2 and RoBERTa treat them
             as punctuation.
-        frequencies: see `Tokenizer`.
     """
 
     kind = "bpe"
@@ -187,10 +170,9 @@ def pre_tokenizer(*, marks: bool, segmentation: Segmentation) -> pre_tokenizers.
 
 
 def _cut(data: Bytes, ends: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Positions at which GPT-2's pattern always splits, determined from adjacent bytes.
+    """Positions of a space before another character, where a part always begins.
 
-    Splitting there changes no match: the pattern has no look-behind, and looks ahead from white space only. A space
-    before a character other than white space always begins a part.
+    Splitting there changes no match: the pattern has no look-behind, and looks ahead from white space only.
     """
     return starts_of_texts_too(_begins(data), ends)
 
@@ -203,8 +185,4 @@ def _cut_segmented(data: Bytes, ends: NDArray[np.int32]) -> NDArray[np.int64]:
 
 
 def _begins(data: Bytes) -> NDArray[np.bool_]:
-    kind = _CLASS[data]
-    start = np.zeros(len(data), dtype=bool)
-    start[1:] = _CUTS[kind[:-1], kind[1:]]
-    start[:-1] |= (kind[:-1] == _SPACE) & _NO_SPACE[kind[1:]]
-    return start
+    return np.append((data[:-1] == ord(" ")) & _BEGINS_WORD[data[1:]], False)

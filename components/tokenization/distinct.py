@@ -77,9 +77,7 @@ class DistinctWordEncoder:
     """Encodes texts through `encode_words`, which is called once per distinct word.
 
     Args:
-        encode_words: words -> ids of each word, independent of context.
         lowercase: whether `encode_words` ignores the case of ASCII letters.
-        cut: splits texts into words.
         stripped: whether `encode_words` ignores surrounding ASCII white space.
     """
 
@@ -144,7 +142,6 @@ class DistinctWordEncoder:
         return ids, np.concatenate(([0], word_ends))[before]
 
     def _rows(self, words: list[str]) -> NDArray[np.int64]:
-        """The cache row of each distinct word; words that are not cached are encoded first."""
         if self._bytes > MEMORY_BYTES:
             self._forget()
         numbers = self._row
@@ -162,7 +159,6 @@ class DistinctWordEncoder:
         return np.asarray(rows, dtype=np.int64)
 
     def _add(self, words: list[str]) -> dict[str, int]:
-        """Encode new words and append their ids to the cache; returns the row of each."""
         first, held = self._rows_held, self._ids_held
         encoded = self._encode_words(words)
         ends = held + np.cumsum(np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded)))
@@ -237,7 +233,6 @@ class LibraryTokenizer(Tokenizer):
         return self._distinct.encode(texts)
 
     def _encode_words(self, words: Sequence[str]) -> list[list[int]]:
-        """The ids of each word."""
         ids: list[list[int]] = []
         for start in range(0, len(words), _WORDS_PER_CALL):
             group = words[start : start + _WORDS_PER_CALL]

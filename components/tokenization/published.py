@@ -43,10 +43,8 @@ class Vocabulary:
     """An imported tokenizer.
 
     Attributes:
-        tokenizer: segments every text like the published one.
         rows: id -> published id; -1 for a special piece without a counterpart.
         named: special piece -> name of its published counterpart, for the log.
-        size: number of published ids.
     """
 
     tokenizer: Tokenizer
@@ -258,7 +256,6 @@ def _pieces(order: Sequence[int], vocabulary: Mapping[str, int]) -> list[str]:
 
 
 def _content(value: Any) -> str:
-    """The name of a special piece, which settings give as a string or as {"content": name, ...}."""
     return str(value.get("content", "")) if isinstance(value, dict) else str(value or "")
 
 
@@ -271,7 +268,6 @@ def _numbered(pieces: Sequence[str], path: Path) -> dict[str, int]:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """A JSON object; {} if there is no such file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

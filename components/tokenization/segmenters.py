@@ -22,12 +22,7 @@ AUTO_SHARE: Final = 0.1
 
 @dataclass(frozen=True)
 class Segmenter:
-    """An entry of `SEGMENTERS`.
-
-    Attributes:
-        script: matches a maximal run of the characters of the language.
-        split: run -> words, whose concatenation is the run.
-    """
+    """An entry of `SEGMENTERS`."""
 
     script: re.Pattern[str]
     split: Callable[[str], list[str]]

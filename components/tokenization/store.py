@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from components.artifacts import read_manifest
@@ -78,14 +79,7 @@ def id_type(vocab_size: int) -> pa.DataType:
 
 
 def write_shard(path: Path, batches: Iterable[EncodedDocuments], *, vocab_size: int, pairs: bool = False) -> Counts:
-    """Write an Arrow IPC file with one record batch per element of `batches`; returns its totals.
-
-    Args:
-        path: file to write.
-        batches: encoded documents.
-        vocab_size: number of ids of the vocabulary.
-        pairs: whether the batches have targets.
-    """
+    """Write an Arrow IPC file with one record batch per element of `batches`; returns its totals."""
     ids_type = id_type(vocab_size)
     schema = pa.schema(
         [
@@ -133,13 +127,9 @@ class TokenStore:
     Documents are numbered over all shards in corpus order; the concatenation of their tokens is the flat stream.
 
     Attributes:
-        documents, tokens, words, chars: totals of the split.
         predicted: number of tokens that a model predicts: all tokens, or only the targets in a corpus of pairs.
-        dtype: of the stored ids, uint16 or uint32.
         offsets: (documents + 1,) int64 start of each document in the flat stream.
         words_per_document, chars_per_document: (documents,) uint32.
-        vocab_size: number of pieces of the vocabulary.
-        tokenizer_fingerprint: fingerprint of the tokenizer.
         shards: name of a shard -> numbers of its documents, in corpus order.
 
     Raises:
@@ -265,7 +255,6 @@ class TokenStore:
 
 
 def _views(lists: pa.Array) -> tuple[NDArray[np.int64], Any]:
-    """Offsets and values of a list column, as views of the memory map."""
     return lists.offsets.to_numpy(zero_copy_only=True), lists.values.to_numpy(zero_copy_only=True)
 
 
@@ -311,3 +300,76 @@ def join_sentences(
         words=words,
         chars=chars,
     )
+
+
+class Size(NamedTuple):
+    """Rows, and uncompressed bytes of UTF-8 text."""
+
+    documents: int
+    text_bytes: int
+
+
+def measure(shard: Path) -> Size:
+    """The size of a Parquet shard of the corpus.
+
+    Raises:
+        ArtifactError: the shard is damaged.
+    """
+    try:
+        metadata = pq.read_metadata(shard)
+        column = next(number for number, name in enumerate(metadata.schema.names) if name == "text")
+        groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
+        return Size(metadata.num_rows, sum(group.column(column).total_uncompressed_size for group in groups))
+    except (pa.ArrowException, OSError, StopIteration) as error:
+        raise ArtifactError(f"{shard}: not a readable corpus shard ({error}); run the stage ingest again") from error
+
+
+class Selection:
+    """A view of chosen documents, with the interface of `components.training.windows.Tokens`; nothing is copied.
+
+    Args:
+        chosen: numbers of documents in `store`, in the order of the view.
+
+    Attributes:
+        documents, tokens, words, chars, predicted, vocab_size, offsets: of the view, as in `TokenStore`.
+        chosen: numbers of the documents in the store.
+
+    Raises:
+        DataError: the chosen documents have no tokens.
+    """
+
+    def __init__(self, store: TokenStore, chosen: NDArray[np.int64]) -> None:
+        self._store, self.chosen = store, chosen
+        lengths = store.offsets[chosen + 1] - store.offsets[chosen]
+        self.offsets: NDArray[np.int64] = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(lengths)))
+        self.documents = len(chosen)
+        self.tokens = self.predicted = int(self.offsets[-1])
+        self.words = int(store.words_per_document[chosen].sum(dtype=np.int64))
+        self.chars = int(store.chars_per_document[chosen].sum(dtype=np.int64))
+        self.vocab_size = store.vocab_size
+        if not self.tokens:
+            raise DataError(f"{store.directory}: the chosen documents have no tokens")
+
+    def span(self, start: int, length: int) -> NDArray[np.int64]:
+        """`length` tokens of the stream from position `start`, int64, wrapping around at its end."""
+        out = np.empty(length, dtype=np.int64)
+        filled, position = 0, start % self.tokens
+        document = int(np.searchsorted(self.offsets, position, side="right")) - 1
+        while filled < length:
+            skipped = position - int(self.offsets[document])
+            taken = min(length - filled, int(self.offsets[document + 1]) - position)
+            if taken:
+                first = int(self._store.offsets[self.chosen[document]]) + skipped
+                out[filled : filled + taken] = self._store.span(first, taken)
+            filled += taken
+            document = (document + 1) % self.documents
+            position = int(self.offsets[document])
+        return out
+
+    def another(self, document: int, chance: float) -> int:
+        """Another document of the view, chosen by a number `chance` from [0, 1)."""
+        return (document + 1 + int(chance * (self.documents - 1))) % self.documents
+
+    def sentence_starts(self, document: int) -> NDArray[Any]:
+        """Start positions of the sentences of a document of the view, ascending from 0."""
+        return self._store.sentence_starts(int(self.chosen[document]))

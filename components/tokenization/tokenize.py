@@ -1,7 +1,12 @@
-"""The stage `tokenize`: a corpus of documents or pairs as memory-mapped token ids.
+"""The stages `tokenize` and `task-tokens`: a corpus, or the texts of a task, as memory-mapped token ids.
 
 There is one Arrow shard per Parquet shard. Shards of unchanged Parquet shards are kept, so only new text is tokenized;
-with another tokenizer, all shards are tokenized again.
+with another tokenizer, all shards are tokenized again. The texts of a task are the input of task-adaptive pretraining
+(Gururangan et al. 2020, section 4): train is trained on, dev measures perplexity, and test is not read.
+
+Sentences are split by rules, accurate enough to sample pairs of adjacent sentences. A sentence ends at `.`, `!`, `?` or
+an ellipsis before white space, unless a lower-case letter follows; at Chinese and Japanese full stops; at a blank line;
+and at a line break, unless a lower-case letter follows. A space between two Thai characters ends a clause.
 """
 
 from __future__ import annotations
@@ -9,6 +14,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import asdict, replace
@@ -16,6 +22,8 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from components.artifacts import Draft, read_manifest, write_atomic, writing
 from components.errors import ArtifactError, DataError
@@ -24,10 +32,28 @@ from components.processors import cores
 from components.progress import Progress
 from components.settings.section import Section
 from components.tokenization.base import Tokenizer, load_tokenizer
-from components.tokenization.measure import measure
 from components.tokenization.segmenters import SEGMENTERS, insert_spaces
-from components.tokenization.sentences import sentence_starts
-from components.tokenization.store import KIND, LAYOUT, Counts, EncodedDocuments, join_sentences, write_shard
+from components.tokenization.store import KIND, LAYOUT, Counts, EncodedDocuments, join_sentences, measure, write_shard
+
+# Each alternative matches all following white space possessively, so that the scan is linear for every text.
+_BREAK = re.compile(r"[.!?\u2026][\"'\u201d\u2019)\]]*+\s++|[\u3002\uff01\uff1f][\u300d\u300f\uff09]*+\s*+|\n\s*+")
+_THAI_SPACE = re.compile(r"(?<=[\u0e01-\u0e5b])\s++(?=[\u0e01-\u0e5b])")
+
+
+def sentence_starts(text: str, *, thai: bool = False) -> list[int]:
+    """Character positions at which the sentences of `text` start, ascending, beginning with 0.
+
+    A sentence extends to the next start; white space between two sentences is part of the first.
+    """
+    starts = {0}
+    for match in _BREAK.finditer(text):
+        end = match.end()
+        if end < len(text) and not (text[end].islower() and match.group().count("\n") < 2):
+            starts.add(end)
+    if thai:
+        starts.update(match.end() for match in _THAI_SPACE.finditer(text))
+    return sorted(starts)
+
 
 #: Characters of text per record batch.
 BATCH_CHARACTERS: Final = 2 << 20
@@ -40,13 +66,7 @@ PARALLEL_BYTES: Final = 64 << 20
 
 
 class TokenizeJob(Section):
-    """Inputs and output of the stage.
-
-    Attributes:
-        corpus: directory of the ingest stage.
-        tokenizer: directory of the tokenizer stage.
-        output: directory of token shards (a `TokenStore`).
-    """
+    """Inputs and output of the stage."""
 
     corpus: Path
     tokenizer: Path
@@ -95,8 +115,6 @@ def record(
     """Write the metrics and set the facts of a directory of token shards.
 
     Args:
-        draft: of the directory.
-        tokenizer: of the ids.
         shards: split -> names of its shards, in order.
         counts: name of a shard -> its totals.
         origins: name of what a shard was made from -> digest.
@@ -167,14 +185,12 @@ def encode_documents(texts: list[str], *, tokenizer: Tokenizer) -> EncodedDocume
 
 
 def _spaces_first(parts: list[str]) -> list[str]:
-    """The parts of a text, with the trailing white space of each moved to the next."""
     ends = [part.rstrip(WHITE_SPACE) for part in parts[:-1]]
     spaces = [part[len(end) :] for part, end in zip(parts, ends, strict=False)]
     return [space + end for space, end in zip(["", *spaces], [*ends, *parts[-1:]], strict=True)]
 
 
 def _reusable(output: Path, *, fingerprint: str, origins: dict[str, str]) -> dict[str, Counts]:
-    """Name and counts of the shards in `output` that can be kept."""
     try:
         # Verified, because the new manifest includes them.
         facts = read_manifest(output, kind=KIND, verify=True).facts
@@ -219,8 +235,6 @@ def _tokenize_shards(
 
 
 class _Worker:
-    """State of a worker process."""
-
     tokenizer: Tokenizer
     done: multiprocessing.Queue[int]
 
@@ -256,3 +270,48 @@ def metrics_of(shards: list[Counts]) -> dict[str, float]:
         "tokens_per_word": (total.targets or total.tokens) / max(1, total.words),
         "unknown_rate": total.unknown / max(1, total.tokens + total.targets),
     }
+
+
+#: Split of the tokens -> split of the task: training, and perplexity.
+SPLITS: Final = {"train": "train", "heldout": "dev"}
+#: Kinds of tasks whose fields are the words of one sentence; each field of the other kinds is a text.
+WORDS: Final = ("tagging",)
+
+
+class TaskTokensJob(Section):
+    """Inputs and output of the stage."""
+
+    examples: Path
+    tokenizer: Path
+    output: Path
+
+
+def task_tokens(job: TaskTokensJob) -> Path:
+    """Tokenize the distinct texts of train, and of dev to measure the perplexity; returns `job.output`.
+
+    Raises:
+        ArtifactError: the examples or the tokenizer are incomplete or damaged.
+    """
+    tokenizer = load_tokenizer(job.tokenizer)
+    examples = read_manifest(job.examples, kind="examples")
+    with writing(job.output, kind=KIND) as draft:
+        counts = {}
+        words = examples.facts["kind"] in WORDS
+        for name, split in SPLITS.items():
+            texts = _texts(job.examples / f"{split}.parquet", words=words)
+            encoded = encode_corpus(((text,) for text in texts), tokenizer=tokenizer)
+            counts[f"{name}.arrow"] = write_shard(
+                draft.path / f"{name}.arrow", encoded, vocab_size=tokenizer.vocab_size
+            )
+        shards = {name: [f"{name}.arrow"] for name in SPLITS}
+        record(draft, tokenizer, shards=shards, counts=counts, origins=examples.facts["digests"])
+    return job.output
+
+
+def _texts(path: Path, *, words: bool) -> Iterator[str]:
+    try:
+        rows = pq.read_table(path, columns=["fields"]).column("fields").to_pylist()
+    except (OSError, pa.ArrowException) as error:
+        raise ArtifactError(f"{path}: not readable ({error}); run the stage examples again") from error
+    texts = ([" ".join(fields)] if words else fields for fields in rows)
+    yield from dict.fromkeys(text for parts in texts for text in parts if text.strip())

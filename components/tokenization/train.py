@@ -1,32 +1,121 @@
-"""The stage `tokenizer`: learn a vocabulary from a sample of a corpus, count its pieces, and measure how it fits."""
+"""The stage `tokenizer`: learn a vocabulary from a sample of a corpus, count its pieces, and report how it fits.
+
+The vocabulary of a corpus stays until its fit falls below a bound. There are two directories: the tokenizer, which does
+not change while the vocabulary stays, so that only new text is tokenized; and the record of the stage, which names the
+text from which the vocabulary was learned and the last decision.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from components.artifacts import read_manifest, write_atomic, writing
-from components.errors import DataError
+from components.artifacts import Manifest, read_manifest, write_atomic, writing
+from components.errors import ArtifactError, DataError
 from components.formats import corpus
 from components.settings.names import TokenizerKind
 from components.settings.section import Section
 from components.settings.tokenizer import SubwordSettings, TokenizerSettings
-from components.tokenization.base import KINDS, Tokenizer
+from components.tokenization.base import KINDS, Tokenizer, load_tokenizer
 from components.tokenization.bpe import train_bpe
 from components.tokenization.char import train_char
-from components.tokenization.measure import measure
-from components.tokenization.open_word import train_open_word
 from components.tokenization.published import published_tokenizer
-from components.tokenization.report import count_words, report_on_words
 from components.tokenization.segmenters import Segmentation
-from components.tokenization.special import END
+from components.tokenization.special import END, FIRST_ORDINARY, UNK
+from components.tokenization.store import measure
 from components.tokenization.unigram import train_unigram
-from components.tokenization.word import train_word
+from components.tokenization.word import train_open_word, train_word
 from components.tokenization.wordpiece import train_wordpiece
+
+NO_LETTERS = "none"
+
+
+def count_words(spaced: Iterable[str]) -> Counter[str]:
+    """Counts of the words between white space in segmented texts."""
+    counts: Counter[str] = Counter()
+    for text in spaced:
+        counts.update(text.split())
+    return counts
+
+
+def report_on_words(tokenizer: Tokenizer, counts: Counter[str]) -> dict[str, Any]:
+    """How well `tokenizer` fits a text.
+
+    Args:
+        counts: of the words between white space, after segmentation of languages without spaces. A word has
+            the script of its first letter.
+
+    Returns:
+        kind; vocabulary, number of pieces including special ones; alphabet, number of distinct characters of the
+        pieces; non_initial_share, share of the ordinary pieces that continue a word; words; pieces_per_word;
+        characters_per_piece; unknown_rate, share of UNK among the pieces of the text; and scripts: script -> words,
+        share_of_words, pieces_per_word, unknown_rate, vocabulary (number of pieces of the script).
+    """
+    words = list(counts)
+    times = np.fromiter(counts.values(), dtype=np.int64, count=len(words))
+    # In running text most words follow a space.
+    ids, offsets = tokenizer.encode_ragged([f" {word}" for word in words] if tokenizer.leads_with_space else words)
+    pieces = times * np.diff(offsets)
+    before = np.concatenate(([0], np.cumsum(ids == UNK)))
+    unknown = times * (before[offsets[1:]] - before[offsets[:-1]])
+    characters = times * np.fromiter(map(len, words), dtype=np.int64, count=len(words))
+
+    ordinary = range(FIRST_ORDINARY, tokenizer.vocab_size)
+    continuing = sum(map(tokenizer.continues, ordinary))
+    bare = [tokenizer.surface(id_) for id_ in ordinary]
+    of_vocabulary = Counter(map(script_of, bare))
+
+    members: dict[str, list[int]] = defaultdict(list)
+    for index, word in enumerate(words):
+        members[script_of(word)].append(index)
+    scripts = {}
+    for script, rows in sorted(members.items(), key=lambda item: -int(times[item[1]].sum())):
+        scripts[script] = {
+            "words": int(times[rows].sum()),
+            "share_of_words": _ratio(times[rows].sum(), times.sum()),
+            "pieces_per_word": _ratio(pieces[rows].sum(), times[rows].sum()),
+            "unknown_rate": _ratio(unknown[rows].sum(), pieces[rows].sum()),
+            "vocabulary": of_vocabulary[script],
+        }
+    return {
+        "kind": tokenizer.kind,
+        "vocabulary": tokenizer.vocab_size,
+        "alphabet": len(set("".join(bare))),
+        "non_initial_share": _ratio(continuing, len(ordinary)),
+        "words": int(times.sum()),
+        "pieces_per_word": _ratio(pieces.sum(), times.sum()),
+        "characters_per_piece": _ratio(characters.sum(), pieces.sum()),
+        "unknown_rate": _ratio(unknown.sum(), pieces.sum()),
+        "scripts": scripts,
+    }
+
+
+def script_of(word: str) -> str:
+    """The script of the first letter of `word` in lower case ("latin", "thai", "cjk"); "none" without a letter.
+
+    Python has no script property; the first word of a letter's Unicode name is the name of its script.
+    """
+    return next((_script(character) for character in word if character.isalpha()), NO_LETTERS)
+
+
+@cache
+def _script(character: str) -> str:
+    # The compatibility form assigns full-width and mathematical letters to their script.
+    plain = unicodedata.normalize("NFKC", character)[0]
+    return unicodedata.name(plain, NO_LETTERS).split()[0].lower()
+
+
+def _ratio(part: float, whole: float) -> float:
+    return float(part) / float(whole) if whole else 0.0
+
 
 KIND: Final = "tokenizer"
 #: The numbers that say how a vocabulary fits a text.
@@ -43,9 +132,6 @@ class TokenizerJob(Section):
         corpus: output directory of the stage `ingest`; its train split is read.
         pairs: a corpus of pairs, both sides of which are also read; the pieces of the targets are counted, and from
             their counts a translation model initialises its output bias. None: no pairs.
-        output: directory of the tokenizer.
-        kind: of the tokenizer.
-        settings: of all kinds.
     """
 
     corpus: Path
@@ -147,3 +233,123 @@ def sample_rows(shards: Sequence[Path], *, megabytes: float) -> Iterator[tuple[s
     for number, row in enumerate(row for shard in shards for row in corpus.read_rows(shard)):
         if int((number + 1) * share) > int(number * share):
             yield row
+
+
+RECORD: Final = "vocabulary"
+
+
+class VocabularyJob(TokenizerJob):
+    """Inputs and outputs of the stage.
+
+    Attributes:
+        rebuild: why the vocabulary has to be learned again; empty: its fit decides.
+    """
+
+    record: Path
+    rebuild: str = ""
+    code: str = ""
+
+
+#: Maximum ratio of the pieces per word of new text and of the text from which a vocabulary was learned, maximum
+#: increase of the share of unknown pieces, and least number of words of new text that is judged.
+MOST_PIECES, MOST_UNKNOWN, NEW_WORDS = 1.1, 0.02, 10_000
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether a vocabulary is learned again, why, and its fit on the new text that was judged."""
+
+    learn: bool
+    reason: str
+    fit: dict[str, float]
+
+
+def fit_vocabulary(job: VocabularyJob) -> Path:
+    """Learn the vocabulary of a corpus, or keep the one of the last run; returns the directory of the record.
+
+    It is learned again if there is none, if settings, code or libraries have changed, if text was removed, or if its
+    fit on new text is out of bounds (`tokenizer.refit`).
+
+    Raises:
+        ArtifactError, DataError: as in `train_tokenizer`.
+    """
+    texts = read_manifest(job.corpus, kind=corpus.KIND)
+    settings = job.settings.model_dump(mode="json", exclude={"refit"})
+    recipe = {"kind": job.kind, "settings": settings, "code": job.code}
+    before = _previous(job)
+    decision = _decide(job, texts, recipe=recipe, before=before)
+    learned = _shards(texts)
+    if decision.learn:
+        train_tokenizer(job)
+    elif before is not None:
+        learned = before.facts["learned"]
+    print(f"tokenizer {job.output.name}: {'learned' if decision.learn else 'kept'} ({decision.reason})")
+    made = read_manifest(job.output, kind=KIND)
+    numbers = json.loads((job.output / "metrics.json").read_text(encoding="utf-8"))
+    numbers |= {"learned": int(decision.learn), **{f"new_{name}": value for name, value in decision.fit.items()}}
+    with writing(job.record, kind=RECORD) as draft:
+        write_atomic(draft.path / "metrics.json", json.dumps(numbers, indent=1) + "\n")
+        draft.facts |= {
+            "recipe": recipe,
+            "tokenizer": made.facts["fingerprint"],
+            "learned": learned,
+            "fit": {name: made.facts[name] for name in FIT},
+            "decision": decision.reason,
+        }
+    return job.record
+
+
+def _previous(job: VocabularyJob) -> Manifest | None:
+    try:
+        record = read_manifest(job.record, kind=RECORD, verify=True)
+        made = read_manifest(job.output, kind=KIND, verify=True)
+    except ArtifactError:
+        return None
+    return record if record.facts["tokenizer"] == made.facts["fingerprint"] else None
+
+
+def _shards(texts: Manifest) -> dict[str, str]:
+    return {name: str(texts.files[name]["sha256"]) for name in texts.facts["shards"]["train"]}
+
+
+def _decide(job: VocabularyJob, texts: Manifest, *, recipe: dict[str, Any], before: Manifest | None) -> Decision:
+    if before is None:
+        return Decision(True, "first run", {})
+    if job.rebuild:
+        return Decision(True, f"requested: {job.rebuild}", {})
+    if before.facts["recipe"] != recipe:
+        changed = before.facts["recipe"]["code"] != recipe["code"]
+        return Decision(True, "code or libraries changed" if changed else "settings changed", {})
+    now, learned = _shards(texts), before.facts["learned"]
+    new = [job.corpus / name for name, digest in now.items() if learned.get(name) != digest]
+    if any(now.get(name) != digest for name, digest in learned.items()):
+        return Decision(True, "text was removed or written again", {})
+    if not new:
+        return Decision(False, "no new text", {})
+    if not job.settings.refit:
+        return Decision(True, "the corpus changed, and tokenizer.refit is false", {})
+    return _judge(job, new, before=before.facts["fit"])
+
+
+def _judge(job: VocabularyJob, new: list[Path], *, before: dict[str, float]) -> Decision:
+    """Compare the fit on a sample of the new text with that on the text from which the vocabulary was learned."""
+    published = getattr(job.settings, job.kind, None)
+    if isinstance(published, SubwordSettings) and published.source is not None:
+        return Decision(False, "a published vocabulary is not learned", {})
+    tokenizer = load_tokenizer(job.output)
+    texts = (text for text, *_ in sample_rows(new, megabytes=job.settings.sample_megabytes))
+    report = report_on_words(tokenizer, count_words(map(tokenizer.segmentation.spaced, texts)))
+    words, now = int(report["words"]), {name: float(report[name]) for name in FIT}
+    if words < NEW_WORDS:
+        return Decision(False, f"fewer than {NEW_WORDS:,} new words, too few to judge its fit", {})
+    compared = (
+        f"{now['pieces_per_word']:.3f} pieces per word and {now['unknown_rate']:.2%} unknown on {words:,} new "
+        f"words; {before['pieces_per_word']:.3f} and {before['unknown_rate']:.2%} where it was learned"
+    )
+    limits = {
+        "pieces_per_word": MOST_PIECES * before["pieces_per_word"],
+        "unknown_rate": MOST_UNKNOWN + before["unknown_rate"],
+    }
+    exceeded = next((name for name, limit in limits.items() if now[name] > limit), None)
+    reason = compared if exceeded is None else f"{exceeded} has grown too much: {compared}"
+    return Decision(exceeded is not None, reason, now | {"words": words})

@@ -1,4 +1,5 @@
-"""Encoding of pre-split texts (tagging): each word is encoded separately, as in the middle of a text.
+"""Encoding of pre-split texts (tagging): each word is encoded separately, as in the middle of a text; and overlapping
+windows over texts that exceed the maximum length of a sequence.
 
 The alignment of pieces and words is exact, because no piece crosses a word boundary.
 """
@@ -40,10 +41,6 @@ def encode_words(tokenizer: Tokenizer, texts: Sequence[Sequence[str]]) -> list[W
     Words are encoded as in the middle of a text: with a leading space if it is part of the word (byte-level BPE,
     unigram), or separated by a space piece (characters). Words of languages without spaces (Thai) are not separated,
     unless the tokenizer's segmentation inserts spaces. A word without pieces (control characters) becomes UNK.
-
-    Args:
-        tokenizer: of any kind.
-        texts: words of each text.
     """
     adjacent = [_without_space(tokenizer, words) for words in texts]
     forms = [
@@ -59,7 +56,6 @@ def encode_words(tokenizer: Tokenizer, texts: Sequence[Sequence[str]]) -> list[W
 
 
 def _without_space(tokenizer: Tokenizer, words: Sequence[str]) -> list[bool]:
-    """For each word, whether it follows the previous word without a space."""
     segments = tokenizer.segmentation.name != "none"
     # If segmentation inserts spaces, the words are encoded with spaces.
     if not segments or (tokenizer.segmented and tokenizer.separator == " "):
@@ -84,3 +80,54 @@ def _joined(words: Sequence[NDArray[np.int32]], adjacent: Sequence[bool], space:
         spans[index] = position, position + len(pieces) - 1
         position += len(pieces)
     return WordPieces(np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64), spans)
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window over a text's units.
+
+    Attributes:
+        start, end: the units in the window, end exclusive.
+        first, last: the units that are predicted in this window, end exclusive. Each unit is predicted in one window,
+            the one with the most context on both sides.
+        pieces: range of the text's pieces in the window, end exclusive.
+    """
+
+    start: int
+    end: int
+    first: int
+    last: int
+    pieces: tuple[int, int]
+
+
+def cut(spans: NDArray[np.int64], *, room: int, stride: int) -> list[Window]:
+    """Windows that cover all units of a text.
+
+    Args:
+        spans: (U, 2) indices of each unit's first and last piece, ascending; U >= 1.
+        room: maximum number of pieces of a window. A longer unit is a window of its own, with its first pieces.
+        stride: minimum number of pieces between the starts of two windows; less only if a unit would be skipped.
+    """
+    firsts, ends = spans[:, 0], spans[:, 1] + 1
+    starts, stops = [0], []
+    while True:
+        begin = starts[-1]
+        stop = max(begin + 1, int(np.searchsorted(ends, firsts[begin] + room, side="right")))
+        stops.append(stop)
+        if stop == len(spans):
+            break
+        # The next window starts a stride later, or later still to include the first unit that is not covered yet.
+        least = int(np.searchsorted(firsts, max(firsts[begin] + stride, ends[stop] - room), side="left"))
+        starts.append(min(max(least, begin + 1), stop))
+    borders = [0, *((after + stop) // 2 for after, stop in zip(starts[1:], stops[:-1], strict=True)), len(spans)]
+    return [
+        Window(start, stop, first, last, (int(firsts[start]), int(min(ends[stop - 1], firsts[start] + room))))
+        for start, stop, first, last in zip(starts, stops, borders[:-1], borders[1:], strict=True)
+    ]
+
+
+def columns(spans: NDArray[np.int64], window: Window, *, units: tuple[int, int]) -> NDArray[np.int64]:
+    """(u, 2) indices of the first and last piece, relative to the window, of the units from `units[0]` to `units[1]`
+    (exclusive); units that exceed the window are truncated."""
+    begin, end = window.pieces
+    return np.minimum(spans[slice(*units)], end - 1) - begin

@@ -7,6 +7,7 @@ former). Locally it is written under a unique name, synchronised to disk and ren
 
 from __future__ import annotations
 
+import copy
 import errno
 import hashlib
 import json
@@ -15,6 +16,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -29,6 +32,7 @@ from torch import Tensor
 from components.artifacts import digest_file, partial_path, sweep, sync
 from components.errors import CheckpointUnavailableError, TrainingError
 from components.training.distributed import World
+from components.training.loop import TrainingState
 
 TENSORS = "state.safetensors"
 NUMBERS = "state.json"
@@ -146,7 +150,7 @@ class CheckpointStore:
         Raises:
             TrainingError: the storage cannot be read.
         """
-        found = []
+        results = []
         listing = pyarrow.fs.FileSelector(self.root, recursive=True, allow_not_found=True)
         try:
             entries = self.files.get_file_info(listing)
@@ -156,8 +160,8 @@ class CheckpointStore:
             folder, _, name = entry.path.rpartition("/")
             folder = folder.rpartition("/")[2]
             if name == NUMBERS and folder.startswith(PREFIX):
-                found.append(int(folder.removeprefix(PREFIX)))
-        return sorted(found)
+                results.append(int(folder.removeprefix(PREFIX)))
+        return sorted(results)
 
     def latest(self) -> Checkpoint | None:
         """The newest undamaged checkpoint; None without checkpoints.
@@ -216,7 +220,6 @@ class CheckpointStore:
             raise self._failure("checkpoints cannot be removed", error) from error
 
     def _load(self, step: int) -> Checkpoint | None:
-        """A checkpoint, or None if it is missing or its digest differs."""
         if not self.remote:
             return _read(Path(self._path(step)), step)
         try:
@@ -234,7 +237,6 @@ class CheckpointStore:
         return CheckpointUnavailableError if transient else TrainingError
 
     def _is_rejected(self, error: Exception) -> bool:
-        """Whether the object store rejects the credentials or the request."""
         return self.remote and REJECTED.search(str(error)) is not None
 
     def _failure(self, what: str, error: Exception) -> TrainingError:
@@ -267,3 +269,43 @@ def _read(folder: Path, step: int) -> Checkpoint | None:
         return Checkpoint(step, load_file(folder / TENSORS), content["numbers"])
     except (OSError, ValueError, KeyError, AttributeError, SafetensorError):
         return None
+
+
+class Saver:
+    """Writes the checkpoints of a run. All workers must call its methods; rank 0 writes."""
+
+    def __init__(self, store: CheckpointStore, world: World) -> None:
+        self.store, self.world = store, world
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._writing: Future[None] | None = None
+
+    @torch.no_grad()
+    def save(self, state: TrainingState, numbers: Mapping[str, Any]) -> None:
+        """Begin to write a checkpoint: `state`, and `numbers` as JSON values.
+
+        Raises:
+            TrainingError: the preceding checkpoint could not be written.
+        """
+        self.wait()
+        tensors = state.tensors(self.world)
+        if not self.world.is_main:
+            return
+        copied = {name: tensor.clone() for name, tensor in tensors.items()}
+        content = copy.deepcopy({"state": state.numbers(), **numbers})
+        self._writing = self._thread.submit(self.store.save, state.step, copied, content)
+
+    def wait(self) -> None:
+        """Wait until the last checkpoint is written.
+
+        Raises:
+            TrainingError: it could not be written; on every worker.
+        """
+        failure: TrainingError | None = None
+        if self._writing is not None:
+            try:
+                self._writing.result()
+            except TrainingError as error:
+                failure = error
+            self._writing = None
+        if failure := self.world.broadcast(failure):
+            raise failure

@@ -44,7 +44,7 @@ class World:
     def average_gradients(self, parameters: Sequence[nn.Parameter], loss: Tensor) -> None:
         """Replace the gradients of the parameters, the same on every worker, and the scalar `loss` by their means."""
         held = [parameter for parameter in parameters if parameter.grad is not None]
-        dense = [gradient for one in held if (gradient := one.grad) is not None and not gradient.is_sparse]
+        dense = [gradient for entry in held if (gradient := entry.grad) is not None and not gradient.is_sparse]
         self.average_([loss, *dense])
         for parameter in held:
             if parameter.grad is not None and parameter.grad.is_sparse:
@@ -105,7 +105,6 @@ class Worker:
     """Context that a training function receives in addition to its job.
 
     Attributes:
-        world: rank, number and device of workers.
         publish: reports progress, as named numbers, to the process that started the training. It is cheap, and calls in
             quick succession may be dropped.
     """

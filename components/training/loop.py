@@ -1,10 +1,14 @@
-"""The training loop. It yields after every step; the caller evaluates, saves checkpoints and logs."""
+"""The training loop, and the learning-rate schedules: the rate as a fraction of its peak, a function of the step.
+
+The loop yields after every step; the caller evaluates, saves checkpoints and logs. Arguments of a schedule: `step`,
+counted from 0; `total` number of steps; `warmup`, a fraction of them; `final` rate, a fraction of the peak.
+"""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Protocol, cast
@@ -17,12 +21,66 @@ from components.models.base import Batch, Carry, LanguageModel, Losses
 from components.models.layers.host import to_device
 from components.settings.training import LanguageModelTraining, Training
 from components.training.distributed import World
-from components.training.groups import ParameterGroup
-from components.training.optim import WeightAverage, average_of, make_optimizer
+from components.training.optim import ParameterGroup, WeightAverage, average_of, make_optimizer
 from components.training.precision import Precision, computing
 from components.training.rng import counter_seed
-from components.training.schedules import SCHEDULES
 from components.training.windows import Sampler
+
+#: Highest rate of the slanted triangular schedule divided by the lowest (Howard and Ruder 2018, section 3.2).
+SLANT_RATIO = 32
+
+
+def constant(step: int, total: int, *, warmup: float, final: float) -> float:
+    """Linear warm-up, then the peak rate. `final` has no effect."""
+    return _warming(step, total, warmup) or 1.0
+
+
+def linear(step: int, total: int, *, warmup: float, final: float) -> float:
+    """Linear warm-up, then linear decay to `final`."""
+    return _warming(step, total, warmup) or 1 - (1 - final) * _after_warmup(step, total, warmup)
+
+
+def cosine(step: int, total: int, *, warmup: float, final: float) -> float:
+    """Linear warm-up, then cosine decay to `final` (Loshchilov and Hutter 2017, without restarts)."""
+    share = _after_warmup(step, total, warmup)
+    return _warming(step, total, warmup) or final + (1 - final) * (1 + math.cos(math.pi * share)) / 2
+
+
+def slanted_triangular(step: int, total: int, *, warmup: float, final: float) -> float:
+    """ULMFiT's schedule (Howard and Ruder 2018, section 3.2, equation 3), with cut_frac = `warmup`.
+
+    cut = floor(T * cut_frac); p = t / cut if t < cut, else 1 - (t - cut) / (cut * (1 / cut_frac - 1));
+    rate = (1 + p * (ratio - 1)) / ratio with ratio 32. `final` has no effect. The paper's p is negative in the last
+    steps if T * cut_frac is not an integer; here it is at least 0.
+    """
+    cut = max(1, math.floor(total * warmup))
+    # With a warm-up of 0 or 1 the formula for the fall would divide by zero.
+    falls = cut * (1 / warmup - 1) if 0 < warmup < 1 else total
+    p = step / cut if step < cut else 1 - (step - cut) / falls
+    return (1 + max(0.0, p) * (SLANT_RATIO - 1)) / SLANT_RATIO
+
+
+def _warming(step: int, total: int, warmup: float) -> float | None:
+    """The rate during warm-up, above 0 in the first step; None afterwards."""
+    steps = math.floor(total * warmup)
+    return (step + 1) / steps if step < steps else None
+
+
+def _after_warmup(step: int, total: int, warmup: float) -> float:
+    """Fraction of the steps after warm-up: 0 at the peak, 1 in the last step."""
+    steps = math.floor(total * warmup)
+    return min(1.0, max(0.0, (step - steps) / max(1, total - 1 - steps)))
+
+
+Schedule = Callable[..., float]
+
+SCHEDULES: dict[str, Schedule] = {
+    "constant": constant,
+    "linear": linear,
+    "cosine": cosine,
+    "slanted_triangular": slanted_triangular,
+}
+
 
 #: Steps between two reads of the loss on a GPU, where a read waits for all queued kernels.
 READ_EVERY = 20
@@ -48,7 +106,6 @@ class StepReport:
         loss: mean loss of the global batch; None in steps in which it is not read.
         rate: learning rate of parameter groups with scale 1.
         gradient_norm: L2 norm of all gradients before clipping; None in steps in which it is not read.
-        tokens: input tokens of the global batch.
     """
 
     step: int
@@ -81,9 +138,9 @@ class TrainingState:
     ) -> TrainingState:
         """The state before the first step. Parameters outside of all groups are frozen."""
         learning = [parameter for group in groups for parameter in group.parameters]
-        known = {id(parameter) for parameter in learning}
+        present = {id(parameter) for parameter in learning}
         for parameter in model.parameters():
-            parameter.requires_grad_(id(parameter) in known)
+            parameter.requires_grad_(id(parameter) in present)
         optimizer = make_optimizer(groups, settings=settings)
         return cls(model, groups, optimizer, average_of(learning, settings=settings), precision)
 
@@ -156,10 +213,7 @@ def train(
 
     Args:
         state: changed in place. Between two steps the caller may store it, evaluate the model or stop.
-        sampler: makes the batches.
         total_steps: also the length of the learning-rate schedule.
-        seed: of dropout.
-        world: rank and number of workers; a single worker by default.
         compiled: whether the loss is compiled (`is_compiled`).
 
     Raises:
@@ -201,11 +255,7 @@ def train(
 def _update(
     state: TrainingState, loss: Tensor, *, clip: float, is_read: bool, rate: float
 ) -> tuple[float, float] | None:
-    """Change the weights by the clipped gradients; returns the loss and their norm if they are read.
-
-    Raises:
-        TrainingError: what is read is not finite.
-    """
+    """Change the weights by the clipped gradients; returns the loss and their norm if they are read."""
     trained = [parameter for group in state.groups for parameter in group.parameters if parameter.grad is not None]
     gradients = [_values(cast(Tensor, parameter.grad)) for parameter in trained]
     norm = torch.nn.utils.get_total_norm(gradients)
@@ -235,7 +285,6 @@ def _values(gradient: Tensor) -> Tensor:
 
 
 def _clip(trained: Sequence[nn.Parameter], limit: float, norm: Tensor) -> None:
-    """Scale the gradients so that their norm is at most `limit`."""
     dense = [parameter for parameter in trained if not cast(Tensor, parameter.grad).is_sparse]
     torch.nn.utils.clip_grads_with_norm_(dense, limit, norm)
     for parameter in trained:
@@ -283,7 +332,6 @@ def _check_finite(loss: Tensor, norm: Tensor, *, step: int, rate: float) -> None
 
 
 def _named(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers, each once (tied ones by their first name)."""
     return dict(model.named_parameters()) | dict(model.named_buffers())
 
 

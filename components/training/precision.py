@@ -52,9 +52,6 @@ def choose(requested: Literal["auto", "float32", "bf16"], *, device: torch.devic
     """The precision to train in: the requested one, or for `auto` the one that suits device and model.
 
     `auto` is bf16 on a GPU with bf16 instructions, and on a CPU with them if the model is large enough; else float32.
-
-    Args:
-        size: `product_size` of the model.
     """
     if requested != "auto":
         return requested

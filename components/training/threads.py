@@ -61,7 +61,6 @@ def _quiet() -> dict[str, str]:
 
 
 def _allowed(threads: int) -> int:
-    """`threads`, at most the user's OMP_NUM_THREADS."""
     allowed = os.environ.get("OMP_NUM_THREADS", "")
     return min(threads, int(allowed)) if allowed.isdigit() and int(allowed) else threads
 

@@ -65,8 +65,6 @@ class WindowSampler(Sampler):
     """Base of the samplers over a token store.
 
     Args:
-        store: the tokens.
-        batch_size: rows of the global batch.
         window: tokens per row (on average, with `jitter`).
         seed: of the order of documents, windows and masks.
         vocabulary: number of pieces, for random replacements.
@@ -104,8 +102,10 @@ class WindowSampler(Sampler):
         # Samplers of windows of different lengths override this.
         return True
 
+    def tokens_before(self, step: int) -> int:
+        return step * self.batch_size * self.window
+
     def _rows(self, rank: int, world: int) -> range:
-        """The rows of the global batch that belong to a worker."""
         if self.batch_size % world:
             raise TrainingError(
                 f"training.batch_size {self.batch_size} cannot be divided among {world} workers; "

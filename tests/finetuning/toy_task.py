@@ -12,8 +12,8 @@ from components.models.base import Batch
 from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Task
 from components.task_models.heads import TextHead, precise
+from components.task_models.inputs import pooling_of_windows
 from components.task_models.kinds.classification import encode
-from components.task_models.text_windows import pooling_of_windows
 
 
 class TruthHead(TextHead):

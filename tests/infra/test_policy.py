@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from components.interchange.container import SERVED_IMAGE
+from components.interchange.champion import SERVED_IMAGE
 from flows.notify import SCHEMES
 from tests.infra.conftest import ROOT
 

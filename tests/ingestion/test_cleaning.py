@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from components.formats.textkey import text_key
-from components.ingestion.cleaning import clean
-from components.ingestion.markup import plain_text, strip_tags
+from components.ingestion.cleaning import clean, plain_text, strip_tags
 
 
 @pytest.mark.parametrize(

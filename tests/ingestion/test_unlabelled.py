@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from components.artifacts import read_manifest
-from components.ingestion.domain_texts import DomainTextsJob, domain_texts
 from components.ingestion.stage import IngestJob, ingest
-from components.ingestion.unlabelled import UnlabelledJob, unlabelled
+from components.ingestion.unlabelled import DomainTextsJob, UnlabelledJob, domain_texts, unlabelled
 from components.settings.data import CorpusSource
 from components.settings.ingest import IngestSettings
 from components.settings.tasks import TaskSource

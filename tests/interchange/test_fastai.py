@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from components.errors import ArtifactError
-from components.interchange.fastai import NEVER, FastaiModel, from_fastai, read_fastai
+from components.interchange.words import NEVER, FastaiModel, from_fastai, read_fastai
 from components.models.encoder import build_model
 from components.models.ulmfit import AWDLSTM
 from components.tokenization.special import END, MASK, PAD, SPECIAL_PIECES, START, UNK

@@ -17,11 +17,10 @@ from components.pretraining.samplers import sampler_for
 from components.tokenization import Tokenizer, load_tokenizer
 from components.tokenization.bpe import BytePairTokenizer
 from components.tokenization.char import CharTokenizer
-from components.tokenization.open_word import OpenWordTokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
 from components.tokenization.unigram import WORDS, UnigramTokenizer, normalization
-from components.tokenization.word import WordTokenizer
+from components.tokenization.word import OpenWordTokenizer, WordTokenizer
 from components.tokenization.wordpiece import WordPieceTokenizer
 
 VOCABULARY = 24

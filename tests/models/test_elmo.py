@@ -11,12 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.elmo import ELMo
+from components.models.elmo import ELMo, spell, spelling_table
 from components.models.encoder import build_model
-from components.models.layers.characters import spell, spelling_table
-from components.tokenization.open_word import OpenWordTokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import END, SPECIAL_PIECES, UNK
+from components.tokenization.word import OpenWordTokenizer
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "dog", "ran"]
 VOCABULARY = len(SPECIAL_PIECES) + len(WORDS)

@@ -10,10 +10,9 @@ import torch
 from components.errors import ConfigError
 from components.models.encoder import build_model
 from components.models.fasttext import FNV_OFFSET, FastText, FastTextConfig, fnv1a_update, ngram_buckets
-from components.tokenization.open_word import OpenWordTokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES, UNK
-from components.tokenization.word import WordTokenizer
+from components.tokenization.word import OpenWordTokenizer, WordTokenizer
 
 
 def fnv1a(text: str) -> int:

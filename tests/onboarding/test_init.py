@@ -25,7 +25,7 @@ from components.pipeline.checks import check_params
 from components.settings.loading import load_params
 from components.settings.sources import sources
 from components.settings.tasks import TaskSource
-from components.task_models.reading import Extent
+from components.task_models.inputs import Extent
 from components.tasks.kinds import find_kind
 from tests.example_task import ROWS, rows
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from components.interchange.fastai import MARKS, read_fastai
+from components.interchange.words import MARKS, read_fastai
 from components.models.encoder import build_model
 from components.models.ulmfit import AWDLSTM
 from tests.parity.conftest import Reference

@@ -23,7 +23,7 @@ from components.settings.data import CorpusSource
 from components.settings.ingest import IngestSettings
 from components.tokenization.store import TokenStore
 from components.tokenization.tokenize import TokenizeJob, tokenize
-from components.tokenization.vocabulary import VocabularyJob, fit_vocabulary
+from components.tokenization.train import VocabularyJob, fit_vocabulary
 from tests.training.helpers import (
     adapt_job,
     lm_settings,

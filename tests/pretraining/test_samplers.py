@@ -10,9 +10,14 @@ import torch
 from components.errors import DataError, TrainingError
 from components.models import FAMILIES
 from components.models.ulmfit import AWDLSTMConfig
-from components.pretraining.rows import FullSentencesSampler
+from components.pretraining.rows import (
+    NO_PAIR,
+    FullSentencesSampler,
+    PairSampler,
+    SentenceOrderSampler,
+    SentencePairSampler,
+)
 from components.pretraining.samplers import SAMPLERS
-from components.pretraining.sentence_pairs import NO_PAIR, PairSampler, SentenceOrderSampler, SentencePairSampler
 from components.pretraining.streams import BidirectionalStreamSampler, StreamSampler
 from components.tokenization.special import END, FIRST_ORDINARY, START
 from tests.training.helpers import MemoryStore, numbered_pairs, numbered_store

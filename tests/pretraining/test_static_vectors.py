@@ -11,7 +11,7 @@ from components.models.encoder import build_model, load_encoder
 from components.models.ulmfit import AWDLSTM
 from components.pretraining.adapt import adapt
 from components.pretraining.pretrain import pretrain
-from components.pretraining.vectors import cooccurrence_vectors
+from components.pretraining.word_vectors import cooccurrence_vectors
 from components.tokenization.store import TokenStore
 from tests.training.helpers import adapt_job, pretrain_job, weights
 

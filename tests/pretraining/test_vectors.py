@@ -13,7 +13,7 @@ from torch import nn
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
 from components.pretraining.pretrain import pretrain
-from components.pretraining.vectors import cooccurrence_vectors, initialise_embeddings
+from components.pretraining.word_vectors import cooccurrence_vectors, initialise_embeddings
 from components.tokenization.store import TokenStore
 from components.training import threads
 from tests.training.helpers import lm_settings, make_inputs, pretrain_job
@@ -69,7 +69,7 @@ def test_vectors_are_the_same_with_any_number_of_threads() -> None:
         table = nn.Parameter(torch.randn(LongText.vocabulary, 128, generator=torch.Generator().manual_seed(0)))
         with threads.limited(count):
             vectors = cooccurrence_vectors(LongText(), vocabulary=LongText.vocabulary, width=128)
-            initialise_embeddings(table, vectors, known=present)
+            initialise_embeddings(table, vectors, trained=present)
             assert torch.get_num_threads() == count
         starts.append((vectors, table))
     assert torch.equal(starts[0][0], starts[1][0])
@@ -82,7 +82,7 @@ def test_new_rows_are_mapped_to_the_space_of_the_known_ones() -> None:
     learned = vectors @ torch.randn(4, 4)
     present = np.arange(2000) < 1990
     table = nn.Parameter(torch.where(torch.from_numpy(present)[:, None], learned, torch.zeros(())))
-    initialise_embeddings(table, vectors, known=present)
+    initialise_embeddings(table, vectors, trained=present)
     assert torch.equal(table[:1990], learned[:1990])
     assert torch.nn.functional.cosine_similarity(table[1990:], learned[1990:]).min() > 0.999
     torch.testing.assert_close(table[1990:].detach().std(), learned[:1990].std(), rtol=1e-2, atol=0)

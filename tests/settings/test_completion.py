@@ -13,7 +13,8 @@ from components.errors import ConfigError
 from components.models import FAMILIES
 from components.pipeline.jobs import PARALLEL
 from components.pipeline.stages import STAGES
-from components.settings.completion import MODEL_TYPES, TOKENIZERS
+from components.settings.completion import MODEL_TYPES
+from components.settings.families import all_families
 from components.settings.loading import load_params, resolve
 from components.settings.tokenizer import PIECES, WORDS
 
@@ -88,11 +89,18 @@ def test_an_imported_encoder_needs_no_corpus(write: Any, encoder: str) -> None:
 
 
 def test_a_key_of_the_file_takes_precedence_over_the_recipe(write: Any, encoder: str) -> None:
+    block = {"source": encoder}
+    for training in ({"rate": 0.001}, {"rate": 0.001, "batch_size": 8}):
+        named = {"pretrain": {"mini": block}, "finetune": {"mini": {"training": training}}}
+        settings = load_params(write(named)).finetune["mini"]
+        assert (settings.layers, settings.pooling, settings.training.rate) == ("last", "mean", 0.001)
+        assert settings.training.batch_size == training.get("batch_size", 16)
+        assert settings.training.schedule == "slanted_triangular"
     own = {"mini": {"pooling": "max", "training": {"rate": 0.001}}}
     settings = load_params(write({"pretrain": {"mini": {"source": encoder}}, "finetune": own})).finetune["mini"]
     assert (settings.pooling, settings.layers) == ("max", "last")
     assert (settings.training.rate, settings.training.batch_size) == (0.001, 16)
-    in_full = {"mini": {"training": {"rate": 0.001, "batch_size": 8}}}
+    in_full = {"mini": {"epochs": 2, "training": {"rate": 0.001, "batch_size": 8}}}
     settings = load_params(write({"pretrain": {"mini": {"source": encoder}}, "finetune": in_full})).finetune["mini"]
     assert (settings.pooling, settings.layers, settings.method) == ("concat", "all", "finetune")
 
@@ -177,9 +185,11 @@ def test_the_settings_of_a_folder_have_an_output_folder_of_their_own(write: Any)
 
 
 def test_the_tables_agree_with_the_families() -> None:
-    first = {name: FAMILIES[name].tokenizers[0] for name in FAMILIES}
-    first |= {name: PARALLEL for name in FAMILIES if FAMILIES[name].objective == "translation"}
-    assert first == TOKENIZERS
+    expected = {
+        name: (family.tokenizer or family.tokenizers[0], family.rate, family.objective == "causal")
+        for name, family in ((name, FAMILIES[name]) for name in FAMILIES)
+    }
+    assert all_families() == expected and all_families()["cove"].tokenizer == PARALLEL
     from components.interchange import huggingface
 
     assert {kind: MODEL_TYPES.get(kind, kind) for kind in huggingface.MODEL_TYPES} == dict(huggingface.MODEL_TYPES)

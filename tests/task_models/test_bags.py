@@ -10,10 +10,10 @@ from components.models import FAMILIES
 from components.models.encoder import build_model
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
-from components.task_models.bags import pooled
 from components.task_models.base import Encoded
 from components.task_models.classifier import TextClassifier
 from components.task_models.fixed_batches import FixedBatches
+from components.task_models.fixed_batches import pool_bags as pooled
 from components.task_models.kinds import find_task
 from components.task_models.model import TaskModel
 from components.task_models.pooling import Pooling

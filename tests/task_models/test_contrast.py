@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from components.task_models.contrast import label_overlap, pair_loss
+from components.task_models.model import label_overlap, pair_loss
 
 NAN = float("nan")
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from components.errors import ConfigError
 from components.models.base import at_columns
-from components.task_models.norms import FixedNorm
+from components.task_models.heads import FixedNorm
 from components.task_models.pooling import Features, ScalarMix, masked_max, masked_mean
 
 # Two texts of two pieces and one; the values at padding must have no influence.

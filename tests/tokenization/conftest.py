@@ -12,10 +12,9 @@ from components.artifacts import writing
 from components.formats import corpus
 from components.tokenization import Tokenizer
 from components.tokenization.char import CharTokenizer
-from components.tokenization.open_word import OpenWordTokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES
-from components.tokenization.word import WordTokenizer
+from components.tokenization.word import OpenWordTokenizer, WordTokenizer
 from components.tokenization.wordpiece import WordPieceTokenizer
 
 WriteCorpus = Callable[..., Path]

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from components.settings.tokenizer import WordSettings
-from components.tokenization import Tokenizer, load_tokenizer, open_word
-from components.tokenization.open_word import OpenWordTokenizer, train_open_word
+from components.tokenization import Tokenizer, load_tokenizer
+from components.tokenization import word as open_word
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import UNK
-from components.tokenization.word import train_word
+from components.tokenization.word import OpenWordTokenizer, train_open_word, train_word
 
 MakeTokenizer = Callable[..., Tokenizer]
 KNOWN = ["the", "name", ","]

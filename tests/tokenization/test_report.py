@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from components.tokenization import Tokenizer
-from components.tokenization.report import count_words, report_on_words, script_of
+from components.tokenization.train import count_words, report_on_words, script_of
 
 MakeTokenizer = Callable[..., Tokenizer]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from components.tokenization.sentences import sentence_starts
+from components.tokenization.tokenize import sentence_starts
 
 
 @pytest.mark.parametrize(

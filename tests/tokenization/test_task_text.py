@@ -14,7 +14,7 @@ from components.errors import ArtifactError
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES
 from components.tokenization.store import TokenStore
-from components.tokenization.task_text import TaskTokensJob, task_tokens
+from components.tokenization.tokenize import TaskTokensJob, task_tokens
 from components.tokenization.word import WordTokenizer
 
 WORDS = ["red", "apple", "old", "iron", "who", "test"]

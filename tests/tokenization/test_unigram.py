@@ -18,8 +18,15 @@ from components.tokenization import load_tokenizer
 from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES, UNK
 from components.tokenization.train import fit
-from components.tokenization.unigram import WORDS, UnigramTokenizer, normalization
-from components.tokenization.unigram_trainer import _expected, _lattices, _pruned, learn_unigram
+from components.tokenization.unigram import (
+    WORDS,
+    UnigramTokenizer,
+    _expected,
+    _lattices,
+    _pruned,
+    learn_unigram,
+    normalization,
+)
 
 PIECES = ["a", "b", "ab", "ba", "aba"]
 SCORES = np.log([0.3, 0.25, 0.2, 0.15, 0.1])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from components.tokenization.unit_windows import Window, columns, cut
+from components.tokenization.words import Window, columns, cut
 
 
 def spans_of(*sizes: int, gap: int = 0) -> NDArray[np.int64]:

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from components.artifacts import digest_tree, read_manifest
-from components.tokenization import load_tokenizer, vocabulary
-from components.tokenization.train import TokenizerJob, train_tokenizer
-from components.tokenization.vocabulary import VocabularyJob, fit_vocabulary
+from components.tokenization import load_tokenizer, train
+from components.tokenization.train import TokenizerJob, VocabularyJob, fit_vocabulary, train_tokenizer
 
 WriteCorpus = Callable[..., Path]
 
@@ -24,7 +23,7 @@ SETTINGS = {"word": {"min_frequency": 1, "vocabulary": 10}, "wordpiece": {"vocab
 
 @pytest.fixture(autouse=True)
 def few_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vocabulary, "NEW_WORDS", 5)
+    monkeypatch.setattr(train, "NEW_WORDS", 5)
 
 
 def job(folder: Path, *, kind: str = "wordpiece", **changes: Any) -> VocabularyJob:
@@ -103,7 +102,7 @@ def test_few_words_are_not_judged_until_there_are_more(
     tmp_path: Path, write_corpus: WriteCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = job(tmp_path, kind="word", settings=SETTINGS)
-    monkeypatch.setattr(vocabulary, "NEW_WORDS", 12)
+    monkeypatch.setattr(train, "NEW_WORDS", 12)
     write_corpus(tmp_path / "corpus", train=[OLD])
     fit_vocabulary(made)
     write_corpus(tmp_path / "corpus", train=[OLD, OTHER[:1]])

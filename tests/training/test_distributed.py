@@ -12,8 +12,8 @@ from torch import nn
 
 from components.pretraining.streams import StreamSampler
 from components.training.distributed import World
-from components.training.groups import decayed
 from components.training.loop import TrainingState
+from components.training.optim import decayed
 from tests.training.helpers import (
     lm_settings,
     losses_until,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from components.training.groups import ALWAYS, ParameterGroup, Span, decayed, discriminative
+from components.training.optim import ALWAYS, ParameterGroup, Span, decayed, discriminative
 
 
 def test_vectors_have_no_decay_and_tied_parameters_occur_once() -> None:

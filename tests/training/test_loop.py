@@ -14,9 +14,8 @@ from components.models.base import Batch, Carry, Losses
 from components.pretraining.streams import StreamSampler
 from components.settings.training import Training
 from components.training.distributed import World
-from components.training.groups import ParameterGroup, decayed
 from components.training.loop import TrainingState, train
-from components.training.optim import WeightAverage, non_monotone
+from components.training.optim import ParameterGroup, WeightAverage, decayed, non_monotone
 from tests.training.helpers import TinyModel, lm_settings, numbered_store, same_bits, tiny_model
 
 STEPS = 7

@@ -18,9 +18,8 @@ from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES
 from components.tokenization.word import WordTokenizer
 from components.training.distributed import World
-from components.training.groups import ParameterGroup, decayed
 from components.training.loop import TrainingState, train
-from components.training.optim import make_optimizer
+from components.training.optim import ParameterGroup, decayed, make_optimizer
 from tests.training.helpers import lm_settings, numbered_store, run_forked
 
 ROWS, WIDTH = 12, 3

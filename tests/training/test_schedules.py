@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from components.training.schedules import SCHEDULES, slanted_triangular
+from components.training.loop import SCHEDULES, slanted_triangular
 
 
 def rates(name: str, total: int, *, warmup: float, final: float = 0.0) -> list[float]:

@@ -7,16 +7,18 @@ name, files are read in sorted order, and nothing depends on paths, time or hash
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from components.artifacts import partial_path, unwritable
-from components.errors import ArtifactError
+import pyarrow as pa
+
+from components.artifacts import partial_path, unwritable, write_atomic
+from components.errors import ArtifactError, DataError
 from components.formats.textkey import text_key
-from components.ingestion.builtin import aws, code, docstrings, operations, tasks
+from components.ingestion.builtin import aws, docstrings, operations, tasks
 from components.ingestion.builtin import services as services_task
-from components.ingestion.builtin.writing import write_corpus, write_rows
 from components.progress import Progress
 
 #: Megabytes per raw file of a corpus, so that a corpus has several files and a change affects some of them.
@@ -69,7 +71,7 @@ def _build(directory: Path) -> dict[str, int]:
         counts["parallel/aws"] = write_corpus(directory / "parallel" / "aws", translated, megabytes=FILE_MEGABYTES)
         bar.advance()
         # The dev and test texts of these two tasks are also in aws-type or aws-service, so they are excluded already.
-        spans = code.code_spans(services, types, (row["text"] for row in texts))
+        spans = tasks.code_spans(services, types, (row["text"] for row in texts))
         counts |= _write_task(directory, "aws-code", spans)
         bar.advance()
         names = operations.names_and_descriptions(services, by_service, (row["text"] for row in texts))
@@ -84,3 +86,50 @@ def _write_task(directory: Path, name: str, splits: Mapping[str, Sequence[Mappin
         f"tasks/{name}/{split}": write_rows(directory / "tasks" / name / f"{split}.jsonl", rows)
         for split, rows in splits.items()
     }
+
+
+# One call in one thread: the bytes depend on the text, the level and the locked library only.
+_LEVEL = 9
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
+    """Write one JSON object per line; returns the number of rows."""
+    lines = [_line(row) for row in rows]
+    _make(path.parent)
+    write_atomic(path, "".join(lines).encode())
+    return len(lines)
+
+
+def write_corpus(directory: Path, documents: Iterable[Mapping[str, Any]], *, megabytes: float) -> int:
+    """Write part-000.jsonl.zst, part-001 ..., of about `megabytes` uncompressed; returns the number of documents."""
+    count, size, part = 0, 0, 0
+    lines: list[str] = []
+    _make(directory)
+
+    def flush() -> None:
+        nonlocal part, size
+        name = f"part-{part:03d}.jsonl.zst"
+        buffer = pa.Codec("zstd", compression_level=_LEVEL).compress("".join(lines).encode(), asbytes=True)
+        write_atomic(directory / name, buffer)
+        part, size = part + 1, 0
+        lines.clear()
+
+    for document in documents:
+        lines.append(_line(document))
+        count, size = count + 1, size + len(lines[-1])
+        if size >= megabytes * 1e6:
+            flush()
+    if lines:
+        flush()
+    return count
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False) + "\n"
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be written ({error.strerror}); choose another folder") from error

@@ -18,7 +18,7 @@ from typing import Any
 from components.errors import DataError
 from components.formats.textkey import text_key
 from components.ingestion.builtin.packages import locate
-from components.ingestion.markup import plain_text
+from components.ingestion.cleaning import plain_text
 
 
 class _Documented:
@@ -26,7 +26,6 @@ class _Documented:
 
     @cached_property
     def text(self) -> str:
-        """The documentation as plain text."""
         return plain_text(self.html, any_tag=True)
 
 
@@ -176,7 +175,6 @@ def corpus(
     """Rows {id, text} of the domain corpus.
 
     Args:
-        documents: all documents in order.
         without: `text_key`s of excluded texts (dev and test rows of a task).
         left_out: ids of excluded documents.
     """

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from components.formats.textkey import text_key
 from components.ingestion.builtin.aws import Service
-from components.ingestion.builtin.masking import WORDS
+from components.ingestion.builtin.services import WORDS
 from components.ingestion.builtin.tasks import Row, Splits, order_key
 
 #: Maximum number of operations in train; each has two rows.
@@ -42,7 +42,6 @@ def translations(
     bucket." -> "create bucket").
 
     Args:
-        services: parsed models.
         without: `text_key`s of excluded texts (dev and test rows of a task).
         left_out: ids of excluded documents; an operation's row has the id of its document.
     """
@@ -60,11 +59,6 @@ def names_and_descriptions(services: list[Service], documents: Splits, corpus: I
     Each operation has one row with its own name, and one with the name of another operation of its service, which
     shares a word with it if possible. Dev and test use operations whose documents are in dev and test of aws-service,
     which are excluded from the domain corpus; train uses operations of services that are not in aws-service, shuffled.
-
-    Args:
-        services: parsed models.
-        documents: rows of aws-service.
-        corpus: texts of the domain corpus.
     """
     split_of = {row["id"]: split for split in ("dev", "test") for row in documents[split]}
     classified = {row["label"] for row in documents["test"]}

@@ -1,6 +1,6 @@
 """Conversion of weights and settings from and to Hugging Face's format, without the library transformers.
 
-Each family has a module that ends in `CONVERTER = Converter(to_huggingface, from_huggingface)`.
+Each family has a `Converter(to_huggingface, from_huggingface)`.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Converter:
 #: Family -> converter.
 CONVERTERS: Final[LazyTable[Converter]] = LazyTable(
     {
-        "bert": "components.interchange.huggingface.bert:CONVERTER",
-        "roberta": "components.interchange.huggingface.roberta:CONVERTER",
-        "albert": "components.interchange.huggingface.albert:CONVERTER",
+        "bert": "components.interchange.huggingface.masked:BERT_CONVERTER",
+        "roberta": "components.interchange.huggingface.masked:ROBERTA_CONVERTER",
+        "albert": "components.interchange.huggingface.masked:ALBERT_CONVERTER",
         "gpt": "components.interchange.huggingface.gpt:CONVERTER",
         "xlnet": "components.interchange.huggingface.xlnet:CONVERTER",
     }

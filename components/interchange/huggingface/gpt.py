@@ -118,7 +118,7 @@ def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     reader.check()
     settings |= {"norm": "pre" if kind == "gpt2" else "post", "output_bias": OUTPUT_BIAS in tensors}
     table = rules(kind)
-    named = normalised(tensors, prefix="transformer.", tied={"lm_head.weight": table[0].theirs[0]}, ignored=BUFFERS)
+    named = normalised(tensors, prefix="transformer.", copies={"lm_head.weight": table[0].theirs[0]}, ignored=BUFFERS)
     return restored("gpt", settings, table, named)
 
 

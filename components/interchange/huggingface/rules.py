@@ -11,7 +11,7 @@ from torch import Tensor
 
 from components.errors import ArtifactError, ConfigError
 from components.models.base import LanguageModel
-from components.models.encoder import build_model
+from components.models.encoder import build_model, misfits
 from components.tokenization.special import END, PAD, START
 
 Tensors = dict[str, Tensor]
@@ -120,17 +120,8 @@ def restored(
         for rule in rules
         for name, tensor in zip(rule.theirs, rule.export(ours[rule.ours]), strict=True)
     }
-    problems = [
-        *(f"missing {name}" for name in expected.keys() - tensors.keys()),
-        *(f"surplus {name}" for name in tensors.keys() - expected.keys()),
-        *(
-            f"{name} is {tuple(tensors[name].shape)}, expected {expected[name]}"
-            for name in expected.keys() & tensors.keys()
-            if tuple(tensors[name].shape) != expected[name]
-        ),
-    ]
-    if problems:
-        raise ArtifactError(f"the weights do not fit config.json: {'; '.join(sorted(problems))}")
+    if problems := misfits(expected, {name: tuple(tensor.shape) for name, tensor in tensors.items()}):
+        raise ArtifactError(f"the weights do not fit config.json: {'; '.join(problems)}")
     result = {rule.ours: rule.restore(*(tensors[name].float() for name in rule.theirs)).contiguous() for rule in rules}
     return settings, vocabulary, result | _fresh(family, settings, ours, fresh)
 
@@ -260,13 +251,13 @@ class Reader:
 
 
 def normalised(
-    tensors: Mapping[str, Tensor], *, prefix: str, tied: Mapping[str, str], ignored: Sequence[str] = ()
+    tensors: Mapping[str, Tensor], *, prefix: str, copies: Mapping[str, str], ignored: Sequence[str] = ()
 ) -> Tensors:
     """Tensors with the names of the current version of transformers.
 
     Args:
         prefix: of the encoder's tensors in a model with a head; files of the bare encoder lack it.
-        tied: name of a copy -> name of the original; copies are removed.
+        copies: name of a copy -> name of the original; copies are removed.
         ignored: name suffixes of tensors without weights, or with weights that no family has.
 
     Raises:
@@ -282,7 +273,7 @@ def normalised(
         for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
             name = name.removesuffix(old) + new if name.endswith(old) else name
         result[prefix + name if bare and not name.startswith(heads) else name] = tensor
-    for copy, original in tied.items():
+    for copy, original in copies.items():
         if copy in result and original in result:
             if not torch.equal(result[copy], result[original]):
                 raise ArtifactError(f"{copy} differs from {original}: untied output layers are not supported")

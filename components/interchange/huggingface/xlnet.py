@@ -115,7 +115,7 @@ def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
         "clamp": clamp if isinstance(clamp, int) and clamp > 0 else 0,
         "dropout_attention": settings["dropout"],
     }
-    named = normalised(tensors, prefix="transformer.", tied={"lm_loss.weight": "transformer.word_embedding.weight"})
+    named = normalised(tensors, prefix="transformer.", copies={"lm_loss.weight": "transformer.word_embedding.weight"})
     return restored("xlnet", settings, rules(heads), named)
 
 

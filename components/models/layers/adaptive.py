@@ -22,16 +22,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from components.models.layers.host import move, on_host
-from components.models.layers.softmax import linear_cross_entropy
-from components.models.layers.vocabulary import remapped
+from components.models.layers.softmax import linear_cross_entropy, remapped
 
 
 class TiedVocabulary(nn.Module):
     """Embeddings and logits from the same tables.
 
     Args:
-        vocabulary: V.
-        width: D.
         cutoffs: first id of every cluster after the first, increasing; those beyond the vocabulary are ignored. Without
             any, a plain tied softmax.
         divide: factor between the widths of consecutive clusters.
@@ -157,15 +154,12 @@ class TiedVocabulary(nn.Module):
         return torch.cat([self.tables[0], self.cluster]), torch.cat([self.bias[: self.bounds[1]], self.cluster_bias])
 
     def _widened(self, rows: Tensor, index: int) -> Tensor:
-        """Rows (..., W) of a cluster in model width (..., D)."""
         return rows @ self.projections[index] if self.projections else rows
 
     def _narrowed(self, x: Tensor, index: int) -> Tensor:
-        """States (..., D) in the width of a cluster's rows (..., W)."""
         return F.linear(x, self.projections[index]) if self.projections else x
 
     def _nearest(self, wide: Tensor, index: int) -> Tensor:
-        """Rows (..., W) of a cluster that are closest to vectors (..., D), by least squares."""
         if not self.projections:
             return wide.to(self.bias.dtype)
         return (wide.float() @ torch.linalg.pinv(self.projections[index].float())).to(self.bias.dtype)

@@ -32,8 +32,6 @@ class SelfAttention(nn.Module):
     """Self-attention; queries, keys and values are one matrix product.
 
     Args:
-        width: D.
-        heads: N.
         dropout: rate on the attention weights.
         causal: whether a position attends only to itself and earlier ones.
         band: w, number of positions that a position attends to, itself included (causal only); 0 for all.

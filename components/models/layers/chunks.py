@@ -1,9 +1,11 @@
-"""Reading long texts in chunks: the state is carried from chunk to chunk, and only the last chunks have gradients.
+"""Reading texts in chunks and in reverse, and the pieces that states predict.
 
 Howard and Ruder 2018, section 3.3 (back-propagation through time for text classification, BPT3C): pooling reads the
-states at all positions of a long text, but activations are kept for the backward pass of the last chunks only.
+states at all positions of a long text, but activations are kept for the backward pass of the last chunks only. The
+state is carried from chunk to chunk.
 
-Shape suffixes: T time, B batch rows, I input width, H output width.
+Shape suffixes: T time or pieces (padding included), B texts, I input width, H output width, D width, N pairs of a state
+and the piece that it predicts.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from components.models.layers.host import both, move, on_host
+from components.models.layers.host import both, move, on_host, places
 
 State = tuple[Tensor, ...]
 
@@ -58,7 +60,7 @@ class Texts:
 
     def within(self, columns: slice) -> Texts:
         """The parts of the texts in a chunk."""
-        return Texts(both(lambda one: (one - columns.start).clamp(0, columns.stop - columns.start), self.lengths))
+        return Texts(both(lambda x: (x - columns.start).clamp(0, columns.stop - columns.start), self.lengths))
 
 
 #: A recurrent layer over a window: inputs (T, B, I), state, texts -> outputs (T, B, H), state after it, detached.
@@ -86,3 +88,37 @@ def for_learners(x: Tensor, learns: Tensor) -> Tensor:
     if not x.requires_grad or bool(learns.all()):
         return x
     return torch.where(move(learns, x.device), x, x.detach())
+
+
+def turned(lengths: Tensor, columns: int) -> Tensor:
+    """(B, columns) indices that reverse each row within its own length: the backward model starts at the text's last
+    piece, and padding stays at the end. The permutation is its own inverse."""
+    indices_BT = lengths.unsqueeze(1) - 1 - torch.arange(columns, device=lengths.device)
+    return torch.where(indices_BT < 0, indices_BT + columns, indices_BT)
+
+
+def turn(x_BTD: Tensor, turned_BT: Tensor) -> Tensor:
+    """(B, T, D) with each row reversed by the indices of `turned`."""
+    return x_BTD.gather(1, turned_BT.unsqueeze(-1).expand(-1, -1, x_BTD.shape[-1]))
+
+
+def joined(ahead_BTD: Tensor, back_BTD: Tensor, turned_BT: Tensor) -> Tensor:
+    """[forward; backward] outputs (B, T, 2 D) at each position; `back_BTD` is in reversed order, as from `turned`."""
+    return torch.cat([ahead_BTD, turn(back_BTD, turned_BT)], -1)
+
+
+def following(hidden_BTD: Tensor, tokens_BT: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """States (N, D) at all pieces but each text's last, and the following pieces (N,)."""
+    inside = _inside(tokens_BT, lengths)
+    return hidden_BTD[:, :-1][inside], tokens_BT[:, 1:][inside]
+
+
+def preceding(hidden_BTD: Tensor, tokens_BT: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """States (N, D) at all pieces but each text's first, and the preceding pieces (N,), for backward models."""
+    inside = _inside(tokens_BT, lengths)
+    return hidden_BTD[:, 1:][inside], tokens_BT[:, :-1][inside]
+
+
+def _inside(tokens_BT: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
+    inside_BT = torch.arange(1, tokens_BT.shape[1]) < on_host(lengths).unsqueeze(1)
+    return places(inside_BT, tokens_BT.device)

@@ -87,7 +87,6 @@ class LinearChainCRF(nn.Module):
     All scores are initialised with 0, so an untrained layer is a softmax over the tags at each position.
 
     Args:
-        tags: C.
         legal: transitions that decoding may use; None: all.
     """
 

@@ -46,9 +46,6 @@ class Noise(nn.Module):
         """Fraction of values dropped; 0 in evaluation mode."""
         return min(self.probability * self.scale, 0.95) if self.training else 0.0
 
-    def extra_repr(self) -> str:
-        return f"{self.probability}, scale={self.scale}"
-
 
 class Dropout(Noise):
     """Independent masks for all values (Srivastava et al. 2014)."""

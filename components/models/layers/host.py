@@ -1,13 +1,19 @@
-"""Values of device tensors that the host knows, so that it does not wait for the device.
+"""Values of device tensors that the host knows, and a mode in which shapes do not depend on values.
 
 Sizes of tensors follow from the lengths of the texts. On a GPU, reading a length from a tensor waits until all queued
 kernels have ended. Batches are made on the host, so `to_device` keeps the host's copy beside each tensor, and `on_host`
 returns it. On the CPU every tensor is its own copy, and nothing is moved.
+
+Layers save work by leaving out padding or by computing repeated words once, which makes the sizes of their matrix
+products depend on the whole batch. Libraries choose kernels by size, and kernels differ in the last bits. With
+`fixed_shapes`, layers do not save such work, so that the result of a row does not depend on the other rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -50,3 +56,22 @@ def places(mask: Tensor, device: torch.device) -> tuple[Tensor, ...]:
     """Indices of the true entries of a mask on the host, moved to a device. `x[places(mask, x.device)]` is `x[mask]`,
     but with a mask on the device the host would have to wait for the number of true entries."""
     return tuple(move(index, device) for index in mask.nonzero(as_tuple=True))
+
+
+_STATE = threading.local()
+
+
+def is_fixed() -> bool:
+    """Whether the mode is on in this thread."""
+    return bool(getattr(_STATE, "on", False))
+
+
+@contextmanager
+def fixed_shapes() -> Iterator[None]:
+    """A block in which the mode is on, in this thread."""
+    before = is_fixed()
+    _STATE.on = True
+    try:
+        yield
+    finally:
+        _STATE.on = before

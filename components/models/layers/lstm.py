@@ -9,7 +9,7 @@ A projected layer has narrower outputs r_t (Sak, Senior and Beaufays 2014); Pete
 
     c_t = clip(f * c_{t-1} + i * g)                 r_t = clip(W_r (o * tanh(c_t))), with r_{t-1} in place of h_{t-1}
 
-Shape suffixes: T time, B batch rows, N positions of all steps (see `layers.ragged`), I input width, H hidden width
+Shape suffixes: T time, B batch rows, N positions of all steps (see `ragged`), I input width, H hidden width
 (cells), P projection width, G = 4 H (gates in the order i, f, g, o).
 """
 
@@ -21,11 +21,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.layers.chunks import State, Texts, run_in_chunks
+from components.models.layers.chunks import State, Texts, joined, run_in_chunks, turn, turned
 from components.models.layers.dropout import WeightDropout
 from components.models.layers.linear import compute_dtype
-from components.models.layers.lstm_kernels import ProjectedRecurrence, run_lstm
-from components.models.layers.ragged import ragged
+from components.models.layers.lstm_kernels import ProjectedRecurrence, ragged, run_lstm
 
 
 def cell(gates_BG: Tensor, c_BH: Tensor) -> tuple[Tensor, Tensor]:
@@ -39,8 +38,6 @@ class LSTM(nn.Module):
     """One layer, one direction.
 
     Args:
-        inputs: I.
-        hidden: H.
         weight_drop: DropConnect rate of the hidden-to-hidden weights, one mask per window (Merity et al. 2017, section
             2).
     """
@@ -87,13 +84,26 @@ class LSTM(nn.Module):
         return run_in_chunks(window, x_TBI.to(dtype), state, texts)
 
 
+class BiLSTM(nn.Module):
+    """One layer in both directions; the outputs of both are concatenated (Huang, Xu and Yu 2015)."""
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.ahead = LSTM(inputs, hidden)
+        self.back = LSTM(inputs, hidden)
+
+    def forward(self, x_BTI: Tensor, texts: Texts) -> Tensor:
+        """(B, T, I) -> (B, T, 2 H)."""
+        turned_BT = turned(texts.lengths, x_BTI.shape[1])
+        ahead_TBH, _ = self.ahead(x_BTI.transpose(0, 1), texts=texts)
+        back_TBH, _ = self.back(turn(x_BTI, turned_BT).transpose(0, 1), texts=texts)
+        return joined(ahead_TBH.transpose(0, 1), back_TBH.transpose(0, 1), turned_BT)
+
+
 class ProjectedLSTM(nn.Module):
     """One projected layer, one direction; parameters have the names and shapes of `nn.LSTM` with `proj_size`.
 
     Args:
-        inputs: I.
-        cells: H.
-        projection: P.
         clip: maximum absolute value of cells and outputs; infinity for none.
     """
 
@@ -115,15 +125,7 @@ class ProjectedLSTM(nn.Module):
             self.bias[cells : 2 * cells] = 1
 
     def forward(self, x_TBI: Tensor, state: State = (), *, texts: Texts | None = None) -> tuple[Tensor, State]:
-        """Compute a window from `state`, (r, c) of (B, P) and (B, H), or from zeros.
-
-        Args:
-            texts: lengths of the rows, and the chunks in which they are read; None: no padding, one chunk.
-
-        Returns:
-            The outputs (T, B, P), undefined at padding, and r and c (float32) after the last step (undefined at
-            padding), detached.
-        """
+        """As `LSTM.forward`, with outputs and r (B, P) in place of h, and c in float32."""
         return run_in_chunks(self._window, x_TBI, state, texts)
 
     def _window(self, x_TBI: Tensor, state: State, texts: Texts | None) -> tuple[Tensor, State]:

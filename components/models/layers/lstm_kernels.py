@@ -6,7 +6,7 @@
 | LSTM           | CPU    | oneDNN; `StepwiseLSTM` where a large layer learns in bfloat16 (`suits_steps`)          |
 | projected LSTM | any    | `ProjectedRecurrence`: neither library clips cells and outputs                        |
 
-Our kernels compute step by step, without padding (`layers.ragged`), and compute each weight's gradient in one matrix
+Our kernels compute step by step, without padding (`ragged`), and compute each weight's gradient in one matrix
 product over all steps.
 
 Shape suffixes: T time, B batch rows, N positions of all steps that hold pieces, I input width, H hidden width (cells),
@@ -16,14 +16,74 @@ P projection width, G = 4 H (gates in the order i, f, g, o).
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from components.models.layers.chunks import Texts
-from components.models.layers.ragged import by_step, previous_step, ragged
+from components.models.layers.host import move
+from components.models.layers.packing import worth_leaving_out
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """The positions of a window, step by step.
+
+    Attributes:
+        counts: rows per step, non-increasing.
+        shape: T and B of the window.
+        packed: torch's packed sequence; None if the window keeps its padding.
+        last: (B,) index of each row's last position among N, rows in the order of the batch.
+    """
+
+    values: Tensor
+    counts: list[int]
+    shape: tuple[int, int]
+    packed: PackedSequence | None
+    last: Tensor
+
+    def sort_rows(self, x_BD: Tensor) -> Tensor:
+        """Values of the batch's rows, sorted as in the steps."""
+        return x_BD if self.packed is None else x_BD[self.packed.sorted_indices]
+
+    def unpack(self, x_ND: Tensor) -> Tensor:
+        """(N, D) -> (T, B, D), 0 at padding that was left out."""
+        if self.packed is None:
+            return x_ND.view(*self.shape, -1)
+        out_TBD, _ = pad_packed_sequence(self.packed._replace(data=x_ND), total_length=self.shape[0])
+        return out_TBD
+
+
+def ragged(x_TBD: Tensor, texts: Texts | None) -> Ragged:
+    """A window without its padding; with it if there is little (`packing.worth_leaving_out`)."""
+    steps, rows = x_TBD.shape[:2]
+    if texts is None or not worth_leaving_out(texts.lengths, steps):
+        last_B = torch.arange((steps - 1) * rows, steps * rows, device=x_TBD.device)
+        return Ragged(x_TBD.flatten(0, 1), [rows] * steps, (steps, rows), None, last_B)
+    # Packed sequences require a length of at least 1; the output of texts that ended before this window is not used.
+    lengths_B = texts.lengths.clamp(1, steps)
+    packed = pack_padded_sequence(x_TBD, lengths_B, enforce_sorted=False)
+    starts_T = packed.batch_sizes.cumsum(0) - packed.batch_sizes
+    assert packed.unsorted_indices is not None  # for type checkers
+    last_B = starts_T[lengths_B - 1] + packed.unsorted_indices
+    return Ragged(packed.data, packed.batch_sizes.tolist(), (steps, rows), packed, last_B)
+
+
+def by_step(counts: list[int], *tables: Tensor) -> list[tuple[Tensor, ...]]:
+    """Tables (N, ...) split by step: one tuple per step with the step's part of each table."""
+    return list(zip(*(table.split(counts) for table in tables), strict=True))
+
+
+def previous_step(first_BD: Tensor, x_ND: Tensor, counts: list[int]) -> Tensor:
+    """(N, D): for each position, the value of the same row at the previous step; `first_BD` at the first step."""
+    counts_T = torch.tensor(counts)
+    earlier = torch.arange(counts[0], len(x_ND)) - counts_T[:-1].repeat_interleave(counts_T[1:])
+    return torch.cat([first_BD, x_ND[move(earlier, x_ND.device)]])
+
 
 #: Input to hidden (G, I), hidden to hidden (G, H), bias (G,).
 Weights = tuple[Tensor, Tensor, Tensor]
@@ -44,9 +104,6 @@ def run_lstm(x_TBI: Tensor, h_BH: Tensor, c_BH: Tensor, weights: Weights, texts:
     """Compute one window with the kernel that suits device, type and size.
 
     Args:
-        x_TBI: inputs; all tensors have the same type.
-        h_BH, c_BH: state before the window.
-        weights: the layer's.
         texts: lengths of the rows; None: no padding.
     """
     learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x_TBI, *weights))
@@ -167,16 +224,7 @@ def _preactivation_gradient(
     w_GH: Tensor,
     counts: list[int],
 ) -> Tensor:
-    """Gradient w.r.t. the pre-activation gates, (N, G) in the type of `grad_out_NH`.
-
-    Args:
-        gates_NG: gates after their activations.
-        previous_cells_NH: cells before each step.
-        tanh_NH: tanh of the cells after each step.
-        grad_out_NH: gradient w.r.t. the outputs, without the part that flows through later steps.
-        w_GH: hidden to hidden.
-        counts: rows per step.
-    """
+    """Gradient w.r.t. the pre-activation gates, (N, G) in the type of `grad_out_NH`."""
     hidden = tanh_NH.shape[1]
     i_NH, f_NH, g_NH, o_NH = gates_NG.view(-1, 4, hidden).unbind(1)
     # Local derivatives: of the cell w.r.t. the pre-activations of i, f and g; of the output w.r.t. that of o and w.r.t.

@@ -150,7 +150,6 @@ class MaskedModel(LanguageModel):
         return outputs
 
     def _predicting(self, top_BTD: Tensor, positions_BM: Tensor) -> Tensor:
-        """The states (B, M, D) from which the pieces at the positions are predicted."""
         return top_BTD.gather(1, positions_BM.unsqueeze(-1).expand(-1, -1, top_BTD.shape[-1]))
 
     def _transformed(self, x: Tensor) -> Tensor:

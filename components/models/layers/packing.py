@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from components.models.layers.attention import SHORT
-from components.models.layers.fixed_shapes import is_fixed
+from components.models.layers.host import is_fixed
 
 #: Fraction of padding above which packing saves time; below it, copying takes as long as packing saves.
 PADDING = 0.05
@@ -63,10 +63,10 @@ def packing(lengths: Tensor, columns: int) -> Packing | None:
     if not worth_leaving_out(lengths, columns):
         return None
     numbers = lengths.numpy()
-    found = _placed(numbers.tolist())
-    if found is None:
+    placed = _placed(numbers.tolist())
+    if placed is None:
         return None
-    rows, starts, width = found
+    rows, starts, width = placed
     inside_BT = np.arange(columns) < numbers[:, None]
     texts, positions = inside_BT.nonzero()
     targets = np.asarray(rows)[texts] * width + np.asarray(starts)[texts] + positions

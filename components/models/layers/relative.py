@@ -93,8 +93,6 @@ def distances(segment: int, keys: int, *, ahead: bool, clamp: int, device: torch
     """The distances (P,) of `Scope`: keys - 1 down to -1, or down to -segment if keys `ahead` of a query exist.
 
     Args:
-        segment: T.
-        keys: S.
         ahead: whether queries attend to later positions.
         clamp: maximum distance, to which larger ones are clamped; 0 for none.
     """
@@ -142,9 +140,6 @@ class RelativeAttention(nn.Module):
     """Multi-head attention with relative positions.
 
     Args:
-        width: D.
-        heads: N.
-        dropout: rate on the attention weights.
         biased: whether the layer has its own u and v; otherwise they are arguments of `forward`.
         segments: whether scores depend on segments (XLNet).
     """
@@ -171,7 +166,6 @@ class RelativeAttention(nn.Module):
         Args:
             x_BQD: inputs of the queries.
             keys_BSC: keys and values of memory and segment, C = 2 D, the output of `key_value`.
-            scope: positions and masks.
             biases: u and v (N, K), if the layer has none of its own.
         """
         rows, queries, width = x_BQD.shape
@@ -274,7 +268,6 @@ class _Gather(torch.autograd.Function):
 
 
 def _per_head(parameter_NK: Tensor, like: Tensor) -> Tensor:
-    """A parameter (N, K), broadcastable to (N, B, Q, K)."""
     return parameter_NK.to(like.dtype)[:, None, None, :]
 
 
@@ -284,9 +277,6 @@ class RelativeBlock(nn.Module):
     x = LN(x + attention(x));  x = LN(x + W_2 f(W_1 x + b_1) + b_2)
 
     Args:
-        config: sizes and dropout rates.
-        activation: f.
-        eps: epsilon of the layer norms.
         biased, segments: as for `RelativeAttention`.
     """
 

@@ -1,4 +1,5 @@
-"""Cross entropy over a large vocabulary, without all logits in memory at once.
+"""Cross entropy over a large vocabulary without all logits in memory at once; look-up in tables with one row per piece,
+and re-mapping of such tables to another vocabulary.
 
 Shape suffixes: N targets, D width, V vocabulary.
 """
@@ -8,9 +9,27 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from components.models.layers.linear import compute_dtype
+
+
+def looked_up(tokens: Tensor, table_VD: Tensor) -> Tensor:
+    """(...) ids -> (..., D). On the CPU the result has the memory layout of the ids; on a GPU the backward pass of an
+    index adds up the rows one after the other."""
+    return F.embedding(tokens, table_VD) if tokens.is_cuda else table_VD[tokens]
+
+
+def remapped(table: Tensor, rows: Tensor) -> nn.Parameter:
+    """The table (new V, ...) whose row i is row `rows[i]` of the old one (V, ...), or the mean of all its rows where
+    `rows[i]` is -1 (Howard and Ruder 2018)."""
+    with torch.no_grad():
+        rows = rows.to(table.device)
+        mean = table.float().mean(0).to(table.dtype)
+        kept = (rows >= 0).view(-1, *[1] * (table.dim() - 1))
+        return nn.Parameter(torch.where(kept, table[rows.clamp_min(0)], mean))
+
 
 #: Rows per chunk: small enough for the cache, large enough for a fast matrix product.
 CHUNK_ROWS = 1024

@@ -12,8 +12,7 @@ from components.models.base import LanguageModel
 from components.settings.finetune import FinetuneSettings
 from components.task_models.base import Encoded, Task, most_pieces
 from components.task_models.heads import ClassificationHead
-from components.task_models.inputs import cut_texts, encode_texts
-from components.task_models.text_windows import pooling_of_windows, window_size, windows
+from components.task_models.inputs import cut_texts, encode_texts, pooling_of_windows, window_size, windows
 from components.tasks.data import Fields
 from components.tokenization import Tokenizer
 

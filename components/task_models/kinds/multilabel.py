@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from components.models.base import Batch
 from components.task_models.base import Task
 from components.task_models.heads import LabelHead, divergence_at, precise
+from components.task_models.inputs import pooling_of_windows
 from components.task_models.kinds.classification import encode
-from components.task_models.text_windows import pooling_of_windows
 
 
 class MultilabelHead(LabelHead):

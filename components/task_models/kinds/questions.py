@@ -20,7 +20,7 @@ from components.task_models.base import Encoded, Task, most_pieces
 from components.task_models.span_head import Answering
 from components.tasks.data import Fields
 from components.tokenization import Tokenizer
-from components.tokenization.unit_windows import columns, cut
+from components.tokenization.words import columns, cut
 
 
 @dataclass(frozen=True)

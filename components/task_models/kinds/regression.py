@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from components.task_models.base import Task
 from components.task_models.heads import RegressionHead
+from components.task_models.inputs import pooling_of_windows
 from components.task_models.kinds.classification import encode
-from components.task_models.text_windows import pooling_of_windows
 
 TASK = Task(
     kind="regression",

@@ -19,8 +19,7 @@ from components.task_models.base import Encoded, Task, most_pieces
 from components.task_models.taggers import Tagger
 from components.tasks.data import Fields
 from components.tokenization import Tokenizer
-from components.tokenization.unit_windows import columns, cut
-from components.tokenization.words import WordPieces, encode_words
+from components.tokenization.words import WordPieces, columns, cut, encode_words
 
 _NONE: NDArray[np.int64] = np.zeros((0, 2), dtype=np.int64)
 

@@ -11,8 +11,7 @@ from components.errors import DataError
 from components.formats.textkey import text_key
 from components.ingestion.builtin import aws, operations, tasks
 from components.ingestion.builtin import services as services_task
-from components.ingestion.builtin.masking import mask, maskers
-from components.ingestion.builtin.services import service_of_documents
+from components.ingestion.builtin.services import mask, maskers, service_of_documents
 from components.ingestion.dedup import Shingles
 
 MODEL = {

@@ -11,8 +11,7 @@ import pytest
 from components.artifacts import digest_tree
 from components.errors import ArtifactError, DataError
 from components.formats.lines import Reading
-from components.ingestion.builtin import build
-from components.ingestion.builtin.writing import write_corpus, write_rows
+from components.ingestion.builtin import build, write_corpus, write_rows
 from components.ingestion.readers import raw_files, read_documents, read_texts
 from components.settings.data import CorpusSource, ParallelSource
 

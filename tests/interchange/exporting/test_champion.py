@@ -21,7 +21,7 @@ from transformers import pipeline
 
 from components.errors import ConfigError
 from components.interchange.champion import Export, Source, export_classifier
-from components.interchange.graph import predict
+from components.interchange.onnx import predict
 from components.models import FAMILIES
 from components.models.encoder import build_model
 from components.settings.finetune import FinetuneSettings

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import nn
 
-from components.models.layers.characters import (
+from components.models.elmo import (
     BEGIN,
     CHARACTERS,
     FINISH,

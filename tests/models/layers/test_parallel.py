@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from components.models.base import Batch
 from components.models.encoder import build_model
-from components.models.flair import FLAIR
-from components.models.layers.parallel import losses_in_parallel
+from components.models.flair import FLAIR, losses_in_parallel
 from components.models.layers.softmax import linear_cross_entropy
 
 TOKENS = torch.randint(0, 20, (4, 2, 9), generator=torch.Generator().manual_seed(3))

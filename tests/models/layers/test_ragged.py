@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from components.models.layers.chunks import Texts
-from components.models.layers.ragged import ragged
+from components.models.layers.lstm_kernels import ragged
 
 LENGTHS = torch.tensor([2, 4, 1])
 

@@ -1,0 +1,204 @@
+"""BERT, RoBERTa and ALBERT <-> `BertForPreTraining`, `RobertaForMaskedLM` and `AlbertForPreTraining`.
+
+Files without heads, or with the head of masked pieces only, can also be imported. In transformers, RoBERTa's positions
+start at the padding id + 1, so the first rows of the position table are unused, and the embedding of the single segment
+is added to every position. Here, it is part of the position embeddings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from components.interchange.huggingface import Converter
+from components.interchange.huggingface.rules import (
+    Keys,
+    Reader,
+    Rule,
+    Tensors,
+    attention,
+    exported,
+    module,
+    normalised,
+    plain,
+    restored,
+)
+from components.models.albert import ALBERT
+from components.models.bert import BERT
+from components.models.roberta import RoBERTa
+from components.tokenization.special import PAD
+
+#: Keys of all families with BERT's encoder, with the defaults of BertConfig.
+_BERT_KEYS: Final = Keys(
+    numbers={
+        "vocabulary": ("vocab_size", 30522),
+        "width": ("hidden_size", 768),
+        "layers": ("num_hidden_layers", 12),
+        "heads": ("num_attention_heads", 12),
+        "positions": ("max_position_embeddings", 512),
+    },
+    values={
+        "dropout": ("hidden_dropout_prob", 0.1),
+        "dropout_attention": ("attention_probs_dropout_prob", 0.1),
+        "norm_eps": ("layer_norm_eps", 1e-12),
+    },
+    activation=("hidden_act", "gelu"),
+    fixed={"type_vocab_size": 2, "tie_word_embeddings": True},
+    required={"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False},
+    derived=lambda width: {"intermediate_size": 4 * width},
+)
+_ROBERTA_KEYS: Final = replace(
+    _BERT_KEYS,
+    numbers={**_BERT_KEYS.numbers, "vocabulary": ("vocab_size", 50265)},
+    fixed={**_BERT_KEYS.fixed, "type_vocab_size": 1},
+    only="gelu",
+)
+_ALBERT_KEYS: Final = replace(
+    _BERT_KEYS,
+    numbers={
+        "vocabulary": ("vocab_size", 30000),
+        "embedding": ("embedding_size", 128),
+        "width": ("hidden_size", 4096),
+        "layers": ("num_hidden_layers", 12),
+        "heads": ("num_attention_heads", 64),
+        "positions": ("max_position_embeddings", 512),
+    },
+    values={
+        "dropout": ("hidden_dropout_prob", 0.0),
+        "dropout_attention": ("attention_probs_dropout_prob", 0.0),
+        "norm_eps": ("layer_norm_eps", 1e-12),
+    },
+    activation=("hidden_act", "gelu_new"),
+    fixed={**_BERT_KEYS.fixed, "num_hidden_groups": 1, "inner_group_num": 1},
+)
+#: Buffers in files of older versions.
+_BUFFERS: Final = ("position_ids", "token_type_ids")
+#: Some files of RoBERTa have a pooler, which is not pretrained.
+_POOLER: Final = ("pooler.dense.weight", "pooler.dense.bias")
+
+
+def _embeddings(prefix: str) -> list[Rule]:
+    """The tables of the pieces, which all three name alike, and the norm above them."""
+    return [
+        plain("token", f"{prefix}embeddings.word_embeddings.weight"),
+        *module("embedding_norm", f"{prefix}embeddings.LayerNorm"),
+    ]
+
+
+def _body(prefix: str) -> list[Rule]:
+    """Embeddings and blocks of BERT and RoBERTa."""
+    layer = f"{prefix}encoder.layer.{{layer}}"
+    return [
+        *_embeddings(prefix),
+        *attention("blocks.{layer}.attention.query_key_value", f"{layer}.attention.self.{{}}"),
+        *module("blocks.{layer}.attention.output", f"{layer}.attention.output.dense"),
+        *module("blocks.{layer}.attention_norm", f"{layer}.attention.output.LayerNorm"),
+        *module("blocks.{layer}.expand", f"{layer}.intermediate.dense"),
+        *module("blocks.{layer}.contract", f"{layer}.output.dense"),
+        *module("blocks.{layer}.norm", f"{layer}.output.LayerNorm"),
+    ]
+
+
+def _head(transform: str, norm: str, bias: str) -> list[Rule]:
+    """The head of masked pieces."""
+    return [
+        *module("transform", transform, part="predictions"),
+        *module("transform_norm", norm, part="predictions"),
+        plain("bias", bias, part="predictions"),
+    ]
+
+
+_BERT_RULES: Final[Sequence[Rule]] = (
+    *_body("bert."),
+    plain("position", "bert.embeddings.position_embeddings.weight"),
+    plain("segment", "bert.embeddings.token_type_embeddings.weight"),
+    *module("pooler", "bert.pooler.dense", part="pooler"),
+    *_head("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias"),
+    *module("next_sentence", "cls.seq_relationship", part="next sentence"),
+)
+_LAYER: Final = "albert.encoder.albert_layer_groups.0.albert_layers.0"
+_ALBERT_RULES: Final[Sequence[Rule]] = (
+    *_embeddings("albert."),
+    plain("position", "albert.embeddings.position_embeddings.weight"),
+    plain("segment", "albert.embeddings.token_type_embeddings.weight"),
+    *module("project", "albert.encoder.embedding_hidden_mapping_in"),
+    *attention("block.attention.query_key_value", f"{_LAYER}.attention.{{}}"),
+    *module("block.attention.output", f"{_LAYER}.attention.dense"),
+    *module("block.attention_norm", f"{_LAYER}.attention.LayerNorm"),
+    *module("block.expand", f"{_LAYER}.ffn"),
+    *module("block.contract", f"{_LAYER}.ffn_output"),
+    *module("block.norm", f"{_LAYER}.full_layer_layer_norm"),
+    *module("pooler", "albert.pooler", part="pooler"),
+    *_head("predictions.dense", "predictions.LayerNorm", "predictions.bias"),
+    *module("sentence_order", "sop_classifier.classifier", part="sentence order"),
+)
+
+
+def _roberta_rules(unused: int) -> Sequence[Rule]:
+    """The rules for a file whose first `unused` position rows are unused."""
+    positions = Rule(
+        "position",
+        ("roberta.embeddings.position_embeddings.weight", "roberta.embeddings.token_type_embeddings.weight"),
+        lambda table: (torch.cat([table.new_zeros(unused, table.shape[1]), table]), table.new_zeros(1, table.shape[1])),
+        lambda table, segment: table[unused:] + segment,
+    )
+    return *_body("roberta."), positions, *_head("lm_head.dense", "lm_head.layer_norm", "lm_head.bias")
+
+
+def _named(tensors: Mapping[str, Tensor], *, prefix: str, head: str, ignored: Sequence[str] = _BUFFERS) -> Tensors:
+    """Tensors with the names of the current version of transformers; the output layer is tied to the embeddings."""
+    copies = {f"{head}.decoder.weight": f"{prefix}embeddings.word_embeddings.weight"}
+    return normalised(
+        tensors, prefix=prefix, copies={**copies, f"{head}.decoder.bias": f"{head}.bias"}, ignored=ignored
+    )
+
+
+def _to_bert(model: BERT) -> tuple[dict[str, Any], Tensors]:
+    config = _BERT_KEYS.write(model.config, kind="bert", architecture="BertForPreTraining")
+    return config, exported(_BERT_RULES, model, model.config.layers)
+
+
+def _from_bert(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[dict[str, Any], int, Tensors]:
+    reader = Reader(config, _BERT_KEYS)
+    settings = reader.read()
+    reader.check()
+    return restored("bert", settings, _BERT_RULES, _named(tensors, prefix="bert.", head="cls.predictions"))
+
+
+def _to_roberta(model: RoBERTa) -> tuple[dict[str, Any], Tensors]:
+    positions = model.config.positions + PAD + 1
+    config = _ROBERTA_KEYS.write(model.config, kind="roberta", architecture="RobertaForMaskedLM", positions=positions)
+    return config, exported(_roberta_rules(PAD + 1), model, model.config.layers)
+
+
+def _from_roberta(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[dict[str, Any], int, Tensors]:
+    reader = Reader({"pad_token_id": 1, **config}, _ROBERTA_KEYS)
+    settings, padding = reader.read(), reader["pad_token_id"]
+    unused = padding + 1 if isinstance(padding, int) else 0
+    if not 0 < unused < settings["positions"]:
+        reader.problems.append(f"pad_token_id is {padding!r}, which leaves no positions")
+    reader.check()
+    settings["positions"] -= unused
+    named = _named(tensors, prefix="roberta.", head="lm_head", ignored=(*_BUFFERS, *_POOLER))
+    return restored("roberta", settings, _roberta_rules(unused), named)
+
+
+def _to_albert(model: ALBERT) -> tuple[dict[str, Any], Tensors]:
+    config = _ALBERT_KEYS.write(model.config, kind="albert", architecture="AlbertForPreTraining")
+    return config, exported(_ALBERT_RULES, model, 1)
+
+
+def _from_albert(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[dict[str, Any], int, Tensors]:
+    reader = Reader(config, _ALBERT_KEYS)
+    settings = reader.read()
+    reader.check()
+    return restored("albert", settings, _ALBERT_RULES, _named(tensors, prefix="albert.", head="predictions"))
+
+
+BERT_CONVERTER = Converter(_to_bert, _from_bert)
+ROBERTA_CONVERTER = Converter(_to_roberta, _from_roberta)
+ALBERT_CONVERTER = Converter(_to_albert, _from_albert)
