@@ -191,9 +191,9 @@ def _elsewhere(params: Params, plan: Plan, tracked: set[Path], *, root: Path) ->
     if params.cluster.launcher == "ray" and params.cluster.address != "local":
         cluster = masked(params.cluster.address)
         yield f"input caches on the nodes of the Ray cluster {cluster}: remove {node_cache()} on each of them"
-    for where in (params.registry.address.removeprefix("sqlite:///"), params.registry.artifacts or ""):
-        if "://" in where or not (root / where).resolve().is_relative_to(root.resolve()):
-            yield f"MLflow at {masked(where)}: delete the tainted versions, and files of runs that quote a text"
+    where = params.registry.address.removeprefix("sqlite:///")
+    if "://" in where or not (root / where).resolve().is_relative_to(root.resolve()):
+        yield f"MLflow at {masked(where)}: delete the tainted versions, and files of runs that quote a text"
     changed = [*plan.raw, *plan.side, *plan.fixed]
     if not tracked.isdisjoint(changed):
         yield "earlier commits of git: rewrite the history (git filter-repo), and ask for it in every clone"

@@ -76,7 +76,7 @@ def check_file(
     version = find_champion(registry, task)
     classifier = load_version(registry, version)
     rows = read_inputs(file, kind=classifier.kind, columns=columns)
-    chosen = [rows[index] for index in spaced(len(rows), params.drift.rows)]
+    chosen = [rows[index] for index in spaced(len(rows), ROWS)]
     reference = _reference(registry, version, root / params.run.out / "examples" / task, classifier)
     _, measured = measure(classifier, chosen)
     texts = tuple("\n".join(parts) for parts in chosen)
