@@ -19,7 +19,7 @@ from components.artifacts import writing
 from components.errors import ConfigError
 from components.interchange.exporting import export_encoder
 from components.models.encoder import KIND, build_model, save_encoder
-from components.pipeline.stages import run_stage
+from components.pipeline.running import run_stage
 from components.settings.loading import load_params
 from components.settings.tasks import SPLITS
 from components.tokenization.bpe import BytePairTokenizer

@@ -18,7 +18,7 @@ def stage(name: str, *, item: str = "", params: ParamsFile = PARAMS) -> None:
     """Run one stage as DVC does, for one item (`general`, `ulmfit`, `aws-type-ulmfit-adapted` ...)."""
     from components.pipeline.dvc_yaml import write_dvc_yaml
     from components.pipeline.identity import STAGE as IDENTITY
-    from components.pipeline.stages import run_stage
+    from components.pipeline.running import run_stage
 
     settings = load_params(params)
     if name == IDENTITY and write_dvc_yaml(settings, params):

@@ -18,6 +18,7 @@ from components.code_identity import IMPORTING, Entries, Sources, closure, entri
 from components.errors import ConfigError
 from components.masking import masked_json
 from components.pipeline.jobs import PAIRS_KIND, PARALLEL, WHOLE, Arguments, out
+from components.pipeline.stages import STAGES
 from components.settings.finetune import FinetuneSettings
 from components.settings.params import Params
 from components.settings.section import Section, result_settings
@@ -123,8 +124,6 @@ def identity(job: IdentityJob) -> Path:
 
 def identities(params: Params, *, sources: Sources | None = None) -> dict[str, dict[str, Identity]]:
     """The identity of every item: stage -> item -> identity."""
-    from components.pipeline.stages import STAGES
-
     return {
         stage: {item: identity_of(stage, item, params, sources=sources) for item in STAGES[stage].items(params)}
         for stage in STAGES
@@ -134,8 +133,6 @@ def identities(params: Params, *, sources: Sources | None = None) -> dict[str, d
 
 def identity_of(stage: str, item: str, params: Params, *, sources: Sources | None = None) -> Identity:
     """The identity of one item of a stage."""
-    from components.pipeline.stages import STAGES
-
     arguments = STAGES[stage].items(params)[item]
     block = params.block(_block(stage, item, arguments))
     published = block is not None and block.published

@@ -11,18 +11,50 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pydantic import Field
 
 from components.artifacts import MANIFEST, SCHEMA, Manifest, read_json, read_manifest, writing
 from components.errors import ArtifactError
 from components.registry.runs import BASELINES, CLASSIFIER, FROZEN_CLASSIFIER, artifact_of
-from components.settings.names import VECTORS
+from components.settings.names import VECTORS, Start
+from components.settings.registry import RegistrySettings
+from components.settings.section import Section
 from components.settings.systems import FROZEN, TASK_ADAPTED, System
 from components.tasks.budgets import budget_name
 from components.tracking import Version
 
-if TYPE_CHECKING:
-    from components.registry.stage import RegisterJob
+
+class RegisterJob(Section):
+    """Inputs of the stage.
+
+    Attributes:
+        out: `params.run.out`, with the encoders and classifiers; registered.json is written below it.
+        starts: initialisations of the classifiers. The encoder of each, except `scratch`, is registered as well.
+        further: task -> additional initialisations of its classifiers (`adapt_task`, `together`).
+        students: system -> its teachers, of the systems that have learned from some (`distil`).
+        parameters: section -> block -> settings (`pretrain`, `static`, `adapt`, `finetune`), logged with the
+            models.
+        parents: block -> blocks that its encoders are computed from; these are registered as well.
+        metric: dev metric by which each task's challenger is chosen; None: the task's primary metric.
+        data: output below `out` that is made from raw data (`corpus/general`, `examples/<task>`) -> path of the data.
+        project: the repository, with dvc.lock and .dvc files.
+    """
+
+    registry: RegistrySettings
+    out: Path
+    families: list[str]
+    tasks: list[str]
+    starts: list[Start]
+    further: dict[str, list[str]] = Field(default_factory=dict)
+    students: dict[str, list[str]] = Field(default_factory=dict)
+    parameters: dict[str, dict[str, dict[str, Any]]]
+    parents: dict[str, list[str]] = Field(default_factory=dict)
+    metric: str | None = None
+    data: dict[str, Path] = Field(default_factory=dict)
+    project: Path = Path()
+
 
 #: (family, start, task) of a model, unique within a run.
 Key = tuple[str, str, str | None]

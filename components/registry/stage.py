@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
-
 from components.artifacts import flatten, read_json, write_atomic
 from components.drift.measurements import REFERENCE
 from components.drift.measuring import record_reference
@@ -25,6 +23,7 @@ from components.registry.candidates import (
     Candidate,
     Content,
     Key,
+    RegisterJob,
     candidates,
     describe_model,
     describe_version,
@@ -33,9 +32,6 @@ from components.registry.candidates import (
 )
 from components.registry.lineage import PROVENANCE, Lineage, provenance, read_lineage
 from components.registry.runs import artifact_of, read_dev_score, read_leakage
-from components.settings.names import Start
-from components.settings.registry import RegistrySettings
-from components.settings.section import Section
 from components.tasks.kinds import find_kind
 from components.tracking import Record, Registry, Version, connect
 
@@ -43,36 +39,6 @@ REGISTERED = "registered.json"
 #: Prefix of metrics of a recipe: means over the runs of its seeds, whose average is registered.
 MEAN = "mean_over_seeds"
 SCHEMA = 1
-
-
-class RegisterJob(Section):
-    """Inputs of the stage.
-
-    Attributes:
-        out: `params.run.out`, with the encoders and classifiers; registered.json is written below it.
-        starts: initialisations of the classifiers. The encoder of each, except `scratch`, is registered as well.
-        further: task -> additional initialisations of its classifiers (`adapt_task`, `together`).
-        students: system -> its teachers, of the systems that have learned from some (`distil`).
-        parameters: section -> block -> settings (`pretrain`, `static`, `adapt`, `finetune`), logged with the
-            models.
-        parents: block -> blocks that its encoders are computed from; these are registered as well.
-        metric: dev metric by which each task's challenger is chosen; None: the task's primary metric.
-        data: output below `out` that is made from raw data (`corpus/general`, `examples/<task>`) -> path of the data.
-        project: the repository, with dvc.lock and .dvc files.
-    """
-
-    registry: RegistrySettings
-    out: Path
-    families: list[str]
-    tasks: list[str]
-    starts: list[Start]
-    further: dict[str, list[str]] = Field(default_factory=dict)
-    students: dict[str, list[str]] = Field(default_factory=dict)
-    parameters: dict[str, dict[str, dict[str, Any]]]
-    parents: dict[str, list[str]] = Field(default_factory=dict)
-    metric: str | None = None
-    data: dict[str, Path] = Field(default_factory=dict)
-    project: Path = Path()
 
 
 def register(job: RegisterJob) -> Path:

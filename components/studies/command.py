@@ -15,7 +15,7 @@ from rich.table import Table
 
 from components.artifacts import MANIFEST
 from components.errors import ConfigError, HeadstartError, nearest
-from components.pipeline.stages import run_stage
+from components.pipeline.running import run_stage
 from components.reporting import findings
 from components.reporting.chapters import Chapter
 from components.settings.loading import load_params

@@ -17,7 +17,7 @@ import yaml
 from components.inference.generate import try_model
 from components.inference.generation import Sampling
 from components.inference.perplexity import measure_file
-from components.pipeline.stages import run_stage
+from components.pipeline.running import run_stage
 from components.settings.loading import load_params
 from headstart import load
 

@@ -17,7 +17,7 @@ import yaml
 from components.formats.annotations.doccano import write_doccano
 from components.formats.annotations.records import CharSpan, PredictedRow
 from components.formats.words import spans_of
-from components.pipeline.stages import run_stage
+from components.pipeline.running import run_stage
 from components.settings.loading import load_params
 from components.tasks.words import words_of
 from headstart import load

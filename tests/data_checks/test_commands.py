@@ -16,7 +16,7 @@ from components import cli
 from components.account import who
 from components.data_checks import record
 from components.errors import DataError
-from components.pipeline.stages import run_stage
+from components.pipeline.running import run_stage
 from components.settings.loading import load_params
 
 ROOT = Path(__file__).parents[2]

@@ -19,7 +19,8 @@ import yaml
 
 from components.lineage import forget as removal
 from components.pipeline.dvc_yaml import write_dvc_yaml
-from components.pipeline.stages import STAGES, run_stage
+from components.pipeline.running import run_stage
+from components.pipeline.stages import STAGES
 from components.settings.loading import load_params
 from components.settings.params import Params
 from tests.raw_data import write_raw_data

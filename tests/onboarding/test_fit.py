@@ -9,7 +9,8 @@ import pytest
 
 from components.errors import ConfigError
 from components.onboarding.command import Options, init
-from components.pipeline.stages import STAGES, run_stage
+from components.pipeline.running import run_stage
+from components.pipeline.stages import STAGES
 from components.settings.loading import load_params
 from flows import fit, retrain_command
 from flows.fit import served

@@ -24,8 +24,9 @@ from components.measurements import FILE, Curve
 from components.pages.app import create_app
 from components.pages.project import Project
 from components.pages.security import Guard
+from components.registry.candidates import RegisterJob
 from components.registry.promote import PromoteJob, promote
-from components.registry.stage import RegisterJob, register
+from components.registry.stage import register
 from components.settings.evaluate import EvaluateSettings
 from components.settings.promote import PromotionRule
 from components.settings.registry import RegistrySettings

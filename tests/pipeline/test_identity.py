@@ -18,7 +18,7 @@ from components.code_identity import ROOT, SETTINGS, Sources, installed
 from components.errors import ConfigError
 from components.pipeline.identity import Identity, check_identity, identities, identity_of
 from components.pipeline.jobs import WHOLE
-from components.pipeline.stages import run_stage
+from components.pipeline.running import run_stage
 from components.settings.params import Params
 
 MODULES = sorted(

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import sys
 from components.pipeline.identity import identity_of
-from components.pipeline.stages import run_stage
+from components.pipeline.running import run_stage
 from components.settings.loading import load_params
 before = {name for name in sys.modules if name.startswith("components")}
 stage, _, item = sys.argv[1].partition("@")

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from components.pipeline import rebuild, stages
-from components.pipeline.stages import STAGES, Stage, run_stage
+from components.pipeline.running import run_stage
+from components.pipeline.stages import STAGES, Stage
 from components.settings.loading import load_params
 from components.settings.params import Params
 from flows.changes import Changes

@@ -17,7 +17,8 @@ from components.interchange.importing import source_digest
 from components.pipeline import stages
 from components.pipeline.checks import check_params
 from components.pipeline.identity import identity_of
-from components.pipeline.stages import STAGES, Stage, run_stage
+from components.pipeline.running import run_stage
+from components.pipeline.stages import STAGES, Stage
 from components.settings.loading import load_params
 from components.settings.params import Block, Params
 from components.settings.section import Section

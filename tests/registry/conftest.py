@@ -21,8 +21,8 @@ import torch
 from components.artifacts import writing
 from components.models.encoder import KIND as ENCODER
 from components.models.encoder import build_model, save_encoder
+from components.registry.candidates import RegisterJob
 from components.registry.promote import PromoteJob
-from components.registry.stage import RegisterJob
 from components.settings.finetune import FinetuneSettings
 from components.settings.names import Start
 from components.settings.promote import PromotionRule

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from components.registry.candidates import candidates
-from components.registry.stage import RegisterJob
+from components.registry.candidates import RegisterJob, candidates
 from components.settings.registry import RegistrySettings
 
 
