@@ -30,7 +30,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from components.onboarding.files import read_rows
+from components.cli.onboarding.files import read_rows
 from components.reporting.recording import add_record_option, record
 from components.reporting.results import Column
 

@@ -39,10 +39,10 @@ from numpy.typing import NDArray
 from scipy import special
 from scipy.optimize import brentq
 
+from components.data.scoring.base import Floats, f1, macro
+from components.data.scoring.intervals import Ints, Variance, half_width, jackknife, sampling_variance
 from components.reporting.recording import add_record_option, record
 from components.reporting.results import Column
-from components.scoring.base import Floats, f1, macro
-from components.scoring.intervals import Ints, Variance, half_width, jackknife, sampling_variance
 from components.settings.promote import PromotionRule
 
 NIGHTS = (1, 7, 30, 90, 365)

@@ -29,8 +29,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from components.processors import cores
-from components.training import threads
+from components.core import threads
+from components.core.processors import cores
 
 threads.prepare()
 
@@ -40,18 +40,18 @@ import pyarrow.csv as csv  # noqa: E402
 import torch  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
-from components.artifacts import writing  # noqa: E402
-from components.interchange.exporting import export_encoder  # noqa: E402
+from components.core.artifacts import writing  # noqa: E402
+from components.data.segmenters import Segmentation  # noqa: E402
+from components.learners.task_models.classifier import TextClassifier, load_classifier  # noqa: E402
+from components.learners.task_models.kinds import find_task  # noqa: E402
+from components.learners.task_models.model import TaskModel  # noqa: E402
 from components.models.encoder import build_model, load_encoder, save_encoder  # noqa: E402
+from components.registry.exports.exporting import export_encoder  # noqa: E402
 from components.reporting.recording import add_record_option, record  # noqa: E402
 from components.reporting.results import Column  # noqa: E402
 from components.settings.finetune import FinetuneSettings  # noqa: E402
 from components.settings.tokenizer import WordPieceSettings  # noqa: E402
 from components.settings.training import Training  # noqa: E402
-from components.task_models.classifier import TextClassifier, load_classifier  # noqa: E402
-from components.task_models.kinds import find_task  # noqa: E402
-from components.task_models.model import TaskModel  # noqa: E402
-from components.tokenization.segmenters import Segmentation  # noqa: E402
 from components.tokenization.wordpiece import train_wordpiece  # noqa: E402
 from components.training.precision import choose, has_bf16, product_size  # noqa: E402
 

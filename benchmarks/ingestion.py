@@ -22,9 +22,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from components.formats.lines import Reading
-from components.ingestion.readers import raw_files, read_texts
-from components.ingestion.stage import IngestJob, ingest
+from components.data.formats.lines import Reading
+from components.data.ingestion.readers import raw_files, read_texts
+from components.data.ingestion.stage import IngestJob, ingest
 from components.reporting.recording import add_record_option, record
 from components.reporting.results import Column
 from components.settings.data import CorpusSource

@@ -26,9 +26,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.ingestion import take_one_core, write_corpus  # noqa: E402
-from components.ingestion.stage import IngestJob, ingest  # noqa: E402
+from components.data.ingestion.stage import IngestJob, ingest  # noqa: E402
 from components.models import family  # noqa: E402
-from components.pretraining.samplers import sampler_for  # noqa: E402
 from components.reporting.recording import add_record_option, record  # noqa: E402
 from components.reporting.results import Column  # noqa: E402
 from components.settings.data import CorpusSource  # noqa: E402
@@ -38,6 +37,7 @@ from components.tokenization import load_tokenizer  # noqa: E402
 from components.tokenization.store import TokenStore  # noqa: E402
 from components.tokenization.tokenize import TokenizeJob, tokenize  # noqa: E402
 from components.tokenization.train import TokenizerJob, train_tokenizer  # noqa: E402
+from components.training.pretraining.samplers import sampler_for  # noqa: E402
 
 #: Sampler of the epoch, and the shape of its batches.
 FAMILY, ROWS, WINDOW = "roberta", 256, 512

@@ -29,12 +29,12 @@ from pathlib import Path
 
 import numpy as np
 
+from components.data.tasks.examples import read_split
 from components.registry.champion import find_champion
+from components.registry.tracking import connect
 from components.reporting.recording import add_record_option, record
 from components.reporting.results import Column
 from components.settings.loading import load_params
-from components.tasks.examples import read_split
-from components.tracking import connect
 
 CLIENTS = (1, 4, 16, 64)
 START_SECONDS = 120.0

@@ -20,14 +20,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from components.processors import cores
+from components.core.processors import cores
+from components.data.segmenters import Segmentation
 from components.reporting.recording import add_record_option, record
 from components.reporting.results import Column
 from components.settings.tokenizer import TokenizerSettings
 from components.tokenization import load_tokenizer
 from components.tokenization.bert import BertWordsTokenizer
 from components.tokenization.distinct import DistinctWordEncoder
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.train import fit
 
 

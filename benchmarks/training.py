@@ -32,8 +32,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from components.processors import cores
-from components.training import threads
+from components.core import threads
+from components.core.processors import cores
 
 threads.prepare()
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from components.costs import estimate
-from components.costs.estimate import Estimate, Total
-from components.costs.history import Duration, History, gpus, machine, now
-from components.costs.remaining import Remaining
-from components.costs.work import work_of
+from components.pipeline.costs import estimate
+from components.pipeline.costs.estimate import Estimate, Total
+from components.pipeline.costs.history import Duration, History, gpus, machine, now
+from components.pipeline.costs.remaining import Remaining
+from components.pipeline.costs.work import work_of
 from components.pipeline.stages import TRAINING
 from components.settings.params import Params
 from flows.plan import Stage

@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from components.errors import ConfigError, HeadstartError, TransientError
+from components.core.errors import ConfigError, HeadstartError, TransientError
 from flows.processes import mark
 from flows.repository import find_root
 from flows.terminal import BudgetError, StageError

@@ -13,9 +13,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from components.commands.common import PARAMS, ParamsFile
-from components.costs.estimate import Estimate, Total
-from components.costs.work import Work
+from components.cli.common import PARAMS, ParamsFile
+from components.pipeline.costs.estimate import Estimate, Total
+from components.pipeline.costs.work import Work
 from components.settings.cost import CostSettings
 from components.settings.loading import load_params
 from flows import registry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from components.drift.traffic import segments
+from components.registry.drift.traffic import segments
 from components.reporting.findings import FOLDER
 from components.settings.loading import load_params
 from flows.execution import run_headstart

@@ -12,8 +12,8 @@ from typing import Annotated
 
 import typer
 
-from components.commands.common import print_table
-from components.errors import ConfigError, HeadstartError, nearest
+from components.cli.common import print_table
+from components.core.errors import ConfigError, HeadstartError, nearest
 from components.reporting.recording import measured, write_result
 from components.reporting.results import RESULTS, Column, Row, read_result
 from flows.command import main

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from components.errors import ERROR_FILE, TransientError
+from components.core.errors import ERROR_FILE, TransientError
 from flows import processes
 from flows.bound import bound
 from flows.flow_run import log

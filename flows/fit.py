@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
-from components.artifacts import read_json
-from components.commands.common import Kind, LabelColumn, Starts, TextColumn, Unlabelled
-from components.errors import ConfigError
-from components.onboarding.project import NEXT, PARAMS, renew
+from components.cli.common import Kind, LabelColumn, Starts, TextColumn, Unlabelled
+from components.cli.onboarding.project import NEXT, PARAMS, renew
+from components.core.artifacts import read_json
+from components.core.errors import ConfigError
 from components.settings.finetune import FIRST_MINUTES
 from components.settings.loading import load_params
 from flows import retrain_command

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from components.masking import masked
+from components.core.masking import masked
 from flows.bound import end_with
 
 #: Prefix of the variables by which Prefect names the flow run of a process.

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from components.artifacts import changing_data
-from components.commands.common import PARAMS, ParamsFile
-from components.lineage import forget as removal
+from components.cli.common import PARAMS, ParamsFile
+from components.core.artifacts import changing_data
+from components.pipeline.lineage import forget as removal
 from components.settings.imports import is_local_copy
 from components.settings.loading import load_params
 from flows.command import main

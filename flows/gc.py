@@ -13,10 +13,11 @@ from typing import Annotated
 
 import typer
 
-from components.commands.common import PARAMS, ParamsFile, print_table
-from components.errors import ConfigError, HeadstartError
-from components.monitoring.disk import in_units
-from components.monitoring.garbage import (
+from components.cli.common import PARAMS, ParamsFile, print_table
+from components.core.errors import ConfigError, HeadstartError
+from components.core.resources import PIPELINE
+from components.pipeline.monitoring.disk import in_units
+from components.pipeline.monitoring.garbage import (
     Garbage,
     old_checkpoints,
     old_features,
@@ -25,7 +26,6 @@ from components.monitoring.garbage import (
     old_versions,
     orphaned_outputs,
 )
-from components.resources import PIPELINE
 from components.settings.loading import load_params
 from components.settings.params import Params
 from flows import dvc_lock

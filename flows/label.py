@@ -8,10 +8,10 @@ from typing import Annotated, cast, get_args
 
 import typer
 
-from components.account import who
-from components.artifacts import changing_data
-from components.commands.common import PARAMS, ParamsFile, Task
-from components.errors import ConfigError
+from components.cli.common import PARAMS, ParamsFile, Task
+from components.core.account import who
+from components.core.artifacts import changing_data
+from components.core.errors import ConfigError
 from components.labelling import answers as labelling
 from components.labelling.answers import Resolve
 from components.labelling.command import merged_lines

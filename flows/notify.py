@@ -21,8 +21,8 @@ from uuid import UUID
 
 from pydantic import SecretStr
 
-from components.errors import ConfigError
-from components.masking import MASK
+from components.core.errors import ConfigError
+from components.core.masking import MASK
 from flows.repository import find_root
 from flows.server import server
 from flows.terminal import terminal

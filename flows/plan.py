@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from components.artifacts import write_atomic
-from components.errors import ConfigError
+from components.core.artifacts import write_atomic
+from components.core.errors import ConfigError
 from flows.changes import Changes
 
 #: Time limit of a stage in seconds, unless its `meta` has one.

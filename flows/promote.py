@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 from prefect import flow
 
-from components.commands.common import PARAMS, ParamsFile
-from components.errors import ConfigError
+from components.cli.common import PARAMS, ParamsFile
+from components.core.errors import ConfigError
 from components.settings.loading import load_params
 from flows import summary
 from flows.command import main

@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from components.artifacts import read_json, write_atomic
-from components.errors import ArtifactError
+from components.core.artifacts import read_json, write_atomic
+from components.core.errors import ArtifactError
 from components.settings.loading import load_params
 from flows.repository import STATE
 

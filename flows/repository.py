@@ -13,10 +13,10 @@ from pathlib import Path
 
 import psutil
 
-from components.artifacts import write_atomic
-from components.errors import ConfigError
+from components.core.artifacts import write_atomic
+from components.core.errors import ConfigError
+from components.core.resources import PIPELINE
 from components.pipeline.dvc_yaml import write_dvc_yaml
-from components.resources import PIPELINE
 from components.settings.loading import load_params
 from components.settings.registry import find_repository
 from flows.processes import end, is_alive, mark, orphans

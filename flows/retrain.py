@@ -11,7 +11,7 @@ from pathlib import Path
 
 from prefect import flow
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
 from components.pipeline.identity import STAGE as IDENTITY
 from components.settings.loading import load_params
 from flows import registry

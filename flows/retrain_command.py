@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from components.commands.common import PARAMS, ParamsFile
+from components.cli.common import PARAMS, ParamsFile
 from flows.command import main
 from flows.run import BEGUN, begin, is_up_to_date, skip_all
 from flows.server import has_server, tie_server

@@ -23,8 +23,8 @@ from typing import Annotated, Any, TextIO
 import typer
 import tzlocal
 
-from components.commands.common import PARAMS, ParamsFile, flags
-from components.errors import ConfigError, TransientError
+from components.cli.common import PARAMS, ParamsFile, flags
+from components.core.errors import ConfigError, TransientError
 from flows import notify
 from flows.command import main
 from flows.flow_run import Times

@@ -26,8 +26,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TextIO
 
-from components.artifacts import write_atomic
-from components.errors import ConfigError
+from components.core.artifacts import write_atomic
+from components.core.errors import ConfigError
 from flows import profiles
 from flows.bound import bound
 from flows.processes import descendants, end, orphans

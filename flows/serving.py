@@ -40,7 +40,7 @@ from prefect.runner import Runner
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelled, Crashed, Scheduled
 
-from components.errors import ConfigError, TransientError
+from components.core.errors import ConfigError, TransientError
 from flows.bound import bound
 from flows.flow_run import MISSED, RUNNER, Times
 from flows.processes import descendants, end

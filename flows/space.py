@@ -6,7 +6,7 @@ import configparser
 from collections.abc import Iterable
 from pathlib import Path
 
-from components.monitoring.disk import check_space, needs, raw_size
+from components.pipeline.monitoring.disk import check_space, needs, raw_size
 from components.settings.loading import load_params
 from flows import dvc_lock
 from flows.plan import Plan, Stage

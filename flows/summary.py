@@ -10,8 +10,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from components.artifacts import read_json
-from components.errors import ConfigError
+from components.core.artifacts import read_json
+from components.core.errors import ConfigError
 from components.reporting.advice import cut_texts
 from components.reporting.findings import FOLDER, read
 from components.settings.loading import load_params

@@ -26,11 +26,11 @@ import typer
 import yaml
 from prefect import flow
 
-from components.artifacts import changing_data, write_atomic
-from components.commands.common import PARAMS, ParamsFile
-from components.data_checks.record import merge
-from components.errors import ConfigError, TransientError
-from components.resources import PIPELINE
+from components.cli.common import PARAMS, ParamsFile
+from components.core.artifacts import changing_data, write_atomic
+from components.core.errors import ConfigError, TransientError
+from components.core.resources import PIPELINE
+from components.data.checks.record import merge
 from components.settings.checks import RECORD as CHECKS
 from components.settings.imports import FOLDER
 from flows import summary

@@ -1,4 +1,4 @@
-"""What a retraining tells MLflow and Prometheus (`components.telemetry`) while it runs."""
+"""What a retraining tells MLflow and Prometheus (`components.pipeline.telemetry`) while it runs."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from pathlib import Path
 
 import yaml
 
-from components.artifacts import digest_text, flatten, private_folder, read_json
-from components.commands.common import PARAMS
-from components.costs.remaining import Remaining
-from components.errors import HeadstartError
-from components.masking import masked, masked_values
-from components.measurements import FILE, RUN_ID
+from components.cli.common import PARAMS
+from components.core.artifacts import digest_text, flatten, private_folder, read_json
+from components.core.errors import HeadstartError
+from components.core.masking import masked, masked_values
+from components.core.measurements import FILE, RUN_ID
+from components.pipeline.costs.remaining import Remaining
 from components.pipeline.identity import STAGE as IDENTITY
+from components.pipeline.telemetry.gauges import Gauges
+from components.pipeline.telemetry.live import Live
+from components.pipeline.telemetry.live import Stage as LiveStage
 from components.settings.loading import load_params
 from components.settings.params import Params
-from components.telemetry.gauges import Gauges
-from components.telemetry.live import Live
-from components.telemetry.live import Stage as LiveStage
 from flows import dvc_lock, flow_run
 from flows.plan import Stage
 from flows.terminal import StageError, terminal

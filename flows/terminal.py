@@ -26,11 +26,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
-from components.errors import HeadstartError
-from components.masking import masked, masked_values
-from components.progress import duration
+from components.core.errors import HeadstartError
+from components.core.masking import masked, masked_values
+from components.core.progress import duration
 
-#: A line of components.progress that the next one overwrites: percentage and remaining time.
+#: A line of components.core.progress that the next one overwrites: percentage and remaining time.
 PROGRESS = re.compile(r"\s\d+%\s.*\bleft$")
 
 

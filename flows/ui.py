@@ -24,9 +24,9 @@ from typing import Annotated
 
 import typer
 
-from components.artifacts import private
-from components.commands.common import PARAMS, ParamsFile, flags
-from components.errors import ConfigError
+from components.cli.common import PARAMS, ParamsFile, flags
+from components.core.artifacts import private
+from components.core.errors import ConfigError
 from components.pages.project import Link
 from components.pages.server import PORT as PAGES_PORT
 from components.pages.server import SHUTDOWN_S, PagesServer

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from components.commands.common import PARAMS, ParamsFile
-from components.errors import ConfigError, nearest
+from components.cli.common import PARAMS, ParamsFile
+from components.core.errors import ConfigError, nearest
 from components.pipeline.identity import STAGE as IDENTITY
 from flows.command import main
 from flows.plan import Plan, Stage, compute_plan

@@ -15,7 +15,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from components.errors import HeadstartError
+from components.core.errors import HeadstartError
 
 if TYPE_CHECKING:
     from headstart.estimators import HeadstartClassifier, HeadstartRegressor, HeadstartTagger

@@ -20,22 +20,22 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from components.artifacts import MANIFEST, read_manifest, write_atomic
-from components.baselines.stage import BaselineJob, baseline
-from components.ingestion.unlabelled import write_texts
-from components.outputs import claim_folder
+from components.core.artifacts import MANIFEST, read_manifest, write_atomic
+from components.core.outputs import claim_folder
+from components.data.ingestion.unlabelled import write_texts
+from components.data.scoring.base import Vectors
+from components.data.tasks.choice import choose
+from components.data.tasks.data import Fields
+from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split, run_folds
+from components.data.tasks.kinds import scoring_for
+from components.data.tasks.results import OUT_OF_FOLD, RunKey, best_score, read_answers
+from components.learners.baselines.stage import BaselineJob, baseline
 from components.registry.runs import CLASSIFIER, FROZEN_CLASSIFIER
-from components.scoring.base import Vectors
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FIRST_MINUTES
 from components.settings.names import WITH_WORDS
 from components.settings.systems import System
 from components.settings.tasks import TaskSource
-from components.tasks.choice import choose
-from components.tasks.data import Fields
-from components.tasks.examples import ExamplesJob, examples, read_facts, read_split, run_folds
-from components.tasks.kinds import scoring_for
-from components.tasks.results import OUT_OF_FOLD, RunKey, best_score, read_answers
 from headstart.model import Model
 from headstart.recipes import finetuning_of
 from headstart.report import Report, Tried, bounds_of, dependent, tried_of
@@ -231,7 +231,7 @@ class _Work:
         return baseline(BaselineJob(examples=self.examples, output=output, unlabelled=self.free))
 
     def _finetune(self, start: str | Path, *, minutes: float | None) -> Path:
-        from components.finetuning.stage import FinetuneJob, finetune  # imports torch
+        from components.learners.finetuning.stage import FinetuneJob, finetune  # imports torch
         from headstart.starts import encoder_of
 
         name, encoder = encoder_of(start, folder=self.folder / "encoder")

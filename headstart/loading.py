@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from components.artifacts import MANIFEST, read_json, read_manifest
-from components.errors import ArtifactError, RegistryError, nearest
+from components.core.artifacts import MANIFEST, read_json, read_manifest
+from components.core.errors import ArtifactError, RegistryError, nearest
 from components.registry.runs import CLASSIFIER, FROZEN_CLASSIFIER, results_of
 from components.settings.systems import System
 from headstart.fitting import CHOSEN, candidates_of
@@ -78,8 +78,8 @@ def _best_of_run(run: Path, task: str | None) -> Path:
 
 def _registered(name: str, params: Path) -> Model:
     from components.registry.champion import fetched, find_champion
+    from components.registry.tracking import connect
     from components.settings.loading import load_params
-    from components.tracking import connect
 
     registry = connect(load_params(params).registry)
     task, _, number = name.partition("/")

@@ -13,16 +13,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from components.artifacts import MANIFEST, read_manifest, writing
-from components.inference.loading import load_model
-from components.inference.prediction import Classifier, predict_rows
-from components.outputs import named_output
-from components.processors import cores
-from components.tasks.data import Fields
-from components.tasks.kinds import find_kind
-from components.tasks.task_io import TaskIO
-from components.training import threads
-from components.words.classifier import FORM, form_of
+from components.core import threads
+from components.core.artifacts import MANIFEST, read_manifest, writing
+from components.core.outputs import named_output
+from components.core.processors import cores
+from components.data.tasks.data import Fields
+from components.data.tasks.kinds import find_kind
+from components.data.tasks.task_io import TaskIO
+from components.learners.loading import load_model
+from components.learners.prediction import Classifier, predict_rows
+from components.learners.words.classifier import FORM, form_of
 from headstart.report import Report
 from headstart.tables import Data, InputError, Table, parsed, read_table
 
@@ -117,7 +117,7 @@ class Model:
         return np.asarray(self.answers(data), dtype=np.float64).reshape(-1, len(self.labels))
 
     def answers(self, data: Data) -> list[NDArray[np.float32]]:
-        """The answers to N rows, in the form of `components.tasks.data.Answer`.
+        """The answers to N rows, in the form of `components.data.tasks.data.Answer`.
 
         Raises:
             InputError: as `predict`; or a text is missing.

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from components.artifacts import read_manifest
+from components.core.artifacts import read_manifest
+from components.data.tasks.data import Fields
 from components.interchange.published import OUTPUT_BIASES
 from components.settings.completion import IMPORTED, IMPORTED_TRAINING, TRAINED, TRAINED_TRAINING
 from components.settings.finetune import FinetuneSettings
-from components.tasks.data import Fields
 
 
 def finetuning_of(encoder: Path, rows: Sequence[Fields], *, kind: str, minutes: float | None) -> FinetuneSettings:
@@ -47,9 +47,9 @@ def _is_large(encoder: Path) -> bool:
 
 
 def _reading(encoder: Path, rows: Sequence[Fields], settings: FinetuneSettings, *, kind: str) -> dict[str, int | None]:
+    from components.learners.task_models.inputs import reading_of, sizes_of
+    from components.learners.task_models.kinds import find_task
     from components.models.encoder import TOKENIZER, architecture_of  # imports torch
-    from components.task_models.inputs import reading_of, sizes_of
-    from components.task_models.kinds import find_task
     from components.tokenization import load_tokenizer
 
     model, task = architecture_of(encoder), find_task(kind)

@@ -10,13 +10,13 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from components.scoring import Scoring, title
-from components.scoring.base import Vectors
-from components.scoring.intervals import interval, left_out, sizes_of
-from components.tasks.budgets import ALL
-from components.tasks.data import Split
-from components.tasks.kinds import scoring_for
-from components.tasks.results import OUT_OF_FOLD, read_answers
+from components.data.scoring import Scoring, title
+from components.data.scoring.base import Vectors
+from components.data.scoring.intervals import interval, left_out, sizes_of
+from components.data.tasks.budgets import ALL
+from components.data.tasks.data import Split
+from components.data.tasks.kinds import scoring_for
+from components.data.tasks.results import OUT_OF_FOLD, read_answers
 
 CONFIDENCE: Final = 0.95
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from components.artifacts import MANIFEST, read_manifest
+from components.core.artifacts import MANIFEST, read_manifest
 from components.interchange.importing import import_encoder, source_digest
+from components.interchange.starts.registry import folder_of
 from components.models.encoder import KIND
-from components.starts.registry import folder_of
 
 
 def encoder_of(start: str | Path, *, folder: Path) -> tuple[str, Path]:

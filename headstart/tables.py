@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from components.errors import DataError, nearest
-from components.formats.rows import READERS, open_rows
-from components.inference.prediction import LONGEST
-from components.tasks.data import Fields
-from components.tasks.task_io import TaskIO
+from components.core.errors import DataError, nearest
+from components.data.formats.rows import READERS, open_rows
+from components.data.tasks.data import Fields
+from components.data.tasks.task_io import TaskIO
+from components.learners.prediction import LONGEST
 
 #: Name of the column of a list of inputs.
 INPUT = "input"

@@ -11,11 +11,20 @@ from typing import Any, Final, get_args
 import numpy as np
 import pandas as pd
 
-from components.errors import nearest
-from components.onboarding.columns import LABELS, LABELS_TOO, TAGS, WORDS, flags_of, is_measured, separator_of, texts_of
-from components.onboarding.language import language_of
-from components.tasks.data import Fields
-from components.tasks.kinds import find_kind
+from components.cli.onboarding.columns import (
+    LABELS,
+    LABELS_TOO,
+    TAGS,
+    WORDS,
+    flags_of,
+    is_measured,
+    separator_of,
+    texts_of,
+)
+from components.cli.onboarding.language import language_of
+from components.core.errors import nearest
+from components.data.tasks.data import Fields
+from components.data.tasks.kinds import find_kind
 from headstart.tables import INPUT, Data, InputError, Table, parsed, read_table
 
 #: Kind of task -> keys of a row of its jsonl file: the inputs, and the target.

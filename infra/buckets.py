@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from components.storage import ensure_bucket
+from components.cluster.storage import ensure_bucket
 
 if __name__ == "__main__":
     for bucket in sys.argv[1:]:

@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 import torch
 
-from components.artifacts import writing
-from components.finetuning.stage import FinetuneJob
+from components.core.artifacts import writing
+from components.data.segmenters import Segmentation
+from components.data.tasks.examples import ExamplesJob, examples
+from components.learners.finetuning.stage import FinetuneJob
 from components.models import FAMILIES
 from components.models.encoder import build_model, save_encoder
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
 from components.settings.tasks import TaskSource
 from components.settings.training import Training
-from components.tasks.examples import ExamplesJob, examples
 from components.tokenization import Tokenizer
 from components.tokenization.char import CharTokenizer
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES
 from components.tokenization.word import OpenWordTokenizer, WordTokenizer
 from components.tokenization.wordpiece import WordPieceTokenizer
@@ -142,7 +142,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
             yield index, function(item)
 
     for module in ("execution", "crossvalidation"):
-        monkeypatch.setattr(f"components.finetuning.{module}.map_parallel", one_by_one)
+        monkeypatch.setattr(f"components.learners.finetuning.{module}.map_parallel", one_by_one)
     torch.set_num_threads(1)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from components import ray_cluster
+from components.cluster import ray_cluster
 
 #: On a busy machine a node may not start within the 30 seconds that Ray allows.
 ATTEMPTS = 3

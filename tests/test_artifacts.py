@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from components import artifacts
-from components.artifacts import digest_tree, partial_path, read_manifest, write_atomic, writing
-from components.errors import ArtifactError, SchemaError
+from components.core import artifacts
+from components.core.artifacts import digest_tree, partial_path, read_manifest, write_atomic, writing
+from components.core.errors import ArtifactError, SchemaError
 from tests.killed_process import exit_at
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from components.training import threads
+from components.core import threads
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from components import cli
-from components.commands import common
-from components.errors import ConfigError, DataError
+from components.cli import common
+from components.cli import main as cli
+from components.core.errors import ConfigError, DataError
 
 ROOT = Path(__file__).parents[1]
 
@@ -33,7 +33,7 @@ def test_a_users_error_is_one_message_without_traceback(tmp_path: Path) -> None:
 
 def test_windows_users_are_sent_to_wsl() -> None:
     """Without fcntl, which Windows lacks, every command ends at once with one sentence."""
-    script = "import sys; sys.modules['fcntl'] = None; from components.cli import main; main()"
+    script = "import sys; sys.modules['fcntl'] = None; from components.cli.main import main; main()"
     command = [sys.executable, "-c", script, "--help"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (2, "")

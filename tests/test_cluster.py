@@ -18,16 +18,17 @@ import psutil
 import pytest
 import torch
 
-from components import cluster, ray_cluster
-from components.errors import ClusterUnavailableError, ConfigError, DataError, TrainingError
+from components.cluster import launcher as cluster
+from components.cluster import ray_cluster
+from components.cluster.distributed import Worker
+from components.core import threads
+from components.core.errors import ClusterUnavailableError, ConfigError, DataError, TrainingError
+from components.core.processors import cores
 from components.models import FAMILIES
-from components.pretraining.language_model import LanguageModelRun
-from components.pretraining.pretrain import PretrainJob, pretrain
-from components.processors import cores
 from components.settings.cluster import ClusterSettings
-from components.training import threads
 from components.training.checkpoint import CheckpointStore
-from components.training.distributed import Worker
+from components.training.pretraining.language_model import LanguageModelRun
+from components.training.pretraining.pretrain import PretrainJob, pretrain
 from tests.training.helpers import (
     lm_settings,
     make_inputs,
@@ -134,7 +135,7 @@ def stay(folder: Path) -> None:
 
 def test_processes_end_with_their_parent(tmp_path: Path) -> None:
     driver = (
-        "from pathlib import Path; from components import cluster; "
+        "from pathlib import Path; from components.cluster import launcher as cluster; "
         "from components.settings.cluster import ClusterSettings; "
         "from tests.test_cluster import stay; import sys; "
         "list(cluster.map_parallel(stay, [Path(sys.argv[1])], settings=ClusterSettings(launcher='local')))"
@@ -157,7 +158,7 @@ def test_a_script_needs_no_main_guard(tmp_path: Path) -> None:
     """Its processes do not execute it again."""
     script = tmp_path / "script.py"
     script.write_text(
-        "from components import cluster; from components.settings.cluster import ClusterSettings\n"
+        "from components.cluster import launcher as cluster; from components.settings.cluster import ClusterSettings\n"
         "print(list(cluster.map_parallel(abs, [-2], settings=ClusterSettings(launcher='local'))))\n"
     )
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
@@ -427,7 +428,7 @@ ORPHAN = """
 import os, sys, time
 while os.getppid() == int(sys.argv[1]):
     time.sleep(0.01)
-from components import cluster, ray_cluster
+from components.cluster import launcher as cluster, ray_cluster
 from components.settings.cluster import ClusterSettings
 with ray_cluster.connected(ClusterSettings()):
     import ray

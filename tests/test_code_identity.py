@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from components.code_identity import Sources, closure
+from components.pipeline.code_identity import Sources, closure
 
 FILES = {
     "__init__": "",
@@ -16,13 +16,14 @@ FILES = {
     "typed": "X = 1",
     "unused": "X = 1",
     "table/__init__": (
-        "from typing import TYPE_CHECKING\nfrom components.tables import LazyTable\n"
+        "from typing import TYPE_CHECKING\nfrom components.core.tables import LazyTable\n"
         "if TYPE_CHECKING:\n    from components.typed import X\n"
         'PARTS: LazyTable[int] = LazyTable({"a": "components.table.a:X", "b": "components.table.b:X"})'
     ),
     "table/a": "import sklearn.linear_model\nX = 1",
     "table/b": "import ray\nX = 1",
-    "tables": "class LazyTable:\n    def get(self, key):\n        return key",
+    "core/__init__": "",
+    "core/tables": "class LazyTable:\n    def get(self, key):\n        return key",
     "settings/__init__": "",
     "settings/part": "LIMIT = 3\nclass Part:\n    size: int = 4\n\n    def twice(self):\n        return 2",
 }
@@ -47,7 +48,10 @@ def names(root: Path, **entries: list[str]) -> set[str]:
 
 
 def test_imports_inside_functions_count_and_those_for_types_do_not(root: Path) -> None:
-    every = {"__init__.py", "entry.py", "lazy.py", "table/__init__.py", "table/a.py", "table/b.py", "tables.py"}
+    every = {"__init__.py", "entry.py", "lazy.py", "table/__init__.py", "table/a.py", "table/b.py"} | {
+        "core/__init__.py",
+        "core/tables.py",
+    }
     assert names(root) == every
     assert names(root, PARTS=["a"]) == every - {"table/b.py"}
     assert names(root, PARTS=[]) == every - {"table/a.py", "table/b.py"}

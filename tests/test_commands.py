@@ -14,16 +14,16 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from components import cli
-from components.artifacts import writing
-from components.errors import ConfigError
-from components.interchange.exporting import export_encoder
+from components.cli import main as cli
+from components.core.artifacts import writing
+from components.core.errors import ConfigError
+from components.data.segmenters import Segmentation
 from components.models.encoder import KIND, build_model, save_encoder
 from components.pipeline.running import run_stage
+from components.registry.exports.exporting import export_encoder
 from components.settings.loading import load_params
 from components.settings.tasks import SPLITS
 from components.tokenization.bpe import BytePairTokenizer
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES
 from tests.test_documents import ROOT, shown
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from components.artifacts import writing
-from components.data_version import as_read
+from components.core.artifacts import writing
+from components.core.data_version import as_read
 
 
 def test_the_stage_unlabelled_has_read_the_domain_only_if_its_manifest_says_so(tmp_path: Path) -> None:

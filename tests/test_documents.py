@@ -15,8 +15,8 @@ import pytest
 import typer
 import yaml
 
-from components import cli
-from components.commands.flows import FLOWS, PROGRAMS
+from components.cli import main as cli
+from components.cli.flows import FLOWS, PROGRAMS
 from components.reporting import rendering, results
 from components.settings.params import Params
 from components.settings.section import Section

@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
-from components.errors import (
+from components.cluster.distributed import World
+from components.cluster.storage import ensure_bucket
+from components.core.errors import (
     CheckpointUnavailableError,
     RegistryError,
     StorageUnavailableError,
@@ -21,11 +23,9 @@ from components.errors import (
     TransientError,
     missing_module,
 )
+from components.registry.tracking import connect
 from components.settings.registry import RegistrySettings
-from components.storage import ensure_bucket
-from components.tracking import connect
 from components.training.checkpoint import CheckpointStore, Saver
-from components.training.distributed import World
 from flows.execution import failure
 
 ROOT = Path(__file__).parents[1]
@@ -109,7 +109,8 @@ def test_a_transient_error_of_a_checkpoint_stays_one_in_training() -> None:
 
 def test_the_exit_code_of_a_command_tells_which_it_is(tmp_path: Path) -> None:
     script = (
-        "import sys; from components import cli; from components.errors import ConfigError, RegistryUnavailableError\n"
+        "import sys; from components.cli import main as cli\n"
+        "from components.core.errors import ConfigError, RegistryUnavailableError\n"
         "error = {'user': ConfigError, 'transient': RegistryUnavailableError}[sys.argv[1]]\n"
         "def app(): raise error('a message')\n"
         "cli.app = app; cli.main()"

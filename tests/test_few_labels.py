@@ -15,10 +15,10 @@ import yaml
 from benchmarks.comparison import peers, sets, summary
 from benchmarks.comparison.cells import Cells, Key, score
 from benchmarks.comparison.headstart import HEADSTART, settings_of
+from components.data.tasks.budgets import sample_rows
+from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split
 from components.settings.loading import load_params
 from components.settings.tasks import TaskSource
-from components.tasks.budgets import sample_rows
-from components.tasks.examples import ExamplesJob, examples, read_facts, read_split
 
 KEY = Key("sst2", 8, 0, "tfidf")
 

@@ -12,9 +12,18 @@ from typing import Any
 
 import pytest
 
-from components.artifacts import read_manifest, writing
-from components.errors import ArtifactError, TrainingError
-from components.inputs import MANIFEST, PIECE, Fetch, Input, find_inputs, on_this_node, read_piece, trim
+from components.cluster.inputs import (
+    MANIFEST,
+    PIECE,
+    Fetch,
+    Input,
+    find_inputs,
+    on_this_node,
+    read_piece,
+    trim,
+)
+from components.core.artifacts import read_manifest, writing
+from components.core.errors import ArtifactError, TrainingError
 from components.settings.section import Section
 
 

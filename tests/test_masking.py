@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from components.errors import ConfigError
-from components.masking import masked, masked_json, masked_values
+from components.core.errors import ConfigError
+from components.core.masking import masked, masked_json, masked_values
 
 
 @pytest.mark.parametrize(

@@ -27,15 +27,15 @@ STEPS = 150
 DRIVER = """
 import json, sys
 from pathlib import Path
-from components import cluster, ray_cluster
-from components.pretraining.pretrain import pretrain
+from components.cluster import launcher as cluster, ray_cluster
+from components.training.pretraining.pretrain import pretrain
 from components.settings.cluster import ClusterSettings
 from infra.stack import nodes
 from tests.training.helpers import lm_settings, pretrain_job, same_bits, weights
 inputs, folder, storage, steps = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 away = ClusterSettings(launcher="ray", workers=1, address="auto", storage=storage)
 if storage.startswith("s3://"):
-    from components.storage import ensure_bucket
+    from components.cluster.storage import ensure_bucket
     ensure_bucket("nodes")
 with ray_cluster.connected(away):
     questions = ["__import__('components').__file__", f"__import__('os').listdir({str(inputs)!r})"]

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from components import outputs
-from components.artifacts import read_manifest
-from components.errors import ArtifactError
-from components.outputs import claim_folder, discard, named_output, write_named
+from components.core import outputs
+from components.core.artifacts import read_manifest
+from components.core.errors import ArtifactError
+from components.core.outputs import claim_folder, discard, named_output, write_named
 from tests.killed_process import exit_at
 
 KIND = "sample"

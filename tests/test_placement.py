@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 import torch
 
-from components import cluster, ray_cluster
-from components.errors import ClusterUnavailableError, ConfigError
-from components.inference.parts import LoadableModel, PartOptions, predict_parts
-from components.placement import Node, RunPlan, plan_runs, plan_workers
+from components.cluster import launcher as cluster
+from components.cluster import ray_cluster
+from components.cluster.placement import Node, RunPlan, plan_runs, plan_workers
+from components.core.errors import ClusterUnavailableError, ConfigError
+from components.data.tasks.data import Fields
+from components.serving.parts import LoadableModel, PartOptions, predict_parts
 from components.settings.cluster import ClusterSettings
-from components.tasks.data import Fields
 from tests.ray_nodes import connected_nodes
 from tests.ray_tasks import call, look
 

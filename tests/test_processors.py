@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from components import processors
-from components.processors import cores, cpu_quota
+from components.core import processors
+from components.core.processors import cores, cpu_quota
 
 
 def process(folder: Path, *, groups: list[str], mounts: list[tuple[str, str, str, str]]) -> Path:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from components import progress
-from components.progress import Progress, Rate
+from components.core import progress
+from components.core.progress import Progress, Rate
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from components import storage
-from components.errors import StorageError
-from components.storage import ensure_bucket
+from components.cluster import storage
+from components.cluster.storage import ensure_bucket
+from components.core.errors import StorageError
 
 
 def test_a_bucket_is_created_once(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:

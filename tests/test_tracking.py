@@ -14,9 +14,9 @@ from types import SimpleNamespace
 import pytest
 from botocore.exceptions import EndpointConnectionError, NoCredentialsError, ReadTimeoutError
 
-from components.errors import RegistryError, RegistryUnavailableError
+from components.core.errors import RegistryError, RegistryUnavailableError
+from components.registry.tracking import Version, connect, metric_key
 from components.settings.registry import RegistrySettings
-from components.tracking import Version, connect, metric_key
 
 
 @pytest.fixture(autouse=True)

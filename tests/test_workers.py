@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from components import cluster
+from components.cluster import launcher as cluster
+from components.cluster.distributed import Worker, World
 from components.models.base import LanguageModel
-from components.pretraining import language_model
-from components.pretraining.language_model import LanguageModelRun, work
-from components.pretraining.pretrain import PretrainJob
 from components.settings.cluster import ClusterSettings
 from components.tokenization import load_tokenizer
 from components.training.checkpoint import CheckpointStore
-from components.training.distributed import Worker, World
+from components.training.pretraining import language_model
+from components.training.pretraining.language_model import LanguageModelRun, work
+from components.training.pretraining.pretrain import PretrainJob
 from tests.ray_nodes import connected_nodes
 from tests.test_cluster import finish, runs_of
 from tests.training.helpers import lm_settings, make_inputs, pretrain_job

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from components.tasks.kinds import scoring_for
+from components.data.tasks.kinds import scoring_for
 
 
 @dataclass(frozen=True, order=True)

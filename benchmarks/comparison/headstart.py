@@ -155,15 +155,15 @@ def _used() -> float:
 def _cell(path: Path, budget: int, draw: int, result: Path) -> None:
     """Run the stages of one cell and write its answer; the process has one core."""
     # The stages are imported here, so that their seconds are known.
+    from components.data.tasks.budgets import sample_rows
+    from components.data.tasks.choice import choose
+    from components.data.tasks.examples import read_facts, read_split
+    from components.data.tasks.kinds import scoring_for
+    from components.data.tasks.results import OUT_OF_FOLD, best_score, read_answers
     from components.interchange.importing import import_encoder
     from components.pipeline.jobs import out
     from components.pipeline.stages import STAGES
     from components.settings.loading import load_params
-    from components.tasks.budgets import sample_rows
-    from components.tasks.choice import choose
-    from components.tasks.examples import read_facts, read_split
-    from components.tasks.kinds import scoring_for
-    from components.tasks.results import OUT_OF_FOLD, best_score, read_answers
 
     imports = _used()
     os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[draw % len(os.sched_getaffinity(0))]})

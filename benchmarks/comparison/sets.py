@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from components.artifacts import write_atomic
+from components.core.artifacts import write_atomic
+from components.data.tasks.budgets import sample_rows
+from components.data.tasks.data import Fields
+from components.data.tasks.kinds import find_kind
 from components.settings.tasks import TaskSource
-from components.tasks.budgets import sample_rows
-from components.tasks.data import Fields
-from components.tasks.kinds import find_kind
 
 
 @dataclass(frozen=True)

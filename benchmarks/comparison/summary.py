@@ -5,8 +5,9 @@ NAME-seconds and NAME-megabytes. In a row of the scores, all systems have the sa
 each of `MAIN` that has cells in the row. Another system is shown if it has these draws. So a partial measurement is
 balanced.
 
-Intervals are those of `components.scoring.intervals`: over draws and test rows, which are independent in these sets.
-Differences are paired by draw and by test row. With one draw there is no variance over draws, and no interval is shown.
+Intervals are those of `components.data.scoring.intervals`: over draws and test rows, which are independent in these
+sets. Differences are paired by draw and by test row. With one draw there is no variance over draws, and no interval is
+shown.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from numpy.typing import NDArray
 
 from benchmarks.comparison.cells import Cells
 from benchmarks.comparison.sets import SETS
+from components.data.scoring.intervals import interval, left_out
+from components.data.tasks.kinds import scoring_for
 from components.reporting.recording import record
 from components.reporting.results import Column
-from components.scoring.intervals import interval, left_out
-from components.tasks.kinds import scoring_for
 
 CONFIDENCE = 0.95
 TITLES = {

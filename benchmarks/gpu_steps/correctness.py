@@ -13,17 +13,17 @@ import torch
 from torch import nn
 
 from benchmarks.gpu_steps.inputs import PIECES, model_of, sampler_of, settings_of, state_of
+from components.cluster.distributed import World
+from components.learners.task_models.base import Encoded
+from components.learners.task_models.kinds import find_task
+from components.learners.task_models.model import TaskModel
+from components.learners.task_models.sampler import ExampleSampler
 from components.models import FAMILIES
 from components.models.encoder import build_model
 from components.models.layers.host import to_device
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
-from components.task_models.base import Encoded
-from components.task_models.kinds import find_task
-from components.task_models.model import TaskModel
-from components.task_models.sampler import ExampleSampler
 from components.tokenization.special import FIRST_ORDINARY
-from components.training.distributed import World
 from components.training.loop import READ_EVERY, StepReport, TrainingState, be_deterministic, train
 from components.training.optim import decayed
 from components.training.precision import Precision

@@ -6,17 +6,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from components.data.segmenters import Segmentation
 from components.models import FAMILIES
 from components.models.base import LanguageModel
 from components.models.encoder import build_model
-from components.pretraining.samplers import WindowSampler, sampler_for
 from components.settings.training import LanguageModelTraining
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES
 from components.tokenization.word import OpenWordTokenizer
 from components.training.loop import TrainingState
 from components.training.optim import decayed
 from components.training.precision import Precision
+from components.training.pretraining.samplers import WindowSampler, sampler_for
 
 PIECES = [*SPECIAL_PIECES, *(f"w{number}" for number in range(200))]
 WINDOW = 16

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from components.evaluation.results import Run, TestSplit
-from components.scoring import Scoring
-from components.scoring.intervals import (
+from components.data.scoring import Scoring
+from components.data.scoring.intervals import (
     Interval,
     TrainingNoise,
     clusters_within,
@@ -21,8 +20,9 @@ from components.scoring.intervals import (
     sizes_of,
     training_noise,
 )
+from components.data.tasks.results import best_score
+from components.evaluation.results import Run, TestSplit
 from components.settings.evaluate import EvaluateSettings
-from components.tasks.results import best_score
 
 Floats = NDArray[np.float64]
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from components.data.scoring import Scoring, title
+from components.data.scoring.intervals import Interval
+from components.data.tasks.budgets import sample_rows
+from components.data.tasks.data import Split
+from components.data.tasks.examples import strata_of
+from components.data.tasks.results import Average
 from components.evaluation.aggregates import Cell, make_cells
 from components.evaluation.results import Run, TestSplit
-from components.scoring import Scoring, title
-from components.scoring.intervals import Interval
 from components.settings.evaluate import EvaluateSettings
 from components.settings.names import BASELINE
-from components.tasks.budgets import sample_rows
-from components.tasks.data import Split
-from components.tasks.examples import strata_of
-from components.tasks.results import Average
 
 
 @dataclass(frozen=True)

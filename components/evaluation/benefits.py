@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from components.data.scoring.intervals import Interval, interval
 from components.evaluation.aggregates import Cell, budgets_of, mean_of
 from components.evaluation.compare import SCRATCH, Cells, Systems, best_selected, transferred
 from components.evaluation.results import Run
-from components.scoring.intervals import Interval, interval
 from components.settings.names import BASELINE
 
 Floats = NDArray[np.float64]

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from components.data.scoring import title
+from components.data.scoring.intervals import Interval
 from components.evaluation.aggregates import Cell, budgets_of, format_budget
-from components.scoring import title
-from components.scoring.intervals import Interval
 from components.settings.names import BASELINE, VECTORS
 from components.settings.systems import TASK_ADAPTED, System
 

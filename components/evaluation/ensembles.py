@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
+from components.data.scoring import Scoring
+from components.data.tasks.data import Split, mean_answers
 from components.evaluation.results import Answers, Run
-from components.scoring import Scoring
 from components.settings.names import BASELINE
-from components.tasks.data import Split, mean_answers
 
 #: Start of baselines in results.
 NO_START: Final = "none"

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from components.artifacts import read_manifest
-from components.errors import ArtifactError
-from components.scoring.base import Vectors
-from components.tasks.budgets import sample_rows
-from components.tasks.data import Split
-from components.tasks.examples import TaskFacts, read_facts, read_split, strata_of
-from components.tasks.results import KIND, OUT_OF_FOLD, read_answers
+from components.core.artifacts import read_manifest
+from components.core.errors import ArtifactError
+from components.data.scoring.base import Vectors
+from components.data.tasks.budgets import sample_rows
+from components.data.tasks.data import Split
+from components.data.tasks.examples import TaskFacts, read_facts, read_split, strata_of
+from components.data.tasks.results import KIND, OUT_OF_FOLD, read_answers
 
 BASELINES = "baselines"
 #: `data.tasks.<name>.selection` -> split of the predictions by which choices are made.

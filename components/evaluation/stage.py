@@ -1,7 +1,7 @@
 """Stage `evaluate`: every system at every label budget, scored by the same code on the same test rows.
 
-The kind of the task determines the metrics and the primary metric, `main` below (`components.scoring`). Files of the
-output directory:
+The kind of the task determines the metrics and the primary metric, `main` below (`components.data.scoring`). Files of
+the output directory:
 
 evaluation.json    all results (schema below), read by the report, the studies and the promotion
 metrics.json       the metrics as a flat mapping, for `dvc metrics`
@@ -30,13 +30,13 @@ evaluation.json
         against the best baseline; null without a baseline or a language model
     comparisons: [{better, worse, budget, difference: {mean, low, high}, apart}] (`compare.comparisons`)
     noise: {budget: {std, freedom, pair_std, pair_freedom, systems, seeds}}: training noise of the primary metric,
-        pooled over the systems of a budget (`components.scoring.intervals`)
+        pooled over the systems of a budget (`components.data.scoring.intervals`)
     recipes: {system: {other: {mean, low, high}}}: paired differences at the largest budget, each pair in one order
     benefits: {family: {start: {training: {start, slope, asymptote}, labels: {...}}}}; labels only with several budgets
     label_efficiency: {family: {start: [{budget, score, against: {system: {labels, ratio}}}]}}
     worth: number of labels with which scratch reaches the same score, with intervals (`evaluation.worth`)
     mistakes: the most certain wrong answers at the largest budget, of the best system's best run: {system, seed, wrong
-        (number), rows: [{row, fields, slice, true, predicted, size}]} (`components.tasks.mistakes`)
+        (number), rows: [{row, fields, slice, true, predicted, size}]} (`components.data.tasks.mistakes`)
     headline: a sentence about `worth` at the smallest budget, for the system that is best on dev
     learned_languages: languages of train, if the slices are languages; otherwise empty
     transfer: scratch, pretrained and adapted by class and slice (`evaluation.transfer`)
@@ -52,8 +52,14 @@ from typing import Any
 
 from pydantic import Field
 
-from components.artifacts import read_manifest, writing
-from components.errors import ArtifactError
+from components.core.artifacts import read_manifest, writing
+from components.core.errors import ArtifactError
+from components.data.scoring import Scoring, title
+from components.data.tasks.budgets import budget_name
+from components.data.tasks.examples import read_split
+from components.data.tasks.kinds import scoring_for
+from components.data.tasks.mistakes import mistakes
+from components.data.tasks.results import best_score, read_averages
 from components.evaluation.aggregates import Cell, budgets_of, make_cells, unit
 from components.evaluation.artifacts import Artifact, against_baseline, artifacts_of
 from components.evaluation.benefits import family_benefits, label_efficiency, training_curve
@@ -70,14 +76,8 @@ from components.evaluation.results import (
 )
 from components.evaluation.transfer import transfer
 from components.evaluation.worth import headline, worth
-from components.scoring import Scoring, title
 from components.settings.evaluate import EvaluateSettings
 from components.settings.section import Section
-from components.tasks.budgets import budget_name
-from components.tasks.examples import read_split
-from components.tasks.kinds import scoring_for
-from components.tasks.mistakes import mistakes
-from components.tasks.results import best_score, read_averages
 
 KIND = "evaluation"
 SCHEMA = 1

@@ -14,11 +14,8 @@ from typing import Any, Final
 import numpy as np
 from scipy import sparse
 
-from components.evaluation.aggregates import Cell, budgets_of, slice_members
-from components.evaluation.compare import SCRATCH, Cells, Systems, transferred
-from components.evaluation.results import TestSplit
-from components.scoring.base import Floats
-from components.scoring.intervals import (
+from components.data.scoring.base import Floats
+from components.data.scoring.intervals import (
     Interval,
     Ints,
     clusters_within,
@@ -27,6 +24,9 @@ from components.scoring.intervals import (
     sizes_of,
     training_noise,
 )
+from components.evaluation.aggregates import Cell, budgets_of, slice_members
+from components.evaluation.compare import SCRATCH, Cells, Systems, transferred
+from components.evaluation.results import TestSplit
 from components.settings.evaluate import EvaluateSettings
 
 #: Minimum number of test rows of a class or slice for which negative transfer is tested.

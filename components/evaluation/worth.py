@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from components.data.scoring import title
 from components.evaluation.aggregates import Cell, unit
 from components.evaluation.benefits import curve_of, labels_needed
 from components.evaluation.compare import SCRATCH, Cells, Systems, transferred
-from components.scoring import title
 from components.settings.names import VECTORS
 
 

@@ -16,15 +16,15 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from components.artifacts import Draft, digest_files
-from components.errors import ArtifactError, ConfigError
+from components.core.artifacts import Draft, digest_files
+from components.core.errors import ArtifactError, ConfigError
+from components.core.outputs import named_output
 from components.interchange.huggingface import CONVERTERS, family_of
 from components.interchange.published import Imported
 from components.interchange.words import from_fastai_file, from_vectors
 from components.models import family as family_named
 from components.models.base import LanguageModel
 from components.models.encoder import KIND, build_model, save_encoder, write_untrained
-from components.outputs import named_output
 from components.tokenization.published import FILES, Vocabulary, read_vocabulary
 from components.tokenization.special import FIRST_ORDINARY
 

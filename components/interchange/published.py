@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from components.errors import ConfigError, nearest
+from components.core.errors import ConfigError, nearest
 from components.models.base import LanguageModel
 from components.tokenization import Tokenizer
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from tokenizers import AddedToken, processors
 from tokenizers import Tokenizer as Backend
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
 from components.models.base import LanguageModel
 from components.tokenization import Tokenizer
 from components.tokenization.bert import BertWordsTokenizer

@@ -18,8 +18,8 @@ from typing import BinaryIO, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from components.artifacts import partial_path
-from components.errors import ArtifactError, DataError
+from components.core.artifacts import partial_path
+from components.core.errors import ArtifactError, DataError
 
 #: Names of the unknown word in published files.
 UNKNOWN: Final = ("<unk>", "[UNK]", "UNK")

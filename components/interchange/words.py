@@ -25,12 +25,12 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from components.errors import ArtifactError
+from components.core.errors import ArtifactError
+from components.data.segmenters import SEGMENTERS, Segmentation
 from components.interchange.published import Imported, unfit
 from components.interchange.vectors_text import UNKNOWN, read_vectors
 from components.models.encoder import build_model, misfits
 from components.tokenization.bert import backend
-from components.tokenization.segmenters import SEGMENTERS, Segmentation
 from components.tokenization.special import END, FIRST_ORDINARY, PAD, SPECIAL_PIECES, UNK
 from components.tokenization.word import WordTokenizer
 

@@ -1,4 +1,4 @@
-"""Answers of people merged into the file of labels of a task (`components.tasks.reading.labels`)."""
+"""Answers of people merged into the file of labels of a task (`components.data.tasks.reading.labels`)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from components.account import who
-from components.artifacts import changing_data, write_atomic
-from components.errors import DataError, nearest
-from components.formats.rows import READERS, open_rows
+from components.core.account import who
+from components.core.artifacts import changing_data, write_atomic
+from components.core.errors import DataError, nearest
+from components.data.formats.rows import READERS, open_rows
+from components.data.removed import Removed
+from components.data.tasks.data import Fields
+from components.data.tasks.reading.labels import Entry, in_force, labels_file, read_entries
+from components.data.unlabelled_texts import digest_of
 from components.labelling.rows import (
     FileRow,
     Names,
@@ -27,13 +31,9 @@ from components.labelling.rows import (
     shown,
     source_of,
 )
-from components.lineage.removed import Removed
 from components.settings.imports import is_local_copy
 from components.settings.params import Params
 from components.settings.tasks import TaskSource
-from components.tasks.data import Fields
-from components.tasks.reading.labels import Entry, in_force, labels_file, read_entries
-from components.unlabelled.texts import digest_of
 
 #: Which of two labels of one text is kept: the answer, or the label of the data.
 Resolve = Literal["", "mine", "theirs"]

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from components.core.outputs import check_output
 from components.labelling.answers import Merged
 from components.labelling.queue import check_format, queue, write_suggestions
 from components.labelling.review import review, write_review
 from components.labelling.rows import shown, source_of
-from components.outputs import check_output
 from components.settings.params import Params
 
 #: Rows of a list that are printed.

@@ -15,10 +15,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from components.artifacts import is_complete
-from components.errors import HeadstartError
+from components.core.artifacts import is_complete
+from components.core.errors import HeadstartError
+from components.data.tasks.data import Fields
 from components.settings.params import Params
-from components.tasks.data import Fields
 
 #: Number of features of the champion that are kept; more are projected at random, which keeps distances
 #: (Johnson and Lindenstrauss 1984).
@@ -109,8 +109,8 @@ def projection(features: int) -> Floats:
 def word_features(texts: Sequence[Fields], *, labels: int) -> Floats:
     """(N, D) with norm 1: latent semantic and word vectors, fitted on the N texts. Two texts of a row give both
     vectors, the absolute difference and the product."""
-    from components.words.features import LatentFeatures
-    from components.words.latent import LatentSemantics, WordMeans, dimensions_of
+    from components.learners.words.features import LatentFeatures
+    from components.learners.words.latent import LatentSemantics, WordMeans, dimensions_of
 
     semantics, means = dimensions_of(labels)
     distinct = sorted({text for fields in texts for text in fields})
@@ -125,8 +125,9 @@ def word_features(texts: Sequence[Fields], *, labels: int) -> Floats:
 
 
 def fitted(features: Floats, training: Training, *, strength: float = STRENGTH) -> Any:
-    """A logistic regression on (L, D) features of the labelled texts (`components.words.linear.LinearModel`)."""
-    from components.words.linear import fit_exclusive, fit_independent
+    """A logistic regression on (L, D) features of the labelled texts
+    (`components.learners.words.linear.LinearModel`)."""
+    from components.learners.words.linear import fit_exclusive, fit_independent
 
     if training.exclusive:
         numbers = np.asarray([target[0] for target in training.targets], dtype=np.int64)
@@ -137,10 +138,10 @@ def fitted(features: Floats, training: Training, *, strength: float = STRENGTH) 
 def frozen(params: Params, texts: Sequence[Fields], *, kind: str, labels: Sequence[str]) -> tuple[Floats, str]:
     """(N, D) features that no label has formed, with norm 1, and their source in words: of the encoder of the run that
     knows most (adapted before pretrained, in the order of run.families), otherwise of the words."""
+    from components.learners.task_models.classifier import TextClassifier
+    from components.learners.task_models.kinds import find_task
+    from components.learners.task_models.model import TaskModel
     from components.models.encoder import load_encoder
-    from components.task_models.classifier import TextClassifier
-    from components.task_models.kinds import find_task
-    from components.task_models.model import TaskModel
 
     for start, family in product(("adapted", "pretrained"), params.run.families):
         directory = Path(params.run.out) / "encoder" / family / start

@@ -16,20 +16,20 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from components.artifacts import is_complete
-from components.errors import ConfigError, DataError
-from components.formats import corpus
-from components.formats.lines import Reading
-from components.formats.tables import PLAIN, suffix
-from components.ingestion.cleaning import clean
-from components.ingestion.dedup import Shingles, Sketches, band_key
-from components.ingestion.matching import TextSearch
-from components.ingestion.readers import raw_files, read_text, read_texts, reader_for
+from components.core.artifacts import is_complete
+from components.core.errors import ConfigError, DataError
+from components.data.formats import corpus
+from components.data.formats.lines import Reading
+from components.data.formats.tables import PLAIN, suffix
+from components.data.ingestion.cleaning import clean
+from components.data.ingestion.dedup import Shingles, Sketches, band_key
+from components.data.ingestion.matching import TextSearch
+from components.data.ingestion.readers import raw_files, read_text, read_texts, reader_for
+from components.data.tasks.data import Fields
+from components.data.unlabelled_texts import digest_of
 from components.labelling.rows import FileRow, text_columns
 from components.settings.params import Params
 from components.settings.tasks import TaskSource
-from components.tasks.data import Fields
-from components.unlabelled.texts import digest_of
 
 #: Maximum number of texts that are compared.
 MOST: Final = 10_000

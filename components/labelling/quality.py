@@ -17,11 +17,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from components.ingestion.dedup import Shingles
-from components.ingestion.matching import TextSearch
+from components.data.ingestion.dedup import Shingles
+from components.data.ingestion.matching import TextSearch
+from components.data.tasks.data import Fields
 from components.labelling.pool import BAND, NGRAM, PERMUTATIONS, SIMILAR, joined
 from components.labelling.rows import Names
-from components.tasks.data import Fields
 
 #: Rows that both rules find: most likely of another label, within a label, and over all pairs of labels (section 3.2).
 FILTER: Final = "both"

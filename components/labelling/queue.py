@@ -10,18 +10,18 @@ from typing import Final
 
 import numpy as np
 
-from components.errors import DataError
-from components.formats.spreadsheet import csv_for_people
+from components.core.errors import DataError
+from components.core.outputs import write_named
+from components.data.formats.spreadsheet import csv_for_people
+from components.data.tasks.data import Fields
+from components.data.unlabelled_texts import digest_of
 from components.labelling import models
 from components.labelling.models import Known, Training
 from components.labelling.pool import Pool, read_pool
 from components.labelling.rows import FileRow, answer_columns, known_labels, read_rows, shown, source_of
 from components.labelling.selection import typical, uncertain
-from components.outputs import write_named
 from components.settings.params import Params
 from components.settings.tasks import TaskSource
-from components.tasks.data import Fields
-from components.unlabelled.texts import digest_of
 
 #: Columns that are added to the texts.
 PROPOSED, CONFIDENCE, WHY = "proposed", "confidence", "why"

@@ -13,19 +13,19 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from components.errors import DataError
-from components.formats.spreadsheet import csv_for_people
+from components.core.errors import DataError
+from components.core.outputs import write_named
+from components.data.formats.spreadsheet import csv_for_people
+from components.data.tasks.data import Examples, Fields, Split
+from components.data.tasks.examples import strata_of
+from components.data.tasks.folds import folds_of
+from components.data.tasks.kinds import find_kind
 from components.labelling import models
 from components.labelling.quality import Pair, Suspect, different_twins, suspects
 from components.labelling.queue import PROPOSED, WHY
 from components.labelling.rows import Names, answer_columns, shown, source_of
-from components.outputs import write_named
 from components.settings.params import Params
 from components.settings.tasks import SPLITS, TaskSource
-from components.tasks.data import Examples, Fields, Split
-from components.tasks.examples import strata_of
-from components.tasks.folds import folds_of
-from components.tasks.kinds import find_kind
 
 FOLDS: Final = 5
 #: Inverse strength of the penalty: labels that may be wrong need a stronger one.

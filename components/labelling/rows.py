@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from components.errors import ConfigError, DataError, nearest
-from components.formats.lines import Reading
+from components.core.errors import ConfigError, DataError, nearest
+from components.data.formats.lines import Reading
+from components.data.tasks.data import Fields
+from components.data.tasks.reading.labels import answers_beside, files_of, labels_file
+from components.data.tasks.reading.records import READERS, layout_of
+from components.data.unlabelled_texts import digest_of
 from components.settings.params import Params
 from components.settings.tasks import SPLITS, TaskSource
-from components.tasks.data import Fields
-from components.tasks.reading.labels import answers_beside, files_of, labels_file
-from components.tasks.reading.records import READERS, layout_of
-from components.unlabelled.texts import digest_of
 
 #: Kinds of task whose rows can be suggested and labelled.
 LABELLED_KINDS: Final = ("classification", "multilabel", "pair")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from components.errors import ConfigError, nearest
+from components.core.errors import ConfigError, nearest
+from components.core.tables import LazyTable
 from components.models.base import ModelFamily
-from components.tables import LazyTable
 
 __all__ = ["FAMILIES", "family"]
 

@@ -15,7 +15,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
 from components.models.layers.chunks import Chunking, Texts
 from components.models.layers.dropout import Noise
 from components.models.layers.softmax import remapped
@@ -263,7 +263,7 @@ class ModelFamily(Generic[ConfigT]):
 
     Attributes:
         build: config -> model with initial weights, sampled from torch's global generator.
-        sampler: name of the batch sampler in `components.pretraining.samplers.SAMPLERS`.
+        sampler: name of the batch sampler in `components.training.pretraining.samplers.SAMPLERS`.
         tokenizers: supported kinds of tokenizer, the default first.
         tiny: settings of a model that trains in milliseconds, for the contract tests; they should enable the family's
             options (dropout, memory). Keyword arguments of `config` without `vocabulary`.

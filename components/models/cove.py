@@ -137,7 +137,7 @@ class CoVe(LanguageModel):
     """A translation model; tasks use its encoder only.
 
     `losses` reads `tokens` (B, T) and `lengths` (B,) of the sources, `decoder_tokens` (B, U), `targets` and `places`
-    (N,), `whole` (B, 2): see `components.pretraining.translation`. It has no carry.
+    (N,), `whole` (B, 2): see `components.training.pretraining.translation`. It has no carry.
 
     `hidden_states` are the word vectors (B, T, D) and, for each layer, [word vectors; states] (B, T, D + H); the last
     is [E[w]; CoVe(w)].

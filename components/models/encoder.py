@@ -3,7 +3,7 @@
 config.json         {family, model: the family's config, tokenizer_fingerprint}
 model.safetensors   weights, float32
 tokenizer/          a copy of the tokenizer's directory
-manifest.json       facts: `trained` (false for random weights), `parent`, ... (components.artifacts)
+manifest.json       facts: `trained` (false for random weights), `parent`, ... (components.core.artifacts)
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from components.artifacts import MANIFEST, Manifest, read_manifest, write_json
-from components.errors import ArtifactError, ConfigError, nearest
+from components.core.artifacts import MANIFEST, Manifest, read_manifest, write_json
+from components.core.errors import ArtifactError, ConfigError, nearest
 from components.models import family as family_named
 from components.models.base import LanguageModel
 from components.tokenization import Tokenizer, load_tokenizer
@@ -95,7 +95,7 @@ def build_model(
 
 
 def save_encoder(directory: Path, *, family: str, model: LanguageModel, tokenizer: Path) -> None:
-    """Write an encoder into `directory`, usually a draft of `components.artifacts.writing(..., kind=KIND)`.
+    """Write an encoder into `directory`, usually a draft of `components.core.artifacts.writing(..., kind=KIND)`.
 
     Raises:
         ArtifactError: the tokenizer is damaged, or its number of pieces is not the model's number of rows.

@@ -26,16 +26,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.models.base import (
-    Batch,
-    Carry,
-    LanguageModel,
-    Losses,
-    ModelFamily,
-    Sum,
-    at_columns,
-    counted,
-)
+from components.models.base import Batch, Carry, LanguageModel, Losses, ModelFamily, Sum, at_columns, counted
 from components.models.layers.chunks import following
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import LayerNorm, compute_dtype

@@ -20,7 +20,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.errors import DataError, nearest
+from components.core.errors import DataError, nearest
 from components.models.base import LanguageModel, ModelConfig, Size
 from components.tokenization.special import END
 

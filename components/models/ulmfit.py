@@ -22,7 +22,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
 from components.models.base import (
     Batch,
     Carry,

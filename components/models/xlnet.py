@@ -22,14 +22,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from components.models.base import (
-    Batch,
-    Carry,
-    LanguageModel,
-    Losses,
-    ModelFamily,
-    count_tensor,
-)
+from components.models.base import Batch, Carry, LanguageModel, Losses, ModelFamily, count_tensor
 from components.models.layers.adaptive import TiedVocabulary
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import compute_dtype

@@ -28,15 +28,15 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.base import BaseHTTPMiddleware
 
-from components.errors import HeadstartError
+from components.core.errors import HeadstartError
+from components.core.progress import duration
+from components.data.tasks.budgets import budget_name
+from components.data.tasks.kinds import find_kind
 from components.pages import errors, graph, labelling, overview, retrainings, trying
 from components.pages.project import Project
 from components.pages.security import Guard
-from components.progress import duration
 from components.reporting import figures
 from components.serving.http import Bodies, BodyError
-from components.tasks.budgets import budget_name
-from components.tasks.kinds import find_kind
 
 STATIC = {"style.css": "text/css", "pages.js": "text/javascript", "icon.svg": "image/svg+xml"}
 #: Maximum size of a form in bytes, and its maximum number of fields.

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from components.data.tasks.data import Split
+from components.data.tasks.examples import TaskFacts, read_split
+from components.data.tasks.mistakes import Mistake, confusion, has_confusion, mistakes
+from components.data.tasks.results import read_answers
 from components.evaluation.results import BASELINES, SELECTION, rows_of_selection
 from components.pages.project import Project
 from components.settings.names import BASELINE
-from components.tasks.data import Split
-from components.tasks.examples import TaskFacts, read_split
-from components.tasks.mistakes import Mistake, confusion, has_confusion, mistakes
-from components.tasks.results import read_answers
 
 #: Rows on one page, and largest number of classes with a table of confusions.
 PAGE, CLASSES = 25, 30

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from components.inference.prediction import Classifier
-from components.tasks.data import Answer, Fields
-from components.tasks.words import words_of
+from components.data.tasks.data import Answer, Fields
+from components.data.tasks.words import words_of
+from components.learners.prediction import Classifier
 
 #: Maximum number of predictions for one explanation; of longer texts, neighbouring words are removed together.
 MOST: Final = 160

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from components.artifacts import read_manifest
-from components.data_version import data_versions
-from components.errors import HeadstartError
+from components.core.artifacts import read_manifest
+from components.core.data_version import data_versions
+from components.core.errors import HeadstartError
 from components.pages.project import Project
 from components.pipeline.jobs.results import report as jobs
 from components.reporting.ancestry import Ancestry, Node, Outputs, ancestry

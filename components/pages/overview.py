@@ -7,17 +7,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from components.costs.history import History, gpus
-from components.errors import HeadstartError
+from components.core.errors import HeadstartError
+from components.core.progress import duration
 from components.pages.project import Champion, Project
-from components.progress import duration
+from components.pipeline.costs.history import History, gpus
 from components.reporting import evaluations, findings
 from components.reporting.advice import Advice, advice
 from components.reporting.chapters import Chapter
 from components.settings.names import BASELINE
 from components.settings.params import Params
 
-#: Prefix of the findings of `headstart drift` (`components.monitoring.drift_check`).
+#: Prefix of the findings of `headstart drift` (`components.pipeline.monitoring.drift_check`).
 DRIFT = "drift-"
 #: Number of stages of the costs that are named.
 LONGEST = 5

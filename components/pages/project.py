@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from components.artifacts import read_json, read_manifest
-from components.errors import HeadstartError, RegistryError
+from components.core.artifacts import read_json, read_manifest
+from components.core.errors import HeadstartError, RegistryError
+from components.data.tasks.examples import TaskFacts, read_facts
 from components.registry.ledger import Ledger, State, in_words
+from components.registry.tracking import Registry, Version, connect
 from components.settings.loading import load_params
 from components.settings.params import Params
-from components.tasks.examples import TaskFacts, read_facts
-from components.tracking import Registry, Version, connect
 
 SQLITE = "sqlite:///"
 

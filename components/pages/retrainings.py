@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from components.costs.history import History
-from components.costs.remaining import Remaining
-from components.errors import HeadstartError
+from components.core.errors import HeadstartError
+from components.core.progress import duration
 from components.pages.project import Project
-from components.progress import duration
+from components.pipeline.costs.history import History
+from components.pipeline.costs.remaining import Remaining
+from components.pipeline.telemetry.live import expected_of, is_killed
+from components.registry.tracking import PARENT, PREFIX, RETRAIN, Registry
 from components.reporting.figures import Line
-from components.telemetry.live import expected_of, is_killed
-from components.tracking import PARENT, PREFIX, RETRAIN, Registry
 
 #: Number of retrainings in a list, and of stages of one.
 LISTED, STAGES = 20, 500

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import uvicorn
 
-from components.errors import HeadstartError
+from components.core.errors import HeadstartError
 from components.pages.app import create_app
 from components.pages.project import Link, Project
 from components.pages.security import Guard

@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from components.errors import HeadstartError
-from components.inference.prediction import Classifier
+from components.core.errors import HeadstartError
+from components.data.tasks.budgets import sample_rows
+from components.data.tasks.data import Fields
+from components.data.tasks.examples import TaskFacts, read_split, strata_of
+from components.data.tasks.kinds import find_kind
+from components.data.tasks.mistakes import target_in_words
+from components.learners.prediction import Classifier
+from components.learners.words.text import tfidf
 from components.pages.explaining import Explanation, explain
 from components.pages.project import Project
 from components.registry.champion import load_version
-from components.tasks.budgets import sample_rows
-from components.tasks.data import Fields
-from components.tasks.examples import TaskFacts, read_split, strata_of
-from components.tasks.kinds import find_kind
-from components.tasks.mistakes import target_in_words
-from components.tracking import Version
-from components.words.text import tfidf
+from components.registry.tracking import Version
 
 #: Number of similar rows and of labels that are shown, and maximum number of characters of a text.
 NEAREST, SHOWN, LONGEST = 5, 6, 20_000

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from components.artifacts import digest_files
-from components.data_checks import stage as data_checks
-from components.errors import ConfigError, HeadstartError, nearest
+from components.core.artifacts import digest_files
+from components.core.errors import ConfigError, HeadstartError, nearest
+from components.data.checks import stage as data_checks
+from components.data.tasks.reading.labels import files_of
 from components.pipeline.jobs import CORPORA, PAIRS_KIND, PARALLEL, WHOLE
 from components.pipeline.jobs.corpora import checks as checks_of
 from components.settings.imports import FOLDER
@@ -16,7 +17,6 @@ from components.settings.params import Params
 from components.settings.tasks import SPLITS
 from components.settings.tokenizer import SubwordSettings
 from components.settings.unlabelled import OF_ONE_TEXT
-from components.tasks.reading.labels import files_of
 
 
 def check_params(params: Params) -> None:
@@ -118,8 +118,8 @@ def _finetuning(params: Params) -> list[str]:
 
 def _distillation(params: Params) -> list[str]:
     """Teachers, students and texts of `distil`."""
-    from components.task_models.base import refuse_distillation
-    from components.task_models.kinds import TASKS
+    from components.learners.task_models.base import refuse_distillation
+    from components.learners.task_models.kinds import TASKS
 
     problems: list[str] = []
     for group, distilled in params.distil.items():
@@ -148,7 +148,7 @@ def _distillation(params: Params) -> list[str]:
 
 def _joint_training(params: Params) -> list[str]:
     """Groups of `together`."""
-    from components.tasks.budgets import numbered, refuse_unpaired
+    from components.data.tasks.budgets import numbered, refuse_unpaired
 
     problems: list[str] = []
     for group, shared in params.together.items():
@@ -166,9 +166,9 @@ def _joint_training(params: Params) -> list[str]:
 
 def _tasks(params: Params) -> list[str]:
     """Kinds of task, and the metric of promotion."""
-    from components.task_models.base import refuse_settings
-    from components.task_models.kinds import find_task
-    from components.tasks.kinds import find_kind, promotion_metrics
+    from components.data.tasks.kinds import find_kind, promotion_metrics
+    from components.learners.task_models.base import refuse_settings
+    from components.learners.task_models.kinds import find_task
 
     problems: list[str] = []
     metric = params.promote.metric

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from components.errors import ConfigError, DataError, HeadstartError, nearest
-from components.ingestion.documents import Outcome, what_became_of
+from components.core.errors import ConfigError, DataError, HeadstartError, nearest
+from components.data.ingestion.documents import Outcome, what_became_of
 from components.pipeline.jobs import corpora
 from components.settings.params import Params
 

@@ -13,14 +13,14 @@ from typing import Any, Final
 
 import yaml
 
-from components.artifacts import write_atomic
-from components.errors import ConfigError
-from components.masking import masked
+from components.core.artifacts import write_atomic
+from components.core.errors import ConfigError
+from components.core.masking import masked
+from components.core.resources import FILES, LOCK, PIPELINE
 from components.pipeline.identity import PLACES, file_name
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.jobs import WHOLE, Arguments, out
 from components.pipeline.stages import STAGES, Stage
-from components.resources import FILES, LOCK, PIPELINE
 from components.settings.params import Params
 from components.settings.registry import find_repository
 from components.settings.section import Section

@@ -1,8 +1,8 @@
 """The stage `identity`: everything, apart from input data, that the result of each stage depends on.
 
 One JSON file per stage and item: the resolved settings (defaults included), the code that the stage can reach
-(`components.code_identity`), and the locked versions of the libraries that it uses. In dvc.yaml, each stage depends on
-its own file, so DVC runs a stage again if and only if one of these or its data has changed.
+(`components.pipeline.code_identity`), and the locked versions of the libraries that it uses. In dvc.yaml, each stage
+depends on its own file, so DVC runs a stage again if and only if one of these or its data has changed.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from components.artifacts import digest_text, write_json, writing
-from components.code_identity import IMPORTING, Entries, Sources, closure, entries_of
-from components.errors import ConfigError
-from components.masking import masked_json
+from components.core.artifacts import digest_text, write_json, writing
+from components.core.errors import ConfigError
+from components.core.masking import masked_json
+from components.pipeline.code_identity import IMPORTING, Entries, Sources, closure, entries_of
 from components.pipeline.jobs import PAIRS_KIND, PARALLEL, WHOLE, Arguments, out
 from components.pipeline.stages import STAGES
 from components.settings.finetune import FinetuneSettings

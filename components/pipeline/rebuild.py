@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from components.artifacts import read_json, write_atomic
+from components.core.artifacts import read_json, write_atomic
 from components.pipeline.jobs import Arguments, corpora, encoders, out
 from components.settings.params import Params
 

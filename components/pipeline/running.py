@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from components.artifacts import write_atomic
-from components.errors import ConfigError, nearest
+from components.core.artifacts import write_atomic
+from components.core.errors import ConfigError, nearest
 from components.pipeline import rebuild
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.identity import check_identity

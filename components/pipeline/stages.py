@@ -86,44 +86,57 @@ _acts = partial(Stage, retries=3, metrics=False)
 STAGES: dict[str, Stage] = {
     "identity": Stage("pipeline.identity:identity", results.identity, 10, metrics=False),
     # First, so that errors in the labels are reported before any training.
-    "examples": Stage("tasks.examples:examples", tasks.examples, 30),
-    "domain-texts": Stage("ingestion.unlabelled:domain_texts", corpora.domain_texts, 60),
-    "ingest": Stage("ingestion.stage:ingest", corpora.ingest, 120, retries=1, persist=True),
-    "ingest-parallel": Stage("ingestion.stage:ingest", corpora.ingest_parallel, 120, retries=1, persist=True),
-    "checks": Stage("data_checks.stage:checks", corpora.checks, 120, metrics=False),
+    "examples": Stage("data.tasks.examples:examples", tasks.examples, 30),
+    "domain-texts": Stage("data.ingestion.unlabelled:domain_texts", corpora.domain_texts, 60),
+    "ingest": Stage("data.ingestion.stage:ingest", corpora.ingest, 120, retries=1, persist=True),
+    "ingest-parallel": Stage("data.ingestion.stage:ingest", corpora.ingest_parallel, 120, retries=1, persist=True),
+    "checks": Stage("data.checks.stage:checks", corpora.checks, 120, metrics=False),
     "tokenizer": Stage("tokenization.train:fit_vocabulary", corpora.tokenizer, 60, retries=1, persist=True),
     "tokenizer-parallel": Stage("tokenization.train:train_tokenizer", corpora.tokenizer_parallel, 60, retries=1),
     "tokenize": Stage("tokenization.tokenize:tokenize", corpora.tokenize, 120, retries=1, persist=True),
     "tokenize-parallel": Stage(
         "tokenization.tokenize:tokenize", corpora.tokenize_parallel, 120, retries=1, persist=True
     ),
-    "pretrain": Stage("pretraining.pretrain:pretrain", encoders.pretrain, _DAYS, retries=2, curve=_LOSS, trains=True),
-    "adapt": Stage("pretraining.adapt:adapt", encoders.adapt, _DAYS, retries=2, persist=True, curve=_LOSS, trains=True),
-    "scratch": Stage("pretraining.pretrain:scratch", encoders.scratch, 10, retries=1),
-    "unlabelled": Stage("ingestion.unlabelled:unlabelled", tasks.unlabelled, 60),
+    "pretrain": Stage(
+        "training.pretraining.pretrain:pretrain", encoders.pretrain, _DAYS, retries=2, curve=_LOSS, trains=True
+    ),
+    "adapt": Stage(
+        "training.pretraining.adapt:adapt", encoders.adapt, _DAYS, retries=2, persist=True, curve=_LOSS, trains=True
+    ),
+    "scratch": Stage("training.pretraining.pretrain:scratch", encoders.scratch, 10, retries=1),
+    "unlabelled": Stage("data.ingestion.unlabelled:unlabelled", tasks.unlabelled, 60),
     **{
-        f"static-{start}": Stage("pretraining.static:static", partial(encoders.static, start=start), 60, retries=1)
+        f"static-{start}": Stage(
+            "training.pretraining.static:static", partial(encoders.static, start=start), 60, retries=1
+        )
         for start in ("pretrained", "adapted", "scratch")
     },
-    "finetune": Stage("finetuning.stage:finetune", tasks.finetune, _DAYS, retries=2, trains=True),
+    "finetune": Stage("learners.finetuning.stage:finetune", tasks.finetune, _DAYS, retries=2, trains=True),
     "task-tokens": Stage("tokenization.tokenize:task_tokens", encoders.task_tokens, 60, retries=1),
-    "adapt-task": Stage("pretraining.adapt:adapt", encoders.adapt_task, _DAYS, retries=2, curve=_LOSS, trains=True),
+    "adapt-task": Stage(
+        "training.pretraining.adapt:adapt", encoders.adapt_task, _DAYS, retries=2, curve=_LOSS, trains=True
+    ),
     "finetune-task-adapted": Stage(
-        "finetuning.stage:finetune", tasks.finetune_task_adapted, _DAYS, retries=2, trains=True
+        "learners.finetuning.stage:finetune", tasks.finetune_task_adapted, _DAYS, retries=2, trains=True
     ),
-    "intermediate": Stage("finetuning.intermediate:intermediate", tasks.intermediate, 30, metrics=False),
+    "intermediate": Stage("learners.finetuning.intermediate:intermediate", tasks.intermediate, 30, metrics=False),
     "finetune-after": Stage(
-        "finetuning.intermediate:finetune_after", tasks.finetune_after, _DAYS, retries=2, metrics=False, trains=True
+        "learners.finetuning.intermediate:finetune_after",
+        tasks.finetune_after,
+        _DAYS,
+        retries=2,
+        metrics=False,
+        trains=True,
     ),
-    "distil-texts": Stage("ingestion.unlabelled:unlabelled", tasks.distil_texts, 60),
-    "teach": Stage("finetuning.distil:teach", tasks.teach, _DAYS, retries=2, metrics=False, trains=True),
-    "distil": Stage("finetuning.distil:distil", tasks.distil, _DAYS, retries=2, metrics=False, trains=True),
-    "together": Stage("finetuning.together:together", tasks.together, _DAYS, retries=2, trains=True),
-    "share": Stage("finetuning.together:share", tasks.share, 30, metrics=False),
-    "baseline": Stage("baselines.stage:baseline", tasks.baseline, 120),
+    "distil-texts": Stage("data.ingestion.unlabelled:unlabelled", tasks.distil_texts, 60),
+    "teach": Stage("learners.finetuning.distil:teach", tasks.teach, _DAYS, retries=2, metrics=False, trains=True),
+    "distil": Stage("learners.finetuning.distil:distil", tasks.distil, _DAYS, retries=2, metrics=False, trains=True),
+    "together": Stage("learners.finetuning.together:together", tasks.together, _DAYS, retries=2, trains=True),
+    "share": Stage("learners.finetuning.together:share", tasks.share, 30, metrics=False),
+    "baseline": Stage("learners.baselines.stage:baseline", tasks.baseline, 120),
     "evaluate": Stage("evaluation.stage:evaluate", tasks.evaluate, 120, curve=("labels", "score")),
-    "leakage": Stage("leakage.stage:leakage", tasks.leakage, 240),
-    "leakage-together": Stage("leakage.stage:leakage", tasks.leakage_together, 240),
+    "leakage": Stage("data.leakage.stage:leakage", tasks.leakage, 240),
+    "leakage-together": Stage("data.leakage.stage:leakage", tasks.leakage_together, 240),
     "register": _acts(
         "registry.stage:register",
         results.register,

@@ -1,8 +1,8 @@
 """The models of a run: names in the registry, parents, files, descriptions.
 
-A registered model is a bundle: a complete directory (`components.artifacts`) with weights, tokenizer and configuration,
-which is data that the installed code loads. It holds no timings or curves, which differ between two runs with the same
-result, so its digest identifies the model.
+A registered model is a bundle: a complete directory (`components.core.artifacts`) with weights, tokenizer and
+configuration, which is data that the installed code loads. It holds no timings or curves, which differ between two runs
+with the same result, so its digest identifies the model.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any
 
 from pydantic import Field
 
-from components.artifacts import MANIFEST, SCHEMA, Manifest, read_json, read_manifest, writing
-from components.errors import ArtifactError
+from components.core.artifacts import MANIFEST, SCHEMA, Manifest, read_json, read_manifest, writing
+from components.core.errors import ArtifactError
+from components.data.tasks.budgets import budget_name
 from components.registry.runs import BASELINES, CLASSIFIER, FROZEN_CLASSIFIER, artifact_of
+from components.registry.tracking import Version
 from components.settings.names import VECTORS, Start
 from components.settings.registry import RegistrySettings
 from components.settings.section import Section
 from components.settings.systems import FROZEN, TASK_ADAPTED, System
-from components.tasks.budgets import budget_name
-from components.tracking import Version
 
 
 class RegisterJob(Section):

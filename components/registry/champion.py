@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from components.artifacts import SCHEMA, read_manifest
-from components.errors import ArtifactError, RegistryError, SchemaError
-from components.inference.loading import load_model
-from components.inference.prediction import Classifier
+from components.core.artifacts import SCHEMA, read_manifest
+from components.core.errors import ArtifactError, RegistryError, SchemaError
+from components.learners.loading import load_model
+from components.learners.prediction import Classifier
 from components.registry.ledger import Ledger, missing_champion
+from components.registry.tracking import Registry, Version, connect
 from components.settings.registry import RegistrySettings
-from components.tracking import Registry, Version, connect
 
 
 def find_champion(registry: Registry, task: str) -> Version:
@@ -110,7 +110,7 @@ class Loader:
     @property
     def gpu(self) -> bool:
         """Whether the classifier computes on a GPU, if there is one."""
-        from components.words.classifier import FORM, form_of  # imports scikit-learn
+        from components.learners.words.classifier import FORM, form_of  # imports scikit-learn
 
         return not self.int8 and form_of(self.bundle) != FORM
 

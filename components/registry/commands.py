@@ -8,10 +8,19 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, time
 
-from components.errors import ConfigError, RegistryError
-from components.registry.ledger import Entry, Ledger, State, in_words, move, observe, roll_back, taint_in_words
+from components.core.errors import ConfigError, RegistryError
+from components.registry.ledger import (
+    Entry,
+    Ledger,
+    State,
+    in_words,
+    move,
+    observe,
+    roll_back,
+    taint_in_words,
+)
+from components.registry.tracking import Registry, connect
 from components.settings.registry import RegistrySettings
-from components.tracking import Registry, connect
 
 
 def rollback(settings: RegistrySettings, task: str, *, to: str = "", reason: str = "") -> list[str]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from components.artifacts import read_manifest
-from components.errors import ArtifactError, ConfigError
-from components.interchange.champion import Export, Source, export_classifier, is_classifier
-from components.interchange.exporting import export_encoder
+from components.core.artifacts import read_manifest
+from components.core.errors import ArtifactError, ConfigError
+from components.data.tasks.data import Split
+from components.data.tasks.examples import read_facts, read_split
 from components.registry.champion import fetched, find_champion
+from components.registry.exports.champion import Export, Source, export_classifier, is_classifier
+from components.registry.exports.exporting import export_encoder
+from components.registry.tracking import connect
 from components.settings.params import Params
-from components.tasks.data import Split
-from components.tasks.examples import read_facts, read_split
-from components.tracking import connect
 
 
 def export_directory(directory: Path, export: Export) -> list[str]:

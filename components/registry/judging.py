@@ -9,20 +9,20 @@ from typing import Any, Final
 
 from scipy import sparse
 
-from components.artifacts import read_manifest
-from components.errors import ArtifactError, HeadstartError, TransientError
-from components.inference.prediction import Classifier
+from components.core.artifacts import read_manifest
+from components.core.errors import ArtifactError, HeadstartError, TransientError
+from components.data.scoring import Scoring
+from components.data.tasks.data import Split
+from components.data.tasks.examples import TaskFacts, read_facts, read_split
+from components.data.tasks.kinds import scoring_for
+from components.data.tasks.results import KIND, read_averages
+from components.learners.prediction import Classifier
 from components.registry.champion import load_version
 from components.registry.latency import latency_of
 from components.registry.promotion import Decision, Latency, Scored, TestRows, decide
 from components.registry.runs import BASELINES, results_of
-from components.scoring import Scoring
+from components.registry.tracking import Registry, Version
 from components.settings.promote import PromotionRule
-from components.tasks.data import Split
-from components.tasks.examples import TaskFacts, read_facts, read_split
-from components.tasks.kinds import scoring_for
-from components.tasks.results import KIND, read_averages
-from components.tracking import Registry, Version
 
 #: In place of the name of a system: the baseline with the highest score on test. Choosing it on test favours the
 #: baselines.
@@ -189,7 +189,7 @@ def rival_of(
     finetuned: Path, *, facts: TaskFacts, split: Split, scoring: Scoring, metric: str, system: str, rival: str
 ) -> Scored | None:
     """What a candidate is compared with while there is no champion: another system of the run, by the answers of its
-    stored model (`components.tasks.results.read_averages`).
+    stored model (`components.data.tasks.results.read_averages`).
 
     Returns:
         None if there are no results, or if the candidate is a baseline and the rival the best baseline: such a

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from components.inference.prediction import Classifier, predict_rows
-from components.processors import cores, processor_name
+from components.core.processors import cores, processor_name
+from components.data.tasks.data import Fields
+from components.learners.prediction import Classifier, predict_rows
 from components.registry.promotion import Latency
-from components.tasks.data import Fields
-from components.tracking import Registry, Version
+from components.registry.tracking import Registry, Version
 
 TAG = "latency"
 #: Number of rows whose latency is measured, after WARM_UP rows that are not counted.

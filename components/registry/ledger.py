@@ -1,4 +1,5 @@
-"""The ledger: every decision and every change of an alias, in the tracking database (`components.tracking.Log`).
+"""The ledger: every decision and every change of an alias, in the tracking database
+(`components.registry.tracking.Log`).
 
 All hosts, clones and addresses of one tracking database share its entries. They are totally ordered, and a position is
 written once: a change names the changes that its writer has seen, and of several simultaneous writers exactly one wins.
@@ -22,12 +23,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-from components.account import who
-from components.errors import RegistryError
-from components.masking import masked
-from components.measurements import run_id
+from components.core.account import who
+from components.core.errors import RegistryError
+from components.core.masking import masked
+from components.core.measurements import run_id
+from components.registry.tracking import PREFIX, Log, Registry, Version
 from components.settings.registry import find_repository
-from components.tracking import PREFIX, Log, Registry, Version
 
 #: Name of the log. Earlier versions had a registered model of this name, whose versions were the entries.
 LEDGER = "headstart.ledger"

@@ -19,11 +19,11 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 
-from components.artifacts import digest_text, read_manifest
-from components.data_version import UNKNOWN, DataVersion, data_versions, lock_stages
-from components.errors import ArtifactError
-from components.processors import cores, processor_name
-from components.tracking import Version
+from components.core.artifacts import digest_text, read_manifest
+from components.core.data_version import UNKNOWN, DataVersion, data_versions, lock_stages
+from components.core.errors import ArtifactError
+from components.core.processors import cores, processor_name
+from components.registry.tracking import Version
 
 #: Name of the document (`Registry.document`).
 PROVENANCE: Final = "provenance"

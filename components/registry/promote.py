@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from components.artifacts import read_json, read_manifest, write_atomic
-from components.errors import ConfigError, RegistryError, nearest
+from components.core.artifacts import read_json, read_manifest, write_atomic
+from components.core.errors import ConfigError, RegistryError, nearest
+from components.data.tasks.examples import read_split
 from components.registry.judging import Comparison, judge
 from components.registry.ledger import Ledger, OvertakenError, State, move, observe, taint_in_words
 from components.registry.runs import (
@@ -27,11 +28,10 @@ from components.registry.runs import (
     story,
 )
 from components.registry.stage import REGISTERED
+from components.registry.tracking import Version, connect
 from components.settings.promote import PromotionRule
 from components.settings.registry import RegistrySettings
 from components.settings.section import Section
-from components.tasks.examples import read_split
-from components.tracking import Version, connect
 
 DECISION = "decision.json"
 SCHEMA = 1

@@ -2,7 +2,7 @@
 
 `decide` is a pure function of measurements: it reads no file and changes no state. `components.registry.ledger` moves
 the alias. Both systems are artifacts: the only variance of the gain is that between samples of test clusters
-(`components.scoring.intervals`); there are no random numbers. The first row that applies gives the verdict:
+(`components.data.scoring.intervals`); there are no random numbers. The first row that applies gives the verdict:
 
 | situation                                                            | verdict      |
 |----------------------------------------------------------------------|--------------|
@@ -44,8 +44,8 @@ from typing import Literal
 import numpy as np
 from scipy import sparse
 
-from components.scoring import Scoring
-from components.scoring.intervals import (
+from components.data.scoring import Scoring
+from components.data.scoring.intervals import (
     MIN_GROUPS,
     Ints,
     Variance,

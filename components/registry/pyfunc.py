@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pandas
 
-from components.artifacts import read_manifest
-from components.inference.loading import load_model
-from components.inference.prediction import Classifier, predict_rows
-from components.tasks.kinds import find_kind
+from components.core.artifacts import read_manifest
+from components.data.tasks.kinds import find_kind
+from components.learners.loading import load_model
+from components.learners.prediction import Classifier, predict_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,8 +51,8 @@ class ServedEncoder:
 
 class ServedClassifier:
     """DataFrame (N) with the task's input columns (`text`; `first` and `second`; `words` ...) -> DataFrame (N) with its
-    output columns (`components.tasks.task_io`): for classification `label`, `confidence` and `probabilities`, a map
-    label -> probability. The outputs of a row with missing input are null."""
+    output columns (`components.data.tasks.task_io`): for classification `label`, `confidence` and `probabilities`, a
+    map label -> probability. The outputs of a row with missing input are null."""
 
     def __init__(self, classifier: Classifier) -> None:
         self._classifier = classifier
@@ -82,10 +82,10 @@ def embed(encoder: Encoder, texts: Sequence[str | None], *, max_length: int = 25
     Returns:
         N vectors of D numbers, in the order of the texts; None for an empty text.
     """
-    from components.task_models.base import Encoded
-    from components.task_models.inputs import encode_texts
-    from components.task_models.model import run_over
-    from components.task_models.pooling import masked_mean
+    from components.learners.task_models.base import Encoded
+    from components.learners.task_models.inputs import encode_texts
+    from components.learners.task_models.model import run_over
+    from components.learners.task_models.pooling import masked_mean
 
     filled = [index for index, text in enumerate(texts) if text is not None and text.strip()]
     vectors: list[list[float] | None] = [None] * len(texts)

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from components.artifacts import read_json
-from components.errors import ArtifactError, ConfigError, nearest
+from components.core.artifacts import read_json
+from components.core.errors import ArtifactError, ConfigError, nearest
+from components.data.tasks.budgets import ALL
+from components.data.tasks.results import best_point
 from components.settings.names import BASELINE
 from components.settings.systems import System
-from components.tasks.budgets import ALL
-from components.tasks.results import best_point
 
 
 class DevScore(NamedTuple):

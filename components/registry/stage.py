@@ -14,11 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from components.artifacts import flatten, read_json, write_atomic
-from components.drift.measurements import REFERENCE
-from components.drift.measuring import record_reference
-from components.errors import ArtifactError
-from components.inference.loading import load_model
+from components.core.artifacts import flatten, read_json, write_atomic
+from components.core.errors import ArtifactError
+from components.data.tasks.kinds import find_kind
+from components.learners.loading import load_model
 from components.registry.candidates import (
     Candidate,
     Content,
@@ -30,10 +29,11 @@ from components.registry.candidates import (
     model_content,
     write_bundle,
 )
+from components.registry.drift.measurements import REFERENCE
+from components.registry.drift.measuring import record_reference
 from components.registry.lineage import PROVENANCE, Lineage, provenance, read_lineage
 from components.registry.runs import artifact_of, read_dev_score, read_leakage
-from components.tasks.kinds import find_kind
-from components.tracking import Record, Registry, Version, connect
+from components.registry.tracking import Record, Registry, Version, connect
 
 REGISTERED = "registered.json"
 #: Prefix of metrics of a recipe: means over the runs of its seeds, whose average is registered.

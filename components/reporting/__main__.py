@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
 from components.reporting import recording, rendering
 
 app = typer.Typer(add_completion=False)

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import urlencode
 
+from components.data.tasks.budgets import budget_name
 from components.settings.names import BASELINE
-from components.tasks.budgets import budget_name
 
 #: Gain of the primary metric between the two largest label budgets from which more labels are advised.
 GAIN = 0.01

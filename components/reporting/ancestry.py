@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from components.artifacts import MANIFEST, read_manifest
-from components.data_version import DataVersion
+from components.core.artifacts import MANIFEST, read_manifest
+from components.core.data_version import DataVersion
 
 CORPORA = ("general", "domain")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from components.data.tasks.budgets import budget_name
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line
-from components.tasks.budgets import budget_name
 
 #: Maximum number of rows in the table of slices.
 SLICES = 20

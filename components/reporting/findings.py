@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from components.artifacts import MANIFEST, read_manifest, write_atomic, writing
-from components.errors import ArtifactError
+from components.core.artifacts import MANIFEST, read_manifest, write_atomic, writing
+from components.core.errors import ArtifactError
 from components.reporting.chapters import Chapter, Drawing, Table
 
 KIND: Final = "study"

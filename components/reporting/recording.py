@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from components.artifacts import read_json, write_atomic
-from components.errors import DataError, nearest
-from components.processors import cores, processor_name
+from components.core.artifacts import read_json, write_atomic
+from components.core.errors import DataError, nearest
+from components.core.processors import cores, processor_name
 from components.reporting.results import RESULTS, Column, Result, Row, read_result
 
 #: Column of the models that can be registered: of a system the average over the seeds of its largest budget.

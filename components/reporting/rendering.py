@@ -14,8 +14,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from components.artifacts import write_atomic
-from components.errors import ArtifactError, nearest
+from components.core.artifacts import write_atomic
+from components.core.errors import ArtifactError, nearest
 from components.reporting.results import RESULTS, Result, literal, read_result
 
 FIGURES = Path("docs/figures")

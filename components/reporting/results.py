@@ -14,8 +14,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from components.artifacts import read_json
-from components.errors import ArtifactError, DataError
+from components.core.artifacts import read_json
+from components.core.errors import ArtifactError, DataError
 from components.settings.names import FileName
 from components.settings.section import Section
 

@@ -15,8 +15,8 @@ from typing import Any
 import jinja2
 from pydantic import Field
 
-from components.artifacts import read_json, writing
-from components.data_version import data_versions
+from components.core.artifacts import read_json, writing
+from components.core.data_version import data_versions
 from components.reporting import evaluations as chapter_of
 from components.reporting import figures, findings
 from components.reporting.advice import summary

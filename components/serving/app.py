@@ -22,7 +22,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
-from components.errors import DataError
+from components.core.errors import DataError
 from components.serving.batching import Batcher, OverloadedError
 from components.serving.batching import Request as Waiting
 from components.serving.challenger import Challenger

@@ -15,9 +15,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from components.inference.prediction import predict_rows
+from components.data.tasks.data import Fields
+from components.learners.prediction import predict_rows
 from components.serving.models import Served
-from components.tasks.data import Fields
 
 Answers = list[dict[str, Any] | None]
 

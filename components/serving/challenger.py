@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from components.errors import HeadstartError
-from components.inference.prediction import predict_rows
+from components.core.errors import HeadstartError
+from components.data.tasks.data import Fields
+from components.learners.prediction import predict_rows
+from components.registry.tracking import Registry
 from components.serving.metrics import Metrics
 from components.serving.models import Served
-from components.tasks.data import Fields
-from components.tracking import Registry
 
 Mode = Literal["shadow", "canary"]
 #: Seconds between two updates of the tags in the registry.

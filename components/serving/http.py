@@ -16,7 +16,7 @@ import uvicorn
 from starlette.requests import ClientDisconnect, Request
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from components.errors import RegistryError
+from components.core.errors import RegistryError
 
 #: Environment variable with the token that requests need.
 TOKEN: Final = "HEADSTART_TOKEN"

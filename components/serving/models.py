@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from components.artifacts import read_manifest
-from components.errors import HeadstartError
-from components.inference.loading import load_model
-from components.inference.prediction import Classifier, predict_rows
+from components.core.artifacts import read_manifest
+from components.core.errors import HeadstartError
+from components.data.tasks.kinds import find_kind
+from components.data.tasks.task_io import TaskIO
+from components.learners.loading import load_model
+from components.learners.prediction import Classifier, predict_rows
 from components.registry.champion import find_champion, load_version
-from components.tasks.kinds import find_kind
-from components.tasks.task_io import TaskIO
-from components.tracking import Registry, Version
+from components.registry.tracking import Registry, Version
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from components.errors import DataError
-from components.tasks.data import Fields
-from components.tasks.task_io import TaskIO
+from components.core.errors import DataError
+from components.data.tasks.data import Fields
+from components.data.tasks.task_io import TaskIO
 
 #: Keys of a body that may hold its rows.
 KEYS: Final = ("inputs", "instances", "dataframe_records", "dataframe_split")

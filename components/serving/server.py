@@ -14,9 +14,11 @@ from typing import Literal
 
 import uvicorn
 
-from components.drift.traffic import logged
-from components.errors import ConfigError
-from components.processors import cores
+from components.core import threads
+from components.core.errors import ConfigError
+from components.core.processors import cores
+from components.registry.drift.traffic import logged
+from components.registry.tracking import connect
 from components.serving.app import Service, create_app
 from components.serving.challenger import Challenger
 from components.serving.guard import Guard
@@ -26,8 +28,6 @@ from components.serving.metrics import Metrics
 from components.serving.models import ChampionFollower, FixedModel, Served, load
 from components.settings.drift import DriftSettings
 from components.settings.registry import RegistrySettings
-from components.tracking import connect
-from components.training import threads
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ class Check(Section):
 
 class ChecksSettings(Section):
     """Comparison of new data with the last accepted version, per task, split and corpus. The limits are those of
-    `components.data_checks.compare`."""
+    `components.data.checks.compare`."""
 
     #: The columns of the files: none of the last version is missing.
     columns: Check = Check()

@@ -14,8 +14,8 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from components.errors import ConfigError
-from components.masking import masked
+from components.core.errors import ConfigError
+from components.core.masking import masked
 from components.settings.tasks import SPLITS
 
 FOLDER: Final = "imports"

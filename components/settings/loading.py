@@ -14,8 +14,8 @@ from typing import Any, Final, get_args
 import yaml
 from pydantic import ValidationError
 
-from components.errors import ConfigError, nearest
-from components.masking import masked_values
+from components.core.errors import ConfigError, nearest
+from components.core.masking import masked_values
 from components.settings.checks import default_record
 from components.settings.completion import Completed, complete
 from components.settings.imports import localised

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from components.masking import masked_values
+from components.core.masking import masked_values
 from components.settings.loading import VARIABLES, resolve
 
 

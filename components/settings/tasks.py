@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from components.errors import nearest
-from components.formats.detection import detected, files_of_split, holds_tables
+from components.core.errors import nearest
+from components.settings.detection import detected, files_of_split, holds_tables
 from components.settings.section import Fraction, Positive, Section
 
 Format = Literal[

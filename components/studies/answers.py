@@ -20,14 +20,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from components.errors import ConfigError, DataError
-from components.inference.generate import require_output_layer
-from components.inference.likelihood import Gap, causal_log_probs, gap_between, masked_log_probs
+from components.core.errors import ConfigError, DataError
+from components.data.scoring import Scoring
+from components.data.scoring.intervals import Interval, interval, left_out, sizes_of
+from components.data.tasks.data import Split
 from components.models import family as family_named
 from components.models.encoder import Encoder
-from components.scoring import Scoring
-from components.scoring.intervals import Interval, interval, left_out, sizes_of
-from components.tasks.data import Split
+from components.serving.generate import require_output_layer
+from components.serving.likelihood import Gap, causal_log_probs, gap_between, masked_log_probs
 from components.tokenization import Tokenizer
 from components.tokenization.special import UNK
 from components.tokenization.words import encode_words

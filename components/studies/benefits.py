@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from components.data.scoring import title
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line
 from components.reporting.findings import Findings
-from components.scoring import title
 from components.studies.frame import EveryTask, Outputs, Study, bounds, label_curves
 
 #: Axis of a curve -> its name in text.

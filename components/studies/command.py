@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from components.artifacts import MANIFEST
-from components.errors import ConfigError, HeadstartError, nearest
+from components.core.artifacts import MANIFEST
+from components.core.errors import ConfigError, HeadstartError, nearest
 from components.pipeline.running import run_stage
 from components.reporting import findings
 from components.reporting.chapters import Chapter

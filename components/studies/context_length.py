@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
 from components.models.base import LanguageModel
 from components.models.transformer_xl import TransformerXL
 from components.tokenization.store import TokenStore

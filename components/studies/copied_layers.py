@@ -17,20 +17,20 @@ from typing import Literal
 import numpy as np
 import torch
 
-from components.cluster import map_parallel
-from components.errors import ConfigError
-from components.finetuning.features import extract
+from components.cluster.launcher import map_parallel
+from components.core.errors import ConfigError
+from components.core.progress import Progress
+from components.data.tasks.budgets import sample_rows
+from components.data.tasks.examples import read_facts, read_split, strata_of
+from components.data.tasks.kinds import scoring_for
+from components.learners.finetuning.features import extract
+from components.learners.task_models.kinds import find_task
+from components.learners.task_models.model import TaskModel, answers
+from components.learners.task_models.sampler import ExampleSampler
 from components.models.base import LanguageModel
 from components.models.encoder import Encoder, build_model, load_encoder
-from components.progress import Progress
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
-from components.task_models.kinds import find_task
-from components.task_models.model import TaskModel, answers
-from components.task_models.sampler import ExampleSampler
-from components.tasks.budgets import sample_rows
-from components.tasks.examples import read_facts, read_split, strata_of
-from components.tasks.kinds import scoring_for
 from components.training.checkpoint import CheckpointStore
 from components.training.loop import TrainingState, train
 from components.training.optim import decayed

@@ -13,7 +13,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from components.errors import ConfigError, DataError
+from components.core.errors import ConfigError, DataError
 from components.models import family as family_named
 from components.models.encoder import Encoder
 from components.reporting import figures

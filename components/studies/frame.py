@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from components.artifacts import MANIFEST, read_json, read_manifest
-from components.errors import ArtifactError, ConfigError, nearest
+from components.core.artifacts import MANIFEST, read_json, read_manifest
+from components.core.errors import ArtifactError, ConfigError, nearest
+from components.data.scoring.intervals import Interval
 from components.models.encoder import Encoder, load_encoder
 from components.reporting.figures import Line
 from components.reporting.findings import Findings
-from components.scoring.intervals import Interval
 from components.settings.finetune import FinetuneSettings
 from components.settings.names import BASELINE
 from components.settings.params import Block, Params

@@ -12,17 +12,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
+from components.data.tasks.budgets import ALL, sample_rows
+from components.data.tasks.data import Answer, Split
+from components.data.tasks.examples import TaskFacts, read_facts, read_split, strata_of
+from components.learners.task_models.kinds import find_task
+from components.learners.task_models.model import run_over
+from components.learners.task_models.pooling import masked_mean
 from components.models.base import Batch
 from components.models.encoder import Encoder
 from components.settings.finetune import FinetuneSettings
 from components.studies.frame import Outputs
-from components.task_models.kinds import find_task
-from components.task_models.model import run_over
-from components.task_models.pooling import masked_mean
-from components.tasks.budgets import ALL, sample_rows
-from components.tasks.data import Answer, Split
-from components.tasks.examples import TaskFacts, read_facts, read_split, strata_of
 
 #: Kinds of task with exactly one label per row or word.
 LABELLED = ("classification", "pair", "tagging")

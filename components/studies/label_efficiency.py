@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from components.data.scoring import title
 from components.evaluation.worth import rounded
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.findings import Findings
-from components.scoring import title
 from components.studies.frame import EveryTask, Outputs, Study, label_curves
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from components.artifacts import read_json
+from components.core.artifacts import read_json
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.findings import Findings

@@ -15,13 +15,13 @@ import torch
 import typer
 from torch import Tensor
 
-from components.errors import ConfigError
-from components.inference.neighbours import nearest_words
+from components.core.errors import ConfigError
 from components.models.encoder import Encoder
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Cloud
 from components.reporting.findings import Findings
+from components.serving.neighbours import nearest_words
 from components.studies.frame import EncoderName, Outputs, Study
 from components.studies.senses import planar
 from components.studies.word_table import frequent_words, readable, table, vector

@@ -25,7 +25,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from components.errors import DataError
+from components.core.errors import DataError
 from components.tokenization.special import END
 
 #: Discounts of a length whose n_1 to n_4 give none, as on a tiny corpus (the fallback of KenLM).

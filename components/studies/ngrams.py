@@ -15,12 +15,10 @@ import torch
 import typer
 from numpy.typing import NDArray
 
-from components.artifacts import read_json
-from components.errors import ArtifactError
+from components.core.artifacts import read_json
+from components.core.errors import ArtifactError
 from components.models import family as family_named
 from components.models.encoder import build_model
-from components.pretraining.language_model import FINAL_PIECES
-from components.pretraining.perplexity import heldout_sampler, measured_steps, perplexity_of
 from components.reporting.chapters import Chapter, Table
 from components.reporting.findings import Findings
 from components.settings.pretrain import PretrainSettings
@@ -29,6 +27,8 @@ from components.studies.frame import Outputs, Study
 from components.studies.ngram_model import estimate
 from components.tokenization.special import MASK, PAD, START, UNK
 from components.tokenization.store import TokenStore
+from components.training.pretraining.language_model import FINAL_PIECES
+from components.training.pretraining.perplexity import heldout_sampler, measured_steps, perplexity_of
 
 #: Special pieces that no text contains.
 NEVER = (PAD, START, MASK)
@@ -111,7 +111,7 @@ def measured_positions(
     tokens: Path, name: str, block: PretrainSettings, training: LanguageModelTraining
 ) -> NDArray[np.int64] | None:
     """Positions in the held-out stream of the pieces that a causal language model predicts when it is measured
-    (`components.pretraining.perplexity.measure`); None if there is too little text."""
+    (`components.training.pretraining.perplexity.measure`); None if there is too little text."""
     store, family = TokenStore(tokens, "heldout"), block.family or name
     with torch.device("meta"):
         model = build_model(family, vocabulary=store.vocab_size, preset=block.preset, settings=block.model)

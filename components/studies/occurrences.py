@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from components.errors import DataError
-from components.formats.corpus import read_documents, shards
+from components.core.errors import DataError
+from components.data.formats.corpus import read_documents, shards
+from components.data.segmenters import SEGMENTERS, Segmentation
+from components.data.tasks.words import words_of
 from components.models.encoder import Encoder
-from components.tasks.words import words_of
-from components.tokenization.segmenters import SEGMENTERS, Segmentation
 from components.tokenization.store import measure
 from components.tokenization.tokenize import sentence_starts
 

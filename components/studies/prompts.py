@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from string import Formatter
 
-from components.errors import ConfigError
-from components.inference.generation import GAP
-from components.tasks.data import Fields
+from components.core.errors import ConfigError
+from components.data.tasks.data import Fields
+from components.serving.generation import GAP
 
 
 @dataclass(frozen=True)

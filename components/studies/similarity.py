@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.preprocessing import normalize
 
-from components.errors import DataError
+from components.core.errors import DataError
 from components.models.encoder import Encoder
 from components.studies.occurrences import Sentence, evenly, of_letters, states
 

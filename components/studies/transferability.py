@@ -20,19 +20,19 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
+from components.data.scoring import title
+from components.data.scoring.intervals import interval
+from components.data.tasks.budgets import ALL
+from components.data.tasks.examples import read_facts
+from components.data.tasks.kinds import scoring_for
 from components.evaluation.aggregates import format_budget
 from components.models.encoder import architecture_of
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.findings import Findings
-from components.scoring import title
-from components.scoring.intervals import interval
 from components.studies.copied_layers import SERIES, Base, Network, trained
 from components.studies.frame import Outputs, Study, band, bounds
-from components.tasks.budgets import ALL
-from components.tasks.examples import read_facts
-from components.tasks.kinds import scoring_for
 
 
 def run(

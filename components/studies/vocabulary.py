@@ -6,8 +6,8 @@ vocabulary was trained on.
 
 from __future__ import annotations
 
-from components.artifacts import MANIFEST, read_json
-from components.errors import ArtifactError
+from components.core.artifacts import MANIFEST, read_json
+from components.core.errors import ArtifactError
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.findings import Findings

@@ -16,21 +16,21 @@ import torch
 import typer
 from scipy import stats
 
-from components.artifacts import MANIFEST
-from components.errors import ConfigError
+from components.core.artifacts import MANIFEST
+from components.core.errors import ConfigError
+from components.data.scoring import title
+from components.data.tasks.data import Split
+from components.data.tasks.kinds import scoring_for
 from components.evaluation.aggregates import format_budget
 from components.models.encoder import Encoder
 from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.findings import Findings
-from components.scoring import title
 from components.settings.finetune import FinetuneSettings
 from components.studies.frame import STAGE_OF, Budget, Outputs, Study, Task
 from components.studies.frozen import Labelled, layer_vectors, numbers_of
 from components.studies.logme import logme
 from components.studies.occurrences import evenly
-from components.tasks.data import Split
-from components.tasks.kinds import scoring_for
 
 #: Maximum number of vectors for LogME.
 VECTORS = 4000

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from components.errors import DataError, nearest
+from components.core.errors import DataError, nearest
 from components.models.base import LanguageModel
 from components.models.encoder import Encoder
 from components.models.static import StaticVectors

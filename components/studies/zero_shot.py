@@ -12,18 +12,18 @@ from typing import Annotated, Any, Final, Literal
 import numpy as np
 import typer
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
+from components.data.scoring import Scoring
+from components.data.scoring.intervals import Interval
+from components.data.tasks.data import Split
+from components.data.tasks.examples import read_facts, read_split
+from components.data.tasks.kinds import scoring_for
 from components.models import family as family_named
 from components.reporting.chapters import Chapter, Table
 from components.reporting.findings import Findings
-from components.scoring import Scoring
-from components.scoring.intervals import Interval
 from components.studies.answers import OBJECTIVES, SCORES, Questions, accuracy, require_answers, unknown_words
 from components.studies.frame import EncoderName, Outputs, Study, Task, bounds
 from components.studies.prompts import Prompt, label_words
-from components.tasks.data import Split
-from components.tasks.examples import read_facts, read_split
-from components.tasks.kinds import scoring_for
 
 KINDS: Final = ("choice", "classification", "pair")
 

@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from components.artifacts import write_atomic
-from components.errors import ArtifactError
-from components.tables import LazyTable
-from components.tokenization.segmenters import Segmentation
+from components.core.artifacts import write_atomic
+from components.core.errors import ArtifactError
+from components.core.tables import LazyTable
+from components.data.segmenters import Segmentation
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
 
 CONFIG: Final = "config.json"

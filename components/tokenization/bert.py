@@ -23,10 +23,10 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import normalizers, pre_tokenizers
 from tokenizers.models import Model
 
-from components.artifacts import write_atomic
-from components.errors import ArtifactError
+from components.core.artifacts import write_atomic
+from components.core.errors import ArtifactError
+from components.data.segmenters import SEGMENTERS, Segmentation
 from components.tokenization.distinct import VOCABULARY, DistinctWordEncoder, LibraryTokenizer, count_distinct
-from components.tokenization.segmenters import SEGMENTERS, Segmentation
 from components.tokenization.special import OMITTED
 
 #: Share of combining marks in a sample from which they count as letters of the script and are kept.

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from tokenizers import Regex, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
 
-from components.artifacts import write_atomic
+from components.core.artifacts import write_atomic
+from components.data.segmenters import Segmentation
 from components.settings.tokenizer import BytePairSettings
 from components.tokenization.bert import BertWordsTokenizer
 from components.tokenization.distinct import (
@@ -28,7 +29,6 @@ from components.tokenization.distinct import (
     count_distinct,
     starts_of_texts_too,
 )
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import FIRST_ORDINARY, OMITTED, SPECIAL_PIECES
 from components.tokenization.wordpiece import check_size, repeated
 

@@ -10,12 +10,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from components.artifacts import write_atomic
-from components.errors import DataError
+from components.core.artifacts import write_atomic
+from components.core.errors import DataError
+from components.data.segmenters import Segmentation
 from components.settings.tokenizer import CharSettings
 from components.tokenization.base import Ids, Tokenizer, well_formed
 from components.tokenization.distinct import chunks
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import FIRST_ORDINARY, OMITTED, SPECIAL_PIECES, UNK
 
 VOCABULARY: Final = "vocabulary.json"

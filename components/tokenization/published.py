@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from components.artifacts import digest_files
-from components.errors import ArtifactError
+from components.core.artifacts import digest_files
+from components.core.errors import ArtifactError
+from components.data.segmenters import Segmentation
 from components.tokenization import Tokenizer
 from components.tokenization.bpe import BytePairTokenizer, pre_tokenizer
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
 from components.tokenization.unigram import WORDS, UnigramTokenizer
 from components.tokenization.wordpiece import LONGEST_WORD, WordPieceTokenizer

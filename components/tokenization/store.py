@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from components.artifacts import read_manifest
-from components.errors import ArtifactError, DataError
+from components.core.artifacts import read_manifest
+from components.core.errors import ArtifactError, DataError
 from components.tokenization.special import END, UNK
 
 KIND: Final = "tokens"

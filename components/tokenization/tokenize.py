@@ -25,15 +25,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from components.artifacts import Draft, read_manifest, write_atomic, writing
-from components.errors import ArtifactError, DataError
-from components.formats import corpus
-from components.processors import cores
-from components.progress import Progress
+from components.core.artifacts import Draft, read_manifest, write_atomic, writing
+from components.core.errors import ArtifactError, DataError
+from components.core.processors import cores
+from components.core.progress import Progress
+from components.data.formats import corpus
+from components.data.segmenters import SEGMENTERS, insert_spaces
 from components.settings.section import Section
 from components.tokenization.base import Tokenizer, load_tokenizer
-from components.tokenization.segmenters import SEGMENTERS, insert_spaces
-from components.tokenization.store import KIND, LAYOUT, Counts, EncodedDocuments, join_sentences, measure, write_shard
+from components.tokenization.store import (
+    KIND,
+    LAYOUT,
+    Counts,
+    EncodedDocuments,
+    join_sentences,
+    measure,
+    write_shard,
+)
 
 # Each alternative matches all following white space possessively, so that the scan is linear for every text.
 _BREAK = re.compile(r"[.!?\u2026][\"'\u201d\u2019)\]]*+\s++|[\u3002\uff01\uff1f][\u300d\u300f\uff09]*+\s*+|\n\s*+")

@@ -18,9 +18,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from components.artifacts import Manifest, read_manifest, write_atomic, writing
-from components.errors import ArtifactError, DataError
-from components.formats import corpus
+from components.core.artifacts import Manifest, read_manifest, write_atomic, writing
+from components.core.errors import ArtifactError, DataError
+from components.data.formats import corpus
+from components.data.segmenters import Segmentation
 from components.settings.names import TokenizerKind
 from components.settings.section import Section
 from components.settings.tokenizer import SubwordSettings, TokenizerSettings
@@ -28,7 +29,6 @@ from components.tokenization.base import KINDS, Tokenizer, load_tokenizer
 from components.tokenization.bpe import train_bpe
 from components.tokenization.char import train_char
 from components.tokenization.published import published_tokenizer
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import END, FIRST_ORDINARY, UNK
 from components.tokenization.store import measure
 from components.tokenization.unigram import train_unigram

@@ -27,8 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer as Backend
 
-from components.artifacts import write_atomic
-from components.errors import ArtifactError
+from components.core.artifacts import write_atomic
+from components.core.errors import ArtifactError
+from components.data.segmenters import SEGMENTERS, Segmentation
 from components.settings.tokenizer import UnigramSettings
 from components.tokenization.base import Ids, well_formed
 from components.tokenization.distinct import (
@@ -38,7 +39,6 @@ from components.tokenization.distinct import (
     count_distinct,
     cut_at_spaces,
 )
-from components.tokenization.segmenters import SEGMENTERS, Segmentation
 from components.tokenization.special import FIRST_ORDINARY, OMITTED, SPECIAL_PIECES, UNK
 from components.tokenization.wordpiece import ALPHABET_SHARE, LEAST_ALPHABET, check_size, frequent_characters
 

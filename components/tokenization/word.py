@@ -12,11 +12,17 @@ from typing import Final, Unpack
 import numpy as np
 from tokenizers import models
 
+from components.data.segmenters import Segmentation
 from components.settings.tokenizer import WordSettings
 from components.tokenization.base import PROBES, Ids, well_formed
-from components.tokenization.bert import BertWords, BertWordsTokenizer, backend, count_words, marks_are_letters
+from components.tokenization.bert import (
+    BertWords,
+    BertWordsTokenizer,
+    backend,
+    count_words,
+    marks_are_letters,
+)
 from components.tokenization.distinct import DistinctWordEncoder
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES, UNK
 from components.tokenization.wordpiece import check_size
 

@@ -9,10 +9,10 @@ from typing import Final
 from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers, trainers
 
-from components.errors import DataError
+from components.core.errors import DataError
+from components.data.segmenters import Segmentation
 from components.settings.tokenizer import SubwordSettings, WordPieceSettings, WordSettings
 from components.tokenization.bert import BertWordsTokenizer, backend, count_words, marks_are_letters
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES
 
 #: Longer words become UNK, as in BERT.

@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from components.data.segmenters import SEGMENTERS
 from components.tokenization.base import Tokenizer
-from components.tokenization.segmenters import SEGMENTERS
 from components.tokenization.special import UNK
 
 _UNKNOWN: Final = np.asarray([UNK], dtype=np.int64)

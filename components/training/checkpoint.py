@@ -29,9 +29,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from components.artifacts import digest_file, partial_path, sweep, sync
-from components.errors import CheckpointUnavailableError, TrainingError
-from components.training.distributed import World
+from components.cluster.distributed import World
+from components.core.artifacts import digest_file, partial_path, sweep, sync
+from components.core.errors import CheckpointUnavailableError, TrainingError
 from components.training.loop import TrainingState
 
 TENSORS = "state.safetensors"

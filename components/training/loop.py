@@ -16,11 +16,11 @@ from typing import Final, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from components.errors import TrainingError
+from components.cluster.distributed import World
+from components.core.errors import TrainingError
 from components.models.base import Batch, Carry, LanguageModel, Losses
 from components.models.layers.host import to_device
 from components.settings.training import LanguageModelTraining, Training
-from components.training.distributed import World
 from components.training.optim import ParameterGroup, WeightAverage, average_of, make_optimizer
 from components.training.precision import Precision, computing
 from components.training.rng import counter_seed

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from components.errors import DataError, TrainingError
+from components.core.errors import DataError, TrainingError
 from components.models.base import Batch, ModelConfig
 
 Ids = NDArray[np.int64]

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import yaml
 
-from components.formats.annotations.doccano import write_doccano
-from components.formats.annotations.records import CharSpan, PredictedRow
-from components.formats.words import spans_of
+from components.data.formats.annotations.doccano import write_doccano
+from components.data.formats.annotations.records import CharSpan, PredictedRow
+from components.data.formats.words import spans_of
+from components.data.tasks.words import words_of
 from components.pipeline.running import run_stage
 from components.settings.loading import load_params
-from components.tasks.words import words_of
 from headstart import load
 
 folder = Path(tempfile.mkdtemp(prefix="tagging-"))

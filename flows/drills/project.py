@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 import psutil
 
-from components.errors import ConfigError, HeadstartError
+from components.core.errors import ConfigError, HeadstartError
 from flows.drills import data
 from flows.processes import end, is_alive, orphans
 from flows.server import ADDRESS, AUTH, protection
@@ -57,7 +57,7 @@ CONTENT = """
 import json
 from pathlib import Path
 from components.settings.loading import load_params
-from components.tracking import connect
+from components.registry.tracking import connect
 registry = connect(load_params(Path("params.yaml")).registry)
 names = ("headstart-drill", "headstart-ulmfit-pretrained", "headstart-ulmfit-adapted")
 versions = {name: sorted(version.digest for version in registry.versions(name)) for name in names}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from components.errors import TransientError
+from components.core.errors import TransientError
 from flows.drills.kills import kill
 from flows.drills.project import Project, Running, Session, answers, differences, expect, free_port
 from flows.processes import descendants, end
@@ -31,7 +31,7 @@ import os, signal, sys
 from pathlib import Path
 from components.registry.commands import assign
 from components.settings.loading import load_params
-from components.tracking import Registry
+from components.registry.tracking import Registry
 set_alias, when = Registry.set_alias, sys.argv[2]
 def torn(self, *arguments):
     if when == "after":
@@ -158,7 +158,7 @@ def s3_credentials(session: Session) -> str:
     project, store = session.project("s3-credentials", state="before"), Store()
     project.variables |= store.variables
     try:
-        project.python(f"from components.storage import ensure_bucket; ensure_bucket({BUCKET!r})")
+        project.python(f"from components.cluster.storage import ensure_bucket; ensure_bucket({BUCKET!r})")
         run = project.retrain()
         run.wait_for(lambda: store.stored >= 2, what="two checkpoints are stored")
         store.expired = True

@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from components.errors import HeadstartError
+from components.core.errors import HeadstartError
 from infra.stack import compose, processes, scheduled, stack
 from infra.stack.origin import Colleague
 

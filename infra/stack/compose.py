@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
 
 COMPOSE = Path(__file__).parents[1] / "compose.yaml"
 ENV_EXAMPLE = Path(__file__).parents[1] / ".env.example"

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
 from components.settings.loading import load_params
 
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import psutil
 
-from components.artifacts import write_atomic
-from components.errors import HeadstartError
+from components.core.artifacts import write_atomic
+from components.core.errors import HeadstartError
 
 
 class StackError(HeadstartError):

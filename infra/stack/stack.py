@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from components.errors import ConfigError
-from components.outputs import claim_folder
+from components.core.errors import ConfigError
+from components.core.outputs import claim_folder
 from infra.stack import compose, nodes, postgres, processes
 from infra.stack.compose import ROOT, Service
 from infra.stack.processes import StackError, Started

@@ -8,8 +8,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from components.baselines.questions import SlidingWindow, Words, best_candidate, candidates_of, words_of
-from components.tokenization.segmenters import Segmentation
+from components.data.segmenters import Segmentation
+from components.learners.baselines.questions import (
+    SlidingWindow,
+    Words,
+    best_candidate,
+    candidates_of,
+    words_of,
+)
 
 NONE = Segmentation("none")
 CONTEXT = "The river Rhine flows to Rotterdam. In 1932 a bridge was built by Anna Berg at Cologne."

@@ -12,21 +12,21 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from components.artifacts import read_manifest
-from components.baselines.base import CLASSIFICATION
-from components.baselines.stage import BaselineJob, baseline
-from components.errors import ConfigError
+from components.core.artifacts import read_manifest
+from components.core.errors import ConfigError
+from components.data.tasks import selection
+from components.data.tasks.budgets import sample_rows
+from components.data.tasks.choice import choose
+from components.data.tasks.data import Answer, Fields, Split, mean_answers
+from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split, strata_of
+from components.data.tasks.folds import folds_of
+from components.data.tasks.kinds import scoring_for
+from components.data.tasks.results import OUT_OF_FOLD, best_score, read_answers
+from components.data.tasks.selection import Candidate, Data, Training, predict
+from components.learners.baselines.base import CLASSIFICATION
+from components.learners.baselines.stage import BaselineJob, baseline
+from components.learners.words.classifier import load_words
 from components.settings.tasks import TaskSource
-from components.tasks import selection
-from components.tasks.budgets import sample_rows
-from components.tasks.choice import choose
-from components.tasks.data import Answer, Fields, Split, mean_answers
-from components.tasks.examples import ExamplesJob, examples, read_facts, read_split, strata_of
-from components.tasks.folds import folds_of
-from components.tasks.kinds import scoring_for
-from components.tasks.results import OUT_OF_FOLD, best_score, read_answers
-from components.tasks.selection import Candidate, Data, Training, predict
-from components.words.classifier import load_words
 from tests.example_task import ROWS, rows, write_jsonl
 
 LABELS = ["a", "b"]

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from components.baselines.stage import BaselineJob, baseline
-from components.ingestion.unlabelled import write_texts
+from components.data.ingestion.unlabelled import write_texts
+from components.data.tasks.examples import ExamplesJob, examples, read_split
+from components.learners.baselines.stage import BaselineJob, baseline
 from components.settings.tasks import TaskSource
-from components.tasks.examples import ExamplesJob, examples, read_split
 
 
 def test_baselines_write_the_output_of_finetuning(task: Path, tmp_path: Path) -> None:

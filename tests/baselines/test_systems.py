@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from components.baselines import baselines_of
-from components.baselines.base import most_frequent
-from components.tasks.data import Fields, Split
-from components.tasks.kinds import scoring_for
-from components.tasks.selection import Data, System, predict
-from components.words.text import spaced, tfidf
+from components.data.tasks.data import Fields, Split
+from components.data.tasks.kinds import scoring_for
+from components.data.tasks.selection import Data, System, predict
+from components.learners.baselines import baselines_of
+from components.learners.baselines.base import most_frequent
+from components.learners.words.text import spaced, tfidf
 
 
 def split(fields: list[Fields], targets: list[list[float]]) -> Split:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from components.baselines.tagging import FeatureTagger, _features, _Likelihood, most_frequent_tags
-from components.tasks.data import Split
+from components.data.tasks.data import Split
+from components.learners.baselines.tagging import FeatureTagger, _features, _Likelihood, most_frequent_tags
 
 LABELS = ["B-X", "I-X", "O"]
 

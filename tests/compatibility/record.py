@@ -14,21 +14,21 @@ from typing import Final
 
 import torch
 
-from components.artifacts import SCHEMA
-from components.inference.loading import load_model
+from components.core.artifacts import SCHEMA
+from components.data.segmenters import Segmentation
+from components.learners.loading import load_model
+from components.learners.task_models.classifier import save_classifier
+from components.learners.task_models.kinds import find_task
+from components.learners.task_models.model import TaskModel
+from components.learners.words.classifier import WordsModel, save_words
+from components.learners.words.features import fit_text, word_vectorizers
+from components.learners.words.linear import fit_exclusive
 from components.models.encoder import build_model
 from components.registry.candidates import model_content, write_bundle
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
-from components.task_models.classifier import save_classifier
-from components.task_models.kinds import find_task
-from components.task_models.model import TaskModel
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES
 from components.tokenization.wordpiece import WordPieceTokenizer
-from components.words.classifier import WordsModel, save_words
-from components.words.features import fit_text, word_vectorizers
-from components.words.linear import fit_exclusive
 
 MODELS: Final = Path(__file__).parent / "models"
 EXPECTED: Final = "expected.json"

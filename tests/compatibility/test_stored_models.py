@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from components.artifacts import SCHEMA, read_manifest
-from components.inference.loading import load_model
+from components.core.artifacts import SCHEMA, read_manifest
+from components.learners.loading import load_model
 from components.registry.pyfunc import _load_pyfunc
 from tests.compatibility.record import EXPECTED, MODELS
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from components.costs import estimate
-from components.costs.history import KEPT_PER_STAGE, Duration, History, gpus, machine
-from components.costs.work import Work, work_of
+from components.pipeline.costs import estimate
+from components.pipeline.costs.history import KEPT_PER_STAGE, Duration, History, gpus, machine
+from components.pipeline.costs.work import Work, work_of
 from components.pipeline.stages import STAGES
 from components.settings.cluster import ClusterSettings
 from components.settings.cost import BudgetSettings, CostSettings

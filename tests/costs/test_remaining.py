@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from components.costs.remaining import Remaining
+from components.pipeline.costs.remaining import Remaining
 
 
 @pytest.mark.parametrize(

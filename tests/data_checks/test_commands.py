@@ -12,10 +12,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from components import cli
-from components.account import who
-from components.data_checks import record
-from components.errors import DataError
+from components.cli import main as cli
+from components.core.account import who
+from components.core.errors import DataError
+from components.data.checks import record
 from components.pipeline.running import run_stage
 from components.settings.loading import load_params
 

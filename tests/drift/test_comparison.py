@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from components.drift.comparison import (
+from components.registry.drift.comparison import (
     ROWS,
     chi_square,
     compare,
@@ -15,7 +15,7 @@ from components.drift.comparison import (
     sequential,
     told_apart,
 )
-from components.drift.measurements import ROW, SKETCH, Measured, Reference
+from components.registry.drift.measurements import ROW, SKETCH, Measured, Reference
 from components.settings.drift import CHECKS_PER_YEAR, DriftSettings
 
 LABELS = ("bug", "question", "praise")

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from components.drift.measurements import ROW, Measured
-from components.drift.traffic import TrafficLog, read_traffic, segments
+from components.registry.drift.measurements import ROW, Measured
+from components.registry.drift.traffic import TrafficLog, read_traffic, segments
 
 DIGEST = "0123456789abcdef" * 4
 RECORD = ROW.itemsize

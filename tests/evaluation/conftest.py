@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from components.artifacts import read_manifest, writing
+from components.core.artifacts import read_manifest, writing
 
 
 @dataclass

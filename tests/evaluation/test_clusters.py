@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from components.data.scoring.intervals import training_noise
+from components.data.tasks.data import Split
+from components.data.tasks.kinds import scoring_for
 from components.evaluation.aggregates import Cell, make_cells
 from components.evaluation.benefits import family_benefits
 from components.evaluation.compare import comparisons, recipes
@@ -15,11 +18,8 @@ from components.evaluation.results import Run, TestSplit
 from components.evaluation.transfer import transfer
 from components.evaluation.worth import worth
 from components.registry.promotion import Scored, TestRows, decide
-from components.scoring.intervals import training_noise
 from components.settings.evaluate import EvaluateSettings
 from components.settings.promote import PromotionRule
-from components.tasks.data import Split
-from components.tasks.kinds import scoring_for
 
 CLUSTERS, ROWS = 20, 10
 LABELS = np.tile([0, 1], CLUSTERS * ROWS // 2)

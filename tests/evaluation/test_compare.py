@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from components.data.scoring.intervals import Interval
+from components.data.tasks.kinds import scoring_for
 from components.evaluation.compare import Comparison, statements
-from components.scoring.intervals import Interval
-from components.tasks.kinds import scoring_for
 
 SCORING = scoring_for("classification", ["no", "yes"])
 

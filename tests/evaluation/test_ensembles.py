@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from components.baselines import BASELINES, MOST_FREQUENT, baselines_of
+from components.data.scoring.classification import Classification
+from components.data.tasks.data import Split
+from components.data.tasks.examples import read_facts, read_split
+from components.data.tasks.kinds import scoring_for
 from components.evaluation.ensembles import ensemble_runs
 from components.evaluation.results import Run, read_selection
 from components.evaluation.stage import EvaluateJob, evaluate
-from components.scoring.classification import Classification
+from components.learners.baselines import BASELINES, MOST_FREQUENT, baselines_of
 from components.settings.evaluate import EvaluateSettings
 from components.settings.names import WORDS_SYSTEMS
-from components.tasks.data import Split
-from components.tasks.examples import read_facts, read_split
-from components.tasks.kinds import scoring_for
 from tests.evaluation.conftest import Results, write_runs
 from tests.evaluation.test_stage import job, task
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from components.errors import ArtifactError
+from components.core.errors import ArtifactError
+from components.data.tasks.examples import read_split
 from components.evaluation.stage import EvaluateJob, evaluate
 from components.settings.evaluate import EvaluateSettings
-from components.tasks.examples import read_split
 
 from .conftest import Results, Task, write_examples, write_runs
 

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import pyarrow.parquet as pq
 import pytest
 
-from components.artifacts import read_manifest
-from components.finetuning import runs
-from components.finetuning.stage import finetune
+from components.core.artifacts import read_manifest
+from components.learners.finetuning import runs
+from components.learners.finetuning.stage import finetune
 
 #: A job of `finetune` or of `together`.
 Job = TypeVar("Job", bound=Any)

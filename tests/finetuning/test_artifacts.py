@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from components.baselines.stage import BaselineJob, baseline
+from components.data.tasks.budgets import sample_rows
+from components.data.tasks.examples import read_facts, read_split, strata_of
+from components.data.tasks.kinds import scoring_for
 from components.evaluation.stage import EvaluateJob, evaluate
-from components.finetuning.stage import finetune
-from components.inference.loading import load_model
+from components.learners.baselines.stage import BaselineJob, baseline
+from components.learners.finetuning.stage import finetune
+from components.learners.loading import load_model
 from components.registry.judging import BEST_BASELINE, rival_of, scored_rows
 from components.registry.promotion import Scored, decide
 from components.settings.promote import PromotionRule
-from components.tasks.budgets import sample_rows
-from components.tasks.examples import read_facts, read_split, strata_of
-from components.tasks.kinds import scoring_for
 
 SYSTEM = "ulmfit-adapted"
 

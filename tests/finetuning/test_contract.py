@@ -12,23 +12,23 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from components.artifacts import read_manifest
-from components.baselines.stage import BaselineJob, baseline
-from components.drift.measuring import projection
-from components.finetuning.stage import FinetuneJob, finetune
-from components.inference.loading import load_model
+from components.core.artifacts import read_manifest
+from components.data.scoring import Scoring
+from components.data.tasks.data import Fields, mean_answers
+from components.data.tasks.examples import read_facts, read_split
+from components.data.tasks.kinds import KINDS, scoring_for
+from components.data.tasks.members import extract_member, members_of
+from components.data.tasks.results import SERVED, best_score, read_answers
+from components.learners.baselines.stage import BaselineJob, baseline
+from components.learners.finetuning.stage import FinetuneJob, finetune
+from components.learners.loading import load_model
+from components.learners.task_models.classifier import load_classifier
+from components.learners.task_models.kinds import TASKS
 from components.models import FAMILIES
 from components.registry.candidates import model_content, write_bundle
-from components.scoring import Scoring
+from components.registry.drift.measuring import projection
 from components.settings.systems import FROZEN
 from components.settings.training import Training
-from components.task_models.classifier import load_classifier
-from components.task_models.kinds import TASKS
-from components.tasks.data import Fields, mean_answers
-from components.tasks.examples import read_facts, read_split
-from components.tasks.kinds import KINDS, scoring_for
-from components.tasks.members import extract_member, members_of
-from components.tasks.results import SERVED, best_score, read_answers
 from tests.example_task import ROWS
 from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 

@@ -9,18 +9,18 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from components.artifacts import read_manifest
-from components.errors import ConfigError
-from components.finetuning.runs import steps_of
-from components.finetuning.stage import FinetuneJob, finetune
+from components.core.artifacts import read_manifest
+from components.core.errors import ConfigError
+from components.data.tasks.examples import read_facts, read_split
+from components.data.tasks.kinds import scoring_for
+from components.learners.finetuning.runs import steps_of
+from components.learners.finetuning.stage import FinetuneJob, finetune
+from components.learners.task_models.classifier import load_classifier
+from components.learners.task_models.kinds import TASKS
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
 from components.settings.contrastive import ContrastiveSettings
 from components.settings.finetune import FinetuneSettings
-from components.task_models.classifier import load_classifier
-from components.task_models.kinds import TASKS
-from components.tasks.examples import read_facts, read_split
-from components.tasks.kinds import scoring_for
 from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 
 from .test_contract import answers_of

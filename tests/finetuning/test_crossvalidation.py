@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from components.errors import ConfigError
-from components.finetuning import crossvalidation, member, runs
-from components.finetuning.stage import FinetuneJob, finetune
+from components.core.errors import ConfigError
+from components.data.tasks.budgets import ALL
+from components.data.tasks.choice import Choice
+from components.data.tasks.examples import read_facts, read_split
+from components.data.tasks.folds import folds_of
+from components.data.tasks.kinds import scoring_for
+from components.data.tasks.results import OUT_OF_FOLD, best_score, read_answers
+from components.learners.finetuning import crossvalidation, member, runs
+from components.learners.finetuning.stage import FinetuneJob, finetune
+from components.learners.task_models.classifier import load_classifier
+from components.learners.task_models.kinds import TASKS
 from components.models import FAMILIES
-from components.task_models.classifier import load_classifier
-from components.task_models.kinds import TASKS
-from components.tasks.budgets import ALL
-from components.tasks.choice import Choice
-from components.tasks.examples import read_facts, read_split
-from components.tasks.folds import folds_of
-from components.tasks.kinds import scoring_for
-from components.tasks.results import OUT_OF_FOLD, best_score, read_answers
 from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 
 BUDGET: dict[str, Any] = {"selection": "budget", "folds": 2}
@@ -90,7 +90,7 @@ def test_dev_is_never_read(make_job, in_process, monkeypatch) -> None:
         return read_split(directory, split, **named)
 
     for module in ("crossvalidation", "frozen", "member", "specs", "stage"):
-        monkeypatch.setattr(f"components.finetuning.{module}.read_split", refuses)
+        monkeypatch.setattr(f"components.learners.finetuning.{module}.read_split", refuses)
     finetune(make_job("ulmfit", "classification", source=BUDGET, frozen=True))
 
 

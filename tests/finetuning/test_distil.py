@@ -15,24 +15,24 @@ import torch
 from safetensors.torch import load_file, save_file
 from sklearn.linear_model import LogisticRegression
 
-from components.artifacts import read_manifest, writing
-from components.errors import ArtifactError, ConfigError
-from components.finetuning import distil as distillation
-from components.finetuning.distil import DistilJob, TeachJob, distil, teach
-from components.finetuning.frozen import features
-from components.finetuning.packing import pack, unpack
-from components.finetuning.soft_labels import FILE, KIND, read_soft_labels, soft_labels_of
-from components.finetuning.specs import Distillation, RunSpec, rows_of
-from components.finetuning.stage import FinetuneJob, finetune, specs_of
-from components.ingestion.unlabelled import UnlabelledJob, unlabelled
+from components.core.artifacts import read_manifest, writing
+from components.core.errors import ArtifactError, ConfigError
+from components.data.ingestion.unlabelled import UnlabelledJob, unlabelled
+from components.data.tasks.examples import ExamplesJob, examples, read_split
+from components.data.unlabelled_texts import digest_of, read_unlabelled
+from components.learners.finetuning import distil as distillation
+from components.learners.finetuning.distil import DistilJob, TeachJob, distil, teach
+from components.learners.finetuning.frozen import features
+from components.learners.finetuning.packing import pack, unpack
+from components.learners.finetuning.soft_labels import FILE, KIND, read_soft_labels, soft_labels_of
+from components.learners.finetuning.specs import Distillation, RunSpec, rows_of
+from components.learners.finetuning.stage import FinetuneJob, finetune, specs_of
+from components.learners.task_models.classifier import load_classifier
+from components.learners.task_models.kinds import TASKS
 from components.models import FAMILIES
 from components.settings.distil import DistilSettings
 from components.settings.tasks import TaskSource
 from components.settings.unlabelled import UnlabelledSettings
-from components.task_models.classifier import load_classifier
-from components.task_models.kinds import TASKS
-from components.tasks.examples import ExamplesJob, examples, read_split
-from components.unlabelled.texts import digest_of, read_unlabelled
 from tests.example_task import ROWS, rows, write_jsonl
 from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 
@@ -162,7 +162,7 @@ def test_every_kind_with_soft_predictions_is_distilled(
             tags = len(json.loads((teacher.examples / "labels.json").read_text()))
             assert [len(answer) for answer in found] == [len(words) * tags for words in texts]
     # The way with teachers is kept, to see that its predictions are served.
-    monkeypatch.setattr("components.finetuning.execution._best", lambda candidates: candidates[-1])
+    monkeypatch.setattr("components.learners.finetuning.execution._best", lambda candidates: candidates[-1])
     job = project.student("word2vec", kind, selection=selection)
     output = distil(job)
     (record,) = records_of(output)
@@ -247,7 +247,7 @@ def test_a_killed_teacher_ends_bit_identical(project: Project, monkeypatch) -> N
 
 def test_a_killed_student_ends_bit_identical(project: Project, monkeypatch) -> None:
     teach(project.teacher())
-    monkeypatch.setattr("components.finetuning.execution._best", lambda candidates: candidates[-1])
+    monkeypatch.setattr("components.learners.finetuning.execution._best", lambda candidates: candidates[-1])
 
     def job(name: str) -> DistilJob:
         return with_checkpoints(project.student("gpt", name=name))

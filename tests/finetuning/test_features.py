@@ -12,20 +12,20 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from components.artifacts import MANIFEST
-from components.errors import ArtifactError
-from components.finetuning import features as tables
-from components.finetuning import frozen
-from components.finetuning.features import VECTORS, FeatureTable, cached, extract, read_by_head, trim
-from components.finetuning.stage import FinetuneJob, finetune
+from components.core.artifacts import MANIFEST
+from components.core.errors import ArtifactError
+from components.data.tasks.examples import read_split
+from components.learners.finetuning import features as tables
+from components.learners.finetuning import frozen
+from components.learners.finetuning.features import VECTORS, FeatureTable, cached, extract, read_by_head, trim
+from components.learners.finetuning.stage import FinetuneJob, finetune
+from components.learners.task_models.classifier import load_classifier, load_members
+from components.learners.task_models.kinds import TASKS
+from components.learners.task_models.model import TaskModel
+from components.learners.task_models.sampler import collate
 from components.models.encoder import load_encoder
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
-from components.task_models.classifier import load_classifier, load_members
-from components.task_models.kinds import TASKS
-from components.task_models.model import TaskModel
-from components.task_models.sampler import collate
-from components.tasks.examples import read_split
 
 #: Three rows with 2, 1 and 1 sequences of 2, 1, 3 and 0 units.
 TABLE = FeatureTable(

@@ -11,24 +11,24 @@ import pytest
 import torch
 from torch import Tensor
 
-from components.baselines import baselines_of
-from components.finetuning import member
-from components.finetuning.crossvalidation import _folds, _Head
-from components.finetuning.frozen import compute_all
-from components.finetuning.runs import GroupSpec, execute
-from components.finetuning.specs import RunSpec, load_initial_encoder, rows_of
-from components.finetuning.stage import FinetuneJob, specs_of
-from components.finetuning.words import JointRegression, WordsRows
-from components.ingestion.unlabelled import UnlabelledJob, unlabelled
+from components.data.ingestion.unlabelled import UnlabelledJob, unlabelled
+from components.data.tasks.budgets import sample_rows
+from components.data.tasks.data import Split
+from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split, run_folds, strata_of
+from components.data.tasks.kinds import scoring_for
+from components.data.tasks.selection import Data
+from components.data.unlabelled_texts import digest_of
+from components.learners.baselines import baselines_of
+from components.learners.finetuning import member
+from components.learners.finetuning.crossvalidation import _folds, _Head
+from components.learners.finetuning.frozen import compute_all
+from components.learners.finetuning.runs import GroupSpec, execute
+from components.learners.finetuning.specs import RunSpec, load_initial_encoder, rows_of
+from components.learners.finetuning.stage import FinetuneJob, specs_of
+from components.learners.finetuning.words import JointRegression, WordsRows
+from components.learners.task_models.model import cloned_state
 from components.settings.tasks import TaskSource
 from components.settings.unlabelled import UnlabelledSettings
-from components.task_models.model import cloned_state
-from components.tasks.budgets import sample_rows
-from components.tasks.data import Split
-from components.tasks.examples import ExamplesJob, examples, read_facts, read_split, run_folds, strata_of
-from components.tasks.kinds import scoring_for
-from components.tasks.selection import Data
-from components.unlabelled.texts import digest_of
 from tests.example_task import ROWS, rows, write_jsonl
 
 #: Words that are put into the held-out rows: unknown ones, and ones of the encoders' vocabularies.

@@ -6,13 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from components.artifacts import is_complete, read_manifest
-from components.finetuning.intermediate import FinetuneAfterJob, IntermediateJob, finetune_after, intermediate
-from components.finetuning.stage import finetune
+from components.core.artifacts import is_complete, read_manifest
+from components.data.tasks.results import KIND as FINETUNED
+from components.learners.finetuning.intermediate import (
+    FinetuneAfterJob,
+    IntermediateJob,
+    finetune_after,
+    intermediate,
+)
+from components.learners.finetuning.stage import finetune
+from components.learners.task_models.classifier import load_classifier
 from components.models import FAMILIES
 from components.models.encoder import KIND, load_encoder
-from components.task_models.classifier import load_classifier
-from components.tasks.results import KIND as FINETUNED
 
 
 def after(job, source: str, encoder: Path, output: Path) -> FinetuneAfterJob:

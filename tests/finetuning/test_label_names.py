@@ -11,22 +11,22 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from components.errors import DataError
-from components.finetuning import frozen, member
-from components.finetuning.distil import chosen_of
-from components.finetuning.features import FeatureTable
-from components.finetuning.specs import label_fields, names_of
-from components.finetuning.stage import FinetuneJob, finetune, specs_of
+from components.core.errors import DataError
+from components.data.tasks.examples import TaskFacts, read_facts, read_split
+from components.data.tasks.results import read_answers
+from components.learners.finetuning import frozen, member
+from components.learners.finetuning.distil import chosen_of
+from components.learners.finetuning.features import FeatureTable
+from components.learners.finetuning.specs import label_fields, names_of
+from components.learners.finetuning.stage import FinetuneJob, finetune, specs_of
+from components.learners.task_models.base import refuse_settings
+from components.learners.task_models.classifier import load_classifier
+from components.learners.task_models.kinds import TASKS
 from components.models import FAMILIES
 from components.settings.contrastive import ContrastiveSettings
 from components.settings.finetune import FinetuneSettings
 from components.settings.tasks import TaskSource
 from components.settings.training import Training
-from components.task_models.base import refuse_settings
-from components.task_models.classifier import load_classifier
-from components.task_models.kinds import TASKS
-from components.tasks.examples import TaskFacts, read_facts, read_split
-from components.tasks.results import read_answers
 from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 
 from .test_crossvalidation import BUDGET, check

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from components.finetuning.specs import PROCESS, gpu_bytes
+from components.learners.finetuning.specs import PROCESS, gpu_bytes
 from components.models import FAMILIES
 from components.settings.finetune import FinetuneSettings
 

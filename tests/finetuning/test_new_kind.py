@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from components.baselines.stage import BaselineJob, baseline
-from components.errors import DataError
-from components.finetuning.stage import finetune
-from components.inference.prediction import Predicted
+from components.core.errors import DataError
+from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split
+from components.data.tasks.kinds import KINDS, promotion_metrics, scoring_for
+from components.data.tasks.results import read_answers
+from components.learners.baselines.stage import BaselineJob, baseline
+from components.learners.finetuning.stage import finetune
+from components.learners.prediction import Predicted
+from components.learners.task_models.classifier import load_classifier
+from components.learners.task_models.kinds import TASKS
 from components.settings.tasks import TaskSource
-from components.task_models.classifier import load_classifier
-from components.task_models.kinds import TASKS
-from components.tasks.examples import ExamplesJob, examples, read_facts, read_split
-from components.tasks.kinds import KINDS, promotion_metrics, scoring_for
-from components.tasks.results import read_answers
 from tests.example_task import ROWS, write_jsonl
 from tests.inference.files import predict_file
 

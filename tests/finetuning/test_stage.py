@@ -17,20 +17,20 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from components.artifacts import read_manifest
-from components.errors import ArtifactError, ConfigError
-from components.finetuning import frozen, member, runs
-from components.finetuning.stage import FinetuneJob, finetune
-from components.measurements import FILE, Points
+from components.core.artifacts import read_manifest
+from components.core.errors import ArtifactError, ConfigError
+from components.core.measurements import FILE, Points
+from components.data.tasks.data import mean_answers
+from components.data.tasks.examples import ExamplesJob, examples, read_split
+from components.data.tasks.results import read_answers
+from components.learners.finetuning import frozen, member, runs
+from components.learners.finetuning.stage import FinetuneJob, finetune
+from components.learners.task_models.classifier import load_classifier, load_members
 from components.models import FAMILIES
 from components.models.encoder import architecture_of, load_encoder
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import ScratchSettings
 from components.settings.tasks import TaskSource
-from components.task_models.classifier import load_classifier, load_members
-from components.tasks.data import mean_answers
-from components.tasks.examples import ExamplesJob, examples, read_split
-from components.tasks.results import read_answers
 from components.training.precision import product_size
 from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 
@@ -282,11 +282,13 @@ def test_finished_runs_are_not_done_again(make_job, in_process, monkeypatch) -> 
         executed.append(spec.key)
         return real(spec)
 
-    monkeypatch.setattr("components.finetuning.execution.execute", fails_after_two)
+    monkeypatch.setattr("components.learners.finetuning.execution.execute", fails_after_two)
     with pytest.raises(KeyboardInterrupt):
         finetune(job)
     again: list[str] = []
-    monkeypatch.setattr("components.finetuning.execution.execute", lambda spec: again.append(spec.key) or real(spec))
+    monkeypatch.setattr(
+        "components.learners.finetuning.execution.execute", lambda spec: again.append(spec.key) or real(spec)
+    )
     finetune(job)
     assert len(again) == 2 and not set(again) & set(executed)
 
@@ -311,7 +313,7 @@ def test_a_stage_killed_at_any_moment_ends_bit_identical(make_job, in_process, t
             """
             import sys
             from pathlib import Path
-            from components.finetuning.stage import FinetuneJob, finetune
+            from components.learners.finetuning.stage import FinetuneJob, finetune
 
             if __name__ == "__main__":
                 finetune(FinetuneJob.model_validate_json(Path(sys.argv[1]).read_text()))

@@ -11,20 +11,20 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from components.artifacts import read_manifest
-from components.errors import ConfigError
-from components.finetuning.runs import JointModel, TaskMixture, shares
-from components.finetuning.together import ShareJob, TogetherJob, share, together
+from components.core.artifacts import read_manifest
+from components.core.errors import ConfigError
+from components.data.tasks.examples import ExamplesJob, examples, read_split
+from components.learners.finetuning.runs import JointModel, TaskMixture, shares
+from components.learners.finetuning.together import ShareJob, TogetherJob, share, together
+from components.learners.task_models.base import Encoded
+from components.learners.task_models.classifier import load_classifier
+from components.learners.task_models.kinds import classification
+from components.learners.task_models.model import TaskModel
+from components.learners.task_models.sampler import ExampleSampler
 from components.models.encoder import load_encoder
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
 from components.settings.tasks import TaskSource
-from components.task_models.base import Encoded
-from components.task_models.classifier import load_classifier
-from components.task_models.kinds import classification
-from components.task_models.model import TaskModel
-from components.task_models.sampler import ExampleSampler
-from components.tasks.examples import ExamplesJob, examples, read_split
 from tests.example_task import rows, write_jsonl
 from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 
@@ -122,7 +122,7 @@ def _in_process(monkeypatch: pytest.MonkeyPatch) -> None:
         for index, item in enumerate(items):
             yield index, function(item)
 
-    monkeypatch.setattr("components.finetuning.execution.map_parallel", one_by_one)
+    monkeypatch.setattr("components.learners.finetuning.execution.map_parallel", one_by_one)
     torch.set_num_threads(1)
 
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from components.errors import ConfigError
-from components.finetuning import runs
-from components.finetuning.stage import FinetuneJob, finetune
+from components.core.errors import ConfigError
+from components.learners.finetuning import runs
+from components.learners.finetuning.stage import FinetuneJob, finetune
+from components.learners.task_models.classifier import load_classifier
+from components.learners.task_models.kinds import classification
+from components.learners.task_models.model import TaskModel
+from components.learners.task_models.sampler import ExampleSampler
 from components.models.encoder import load_encoder
 from components.settings.finetune import FinetuneSettings
-from components.task_models.classifier import load_classifier
-from components.task_models.kinds import classification
-from components.task_models.model import TaskModel
-from components.task_models.sampler import ExampleSampler
 from components.tokenization.special import MASK
 from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from components.artifacts import read_manifest
-from components.finetuning.stage import FinetuneJob, finetune
+from components.core.artifacts import read_manifest
+from components.data.tasks.examples import ExamplesJob, examples, read_split
+from components.data.tasks.kinds import scoring_for
+from components.learners.finetuning.stage import FinetuneJob, finetune
+from components.learners.task_models.classifier import load_classifier
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
 from components.settings.tasks import TaskSource
-from components.task_models.classifier import load_classifier
-from components.tasks.examples import ExamplesJob, examples, read_split
-from components.tasks.kinds import scoring_for
 from tests.example_task import FILLER, WORDS, write_jsonl
 
 MakeJob = Callable[..., FinetuneJob]

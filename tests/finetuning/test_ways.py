@@ -11,18 +11,26 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from components.artifacts import read_manifest
-from components.errors import ConfigError
-from components.finetuning import execution, frozen, ways
-from components.finetuning.runs import GroupSpec
-from components.finetuning.stage import FinetuneJob, finetune
-from components.finetuning.ways import LEAST_SHARE, Attempt, Cost, cost_of, share_left, share_within, ways_of
+from components.core.artifacts import read_manifest
+from components.core.errors import ConfigError
+from components.data.tasks.examples import read_split
+from components.data.tasks.results import best_score
+from components.learners.finetuning import execution, frozen, ways
+from components.learners.finetuning.runs import GroupSpec
+from components.learners.finetuning.stage import FinetuneJob, finetune
+from components.learners.finetuning.ways import (
+    LEAST_SHARE,
+    Attempt,
+    Cost,
+    cost_of,
+    share_left,
+    share_within,
+    ways_of,
+)
+from components.learners.task_models.classifier import load_classifier
+from components.learners.task_models.kinds import TASKS
 from components.settings.contrastive import ContrastiveSettings
 from components.settings.finetune import AutoSettings, FinetuneSettings
-from components.task_models.classifier import load_classifier
-from components.task_models.kinds import TASKS
-from components.tasks.examples import read_split
-from components.tasks.results import best_score
 
 BUDGET: dict[str, Any] = {"selection": "budget", "folds": 2}
 

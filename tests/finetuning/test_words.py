@@ -10,17 +10,17 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import sparse
 
-from components.artifacts import read_manifest
-from components.finetuning.stage import finetune
-from components.finetuning.words import WEIGHTS, WordsRows, at_chosen, of_head, of_words
-from components.inference.loading import load_model
-from components.task_models.classifier import TextClassifier
-from components.task_models.words_part import joint
-from components.tasks.choice import Choice
-from components.tasks.examples import read_split
-from components.tasks.kinds import scoring_for
-from components.tasks.results import best_score, read_answers
-from components.words.linear import fit_exclusive, fit_independent
+from components.core.artifacts import read_manifest
+from components.data.tasks.choice import Choice
+from components.data.tasks.examples import read_split
+from components.data.tasks.kinds import scoring_for
+from components.data.tasks.results import best_score, read_answers
+from components.learners.finetuning.stage import finetune
+from components.learners.finetuning.words import WEIGHTS, WordsRows, at_chosen, of_head, of_words
+from components.learners.loading import load_model
+from components.learners.task_models.classifier import TextClassifier
+from components.learners.task_models.words_part import joint
+from components.learners.words.linear import fit_exclusive, fit_independent
 
 
 @pytest.mark.parametrize("score", [0.7, 0.9])

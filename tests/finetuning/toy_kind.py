@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from components.errors import DataError
-from components.scoring.base import Floats, Inputs, Scoring, Vectors
+from components.core.errors import DataError
+from components.data.scoring.base import Floats, Inputs, Scoring, Vectors
+from components.data.tasks.data import Answer, Examples, Fields
+from components.data.tasks.kind import Kind
+from components.data.tasks.reading.records import all_records, filled, label_of
+from components.data.tasks.reading.splits import Row, Rows, examples_of
+from components.data.tasks.task_io import TEXT_EXAMPLES, TaskIO, parse_texts
 from components.settings.tasks import TaskSource
-from components.tasks.data import Answer, Examples, Fields
-from components.tasks.kind import Kind
-from components.tasks.reading.records import all_records, filled, label_of
-from components.tasks.reading.splits import Row, Rows, examples_of
-from components.tasks.task_io import TEXT_EXAMPLES, TaskIO, parse_texts
 
 
 class Truth(Scoring):

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from components.learners.task_models.base import Task
+from components.learners.task_models.heads import TextHead, precise
+from components.learners.task_models.inputs import pooling_of_windows
+from components.learners.task_models.kinds.classification import encode
 from components.models.base import Batch
 from components.settings.finetune import FinetuneSettings
-from components.task_models.base import Task
-from components.task_models.heads import TextHead, precise
-from components.task_models.inputs import pooling_of_windows
-from components.task_models.kinds.classification import encode
 
 
 class TruthHead(TextHead):

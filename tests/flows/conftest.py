@@ -63,7 +63,7 @@ stages:
 WORK = """\
 import json, os, re, subprocess, sys, time
 from pathlib import Path
-from components.errors import HeadstartError, report
+from components.core.errors import HeadstartError, report
 
 stage, name, source, target = sys.argv[1:5]
 source = Path(source)

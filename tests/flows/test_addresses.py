@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from components.data_version import data_versions
+from components.core.data_version import data_versions
 from components.settings.imports import Import, local_path, localised
 from components.settings.loading import load_params
 from flows.imports import bring

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from components.costs.history import Duration, History, machine
+from components.pipeline.costs.history import Duration, History, machine
 from components.settings.loading import load_params
 from flows import budget, dvc_tasks, retrain
 from flows.execution import failure

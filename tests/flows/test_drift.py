@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from components.drift.measurements import ROW, Measured
-from components.drift.traffic import TrafficLog, logged, read_traffic
+from components.data.tasks.data import Fields
+from components.registry.drift.measurements import ROW, Measured
+from components.registry.drift.traffic import TrafficLog, logged, read_traffic
+from components.registry.tracking import Version
 from components.reporting import findings
 from components.reporting.chapters import Chapter
 from components.reporting.findings import Findings
 from components.settings.loading import load_params
-from components.tasks.data import Fields
-from components.tracking import Version
 from flows import drift, summary
 from flows.terminal import StageError
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
 from components.pipeline.checks import check_params
 from components.settings.loading import load_params
 from flows import drill

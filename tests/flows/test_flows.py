@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
 from components.registry import commands
 from components.settings.registry import RegistrySettings
 from flows import promote

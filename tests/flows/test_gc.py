@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
 from flows import gc
 from flows.repository import locked
 

@@ -74,7 +74,7 @@ def test_an_edit_makes_the_stages_that_reach_it_out_of_date(clone: Path) -> None
     assert reasons(clone) == {}
     assert stale(clone) == set()
 
-    cleaning = clone / "components/ingestion/cleaning.py"
+    cleaning = clone / "components/data/ingestion/cleaning.py"
     cleaning.write_text("# A comment.\n" + cleaning.read_text())
     (clone / "components/models/bert.py").write_text(
         (clone / "components/models/bert.py").read_text() + "\nADDED = 1\n"
@@ -84,7 +84,7 @@ def test_an_edit_makes_the_stages_that_reach_it_out_of_date(clone: Path) -> None
     assert stale(clone) == set()
 
     cleaning.write_text(cleaning.read_text() + "\nADDED = 1\n")
-    expected = dict.fromkeys(STAGES[2:], ("code components/ingestion/cleaning.py: ADDED (new)",))
+    expected = dict.fromkeys(STAGES[2:], ("code components/data/ingestion/cleaning.py: ADDED (new)",))
     assert reasons(clone) == expected
     assert stale(clone) == set(expected)
     assert reasons(clone) == expected

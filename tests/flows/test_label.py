@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
 from components.labelling.answers import ConflictError
 from components.settings.params import Params
 from flows import label as flow

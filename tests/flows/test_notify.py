@@ -18,7 +18,7 @@ from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
 from flows import notify
 from flows.notify import EMAIL, SMTP, WEBHOOK
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
 from flows.repository import active_run, find_root, locked, pipeline_of, release_dvc_locks
 
 HOLD = """

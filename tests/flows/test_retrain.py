@@ -21,7 +21,7 @@ import yaml
 from prefect import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
 from flows import dvc_tasks, execution, processes, retrain, retrain_command
 from flows import run as run_module
 from flows.execution import failure

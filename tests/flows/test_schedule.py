@@ -16,7 +16,7 @@ import httpx
 import psutil
 import pytest
 
-from components.errors import ConfigError, TransientError
+from components.core.errors import ConfigError, TransientError
 from flows import processes
 from flows.flow_run import Times
 from flows.schedule import checked, checked_timezone, owned, schedule

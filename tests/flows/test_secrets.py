@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
 from components.pipeline.dvc_yaml import write_dvc_yaml
 from components.pipeline.identity import identity_of
 from components.pipeline.stages import STAGES
+from components.registry.tracking import Record, connect
 from components.settings.loading import load_params
 from components.settings.registry import RegistrySettings
 from components.settings.sources import sources
-from components.tracking import Record, connect
 from flows.plan import Stage
 from flows.telemetry import FOLDER, Monitor, masked_yaml
 from flows.terminal import StageError, terminal

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
 from flows import processes
 from flows import server as module
 from flows.server import OwnServer, answers, server

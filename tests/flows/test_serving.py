@@ -17,7 +17,7 @@ from prefect.client.schemas.objects import State, StateType
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Completed, Pending, Running, Scheduled
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
 from flows.flow_run import MISSED, Times, begin_scheduled
 from flows.serving import STOPPED, Replaced, Schedule, _refuse_other, begin, close, create
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from components.artifacts import write_atomic
-from components.errors import ConfigError, TransientError
+from components.core.artifacts import write_atomic
+from components.core.errors import ConfigError, TransientError
 from flows import sync
 from flows.terminal import StageError
 

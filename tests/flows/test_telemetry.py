@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from prefect import get_client
 
-from components.errors import HeadstartError
+from components.core.errors import HeadstartError
+from components.registry.tracking import connect
 from components.settings.registry import RegistrySettings
-from components.tracking import connect
 from flows import retrain, telemetry
 from flows.terminal import StageError
 

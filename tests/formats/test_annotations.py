@@ -10,17 +10,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.errors import DataError
-from components.formats.annotations.doccano import read_doccano, write_doccano
-from components.formats.annotations.hub import class_names, read_hub, write_hub
-from components.formats.annotations.labelstudio import read_label_studio, write_label_studio
-from components.formats.annotations.prodigy import read_prodigy, write_prodigy
-from components.formats.annotations.records import CharSpan, PredictedRow
-from components.formats.annotations.tables import READERS, read_annotated
-from components.formats.detection import detected
-from components.formats.lines import Reading
-from components.formats.tables import Layout
-from components.formats.words import covered, word_bounds
+from components.core.errors import DataError
+from components.data.formats.annotations.doccano import read_doccano, write_doccano
+from components.data.formats.annotations.hub import class_names, read_hub, write_hub
+from components.data.formats.annotations.labelstudio import read_label_studio, write_label_studio
+from components.data.formats.annotations.prodigy import read_prodigy, write_prodigy
+from components.data.formats.annotations.records import CharSpan, PredictedRow
+from components.data.formats.annotations.tables import READERS, read_annotated
+from components.data.formats.lines import Reading
+from components.data.formats.tables import Layout
+from components.data.formats.words import covered, word_bounds
+from components.settings.detection import detected
 from tests.tasks.labelled import jsonl, read, targets
 
 TEXT = "Marie Curie went to Paris."

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from components.errors import DataError
-from components.formats.conll import read_conll, read_conllu
-from components.formats.lines import Reading
+from components.core.errors import DataError
+from components.data.formats.conll import read_conll, read_conllu
+from components.data.formats.lines import Reading
 
 
 def conll(tmp_path: Path, text: str, **settings: Any) -> list[tuple[list[str], list[str]]]:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from components.formats.json_text import loads
+from components.data.formats.json_text import loads
 
 
 @pytest.mark.parametrize(

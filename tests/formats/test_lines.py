@@ -6,8 +6,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from components.errors import DataError
-from components.formats.lines import LINE_BYTES, Reading, lines
+from components.core.errors import DataError
+from components.data.formats.lines import LINE_BYTES, Reading, lines
 
 
 def read(path: Path) -> list[tuple[int, str]]:

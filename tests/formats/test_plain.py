@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from components.errors import DataError
-from components.formats.lines import Reading
-from components.formats.plain import read_label_first, read_parallel
-from components.formats.tables import Layout
+from components.core.errors import DataError
+from components.data.formats.lines import Reading
+from components.data.formats.plain import read_label_first, read_parallel
+from components.data.formats.tables import Layout
 
 
 def folder(path: Path, **files: str) -> Path:

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.errors import DataError
-from components.formats.rows import open_rows
+from components.core.errors import DataError
+from components.data.formats.rows import open_rows
 
 
 def read(path: Path) -> tuple[list[str], list[tuple[str, dict[str, Any]]]]:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from components.formats.rows import open_rows
-from components.formats.spreadsheet import escaped, restored
+from components.data.formats.rows import open_rows
+from components.data.formats.spreadsheet import escaped, restored
 from components.labelling.answers import merge, read_answers
 from components.labelling.queue import Suggestion, write_suggestions
 from components.settings.params import Params

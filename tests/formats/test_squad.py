@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from components.errors import DataError
-from components.formats.lines import Reading
-from components.formats.squad import Question, read_squad
+from components.core.errors import DataError
+from components.data.formats.lines import Reading
+from components.data.formats.squad import Question, read_squad
 
 
 def squad(tmp_path: Path, *qas: Any, context: Any = "Iron is a metal.") -> list[Question]:

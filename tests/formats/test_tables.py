@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.errors import DataError
-from components.formats.lines import Reading
-from components.formats.tables import TABLES, Layout
+from components.core.errors import DataError
+from components.data.formats.lines import Reading
+from components.data.formats.tables import TABLES, Layout
 
 
 def rows(form: str, path: Path, columns: list[str], **layout: Any) -> list[tuple[int, tuple[Any, ...]]]:

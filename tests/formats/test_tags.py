@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from components.formats.tags import PREFIXES, TagError, convert, decode, encode, inventory
+from components.data.formats.tags import PREFIXES, TagError, convert, decode, encode, inventory
 
 CASES = {
     "bio": "B-x I-x B-x O B-y I-y B-x",

@@ -7,7 +7,7 @@ import unicodedata
 
 import pytest
 
-from components.formats.words import word_bounds, words
+from components.data.formats.words import word_bounds, words
 
 ENGLISH = "It\u2019s 2 o'clock_now, Zoë! na\u00efve A/B 3.5\u20ac x\u00b2 \u2013 \U0001f600 #tag @me don't"
 

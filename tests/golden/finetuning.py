@@ -11,18 +11,18 @@ from unittest import mock
 import numpy as np
 import torch
 
-from components.artifacts import writing
-from components.finetuning.stage import FinetuneJob, finetune
+from components.core import threads
+from components.core.artifacts import writing
+from components.data.tasks.examples import ExamplesJob, examples
+from components.learners.finetuning.stage import FinetuneJob, finetune
+from components.learners.task_models.kinds import TASKS
 from components.models import FAMILIES
 from components.models.encoder import KIND, build_model, save_encoder
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
 from components.settings.tasks import TaskSource
 from components.settings.training import Training
-from components.task_models.kinds import TASKS
-from components.tasks.examples import ExamplesJob, examples
 from components.tokenization import load_tokenizer
-from components.training import threads
 from components.training.loop import StepReport, train
 from tests.training.helpers import tokenizer_of
 
@@ -91,7 +91,7 @@ def fine_tune(settings: dict[str, Any], *, inputs: Path, folder: Path) -> dict[s
             reports.append(report)
             yield report
 
-    stage = "components.finetuning"
+    stage = "components.learners.finetuning"
     with (
         threads.limited(1),
         mock.patch(f"{stage}.execution.map_parallel", _one_by_one),

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+from components.cluster.distributed import Worker
+from components.core import threads
 from components.models import FAMILIES
-from components.pretraining.language_model import LanguageModelRun, work
 from components.settings.training import LanguageModelTraining
-from components.training import threads
 from components.training.checkpoint import CheckpointStore
-from components.training.distributed import Worker
+from components.training.pretraining.language_model import LanguageModelRun, work
 from tests.training.helpers import lm_settings, tokenizer_of
 
 STEPS: Final = 20

@@ -12,26 +12,26 @@ from typing import Any
 
 import torch
 
-from components import cluster
-from components.finetuning import runs
-from components.finetuning.specs import RunSpec, load_initial_encoder
-from components.finetuning.stage import FinetuneJob, specs_of
+from components.cluster import launcher as cluster
+from components.cluster.distributed import Worker, World
+from components.data.tasks.examples import read_facts, read_split
+from components.learners.finetuning import runs
+from components.learners.finetuning.specs import RunSpec, load_initial_encoder
+from components.learners.finetuning.stage import FinetuneJob, specs_of
+from components.learners.task_models.classifier import TextClassifier
+from components.learners.task_models.kinds import find_task
+from components.learners.task_models.model import TaskModel
 from components.models import FAMILIES
 from components.models.encoder import build_model
 from components.models.layers.host import move
-from components.pretraining import language_model
-from components.pretraining.adapt import adapt
-from components.pretraining.pretrain import pretrain
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
-from components.task_models.classifier import TextClassifier
-from components.task_models.kinds import find_task
-from components.task_models.model import TaskModel
-from components.tasks.examples import read_facts, read_split
 from components.training import loop
-from components.training.distributed import Worker, World
 from components.training.precision import computing
+from components.training.pretraining import language_model
+from components.training.pretraining.adapt import adapt
+from components.training.pretraining.pretrain import pretrain
 from tests import example_task
 from tests.gpu_simulation.cases import READ_EVERY, WITHOUT_VECTORS, Case, finetuning, pretraining
 from tests.gpu_simulation.device import RECORD, pretend_cuda, simulating

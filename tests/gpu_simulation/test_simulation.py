@@ -12,8 +12,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from components.learners.task_models.kinds import TASKS
 from components.models import FAMILIES as TABLE
-from components.task_models.kinds import TASKS
 from tests.gpu_simulation.cases import FAMILIES, KINDS, READ_EVERY, Case, finetuning, pretraining
 from tests.gpu_simulation.conftest import Outcomes
 

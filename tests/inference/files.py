@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from components.inference.parts import LoadableModel, PartOptions, predict_parts
-from components.inference.prediction import Classifier, Predicted
+from components.data.tasks.data import Fields
+from components.learners.prediction import Classifier, Predicted
+from components.serving.parts import LoadableModel, PartOptions, predict_parts
 from components.settings.cluster import ClusterSettings
-from components.tasks.data import Fields
 
 
 class ByLength:

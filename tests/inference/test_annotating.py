@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from components.errors import ArtifactError, ConfigError, DataError
-from components.formats.annotations.hub import class_names, read_hub
-from components.formats.lines import Reading
-from components.formats.tables import Layout
-from components.inference.annotating import predict_annotations
-from components.inference.parts import LoadableModel, PartOptions
+from components.core.errors import ArtifactError, ConfigError, DataError
+from components.data.formats.annotations.hub import class_names, read_hub
+from components.data.formats.lines import Reading
+from components.data.formats.tables import Layout
+from components.data.tasks.data import Fields
+from components.serving.annotating import predict_annotations
+from components.serving.parts import LoadableModel, PartOptions
 from components.settings.cluster import ClusterSettings
-from components.tasks.data import Fields
 from tests.inference.files import names
 from tests.tasks.labelled import jsonl, read
 

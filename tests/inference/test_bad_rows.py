@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.errors import ConfigError, DataError
+from components.core.errors import ConfigError, DataError
 from tests.inference.files import ByLength, names, predict_file, write
 
 

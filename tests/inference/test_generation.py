@@ -9,14 +9,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from components.errors import ConfigError, DataError
-from components.inference.generation import Sampling, continue_text, fill_gaps, generate, nearest_to, probabilities
+from components.core.errors import ConfigError, DataError
+from components.data.segmenters import Segmentation
 from components.models.base import Carry, LanguageModel
 from components.models.encoder import build_model
 from components.models.static import StaticVectors
+from components.serving.generation import (
+    Sampling,
+    continue_text,
+    fill_gaps,
+    generate,
+    nearest_to,
+    probabilities,
+)
 from components.tokenization import Tokenizer
 from components.tokenization.char import CharTokenizer
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import END, FIRST_ORDINARY, MASK, SPECIAL_PIECES
 from components.tokenization.word import WordTokenizer
 
@@ -234,8 +241,8 @@ def test_malformed_expressions(vectors: tuple[StaticVectors, Tokenizer], express
 
 
 def test_a_folder_without_a_model(tmp_path: Path) -> None:
-    from components.errors import ArtifactError
-    from components.inference.generate import try_model
+    from components.core.errors import ArtifactError
+    from components.serving.generate import try_model
 
     with pytest.raises(ArtifactError, match=r"not a complete output \(no manifest.json\)"):
         try_model(tmp_path, "a", length=1, count=1, sampling=Sampling(), seed=0)

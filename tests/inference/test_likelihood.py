@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from components.errors import ConfigError, DataError
-from components.inference.likelihood import (
+from components.core.errors import ConfigError, DataError
+from components.models.base import Carry, LanguageModel, ModelConfig
+from components.models.encoder import build_model
+from components.serving.likelihood import (
     Gap,
     causal_log_probs,
     gap_between,
@@ -18,8 +20,6 @@ from components.inference.likelihood import (
     pseudo_log_probs,
     text_log_probs,
 )
-from components.models.base import Carry, LanguageModel, ModelConfig
-from components.models.encoder import build_model
 from components.tokenization.special import END, MASK
 
 SIZES = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from components.errors import DataError
-from components.inference.neighbours import nearest_words
+from components.core.errors import DataError
+from components.serving.neighbours import nearest_words
 from components.tokenization.special import SPECIAL_PIECES
 
 #: First axis: royal; second axis: male and female. The lengths differ, since only directions matter.

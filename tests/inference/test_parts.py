@@ -19,15 +19,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components import ray_cluster
-from components.errors import ArtifactError, DataError
-from components.formats.rows import open_rows
-from components.formats.spans import spans
-from components.inference import parts
-from components.inference.parts import LoadableModel, PartOptions, predict_parts
-from components.inference.prediction import Classifier, Predicted
+from components.cluster import ray_cluster
+from components.core.errors import ArtifactError, DataError
+from components.data.formats.rows import open_rows
+from components.data.formats.spans import spans
+from components.data.tasks.data import Fields
+from components.learners.prediction import Classifier, Predicted
+from components.serving import parts
+from components.serving.parts import LoadableModel, PartOptions, predict_parts
 from components.settings.cluster import ClusterSettings
-from components.tasks.data import Fields
 from tests.inference.files import names, predict_file
 
 ROWS = 60

@@ -11,14 +11,14 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from components.artifacts import writing
-from components.cli import app
-from components.errors import DataError
-from components.inference.likelihood import pseudo_log_probs, text_log_probs
-from components.inference.perplexity import measure_file, measure_texts
+from components.cli.main import app
+from components.core.artifacts import writing
+from components.core.errors import DataError
+from components.data.segmenters import Segmentation
 from components.models.encoder import Encoder, build_model, save_encoder
+from components.serving.likelihood import pseudo_log_probs, text_log_probs
+from components.serving.perplexity import measure_file, measure_texts
 from components.tokenization.char import CharTokenizer
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import END, SPECIAL_PIECES
 from components.tokenization.word import WordTokenizer
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from components.errors import ArtifactError, ConfigError, DataError
-from components.inference.prediction import Predicted, columns_of_data, named_columns, predict_rows
+from components.core.errors import ArtifactError, ConfigError, DataError
+from components.data.tasks.data import Fields
+from components.learners.prediction import Predicted, columns_of_data, named_columns, predict_rows
 from components.settings.tasks import TaskSource
-from components.tasks.data import Fields
 from tests.inference.files import CONFIDENCES, PREDICTIONS, ROWS, TSV_ROWS, ByLength, names, predict_file, read, write
 
 
@@ -61,7 +61,7 @@ def test_answers_contain_the_probabilities() -> None:
 def test_a_batch_ends_after_a_number_of_characters(
     tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("components.inference.prediction.CHARACTERS", 10)
+    monkeypatch.setattr("components.learners.prediction.CHARACTERS", 10)
     done: list[int] = []
     source = write(tmp_path / f"in{suffix}")
     predict_file(source, output=tmp_path / "out.jsonl", classifier=ByLength(), progress=done.append)

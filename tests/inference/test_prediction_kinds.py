@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.errors import DataError
-from components.inference.prediction import Predicted
-from components.tasks.data import Fields
+from components.core.errors import DataError
+from components.data.tasks.data import Fields
+from components.learners.prediction import Predicted
 from tests.inference.files import predict_file, read
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
 from components.settings.loading import load_params
 
 PARAMS = Path(__file__).parents[2] / "params.yaml"

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from components.interchange.champion import SERVED_IMAGE
+from components.registry.exports.champion import SERVED_IMAGE
 from flows.notify import SCHEMES
 from tests.infra.conftest import ROOT
 

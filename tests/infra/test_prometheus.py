@@ -9,8 +9,8 @@ import pytest
 import yaml
 from prometheus_client import generate_latest
 
+from components.pipeline.telemetry.gauges import Gauges
 from components.settings.telemetry import TelemetrySettings
-from components.telemetry.gauges import Gauges
 from tests.infra.conftest import ROOT
 
 CONFIG = ROOT / "infra" / "prometheus.yaml"

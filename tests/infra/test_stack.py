@@ -17,7 +17,7 @@ import pytest
 import s3fs
 from moto.server import ThreadedMotoServer
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
 from components.settings.loading import load_params
 from infra.stack import compose, postgres, processes, stack
 from infra.stack.params import merged, overlay

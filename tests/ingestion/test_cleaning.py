@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from components.formats.textkey import text_key
-from components.ingestion.cleaning import clean, plain_text, strip_tags
+from components.data.formats.textkey import text_key
+from components.data.ingestion.cleaning import clean, plain_text, strip_tags
 
 
 @pytest.mark.parametrize(

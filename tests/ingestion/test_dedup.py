@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from components.ingestion import dedup
-from components.ingestion.dedup import KeyFiles, Shingles, exact_keys
+from components.data.ingestion import dedup
+from components.data.ingestion.dedup import KeyFiles, Shingles, exact_keys
 from components.settings.ingest import NearDuplicates
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from components.artifacts import read_manifest
-from components.errors import DataError
-from components.formats.corpus import read_documents, shards
-from components.ingestion import stage
-from components.ingestion.documents import DROPPED, Origin, what_became_of
-from components.ingestion.stage import IngestJob, ingest
+from components.core.artifacts import read_manifest
+from components.core.errors import DataError
+from components.data.formats.corpus import read_documents, shards
+from components.data.ingestion import stage
+from components.data.ingestion.documents import DROPPED, Origin, what_became_of
+from components.data.ingestion.stage import IngestJob, ingest
 from components.settings.data import CorpusSource
 from components.settings.ingest import IngestSettings
 
@@ -150,7 +150,7 @@ def test_an_unknown_document_is_an_error(tmp_path: Path, name: str, message: str
 
 def test_a_corpus_of_an_earlier_version_is_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_jsonl(tmp_path / "raw" / "a.jsonl", [sentence(1), sentence(2)])
-    monkeypatch.setattr("components.ingestion.stage.VERSION", 1)
+    monkeypatch.setattr("components.data.ingestion.stage.VERSION", 1)
     run(tmp_path)
     monkeypatch.undo()
     assert read_manifest(run(tmp_path)).facts["rewritten"] == "written by another version"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from components.ingestion.cleaning import strip_tags
+from components.data.ingestion.cleaning import strip_tags
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.errors import DataError
-from components.formats.lines import Reading
-from components.ingestion.readers import raw_files, read_texts
+from components.core.errors import DataError
+from components.data.formats.lines import Reading
+from components.data.ingestion.readers import raw_files, read_texts
 from components.settings.data import CorpusSource
 
 

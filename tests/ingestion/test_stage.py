@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.artifacts import MANIFEST, digest_tree, read_manifest
-from components.errors import ArtifactError, DataError
-from components.formats.corpus import holds_pairs, read_documents, read_rows, shards
-from components.ingestion import dedup, stage
-from components.ingestion.stage import IngestJob, ingest
+from components.core.artifacts import MANIFEST, digest_tree, read_manifest
+from components.core.errors import ArtifactError, DataError
+from components.data.formats.corpus import holds_pairs, read_documents, read_rows, shards
+from components.data.ingestion import dedup, stage
+from components.data.ingestion.stage import IngestJob, ingest
 from components.settings.data import CorpusSource, ParallelSource
 from components.settings.ingest import IngestSettings
 

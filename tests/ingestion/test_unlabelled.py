@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from components.artifacts import read_manifest
-from components.ingestion.stage import IngestJob, ingest
-from components.ingestion.unlabelled import DomainTextsJob, UnlabelledJob, domain_texts, unlabelled
+from components.core.artifacts import read_manifest
+from components.data.ingestion.stage import IngestJob, ingest
+from components.data.ingestion.unlabelled import DomainTextsJob, UnlabelledJob, domain_texts, unlabelled
+from components.data.tasks.examples import ExamplesJob, examples
+from components.data.unlabelled_texts import read_unlabelled
 from components.settings.data import CorpusSource
 from components.settings.ingest import IngestSettings
 from components.settings.tasks import TaskSource
 from components.settings.unlabelled import UnlabelledSettings
-from components.tasks.examples import ExamplesJob, examples
-from components.unlabelled.texts import read_unlabelled
 from tests.example_task import write_jsonl
 
 LONG = "the name of the bucket that receives the log files of every account"

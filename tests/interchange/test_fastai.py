@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.errors import ArtifactError
+from components.core.errors import ArtifactError
 from components.interchange.words import NEVER, FastaiModel, from_fastai, read_fastai
 from components.models.encoder import build_model
 from components.models.ulmfit import AWDLSTM

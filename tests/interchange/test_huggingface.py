@@ -10,7 +10,7 @@ import torch
 import transformers
 from torch import Tensor
 
-from components.errors import ArtifactError
+from components.core.errors import ArtifactError
 from components.interchange.huggingface import CONVERTERS, family_of
 from components.models.encoder import build_model
 from tests.models.peers import peer_of, wild_model

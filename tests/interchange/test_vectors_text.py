@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from components.errors import ArtifactError, DataError
+from components.core.errors import ArtifactError, DataError
 from components.interchange import vectors_text
 from components.interchange.vectors_text import read_vectors, write_vectors
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from components.account import who
-from components.errors import DataError
+from components.core.account import who
+from components.core.errors import DataError
+from components.data.tasks.kinds import find_kind
 from components.labelling.answers import Answer, ConflictError, merge, read_answers, undo
 from components.labelling.rows import read_rows
 from components.pipeline import checks
 from components.settings.params import Params
-from components.tasks.kinds import find_kind
 from tests.example_task import rows
 from tests.labelling.conftest import lines
 

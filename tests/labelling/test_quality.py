@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from components import cli
+from components.cli import main as cli
 from components.labelling import models
 from components.labelling.quality import different_twins, suspects
 from components.labelling.review import review

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from components import cli
-from components.errors import ArtifactError, ConfigError, DataError
+from components.cli import main as cli
+from components.core.errors import ArtifactError, ConfigError, DataError
+from components.data.tasks.kinds import find_kind
 from components.labelling import models
 from components.labelling.queue import queue
 from components.labelling.selection import typical, typicality, uncertain
+from components.learners.words.classifier import WordsClassifier, WordsModel
+from components.learners.words.features import fit_text, word_vectorizers
 from components.settings.params import Params
-from components.tasks.kinds import find_kind
-from components.words.classifier import WordsClassifier, WordsModel
-from components.words.features import fit_text, word_vectorizers
 from tests.example_task import rows, thing, write_jsonl
 
 Project = Callable[..., Params]

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from components.ingestion.dedup import Shingles
-from components.ingestion.matching import TextSearch
-from components.ingestion.stage import IngestJob, ingest
-from components.leakage.stage import LeakageJob, in_words, leakage
+from components.data.ingestion.dedup import Shingles
+from components.data.ingestion.matching import TextSearch
+from components.data.ingestion.stage import IngestJob, ingest
+from components.data.leakage.stage import LeakageJob, in_words, leakage
+from components.data.tasks.examples import ExamplesJob, examples
 from components.settings.data import CorpusSource
 from components.settings.ingest import IngestSettings, NearDuplicates
 from components.settings.leakage import LeakageSettings
 from components.settings.tasks import TaskSource
-from components.tasks.examples import ExamplesJob, examples
 
 LONG = "the name of the bucket that receives the log files of every account in the organisation each day"
 NEAR = " ".join(f"word{number}" for number in range(60))

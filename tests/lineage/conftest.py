@@ -17,8 +17,8 @@ import pytest
 import torch
 import yaml
 
-from components.lineage import forget as removal
 from components.pipeline.dvc_yaml import write_dvc_yaml
+from components.pipeline.lineage import forget as removal
 from components.pipeline.running import run_stage
 from components.pipeline.stages import STAGES
 from components.settings.loading import load_params
@@ -128,7 +128,7 @@ def _columns(path: Path) -> dict[str, Any]:
 def cache_of_inputs(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The node's cache of inputs, apart from that of this machine."""
     folder = tmp_path_factory.mktemp("node")
-    monkeypatch.setattr("components.lineage.forget.node_cache", lambda: folder)
+    monkeypatch.setattr("components.pipeline.lineage.forget.node_cache", lambda: folder)
     return folder
 
 
@@ -148,7 +148,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
         for index, item in enumerate(items):
             yield index, function(item)
 
-    monkeypatch.setattr("components.finetuning.execution.map_parallel", one_by_one)
+    monkeypatch.setattr("components.learners.finetuning.execution.map_parallel", one_by_one)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.chdir(tmp_path)
     torch.set_num_threads(1)

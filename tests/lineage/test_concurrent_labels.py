@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from components.artifacts import changing_data
-from components.errors import DataError
+from components.core.artifacts import changing_data
+from components.core.errors import DataError
 from components.labelling.answers import Answer, merge
 from components.labelling.rows import read_rows
-from components.lineage import editing
-from components.lineage import forget as removal
+from components.pipeline.lineage import editing
+from components.pipeline.lineage import forget as removal
 from components.settings.params import Params
 from tests.example_task import rows
 from tests.labelling.conftest import project as project  # a fixture

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from components.drift.traffic import TEXT_LENGTH
-from components.lineage import forget as removal
+from components.pipeline.lineage import forget as removal
+from components.registry.drift.traffic import TEXT_LENGTH
 from components.settings.params import Params
 from tests.example_task import rows
 from tests.labelling.conftest import project as project  # a fixture

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from components.data_version import read_yaml
-from components.lineage.forget import RECORDS, STATE, forget, make_plan, plan_lines, wanted_texts
-from components.lineage.trace import document_lines, model_lines, trace_document, trace_model
+from components.core.data_version import read_yaml
+from components.pipeline.lineage.forget import RECORDS, STATE, forget, make_plan, plan_lines, wanted_texts
+from components.pipeline.lineage.trace import document_lines, model_lines, trace_document, trace_model
 from components.registry.ledger import Ledger
-from components.tracking import connect
+from components.registry.tracking import connect
 
 from .conftest import SECRET, Project
 

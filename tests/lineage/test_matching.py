@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.formats.annotations.hub import arrow_rows
-from components.formats.lines import Reading
-from components.lineage import editing
-from components.lineage.editing import remove_records
-from components.lineage.matching import Texts, file_holds
+from components.data.formats.annotations.hub import arrow_rows
+from components.data.formats.lines import Reading
+from components.data.matching import Texts, file_holds
+from components.pipeline.lineage import editing
+from components.pipeline.lineage.editing import remove_records
 
 SECRET = "Agnetha Quisling lives in Elmstreet 17"
 TEXTS = Texts([SECRET, "too short"])

@@ -10,18 +10,18 @@ import pytest
 import torch
 
 from benchmarks.gpu_steps.inputs import CountingStore
+from components.data.segmenters import Segmentation
 from components.models import FAMILIES
 from components.models.base import Batch, LanguageModel
 from components.models.encoder import build_model
-from components.pretraining.samplers import sampler_for
 from components.tokenization import Tokenizer, load_tokenizer
 from components.tokenization.bpe import BytePairTokenizer
 from components.tokenization.char import CharTokenizer
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
 from components.tokenization.unigram import WORDS, UnigramTokenizer, normalization
 from components.tokenization.word import OpenWordTokenizer, WordTokenizer
 from components.tokenization.wordpiece import WordPieceTokenizer
+from components.training.pretraining.samplers import sampler_for
 
 VOCABULARY = 24
 WINDOW = 16

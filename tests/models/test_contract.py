@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from components.artifacts import writing
+from components.core.artifacts import writing
 from components.models import FAMILIES
 from components.models.base import Batch, LanguageModel
 from components.models.encoder import KIND, build_model, load_encoder, save_encoder

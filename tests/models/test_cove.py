@@ -9,16 +9,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from components.artifacts import writing
-from components.errors import DataError
-from components.inference.generate import try_model
-from components.inference.generation import Sampling, translate_text
+from components.core.artifacts import writing
+from components.core.errors import DataError
+from components.data.segmenters import Segmentation
 from components.models.cove import CoVe
 from components.models.encoder import KIND, build_model, save_encoder
-from components.pretraining.translation import TranslationSampler
-from components.tokenization.segmenters import Segmentation
+from components.serving.generate import try_model
+from components.serving.generation import Sampling, translate_text
 from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES, START
 from components.tokenization.word import WordTokenizer
+from components.training.pretraining.translation import TranslationSampler
 from tests.training.helpers import PairStore
 
 VOCABULARY = 20

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from components.data.segmenters import Segmentation
 from components.models.elmo import ELMo, spell, spelling_table
 from components.models.encoder import build_model
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import END, SPECIAL_PIECES, UNK
 from components.tokenization.word import OpenWordTokenizer
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from components.artifacts import writing
-from components.errors import ArtifactError, ConfigError
+from components.core.artifacts import writing
+from components.core.errors import ArtifactError, ConfigError
 from components.models import family
 from components.models.encoder import KIND, build_model, load_encoder, save_encoder
 from tests.models.conftest import VOCABULARY

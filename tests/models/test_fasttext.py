@@ -7,10 +7,10 @@ from functools import reduce
 import pytest
 import torch
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
+from components.data.segmenters import Segmentation
 from components.models.encoder import build_model
 from components.models.fasttext import FNV_OFFSET, FastText, FastTextConfig, fnv1a_update, ngram_buckets
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES, UNK
 from components.tokenization.word import OpenWordTokenizer, WordTokenizer
 

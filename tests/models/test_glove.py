@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
 from components.models.encoder import build_model
 from components.models.glove import GloVe
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
 from components.models.encoder import build_model, load_weights, save_weights
 from components.models.gpt import GPT
 from components.models.layers.attention import SelfAttention, causal_mask

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
 from components.models.encoder import build_model
 from components.models.transformer_xl import TransformerXL, TransformerXLConfig
 from tests.models.peers import wild_model

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from components.errors import ConfigError, DataError
+from components.core.errors import ConfigError, DataError
+from components.data.segmenters import Segmentation
 from components.models.encoder import build_model
 from components.models.word2vec import Word2Vec
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import END, SPECIAL_PIECES, UNK
 from components.tokenization.word import WordTokenizer
 

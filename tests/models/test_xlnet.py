@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from components.errors import ArtifactError
+from components.core.errors import ArtifactError
 from components.interchange.huggingface import CONVERTERS
 from components.models.xlnet import XLNet, remembered
 from components.tokenization.special import END, MASK, START

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from components import cli
-from components.errors import ConfigError, DiskSpaceError, TransientError, disk_full
-from components.monitoring.disk import Need, check_space, needs
+from components.cli import main as cli
+from components.core.errors import ConfigError, DiskSpaceError, TransientError, disk_full
+from components.pipeline.monitoring.disk import Need, check_space, needs
 from components.pipeline.stages import STAGES, TRAINING
 
 SIZES = {"ingest@domain": 100, "adapt@ulmfit": 50, "adapt@bert": 400, "evaluate@t": 3}
@@ -77,7 +77,7 @@ def test_a_stage_on_a_full_disk_ends_with_one_message(
         raise OSError(errno.ENOSPC, "No space left on device", "shard-0")
 
     monkeypatch.setattr("sys.argv", ["headstart", "check", "--params", "nowhere.yaml"])
-    monkeypatch.setattr("components.commands.common.load_params", fill)
+    monkeypatch.setattr("components.cli.common.load_params", fill)
     with pytest.raises(SystemExit) as caught:
         cli.main()
     assert caught.value.code == 2

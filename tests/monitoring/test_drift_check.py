@@ -9,20 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from components.drift.measurements import REFERENCE, Reference
-from components.drift.measuring import measure
-from components.drift.traffic import logged, read_traffic
-from components.errors import ConfigError, DataError, RegistryError
-from components.inference.prediction import predict_rows
-from components.monitoring.drift_check import check_file, check_traffic, publish, read_inputs
+from components.core.errors import ConfigError, DataError, RegistryError
+from components.learners.prediction import predict_rows
+from components.pipeline.monitoring.drift_check import check_file, check_traffic, publish, read_inputs
 from components.registry.champion import find_champion, load_champion
+from components.registry.drift.measurements import REFERENCE, Reference
+from components.registry.drift.measuring import measure
+from components.registry.drift.traffic import logged, read_traffic
 from components.registry.promote import promote
 from components.registry.stage import register
+from components.registry.tracking import connect
 from components.reporting import findings
 from components.settings.drift import DriftSettings
 from components.settings.loading import load_params
 from components.settings.params import Params
-from components.tracking import connect
 from flows import summary
 from tests.registry.conftest import LETTERS, Pipeline
 

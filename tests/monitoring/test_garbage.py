@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from components.artifacts import writing
-from components.drift.measurements import ROW, Measured
-from components.drift.traffic import TrafficLog
-from components.errors import StorageError
-from components.monitoring.garbage import (
+from components.core.artifacts import writing
+from components.core.errors import StorageError
+from components.pipeline.monitoring.garbage import (
     old_checkpoints,
     old_features,
     old_logs,
     old_traffic,
     orphaned_outputs,
 )
+from components.registry.drift.measurements import ROW, Measured
+from components.registry.drift.traffic import TrafficLog
 
 DAY = 86400.0
 NOW = time.time()

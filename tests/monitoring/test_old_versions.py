@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from components.errors import RegistryError
-from components.monitoring.garbage import keep, old_versions
+from components.core.errors import RegistryError
+from components.pipeline.monitoring.garbage import keep, old_versions
 from components.registry.ledger import Entry, State
 from components.registry.stage import register
+from components.registry.tracking import Version, connect
 from components.settings.gc import GcSettings
 from components.settings.loading import load_params
-from components.tracking import Version, connect
 from tests.registry.conftest import Pipeline
 
 

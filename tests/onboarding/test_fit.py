@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from components.errors import ConfigError
-from components.onboarding.command import Options, init
+from components.cli.onboarding.command import Options, init
+from components.core.errors import ConfigError
 from components.pipeline.running import run_stage
 from components.pipeline.stages import STAGES
 from components.settings.loading import load_params

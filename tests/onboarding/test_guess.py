@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from components.errors import DataError
-from components.onboarding import columns
-from components.onboarding.columns import guess, others
-from components.onboarding.files import Rows, read_rows
-from components.onboarding.inspection import inspect
-from components.onboarding.language import language_of
-from components.onboarding.splits import split_files
+from components.cli.onboarding import columns
+from components.cli.onboarding.columns import guess, others
+from components.cli.onboarding.files import Rows, read_rows
+from components.cli.onboarding.inspection import inspect
+from components.cli.onboarding.language import language_of
+from components.cli.onboarding.splits import split_files
+from components.core.errors import DataError
 from components.settings.tasks import TaskSource
 
 

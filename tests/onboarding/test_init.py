@@ -12,21 +12,21 @@ from typing import Any
 
 import pytest
 
-from components.errors import ArtifactError, ConfigError, DataError
-from components.formats.detection import detected
+from components.cli.onboarding.command import Options, init
+from components.cli.onboarding.inspection import inspect
+from components.cli.onboarding.project import renew, take_files
+from components.cli.onboarding.proposal import Proposal
+from components.cli.onboarding.splits import split_files
+from components.cli.onboarding.starts import Measured
+from components.core.errors import ArtifactError, ConfigError, DataError
+from components.data.tasks.kinds import find_kind
 from components.labelling.answers import Answer, merge
-from components.onboarding.command import Options, init
-from components.onboarding.inspection import inspect
-from components.onboarding.project import renew, take_files
-from components.onboarding.proposal import Proposal
-from components.onboarding.splits import split_files
-from components.onboarding.starts import Measured
+from components.learners.task_models.inputs import Extent
 from components.pipeline.checks import check_params
+from components.settings.detection import detected
 from components.settings.loading import load_params
 from components.settings.sources import sources
 from components.settings.tasks import TaskSource
-from components.task_models.inputs import Extent
-from components.tasks.kinds import find_kind
 from tests.example_task import ROWS, rows
 
 SERVED = ("classification", "multilabel", "regression", "pair")

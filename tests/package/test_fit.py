@@ -15,11 +15,11 @@ import pandas as pd
 import pytest
 
 import headstart
-from components.artifacts import read_manifest
-from components.errors import ArtifactError, HeadstartError
-from components.inference.loading import load_model
-from components.onboarding.columns import guess
-from components.onboarding.files import read_rows
+from components.cli.onboarding.columns import guess
+from components.cli.onboarding.files import read_rows
+from components.core.artifacts import read_manifest
+from components.core.errors import ArtifactError, HeadstartError
+from components.learners.loading import load_model
 from headstart import Model, fit, load
 from headstart.recipes import finetuning_of
 from headstart.report import Report, Tried

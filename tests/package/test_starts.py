@@ -14,14 +14,14 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from components import cli
-from components.artifacts import digest_file
-from components.errors import ArtifactError, ConfigError
-from components.interchange.exporting import export_encoder
+from components.cli import main as cli
+from components.core.artifacts import digest_file
+from components.core.errors import ArtifactError, ConfigError
 from components.interchange.importing import read_published
-from components.starts import packed, registry
-from components.starts.install import install
-from components.starts.registry import Start, find_start, folder_of, installed, read_starts
+from components.interchange.starts import packed, registry
+from components.interchange.starts.install import install
+from components.interchange.starts.registry import Start, find_start, folder_of, installed, read_starts
+from components.registry.exports.exporting import export_encoder
 from headstart.starts import encoder_of
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from components.code_identity import locked_versions, normal
+from components.pipeline.code_identity import locked_versions, normal
 
 ROOT = Path(__file__).parents[2]
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
@@ -88,7 +88,7 @@ def test_the_command_and_the_import_outside_of_the_repository(environment: Path,
     assert "all-MiniLM-L6-v2" in shown
     script = """
 import headstart
-from components.resources import FILES
+from components.core.resources import FILES
 rows = [{"text": f"{word} {number}", "label": label} for number in range(4) for word, label in (("a", "x"), ("b", "y"))]
 model = headstart.fit(rows, verbose=False)
 print(headstart.__file__)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from components.artifacts import read_json
+from components.core.artifacts import read_json
 from components.pages.overview import TaskView
 from components.pages.project import Champion
 from tests.pages.conftest import TASK, text_of

@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from components.data.tasks.reading.labels import in_force, read_entries
 from components.pages.server import PagesServer
-from components.tasks.reading.labels import in_force, read_entries
 from tests.pages.conftest import TASK
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the driver of the browser is not installed")

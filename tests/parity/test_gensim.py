@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+from components.data.segmenters import Segmentation
 from components.interchange.vectors_text import read_vectors
 from components.models.encoder import build_model
 from components.models.fasttext import FastText, FastTextConfig, ngram_buckets
 from components.models.static import skip_gram
-from components.pretraining.negatives import keep_probabilities, noise_distribution
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
 from components.tokenization.word import WordTokenizer
+from components.training.pretraining.negatives import keep_probabilities, noise_distribution
 from tests.parity.conftest import Reference
 
 

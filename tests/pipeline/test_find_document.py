@@ -8,9 +8,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from components import cli
-from components.errors import ArtifactError, ConfigError, DataError
-from components.ingestion.stage import IngestJob, ingest
+from components.cli import main as cli
+from components.core.errors import ArtifactError, ConfigError, DataError
+from components.data.ingestion.stage import IngestJob, ingest
 from components.pipeline.documents import find_document
 from components.pipeline.jobs import corpora
 from components.settings.loading import load_params

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from components.code_identity import ROOT, SETTINGS, Sources, installed
-from components.errors import ConfigError
+from components.core.errors import ConfigError
+from components.pipeline.code_identity import ROOT, SETTINGS, Sources, installed
 from components.pipeline.identity import Identity, check_identity, identities, identity_of
 from components.pipeline.jobs import WHOLE
 from components.pipeline.running import run_stage

@@ -25,7 +25,7 @@ stage, _, item = sys.argv[1].partition("@")
 params = load_params()
 run_stage(stage, params, item=item)
 code = identity_of(stage, item, params).code
-from components.code_identity import DISPLAY
+from components.pipeline.code_identity import DISPLAY
 known = {path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in code}
 loaded = {name for name in sys.modules if name.startswith("components")} - before
 print("unknown:", *sorted(loaded - known - DISPLAY))

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
 from components.interchange.importing import source_digest
 from components.pipeline import stages
 from components.pipeline.checks import check_params
@@ -393,7 +393,7 @@ def test_metrics_and_curve_are_copied_to_the_paths_in_dvc_yaml(
         return output
 
     monkeypatch.setattr(stages.importlib, "import_module", lambda name: SimpleNamespace(work=work))
-    monkeypatch.setitem(STAGES, "sample", Stage("errors:work", lambda params: {"one": {"loss": 3}}, 1))
+    monkeypatch.setitem(STAGES, "sample", Stage("core.errors:work", lambda params: {"one": {"loss": 3}}, 1))
     run_stage("sample", Params.model_validate(raw), item="one")
     assert json.loads(Path("artifacts/metrics/sample/one.json").read_text()) == {"loss": 3}
     assert Path("artifacts/curves/sample/one.csv").read_text() == "step,loss\n1,2\n"

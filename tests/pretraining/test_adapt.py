@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from components.artifacts import read_manifest
-from components.errors import ArtifactError
+from components.core.artifacts import read_manifest
+from components.core.errors import ArtifactError
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
-from components.pretraining.adapt import adapt
-from components.pretraining.pretrain import pretrain
 from components.settings.training import LanguageModelTraining
 from components.tokenization import load_tokenizer, overlap
 from components.tokenization.store import TokenStore
+from components.training.pretraining.adapt import adapt
+from components.training.pretraining.pretrain import pretrain
 from tests.training.helpers import adapt_job, lm_settings, pretrain_job, run_with_kills, same_bits, weights
 
 LONG = lm_settings(tokens=4 * 8 * 20)
@@ -135,8 +135,8 @@ def test_unsuitable_encoders(inputs: Path, pretrained: dict[str, Path], tmp_path
 
 def test_a_published_model_is_adapted_to_the_domain(inputs: Path, pretrained: dict[str, Path], tmp_path: Path) -> None:
     """The model's vocabulary is that of neither corpus; forgetting is measured with the model's own pieces."""
-    from components.interchange.exporting import export_encoder
     from components.interchange.importing import import_encoder
+    from components.registry.exports.exporting import export_encoder
 
     domain = pretrain_job(
         inputs, "bert", tmp_path / "domain", tokens=inputs / "tokens" / "domain-wordpiece",

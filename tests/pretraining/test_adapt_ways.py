@@ -8,9 +8,9 @@ import pytest
 
 from components.models import FAMILIES
 from components.models.encoder import build_model
-from components.pretraining.adapt import adapt
-from components.pretraining.language_model import parameter_groups
-from components.pretraining.pretrain import pretrain
+from components.training.pretraining.adapt import adapt
+from components.training.pretraining.language_model import parameter_groups
+from components.training.pretraining.pretrain import pretrain
 from tests.training.helpers import adapt_job, lm_settings, pretrain_job, run_with_kills, same_bits, weights
 
 

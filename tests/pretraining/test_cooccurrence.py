@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from components.errors import DataError
+from components.core.errors import DataError
 from components.models.glove import GloVeConfig
-from components.pretraining import cooccurrence
-from components.pretraining.cooccurrence import CooccurrenceSampler, Run, count_pairs, whole_text
 from components.tokenization.special import END
+from components.training.pretraining import cooccurrence
+from components.training.pretraining.cooccurrence import CooccurrenceSampler, Run, count_pairs, whole_text
 from tests.training.helpers import MemoryStore
 
 VOCABULARY = 12

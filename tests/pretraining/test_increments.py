@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from components.artifacts import digest_tree, read_manifest
-from components.errors import TrainingError
-from components.ingestion.stage import IngestJob, ingest
-from components.pretraining import adapt as stage
-from components.pretraining import increments
-from components.pretraining.adapt import AdaptJob, adapt
-from components.pretraining.increments import IncrementText
-from components.pretraining.pretrain import pretrain
+from components.core.artifacts import digest_tree, read_manifest
+from components.core.errors import TrainingError
+from components.data.ingestion.stage import IngestJob, ingest
 from components.settings.adapt import IncrementSettings
 from components.settings.data import CorpusSource
 from components.settings.ingest import IngestSettings
 from components.tokenization.store import TokenStore
 from components.tokenization.tokenize import TokenizeJob, tokenize
 from components.tokenization.train import VocabularyJob, fit_vocabulary
+from components.training.pretraining import adapt as stage
+from components.training.pretraining import increments
+from components.training.pretraining.adapt import AdaptJob, adapt
+from components.training.pretraining.increments import IncrementText
+from components.training.pretraining.pretrain import pretrain
 from tests.training.helpers import (
     adapt_job,
     lm_settings,

@@ -8,11 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from components.errors import DataError
+from components.core.errors import DataError
 from components.models.word2vec import Word2VecConfig
-from components.pretraining import negatives
-from components.pretraining.negatives import NegativeSampler, keep_probabilities, noise_distribution, piece_counts
 from components.tokenization.special import END
+from components.training.pretraining import negatives
+from components.training.pretraining.negatives import (
+    NegativeSampler,
+    keep_probabilities,
+    noise_distribution,
+    piece_counts,
+)
 from tests.training.helpers import MemoryStore, numbered_store
 
 VOCABULARY = 900

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from components.errors import DataError
+from components.core.errors import DataError
 from components.models.base import Batch
 from components.models.xlnet import XLNetConfig, remembered
-from components.pretraining.permutations import PermutationSampler
-from components.pretraining.streams import StreamSampler
 from components.tokenization.special import END, FIRST_ORDINARY, START
+from components.training.pretraining.permutations import PermutationSampler
+from components.training.pretraining.streams import StreamSampler
 from tests.training.helpers import MemoryStore, numbered_store
 
 WINDOW, ROWS = 48, 4

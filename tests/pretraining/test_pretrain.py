@@ -15,29 +15,29 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from components.artifacts import read_manifest
-from components.errors import ArtifactError, ConfigError, TrainingError
-from components.finetuning.specs import RunSpec, load_initial_encoder
-from components.measurements import FILE, Points
+from components.cluster.distributed import Worker
+from components.core.artifacts import read_manifest
+from components.core.errors import ArtifactError, ConfigError, TrainingError
+from components.core.measurements import FILE, Points
+from components.learners.finetuning.specs import RunSpec, load_initial_encoder
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
-from components.pretraining import language_model, launch
-from components.pretraining.language_model import (
-    LanguageModelRun,
-    TrainingHistory,
-    before_training,
-    initial_model,
-    work,
-)
-from components.pretraining.pretrain import ScratchJob, pretrain, published_training, scratch
 from components.settings.cluster import ClusterSettings
 from components.settings.training import LanguageModelTraining
 from components.tokenization import load_tokenizer
 from components.tokenization.store import TokenStore
 from components.training import checkpoint
 from components.training.checkpoint import CheckpointStore
-from components.training.distributed import Worker
 from components.training.loop import StepReport
+from components.training.pretraining import language_model, launch
+from components.training.pretraining.language_model import (
+    LanguageModelRun,
+    TrainingHistory,
+    before_training,
+    initial_model,
+    work,
+)
+from components.training.pretraining.pretrain import ScratchJob, pretrain, published_training, scratch
 from tests.training.helpers import lm_settings, pretrain_job, run_with_kills, same_bits, tokenizer_of, weights
 
 LONG = lm_settings(tokens=4 * 8 * 20)

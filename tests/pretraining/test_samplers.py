@@ -7,19 +7,19 @@ import itertools
 import pytest
 import torch
 
-from components.errors import DataError, TrainingError
+from components.core.errors import DataError, TrainingError
 from components.models import FAMILIES
 from components.models.ulmfit import AWDLSTMConfig
-from components.pretraining.rows import (
+from components.tokenization.special import END, FIRST_ORDINARY, START
+from components.training.pretraining.rows import (
     NO_PAIR,
     FullSentencesSampler,
     PairSampler,
     SentenceOrderSampler,
     SentencePairSampler,
 )
-from components.pretraining.samplers import SAMPLERS
-from components.pretraining.streams import BidirectionalStreamSampler, StreamSampler
-from components.tokenization.special import END, FIRST_ORDINARY, START
+from components.training.pretraining.samplers import SAMPLERS
+from components.training.pretraining.streams import BidirectionalStreamSampler, StreamSampler
 from tests.training.helpers import MemoryStore, numbered_pairs, numbered_store
 
 EVERY = sorted(SAMPLERS)

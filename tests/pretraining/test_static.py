@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from components.artifacts import read_manifest
-from components.errors import ConfigError
+from components.core.artifacts import read_manifest
+from components.core.errors import ConfigError
 from components.models.encoder import load_encoder
-from components.pretraining.static import StaticJob, encode_pieces, static, with_words
 from components.settings.derive import StaticSettings
 from components.tokenization.special import FIRST_ORDINARY
+from components.training.pretraining.static import StaticJob, encode_pieces, static, with_words
 from tests.tokenization.conftest import WriteCorpus
 
 TEXTS = ["the apple is red", "the pear is a small pear", "gold and zinc and iron", "the apple is here"] * 3

@@ -9,10 +9,10 @@ import torch
 from components.models import FAMILIES
 from components.models.encoder import build_model, load_encoder
 from components.models.ulmfit import AWDLSTM
-from components.pretraining.adapt import adapt
-from components.pretraining.pretrain import pretrain
-from components.pretraining.word_vectors import cooccurrence_vectors
 from components.tokenization.store import TokenStore
+from components.training.pretraining.adapt import adapt
+from components.training.pretraining.pretrain import pretrain
+from components.training.pretraining.word_vectors import cooccurrence_vectors
 from tests.training.helpers import adapt_job, pretrain_job, weights
 
 TINY = dict(FAMILIES["ulmfit"].tiny)

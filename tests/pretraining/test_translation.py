@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from components.errors import DataError
-from components.pretraining.translation import TranslationSampler
+from components.core.errors import DataError
 from components.tokenization.special import END, START
+from components.training.pretraining.translation import TranslationSampler
 from tests.training.helpers import PairStore, numbered_pairs, numbered_store
 
 

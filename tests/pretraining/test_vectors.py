@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from components.core import threads
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
-from components.pretraining.pretrain import pretrain
-from components.pretraining.word_vectors import cooccurrence_vectors, initialise_embeddings
 from components.tokenization.store import TokenStore
-from components.training import threads
+from components.training.pretraining.pretrain import pretrain
+from components.training.pretraining.word_vectors import cooccurrence_vectors, initialise_embeddings
 from tests.training.helpers import lm_settings, make_inputs, pretrain_job
 
 VOCABULARY = 14

@@ -10,16 +10,16 @@ import pytest
 import torch
 from torch import nn
 
-from components.artifacts import digest_files, read_manifest
-from components.errors import ArtifactError, ConfigError
+from components.core.artifacts import digest_files, read_manifest
+from components.core.errors import ArtifactError, ConfigError
+from components.data.segmenters import Segmentation
 from components.interchange.vectors_text import WordVectors, write_vectors
 from components.models.encoder import load_encoder
-from components.pretraining.pretrain import pretrain
-from components.pretraining.word_vectors import match, prepare_vectors, start_from_vectors
 from components.tokenization import Tokenizer, load_tokenizer
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
 from components.tokenization.wordpiece import WordPieceTokenizer
+from components.training.pretraining.pretrain import pretrain
+from components.training.pretraining.word_vectors import match, prepare_vectors, start_from_vectors
 from tests.training.helpers import lm_settings, pretrain_job, run_with_kills, same_bits, tokenizer_of, weights
 
 PIECES = ["Cat", "dog", "##ing", "sun", "##s"]

@@ -11,8 +11,8 @@ from typing import Any
 from mlflow.exceptions import MlflowException
 
 from components.registry.ledger import OWN, Entry, Ledger, OvertakenError, State, move, observe
+from components.registry.tracking import Registry, Version, connect
 from components.settings.registry import RegistrySettings
-from components.tracking import Registry, Version, connect
 
 M, A = "headstart-letters", "champion"
 START = datetime(2026, 11, 24, 3, tzinfo=UTC)

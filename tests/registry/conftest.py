@@ -18,27 +18,27 @@ import numpy as np
 import pytest
 import torch
 
-from components.artifacts import writing
+from components.core.artifacts import writing
+from components.data.segmenters import Segmentation
+from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split
+from components.data.tasks.results import KIND as FINETUNED
+from components.data.tasks.results import RunResult, write_results
+from components.learners.task_models.classifier import TextClassifier, load_classifier, save_classifier
+from components.learners.task_models.kinds import find_task
+from components.learners.task_models.model import TaskModel
 from components.models.encoder import KIND as ENCODER
 from components.models.encoder import build_model, save_encoder
 from components.registry.candidates import RegisterJob
 from components.registry.promote import PromoteJob
+from components.registry.tracking import Registry, connect
 from components.settings.finetune import FinetuneSettings
 from components.settings.names import Start
 from components.settings.promote import PromotionRule
 from components.settings.registry import RegistrySettings
 from components.settings.tasks import TaskSource
 from components.settings.training import Training
-from components.task_models.classifier import TextClassifier, load_classifier, save_classifier
-from components.task_models.kinds import find_task
-from components.task_models.model import TaskModel
-from components.tasks.examples import ExamplesJob, examples, read_facts, read_split
-from components.tasks.results import KIND as FINETUNED
-from components.tasks.results import RunResult, write_results
 from components.tokenization.char import CharTokenizer
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES
-from components.tracking import Registry, connect
 
 LETTERS = string.ascii_lowercase
 LABELS = ["x", "y", "z"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
-from components.inference.prediction import predict_rows
+from components.learners.prediction import predict_rows
+from components.learners.task_models.classifier import TextClassifier
 from components.registry.ledger import Ledger
 from components.registry.promote import promote
 from components.registry.stage import register
-from components.task_models.classifier import TextClassifier
-from components.tracking import connect
+from components.registry.tracking import connect
 from tests.registry.conftest import Pipeline
 
 NAME = "headstart-letters"

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 from scipy import sparse
 
+from components.data.scoring.classification import Classification
 from components.registry.promotion import Latency, Scored, TestRows
-from components.scoring.classification import Classification
 from components.settings.promote import PromotionRule
 
 ROWS = 400

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from components.errors import RegistryError
+from components.core.errors import RegistryError
 from components.registry.ledger import Ledger, OvertakenError, move, observe, roll_back
-from components.tracking import Log, Registry, Version, connect
+from components.registry.tracking import Log, Registry, Version, connect
 from tests.registry.aliases import A, M, add, contend, number, promote, set_by_hand
 
 

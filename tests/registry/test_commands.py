@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from components.errors import ConfigError, RegistryError
+from components.core.errors import ConfigError, RegistryError
 from components.registry.commands import assign, describe_champion, history, parse_time, rollback
 from components.registry.ledger import Ledger, observe
-from components.tracking import Registry
+from components.registry.tracking import Registry
 from flows.repository import locked
 from tests.registry.aliases import A, M, add, number, promote, set_by_hand
 

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
+from components.data.scoring.classification import Classification
+from components.data.scoring.intervals import Variance, half_width
 from components.registry.promotion import compare, detectable, power, units_needed
-from components.scoring.classification import Classification
-from components.scoring.intervals import Variance, half_width
 from components.settings.promote import PromotionRule
 
 KNOWN = math.inf

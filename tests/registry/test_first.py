@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 import components.registry.promote as stage
-from components.baselines.stage import BaselineJob, baseline
+from components.learners.baselines.stage import BaselineJob, baseline
+from components.learners.words.classifier import WordsClassifier
 from components.registry.champion import load_champion
 from components.registry.judging import Comparison
 from components.registry.ledger import Ledger
 from components.registry.promote import Contest, first_champion, promote
 from components.registry.stage import register
+from components.registry.tracking import connect
 from components.settings.promote import PromotionRule
-from components.tracking import connect
-from components.words.classifier import WordsClassifier
 from tests.registry.conftest import Pipeline
 
 WORDS, FROZEN, TUNED = "tfidf-words", "ulmfit-adapted-frozen", "ulmfit-adapted"

@@ -16,9 +16,9 @@ from benchmarks.gate_error_rates import (
     exponential_sizes,
     one_year,
 )
+from components.data.scoring.classification import Classification
+from components.data.scoring.intervals import sampling_variance
 from components.registry.promotion import Scored, TestRows, decide
-from components.scoring.classification import Classification
-from components.scoring.intervals import sampling_variance
 from components.settings.promote import PromotionRule
 
 SIZES = exponential_sizes(88)

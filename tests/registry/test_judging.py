@@ -10,14 +10,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from components.errors import ArtifactError, RegistryError, RegistryUnavailableError
+from components.core.errors import ArtifactError, RegistryError, RegistryUnavailableError
+from components.data.tasks.data import Fields, Split
+from components.data.tasks.examples import TaskFacts
 from components.registry.champion import load_champion
 from components.registry.judging import scored_rows
 from components.registry.latency import ROUNDS, WARM_UP, measure_latency, spaced
 from components.registry.promotion import Latency
-from components.tasks.data import Fields, Split
-from components.tasks.examples import TaskFacts
-from components.tracking import connect
+from components.registry.tracking import connect
 from tests.registry.conftest import LABELS, Pipeline
 from tests.registry.promoting import NAME, champion, events, must_not_be_called, run
 

@@ -9,20 +9,20 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from components.inference.prediction import Predicted, predict_rows
+from components.data.segmenters import Segmentation
+from components.data.tasks.data import Split
+from components.data.tasks.examples import TaskFacts
+from components.data.tasks.kinds import find_kind, scoring_for
+from components.learners.prediction import Predicted, predict_rows
+from components.learners.task_models.classifier import load_classifier, save_classifier
+from components.learners.task_models.kinds import TASKS
+from components.learners.task_models.model import TaskModel
 from components.models.encoder import build_model
 from components.registry.judging import scored_rows
 from components.registry.latency import measure_latency
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
-from components.task_models.classifier import load_classifier, save_classifier
-from components.task_models.kinds import TASKS
-from components.task_models.model import TaskModel
-from components.tasks.data import Split
-from components.tasks.examples import TaskFacts
-from components.tasks.kinds import find_kind, scoring_for
 from components.tokenization.char import CharTokenizer
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES
 from tests.inference.files import predict_file
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from components.errors import RegistryError
+from components.core.errors import RegistryError
 from components.registry.ledger import ABANDONED, LEDGER, Entry, Ledger, State, observe, replay
+from components.registry.tracking import Log, Registry, connect
 from components.settings.registry import RegistrySettings
-from components.tracking import Log, Registry, connect
 from tests.registry.aliases import START, A, M, add, change, promote, set_by_hand
 
 

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from components.errors import RegistryError
-from components.inference.prediction import predict_rows
+from components.core.errors import RegistryError
+from components.learners.prediction import predict_rows
 from components.registry.champion import load_champion
 from components.registry.promote import promote
 from components.registry.stage import register

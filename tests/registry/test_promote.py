@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from components.errors import ArtifactError, ConfigError, RegistryError
+from components.core.errors import ArtifactError, ConfigError, RegistryError
 from components.registry.champion import load_champion
 from components.registry.commands import rollback
 from components.registry.ledger import Ledger
 from components.registry.promote import promote
 from components.registry.runs import evaluation_warnings, recipe_difference
 from components.registry.stage import register
-from components.tracking import connect
+from components.registry.tracking import connect
 from tests.registry.conftest import Pipeline
 from tests.registry.promoting import NAME, champion, champions, events, labels_of, must_not_be_called, run
 

@@ -7,13 +7,13 @@ import json
 import pytest
 
 import components.registry.judging as judging
-from components.errors import HeadstartError, RegistryError
+from components.core.errors import HeadstartError, RegistryError
 from components.registry.champion import load_champion
 from components.registry.commands import assign, rollback
 from components.registry.ledger import Ledger
 from components.registry.promote import promote
 from components.registry.stage import register
-from components.tracking import Registry, connect
+from components.registry.tracking import Registry, connect
 from tests.registry.conftest import Pipeline
 from tests.registry.promoting import NAME, champion, champions, events, must_not_be_called, run
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from components.data.scoring.regression import Regression
+from components.data.scoring.tagging import Tagging
 from components.registry.promotion import Latency, Scored, TestRows, decide
-from components.scoring.regression import Regression
-from components.scoring.tagging import Tagging
 from components.settings.promote import PromotionRule
 from tests.registry.rule import CHAMPION, FAST, RULE, TEST, predictions, scored, statistics_of
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from components.data_version import UNKNOWN, DataVersion, data_versions
-from components.errors import ArtifactError, ConfigError
-from components.lineage.trace import _traced, model_lines
-from components.measurements import RUN_ID
+from components.core.data_version import UNKNOWN, DataVersion, data_versions
+from components.core.errors import ArtifactError, ConfigError
+from components.core.measurements import RUN_ID
+from components.pipeline.lineage.trace import _traced, model_lines
 from components.registry.promote import promote
 from components.registry.runs import DevScore, read_dev_score
 from components.registry.stage import register
-from components.tracking import connect
+from components.registry.tracking import connect
 from tests.registry.conftest import Pipeline
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from components.errors import ArtifactError, SchemaError
+from components.core.errors import ArtifactError, SchemaError
 from components.registry.champion import load_version
 from components.registry.promote import promote
 from components.registry.stage import register
+from components.registry.tracking import Registry, Version, connect
 from components.serving.models import FixedModel
-from components.tracking import Registry, Version, connect
 from headstart import load
 from tests.registry.conftest import Pipeline
 
@@ -45,7 +45,7 @@ def test_the_data_of_an_earlier_version_is_loaded_and_its_code_is_not_run(
     registry, version, stored = registered(pipeline)
     (stored / "data").rename(stored / "artifacts")
     marker = tmp_path / "executed"
-    for name in ("code/components/__init__.py", "code/components/task_models/heads.py", "model.py"):
+    for name in ("code/components/__init__.py", "code/components/learners/task_models/heads.py", "model.py"):
         (stored / name).parent.mkdir(parents=True, exist_ok=True)
         (stored / name).write_text(f"open({str(marker)!r}, 'w').close()\n")
     (stored / "python_model.pkl").write_bytes(b"cposix\nsystem\n(S'touch " + str(marker).encode() + b"'\ntR.")

@@ -19,13 +19,13 @@ from pathlib import Path
 
 import pytest
 
-from components.inference.prediction import predict_rows
+from components.learners.prediction import predict_rows
 from components.registry.champion import load_champion
 from components.registry.commands import history
 from components.registry.promote import promote
 from components.registry.stage import register
+from components.registry.tracking import connect
 from components.settings.registry import RegistrySettings
-from components.tracking import connect
 from tests.conftest import free_port
 from tests.registry.aliases import contend
 from tests.registry.conftest import Pipeline

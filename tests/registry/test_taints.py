@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from components.errors import RegistryError
+from components.core.errors import RegistryError
 from components.registry.commands import assign, describe_champion, history, rollback
 from components.registry.ledger import Ledger, record_taints
+from components.registry.tracking import Registry, connect
 from components.settings.registry import RegistrySettings
-from components.tracking import Registry, connect
 from tests.registry.aliases import A, M, add, number, promote
 from tests.registry.conftest import Pipeline
 from tests.registry.promoting import NAME, champion, run

@@ -10,18 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from components.baselines.stage import BaselineJob, baseline
-from components.drift.measuring import find_reference
-from components.inference.prediction import predict_rows
+from components.data.tasks.examples import read_split
+from components.data.tasks.results import read_answers
+from components.learners.baselines.stage import BaselineJob, baseline
+from components.learners.prediction import predict_rows
+from components.learners.words.classifier import WordsClassifier
 from components.registry.champion import load_champion
 from components.registry.commands import rollback
+from components.registry.drift.measuring import find_reference
 from components.registry.promote import promote
 from components.registry.stage import register
+from components.registry.tracking import connect
 from components.serving.models import ChampionFollower
-from components.tasks.examples import read_split
-from components.tasks.results import read_answers
-from components.tracking import connect
-from components.words.classifier import WordsClassifier
 from tests.registry.conftest import LABELS, Pipeline
 
 NAME = "headstart-letters"

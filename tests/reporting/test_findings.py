@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from components.artifacts import read_manifest
-from components.errors import ArtifactError
+from components.core.artifacts import read_manifest
+from components.core.errors import ArtifactError
 from components.reporting import findings
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.findings import Findings

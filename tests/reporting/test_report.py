@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from components.artifacts import writing
-from components.errors import ArtifactError
+from components.core.artifacts import writing
+from components.core.errors import ArtifactError
 from components.reporting import figures, findings
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Line

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from components.errors import ArtifactError, DataError
+from components.core.errors import ArtifactError, DataError
 from components.reporting import recording, rendering, results
 from components.reporting.__main__ import app
 from components.reporting.results import Column, Result

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from components.scoring.classification import Choice, Classification
+from components.data.scoring.classification import Choice, Classification
 
 SCORING = Classification(["a", "b", "c"], bins=4)
 LABELS = np.asarray([[0], [0], [1], [1], [0]])

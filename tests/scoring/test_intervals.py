@@ -9,9 +9,9 @@ import pytest
 from scipy import sparse, stats
 from sklearn.metrics import f1_score
 
-import components.scoring.intervals as intervals
-from components.scoring.classification import Classification
-from components.scoring.intervals import (
+import components.data.scoring.intervals as intervals
+from components.data.scoring.classification import Classification
+from components.data.scoring.intervals import (
     NONE,
     TrainingNoise,
     Variance,

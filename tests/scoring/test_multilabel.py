@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from components.scoring.multilabel import Multilabel
+from components.data.scoring.multilabel import Multilabel
 
 SCORING = Multilabel(["a", "b", "c"])
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import mean_absolute_error, r2_score
 
-from components.scoring.intervals import left_out
-from components.scoring.regression import Regression
+from components.data.scoring.intervals import left_out
+from components.data.scoring.regression import Regression
 
 SCORING = Regression()
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from components.scoring.intervals import left_out
-from components.scoring.similarity import Similarity
+from components.data.scoring.intervals import left_out
+from components.data.scoring.similarity import Similarity
 
 SCORING = Similarity()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from components.tasks.kinds import KINDS, scoring_for
+from components.data.tasks.kinds import KINDS, scoring_for
 
 LABELS = ["B-X", "I-X", "O"]
 FIELDS = {"questions": ("who", "a b c"), "choice": ("prompt", "one", "two", "three")}

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from components.scoring.spans import OUTSIDE, read_tags
-from components.scoring.tagging import Tagging
+from components.data.scoring.spans import OUTSIDE, read_tags
+from components.data.scoring.tagging import Tagging
 
 BIO = ["O", "B-X", "I-X", "B-Y", "I-Y"]
 IOBES = ["O", *(f"{prefix}-{kind}" for kind in "XY" for prefix in "BIES")]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from components.errors import DataError
+from components.core.errors import DataError
+from components.data.tasks.kinds import KINDS, find_kind
 from components.serving.requests import TooManyRowsError, read_rows
-from components.tasks.kinds import KINDS, find_kind
 
 TEXT = find_kind("classification").io
 PAIR = find_kind("pair").io

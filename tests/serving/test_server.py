@@ -22,8 +22,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from components.drift.traffic import read_traffic
-from components.errors import RegistryError
+from components.core.errors import RegistryError
+from components.registry.drift.traffic import read_traffic
+from components.registry.tracking import Version
 from components.serving.app import Service, create_app
 from components.serving.batching import Batcher, OverloadedError, Request
 from components.serving.challenger import Challenger
@@ -33,7 +34,6 @@ from components.serving.limits import Limits
 from components.serving.metrics import Metrics
 from components.serving.models import ChampionFollower, Served
 from components.settings.registry import RegistrySettings
-from components.tracking import Version
 from tests.serving.test_requests import BODIES
 
 #: Of a server that the tests' client calls `test`.

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
 from components.models import FAMILIES
 from components.pipeline.jobs import PARALLEL
 from components.pipeline.stages import STAGES

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
 from components.settings.loading import load_params
 from components.settings.names import WORDS_SYSTEMS
 

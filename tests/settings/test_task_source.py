@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
 from components.settings.loading import load_params
 from components.settings.tasks import FORMATS, KINDS, TaskSource
 

@@ -13,15 +13,15 @@ import pytest
 import torch
 import yaml
 
-from components.artifacts import writing
-from components.formats import corpus
+from components.core.artifacts import writing
+from components.data.formats import corpus
+from components.data.segmenters import Segmentation
+from components.data.tasks.examples import ExamplesJob, examples
 from components.models.encoder import build_model, save_encoder
 from components.settings.loading import load_params
 from components.settings.tasks import TaskSource
 from components.studies.frame import Outputs
-from components.tasks.examples import ExamplesJob, examples
 from components.tokenization import load_tokenizer
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES
 from components.tokenization.store import KIND, LAYOUT, write_shard
 from components.tokenization.tokenize import encode_corpus

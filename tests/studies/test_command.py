@@ -10,8 +10,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from components import cli
-from components.errors import ArtifactError, ConfigError
+from components.cli import main as cli
+from components.core.errors import ArtifactError, ConfigError
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.findings import Findings
 from components.studies import command

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from components.errors import DataError
+from components.core.errors import DataError
+from components.data.segmenters import Segmentation
 from components.studies import contextuality
 from components.studies.frame import Outputs
 from components.studies.occurrences import sample, search, sentence, sentences_of, states
 from components.studies.senses import two_senses
 from components.studies.similarity import explainable_variance, intra_sentence_similarity, self_similarity
-from components.tokenization.segmenters import Segmentation
 
 NONE = Segmentation("none")
 

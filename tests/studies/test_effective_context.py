@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from components.artifacts import writing
-from components.errors import ConfigError, DataError
+from components.core.artifacts import writing
+from components.core.errors import ConfigError, DataError
 from components.models.encoder import build_model, save_encoder
 from components.studies import effective_context
 from components.studies.context_length import context_losses, effective

@@ -9,7 +9,7 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
 from components.studies import layers

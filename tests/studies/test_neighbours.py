@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from components.artifacts import writing
-from components.errors import ConfigError, DataError
+from components.core.artifacts import writing
+from components.core.errors import ConfigError, DataError
+from components.data.segmenters import Segmentation
 from components.models.encoder import build_model, save_encoder
 from components.studies import neighbours
 from components.studies.frame import Outputs
@@ -17,7 +18,6 @@ from components.studies.senses import planar
 from components.studies.word_table import frequent_words, readable, table
 from components.tokenization.bpe import BytePairTokenizer
 from components.tokenization.char import CharTokenizer
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES
 from components.tokenization.word import WordTokenizer
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from components.errors import DataError
+from components.core.errors import DataError
 from components.studies.ngram_model import FALLBACK, NgramModel, estimate
 from components.tokenization.special import END
 

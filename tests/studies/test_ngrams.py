@@ -10,9 +10,9 @@ import pytest
 import torch
 import yaml
 
+from components.cluster.distributed import World
 from components.models import FAMILIES
 from components.models.encoder import build_model
-from components.pretraining.perplexity import heldout_sampler, measure
 from components.settings.loading import load_params
 from components.settings.pretrain import PretrainSettings
 from components.studies.frame import Outputs
@@ -20,7 +20,7 @@ from components.studies.ngrams import measured_positions, ngram_nats
 from components.studies.ngrams import run as study
 from components.tokenization import load_tokenizer
 from components.tokenization.store import TokenStore
-from components.training.distributed import World
+from components.training.pretraining.perplexity import heldout_sampler, measure
 from tests.training.helpers import lm_settings, make_inputs, tokenizer_of
 
 CAUSAL = sorted(name for name in FAMILIES if FAMILIES[name].objective == "causal")

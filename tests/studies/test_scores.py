@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from components.artifacts import writing
-from components.errors import ArtifactError
+from components.core.artifacts import writing
+from components.core.errors import ArtifactError
 from components.studies import benefits, label_efficiency, negative_transfer
 from components.studies.frame import Outputs
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
 from components.models.base import LanguageModel
 from components.settings.cluster import ClusterSettings
 from components.studies import copied_layers, transferability

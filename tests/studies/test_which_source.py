@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from components.errors import ArtifactError, ConfigError
+from components.core.errors import ArtifactError, ConfigError
+from components.data.tasks.examples import ExamplesJob, examples
 from components.settings.tasks import TaskSource
 from components.studies import which_source
 from components.studies.frame import Outputs
 from components.studies.which_source import Candidate, rank_correlation
-from components.tasks.examples import ExamplesJob, examples
 
 
 def test_correlation_with_the_dev_metrics() -> None:

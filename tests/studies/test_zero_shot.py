@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 import torch
 
-from components.artifacts import writing
-from components.errors import ConfigError, DataError
+from components.core.artifacts import writing
+from components.core.errors import ConfigError, DataError
+from components.data.segmenters import Segmentation
+from components.data.tasks.examples import ExamplesJob, examples
 from components.models.encoder import Encoder, build_model, save_encoder
 from components.settings.tasks import TaskSource
 from components.studies import answers, zero_shot
 from components.studies.answers import SCORES, answer_scores, pieces
 from components.studies.frame import Outputs
 from components.studies.prompts import Prompt, label_words
-from components.tasks.examples import ExamplesJob, examples
 from components.tokenization.char import CharTokenizer
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import END, MASK, SPECIAL_PIECES, START
 from components.tokenization.word import WordTokenizer
 

@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 import torch
 
+from components.data.segmenters import Segmentation
+from components.learners.task_models.base import Encoded
+from components.learners.task_models.classifier import TextClassifier
+from components.learners.task_models.fixed_batches import FixedBatches
+from components.learners.task_models.fixed_batches import pool_bags as pooled
+from components.learners.task_models.kinds import find_task
+from components.learners.task_models.model import TaskModel
+from components.learners.task_models.pooling import Pooling
+from components.learners.task_models.sampler import collate
 from components.models import FAMILIES
 from components.models.encoder import build_model
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
-from components.task_models.base import Encoded
-from components.task_models.classifier import TextClassifier
-from components.task_models.fixed_batches import FixedBatches
-from components.task_models.fixed_batches import pool_bags as pooled
-from components.task_models.kinds import find_task
-from components.task_models.model import TaskModel
-from components.task_models.pooling import Pooling
-from components.task_models.sampler import collate
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES
 from components.tokenization.word import WordTokenizer
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from components.artifacts import MANIFEST, digest_file
-from components.errors import ArtifactError
+from components.core.artifacts import MANIFEST, digest_file
+from components.core.errors import ArtifactError
+from components.learners.task_models.classifier import load_classifier, save_classifier
+from components.learners.task_models.kinds import find_task
+from components.learners.task_models.model import TaskModel
+from components.learners.task_models.sampler import collate
 from components.models.encoder import load_encoder
 from components.settings.finetune import FinetuneSettings
-from components.task_models.classifier import load_classifier, save_classifier
-from components.task_models.kinds import find_task
-from components.task_models.model import TaskModel
-from components.task_models.sampler import collate
 
 TEXTS = ["the old apple", "a very small horse is here", "zinc", "\u0000\u0001", "plum " * 300]
 

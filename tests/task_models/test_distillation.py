@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from components.learners.task_models.heads import ImitatingHead
+from components.learners.task_models.kinds import find_task
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
-from components.task_models.heads import ImitatingHead
-from components.task_models.kinds import find_task
 
 SETTINGS = FinetuneSettings(training=Training(rate=0.1, batch_size=2), head_norm="none", head_dropout=0.0)
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from components.core import threads
+from components.learners.task_models import fixed_batches as module
+from components.learners.task_models.classifier import TextClassifier
+from components.learners.task_models.kinds import TASKS, find_task
+from components.learners.task_models.model import TaskModel
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
 from components.settings.finetune import FinetuneSettings
-from components.task_models import fixed_batches as module
-from components.task_models.classifier import TextClassifier
-from components.task_models.kinds import TASKS, find_task
-from components.task_models.model import TaskModel
-from components.training import threads
 from tests.example_task import FILLER, KIND_OF
 
 LABELS = {"tagging": ["O", "B-x", "I-x"], "multilabel": [f"label {index}" for index in range(5)]}

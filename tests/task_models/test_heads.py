@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
+from components.learners.task_models.heads import FixedNorm
+from components.learners.task_models.pooling import Features, ScalarMix, masked_max, masked_mean
 from components.models.base import at_columns
-from components.task_models.heads import FixedNorm
-from components.task_models.pooling import Features, ScalarMix, masked_max, masked_mean
 
 # Two texts of two pieces and one; the values at padding must have no influence.
 HIDDEN = torch.tensor([[[1.0, -2.0], [3.0, -4.0]], [[-5.0, 6.0], [99.0, 99.0]]])

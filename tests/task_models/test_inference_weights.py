@@ -10,21 +10,21 @@ import numpy as np
 import pytest
 import torch
 
-from components.errors import ConfigError
-from components.inference.loading import load_model
+from components.core.errors import ConfigError
+from components.learners.loading import load_model
+from components.learners.task_models import fixed_batches as module
+from components.learners.task_models.classifier import TextClassifier, save_classifier
+from components.learners.task_models.inference_weights import CastLinear, Int8Linear, converted
+from components.learners.task_models.kinds import find_task
+from components.learners.task_models.model import TaskModel, answers
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
 from components.models.layers.linear import Linear
 from components.models.layers.lstm import LSTM, ProjectedLSTM
 from components.registry.champion import Loader
+from components.registry.tracking import Version
 from components.serving.models import FixedModel
 from components.settings.finetune import FinetuneSettings
-from components.task_models import fixed_batches as module
-from components.task_models.classifier import TextClassifier, save_classifier
-from components.task_models.inference_weights import CastLinear, Int8Linear, converted
-from components.task_models.kinds import find_task
-from components.task_models.model import TaskModel, answers
-from components.tracking import Version
 
 CAST = [name for name, family in FAMILIES.items() if family.objective != "static"]
 ROWS = [("the old apple",), ("a very small horse is here",), ("zinc",)]

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from components.learners.task_models import inputs
+from components.learners.task_models.kinds import TASKS
+from components.learners.task_models.model import TaskModel
+from components.learners.task_models.sampler import collate
 from components.models.encoder import Encoder, load_encoder
 from components.settings.finetune import FinetuneSettings
-from components.task_models import inputs
-from components.task_models.kinds import TASKS
-from components.task_models.model import TaskModel
-from components.task_models.sampler import collate
 from components.tokenization.special import END, START
 
 Encoders = Callable[..., Path]

@@ -8,13 +8,13 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from components.finetuning.features import FeatureTable
-from components.finetuning.probe import HeadCandidate, HeadRows, search_head
+from components.learners.finetuning.features import FeatureTable
+from components.learners.finetuning.probe import HeadCandidate, HeadRows, search_head
+from components.learners.task_models.base import Encoded
+from components.learners.task_models.heads import ClassificationHead
+from components.learners.task_models.model import batches_by_length, run_over, states_by_length
+from components.learners.task_models.sampler import collate
 from components.models.encoder import load_encoder
-from components.task_models.base import Encoded
-from components.task_models.heads import ClassificationHead
-from components.task_models.model import batches_by_length, run_over, states_by_length
-from components.task_models.sampler import collate
 
 
 def text(*pieces: int) -> Encoded:
@@ -36,7 +36,7 @@ def test_a_batch_of_a_quarter_of_the_budget_ends_before_padding() -> None:
 
 @pytest.mark.parametrize("family", ["bert", "gpt", "xlnet"])
 def test_sequences_are_encoded_in_groups_of_similar_length(family: str, make_encoder, monkeypatch) -> None:
-    monkeypatch.setattr("components.task_models.model.GROUP_PIECES", 32)
+    monkeypatch.setattr("components.learners.task_models.model.GROUP_PIECES", 32)
     encoder = load_encoder(make_encoder(family)).model.eval()
     batch = collate([Encoded.of_texts([[2, 5, 6, 7, 8, 9, 5, 3], [2, 6, 3]]), text(2, 7, 8, 3), text(2, 9, 3)])
     expected = encoder.hidden_states(batch["tokens"], batch["lengths"])

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from components.learners.task_models.heads import BlockNorm, ClassificationHead, Statistics, TextHead
+from components.learners.task_models.kinds import find_task
+from components.learners.task_models.model import TaskModel
 from components.models import FAMILIES
 from components.models.encoder import build_model
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
-from components.task_models.heads import BlockNorm, ClassificationHead, Statistics, TextHead
-from components.task_models.kinds import find_task
-from components.task_models.model import TaskModel
 
 #: Blocks of widths 2 and 1; variances 1 and 7, and 4: stds 2 and 2.
 ROWS = torch.tensor([[0.0, 0.0, 5.0], [2.0, 2 * 7**0.5, 9.0]])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from components.learners.task_models import model as models
+from components.learners.task_models.kinds import questions
 from components.models import FAMILIES
 from components.models.encoder import Encoder, load_encoder
 from components.settings.finetune import FinetuneSettings
-from components.task_models import model as models
-from components.task_models.kinds import questions
 
 QUESTION = "is the goat here ?"
 CONTEXT = "  the Old\tapple is here, very  small; the\u00a0iron\n goat is 7 \u200b there and naïve ก็ได้ "

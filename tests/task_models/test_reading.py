@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from components.learners.task_models.inputs import LONGEST, Extent, reading_of, share_cut, sizes_of
+from components.learners.task_models.kinds import find_task
 from components.models.encoder import load_encoder
 from components.settings.finetune import FinetuneSettings
-from components.task_models.inputs import LONGEST, Extent, reading_of, share_cut, sizes_of
-from components.task_models.kinds import find_task
 
 TEXT = "the apple is red here and there a pear a plum very old iron zinc gold"
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from components.finetuning.features import FeatureTable
-from components.finetuning.probe import FeatureSampler
-from components.task_models.base import Encoded
-from components.task_models.sampler import ExampleSampler, collate, some_windows
+from components.learners.finetuning.features import FeatureTable
+from components.learners.finetuning.probe import FeatureSampler
+from components.learners.task_models.base import Encoded
+from components.learners.task_models.sampler import ExampleSampler, collate, some_windows
 
 PIECES = [np.full(1 + (7 * number) % 23, number + 5, dtype=np.int64) for number in range(45)]
 ENCODED = [Encoded.of_texts([pieces]) for pieces in PIECES]

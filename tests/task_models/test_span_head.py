@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from components.learners.task_models.span_head import NEVER, Answering, best_spans, best_threshold
 from components.models.base import Batch
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
-from components.task_models.span_head import NEVER, Answering, best_spans, best_threshold
 
 
 def head_of(longest: int = 160) -> Answering:

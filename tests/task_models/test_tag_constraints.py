@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from components.task_models.taggers import legal_transitions
+from components.learners.task_models.taggers import legal_transitions
 
 BIO = ["B-LOC", "B-PER", "I-LOC", "I-PER", "O"]
 IOBES = ["B-X", "E-X", "I-X", "O", "S-X"]

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from components.learners.task_models.taggers import Tagger
 from components.models.base import Batch
 from components.models.layers.host import fixed_shapes
 from components.models.layers.lstm import BiLSTM
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
-from components.task_models.taggers import Tagger
 
 LABELS = ["B-X", "I-X", "O"]
 KINDS = ("linear", "crf", "bilstm_crf")

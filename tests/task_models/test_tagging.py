@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from components.learners.task_models.kinds import tagging
+from components.learners.task_models.sampler import collate
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
 from components.settings.finetune import FinetuneSettings
-from components.task_models.kinds import tagging
-from components.task_models.sampler import collate
 
 SENTENCE = ("the", "Old", "apple", "is", "here", "very", "small", "\x00", "iron", "goat", "7", "there")
 

@@ -12,12 +12,12 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.multiclass import OneVsRestClassifier
 from torch.nn import functional as F
 
-from components.finetuning.features import FeatureTable, head_answers
-from components.finetuning.probe import HeadCandidate, HeadRows, search_head
-from components.task_models.heads import RegressionHead, TextHead
-from components.task_models.kinds.choice import ChoiceHead
-from components.task_models.kinds.multilabel import MultilabelHead
-from components.task_models.sampler import target_batch
+from components.learners.finetuning.features import FeatureTable, head_answers
+from components.learners.finetuning.probe import HeadCandidate, HeadRows, search_head
+from components.learners.task_models.heads import RegressionHead, TextHead
+from components.learners.task_models.kinds.choice import ChoiceHead
+from components.learners.task_models.kinds.multilabel import MultilabelHead
+from components.learners.task_models.sampler import target_batch
 
 
 def targets(*rows: list[float]) -> list[np.ndarray]:

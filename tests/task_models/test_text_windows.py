@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
+from components.learners.task_models.fixed_batches import FixedBatches
+from components.learners.task_models.inputs import WindowPooling, states_of_windows, window_size, windows
+from components.learners.task_models.kinds import classification
+from components.learners.task_models.model import TaskModel
+from components.learners.task_models.sampler import collate
 from components.models.encoder import Encoder, load_encoder
 from components.settings.finetune import FinetuneSettings
-from components.task_models.fixed_batches import FixedBatches
-from components.task_models.inputs import WindowPooling, states_of_windows, window_size, windows
-from components.task_models.kinds import classification
-from components.task_models.model import TaskModel
-from components.task_models.sampler import collate
 from components.tokenization.special import END, START
 
 LONG = "the apple is red here and there a pear a plum very old iron zinc gold"

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from components.data.tasks.data import Examples, Split
+from components.data.tasks.kinds import KINDS
 from components.settings.tasks import TaskSource
-from components.tasks.data import Examples, Split
-from components.tasks.kinds import KINDS
 
 
 def read(kind: str, folder: Path, **source: Any) -> Examples:

@@ -6,9 +6,9 @@ from collections.abc import Collection
 
 import numpy as np
 
-from components.tasks.choice import choose
-from components.tasks.data import Split
-from components.tasks.kinds import scoring_for
+from components.data.tasks.choice import choose
+from components.data.tasks.data import Split
+from components.data.tasks.kinds import scoring_for
 
 SCORING = scoring_for("classification", ["a", "b"])
 COUNT = 40

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from components.data.tasks.kinds import find_kind
 from components.settings.tasks import TaskSource
-from components.tasks.kinds import find_kind
 
 CONLL = {"train": "train.conll", "test": "test.conll"}
 

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from components.errors import ArtifactError, ConfigError, DataError
+from components.core.errors import ArtifactError, ConfigError, DataError
+from components.data.tasks.budgets import ALL, sample_rows
+from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split
+from components.data.tasks.kinds import KINDS, find_kind
 from components.settings.tasks import TaskSource
-from components.tasks.budgets import ALL, sample_rows
-from components.tasks.examples import ExamplesJob, examples, read_facts, read_split
-from components.tasks.kinds import KINDS, find_kind
 from tests.example_task import rows, write_jsonl
 
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from components.errors import DataError
-from components.tasks.folds import folds_of
+from components.core.errors import DataError
+from components.data.tasks.folds import folds_of
 
 
 def test_every_fold_has_the_same_share_of_each_stratum() -> None:

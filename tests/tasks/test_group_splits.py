@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from components.errors import DataError
+from components.core.errors import DataError
+from components.data.tasks.data import Examples
+from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split
+from components.data.tasks.kinds import find_kind
 from components.settings.tasks import TaskSource
-from components.tasks.data import Examples
-from components.tasks.examples import ExamplesJob, examples, read_facts, read_split
-from components.tasks.kinds import find_kind
 from tests.example_task import ROWS, rows, write_jsonl
 
 CUSTOMERS = 40

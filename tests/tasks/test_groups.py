@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from components.errors import ArtifactError, DataError
+from components.core.errors import ArtifactError, DataError
+from components.data.tasks.data import Examples
+from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split
+from components.data.tasks.kinds import find_kind
 from components.settings.tasks import TaskSource
-from components.tasks.data import Examples
-from components.tasks.examples import ExamplesJob, examples, read_facts, read_split
-from components.tasks.kinds import find_kind
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from components.baselines import BASELINES
+from components.data.tasks.kinds import KINDS
+from components.learners.baselines import BASELINES
+from components.learners.task_models.kinds import TASKS
 from components.settings.tasks import KINDS as KEYS
-from components.task_models.kinds import TASKS
-from components.tasks.kinds import KINDS
 
 ROOT = Path(__file__).parents[2]
 #: Loads every part of a kind, and lists the modules of this code base that are then imported.
 LOAD = """
 import sys
-from components.finetuning.stage import finetune
-from components.finetuning.together import together
-from components.baselines.stage import baseline
-from components.baselines import baselines_of
-from components.task_models.kinds import find_task
-from components.tasks.kinds import find_kind
+from components.learners.finetuning.stage import finetune
+from components.learners.finetuning.together import together
+from components.learners.baselines.stage import baseline
+from components.learners.baselines import baselines_of
+from components.learners.task_models.kinds import find_task
+from components.data.tasks.kinds import find_kind
 find_kind({kind!r}), find_task({kind!r}), baselines_of({kind!r}, language="en", which="all")
 print(*(name for name in sys.modules if name.startswith("components.")))
 """
@@ -41,12 +41,12 @@ def test_all_tables_have_the_same_kinds() -> None:
 @pytest.mark.parametrize(("kind", "others"), [("classification", "questions tagging"), ("questions", "tagging choice")])
 def test_fine_tuning_imports_only_the_modules_of_its_kind(kind: str, others: str) -> None:
     imported = run(LOAD.format(kind=kind))
-    base = f"components.task_models.kinds.{kind}", f"components.tasks.kinds.{kind}"
+    base = f"components.learners.task_models.kinds.{kind}", f"components.data.tasks.kinds.{kind}"
     assert set(base) <= set(imported)
     for other in others.split():
         assert not [name for name in imported if ".kinds." in name and other in name.rpartition(".")[2]]
 
 
 def test_the_table_of_kinds_is_free_of_torch() -> None:
-    load = "import sys; from components.tasks.kinds import KINDS; [KINDS[kind] for kind in KINDS]"
+    load = "import sys; from components.data.tasks.kinds import KINDS; [KINDS[kind] for kind in KINDS]"
     assert run(f"{load}; print('torch' in sys.modules)") == ["False"]

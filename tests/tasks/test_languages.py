@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from components.errors import DataError
+from components.core.errors import DataError
+from components.data.tasks.kinds import find_kind
 from components.reporting.evaluations import _languages
 from components.settings.tasks import TaskSource
-from components.tasks.kinds import find_kind
 
 ROWS = [("good day", "yes", "en"), ("bad day", "no", "en"), ("guter Tag", "yes", "de"), ("mal jour", "perhaps", "fr")]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from components.artifacts import read_manifest
-from components.errors import ConfigError
-from components.tasks.members import encoder_of, extract_member, members_of, save_members
+from components.core.artifacts import read_manifest
+from components.core.errors import ConfigError
+from components.data.tasks.members import encoder_of, extract_member, members_of, save_members
 
 
 def writer(head: str, encoder: str) -> Callable[[Path], None]:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from components.errors import DataError
-from components.tasks.examples import digest
+from components.core.errors import DataError
+from components.data.tasks.examples import digest
 from tests.tasks.labelled import jsonl, read, targets, three
 
 # classification

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.errors import DataError
+from components.core.errors import DataError
 from tests.tasks.labelled import jsonl, read, targets
 
 # tagging

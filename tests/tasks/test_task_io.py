@@ -8,8 +8,8 @@ import numpy as np
 import pandas
 import pytest
 
-from components.tasks.kinds import KINDS, find_kind
-from components.tracking.logged_models import signature
+from components.data.tasks.kinds import KINDS, find_kind
+from components.registry.tracking.logged_models import signature
 
 LABELS = ["B-X", "I-X", "O"]
 ANSWERS = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from components.data.tasks.data import Examples
+from components.data.tasks.kinds import find_kind
 from components.settings.tasks import TaskSource
-from components.tasks.data import Examples
-from components.tasks.kinds import find_kind
 
 
 def read(folder: Path, rows: list[tuple[str, str]], **keys: object) -> Examples:

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from components.account import who
-from components.errors import RegistryUnavailableError
-from components.measurements import FILE, Curve
+from components.core.account import who
+from components.core.errors import RegistryUnavailableError
+from components.core.measurements import FILE, Curve
+from components.pipeline.telemetry import live
+from components.registry.tracking import Registry, connect
 from components.settings.registry import RegistrySettings
 from components.settings.telemetry import TelemetrySettings
-from components.telemetry import live
-from components.tracking import Registry, connect
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from components.measurements import FILE, Curve, Points
+from components.core.measurements import FILE, Curve, Points
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from components.artifacts import writing
-from components.formats import corpus
+from components.core.artifacts import writing
+from components.data.formats import corpus
+from components.data.segmenters import Segmentation
 from components.tokenization import Tokenizer
 from components.tokenization.char import CharTokenizer
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES
 from components.tokenization.word import OpenWordTokenizer, WordTokenizer
 from components.tokenization.wordpiece import WordPieceTokenizer

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import GPT2TokenizerFast
 
-from components.errors import DataError
+from components.core.errors import DataError
+from components.data.segmenters import Segmentation
 from components.settings.tokenizer import TokenizerSettings
 from components.tokenization.bpe import SEPARATOR, BytePairTokenizer
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
 from components.tokenization.train import fit
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from components.errors import DataError
+from components.core.errors import DataError
+from components.data.segmenters import Segmentation
 from components.settings.tokenizer import CharSettings
 from components.tokenization import Tokenizer
 from components.tokenization.char import train_char
-from components.tokenization.segmenters import Segmentation
 
 MakeTokenizer = Callable[..., Tokenizer]
 NONE = Segmentation("none")

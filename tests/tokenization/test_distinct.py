@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from components.data.segmenters import Segmentation
 from components.tokenization import distinct
 from components.tokenization.bert import BertWordsTokenizer
 from components.tokenization.distinct import DistinctWordEncoder
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES
 from components.tokenization.word import WordTokenizer
 from components.tokenization.wordpiece import WordPieceTokenizer

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from components.data.segmenters import Segmentation
 from components.settings.tokenizer import WordSettings
 from components.tokenization import Tokenizer, load_tokenizer
 from components.tokenization import word as open_word
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import UNK
 from components.tokenization.word import OpenWordTokenizer, train_open_word, train_word
 

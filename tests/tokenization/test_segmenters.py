@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from components.tokenization import segmenters
-from components.tokenization.segmenters import SEGMENTERS, Segmentation, Segmenter, insert_spaces
+from components.data import segmenters
+from components.data.segmenters import SEGMENTERS, Segmentation, Segmenter, insert_spaces
 
 
 def test_thai_text_is_segmented_and_other_text_unchanged() -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from components.artifacts import read_manifest
-from components.errors import ArtifactError, DataError
+from components.core.artifacts import read_manifest
+from components.core.errors import ArtifactError, DataError
+from components.data.segmenters import Segmentation
 from components.settings.tokenizer import TokenizerSettings
 from components.tokenization import KINDS, Tokenizer, load_tokenizer
 from components.tokenization import tokenize as stage
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import END
 from components.tokenization.store import TokenStore
 from components.tokenization.tokenize import TokenizeJob, encode_documents, tokenize

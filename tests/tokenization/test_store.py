@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from components.artifacts import writing
-from components.errors import ArtifactError, DataError
+from components.core.artifacts import writing
+from components.core.errors import ArtifactError, DataError
 from components.tokenization.store import (
     KIND,
     LAYOUT,

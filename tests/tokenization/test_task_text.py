@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.artifacts import read_manifest, writing
-from components.errors import ArtifactError
-from components.tokenization.segmenters import Segmentation
+from components.core.artifacts import read_manifest, writing
+from components.core.errors import ArtifactError
+from components.data.segmenters import Segmentation
 from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES
 from components.tokenization.store import TokenStore
 from components.tokenization.tokenize import TaskTokensJob, task_tokens

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from tokenizers import models, trainers
 
-from components.errors import ArtifactError, DataError
+from components.core.errors import ArtifactError, DataError
+from components.data.segmenters import Segmentation
 from components.settings.tokenizer import TokenizerSettings
 from components.tokenization import KINDS, Tokenizer, load_tokenizer, overlap
 from components.tokenization.base import PROBES
 from components.tokenization.bert import backend
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import END, MASK, PAD, SPECIAL_PIECES, START, UNK
 from components.tokenization.train import fit
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from components.errors import ArtifactError
+from components.core.errors import ArtifactError
+from components.data.segmenters import Segmentation
 from components.settings.tokenizer import TokenizerSettings
 from components.tokenization import load_tokenizer
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES, UNK
 from components.tokenization.train import fit
 from components.tokenization.unigram import (

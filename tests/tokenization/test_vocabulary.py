@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from components.artifacts import digest_tree, read_manifest
+from components.core.artifacts import digest_tree, read_manifest
 from components.tokenization import load_tokenizer, train
 from components.tokenization.train import TokenizerJob, VocabularyJob, fit_vocabulary, train_tokenizer
 

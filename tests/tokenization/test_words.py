@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from components.data.segmenters import Segmentation
 from components.settings.tokenizer import TokenizerSettings
 from components.tokenization import KINDS, Tokenizer
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import UNK
 from components.tokenization.train import fit
 from components.tokenization.words import WordPieces, encode_words

@@ -17,12 +17,10 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from components.ingestion.stage import IngestJob, ingest
+from components.cluster.distributed import Worker, World
+from components.data.ingestion.stage import IngestJob, ingest
 from components.models import FAMILIES
 from components.models.base import Batch, Carry, Losses
-from components.pretraining.adapt import AdaptJob
-from components.pretraining.language_model import LanguageModelRun, work
-from components.pretraining.pretrain import PretrainJob
 from components.settings.cluster import ClusterSettings
 from components.settings.data import CorpusSource, ParallelSource
 from components.settings.ingest import IngestSettings
@@ -30,8 +28,10 @@ from components.settings.training import LanguageModelTraining
 from components.tokenization.special import END
 from components.tokenization.tokenize import TokenizeJob, tokenize
 from components.tokenization.train import TokenizerJob, train_tokenizer
-from components.training.distributed import Worker, World
 from components.training.loop import TrainingState, train
+from components.training.pretraining.adapt import AdaptJob
+from components.training.pretraining.language_model import LanguageModelRun, work
+from components.training.pretraining.pretrain import PretrainJob
 from components.training.windows import Sampler
 
 VOCABULARY = 32

@@ -11,11 +11,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from components.artifacts import partial_path
-from components.errors import TrainingError
+from components.cluster.distributed import World
+from components.core.artifacts import partial_path
+from components.core.errors import TrainingError
 from components.training import checkpoint as module
 from components.training.checkpoint import CheckpointStore, fingerprint
-from components.training.distributed import World
 
 STATE = {"weight": torch.arange(6.0).reshape(2, 3), "half": torch.ones(2, dtype=torch.bfloat16)}
 

@@ -9,7 +9,7 @@ import pyarrow.fs
 import pytest
 import torch
 
-from components.errors import TrainingError
+from components.core.errors import TrainingError
 from components.training.checkpoint import NUMBERS, TENSORS, CheckpointStore
 
 STATE = {"weight": torch.arange(6.0)}

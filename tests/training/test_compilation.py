@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import torch
 
+from components.cluster.distributed import World
 from components.models import FAMILIES
 from components.models.base import LanguageModel
 from components.models.encoder import build_model
-from components.pretraining import language_model
-from components.pretraining.samplers import WindowSampler, sampler_for
 from components.settings.training import LanguageModelTraining
-from components.training.distributed import World
 from components.training.loop import LEAST_SECONDS, LEAST_STEPS, StepReport, is_compiled
+from components.training.pretraining import language_model
+from components.training.pretraining.samplers import WindowSampler, sampler_for
 from tests.training.helpers import lm_settings, numbered_store, tiny_model
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")

@@ -10,10 +10,10 @@ import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from components.pretraining.streams import StreamSampler
-from components.training.distributed import World
+from components.cluster.distributed import World
 from components.training.loop import TrainingState
 from components.training.optim import decayed
+from components.training.pretraining.streams import StreamSampler
 from tests.training.helpers import (
     lm_settings,
     losses_until,

@@ -9,13 +9,13 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from components.errors import TrainingError
+from components.cluster.distributed import World
+from components.core.errors import TrainingError
 from components.models.base import Batch, Carry, Losses
-from components.pretraining.streams import StreamSampler
 from components.settings.training import Training
-from components.training.distributed import World
 from components.training.loop import TrainingState, train
 from components.training.optim import ParameterGroup, WeightAverage, decayed, non_monotone
+from components.training.pretraining.streams import StreamSampler
 from tests.training.helpers import TinyModel, lm_settings, numbered_store, same_bits, tiny_model
 
 STEPS = 7

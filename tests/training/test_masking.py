@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from components.pretraining.rows import Masking, inside_words
 from components.tokenization.special import END, FIRST_ORDINARY, MASK, SPECIAL_PIECES, START
+from components.training.pretraining.rows import Masking, inside_words
 
 WORDPIECE = [*SPECIAL_PIECES, "play", "##ing", "##ground", "a", "the", "##"]
 PLAY, ING, GROUND, A, THE, HASHES = range(5, 11)

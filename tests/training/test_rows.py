@@ -9,17 +9,17 @@ import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from components.cluster.distributed import World
+from components.data.segmenters import Segmentation
 from components.models import FAMILIES
 from components.models.encoder import build_model
 from components.models.fasttext import FastText
-from components.pretraining.samplers import sampler_for
 from components.settings.training import Training
-from components.tokenization.segmenters import Segmentation
 from components.tokenization.special import SPECIAL_PIECES
 from components.tokenization.word import WordTokenizer
-from components.training.distributed import World
 from components.training.loop import TrainingState, train
 from components.training.optim import ParameterGroup, decayed, make_optimizer
+from components.training.pretraining.samplers import sampler_for
 from tests.training.helpers import lm_settings, numbered_store, run_forked
 
 ROWS, WIDTH = 12, 3

@@ -7,8 +7,8 @@ import pytest
 from scipy.special import logit
 from sklearn.linear_model import LogisticRegression
 
-from components.unlabelled import self_training
-from components.unlabelled.self_training import (
+from components.learners.unlabelled import self_training
+from components.learners.unlabelled.self_training import (
     Round,
     View,
     fit,

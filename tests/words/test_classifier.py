@@ -11,18 +11,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from components.drift.measurements import SKETCH
-from components.drift.measuring import MeasuredClassifier, measure, projection
-from components.errors import ArtifactError, ConfigError
-from components.inference.loading import load_model
-from components.interchange.exporting import export_encoder
-from components.tasks.data import Fields, Split
-from components.tasks.kinds import scoring_for
-from components.tasks.selection import Training
-from components.words.classifier import WordsClassifier, WordsModel, load_words, save_words
-from components.words.features import WordFeatures
-from components.words.systems import SYSTEMS as TABLE
-from components.words.text import tfidf
+from components.core.errors import ArtifactError, ConfigError
+from components.data.tasks.data import Fields, Split
+from components.data.tasks.kinds import scoring_for
+from components.data.tasks.selection import Training
+from components.learners.loading import load_model
+from components.learners.words.classifier import WordsClassifier, WordsModel, load_words, save_words
+from components.learners.words.features import WordFeatures
+from components.learners.words.systems import SYSTEMS as TABLE
+from components.learners.words.text import tfidf
+from components.registry.drift.measurements import SKETCH
+from components.registry.drift.measuring import MeasuredClassifier, measure, projection
+from components.registry.exports.exporting import export_encoder
 
 LABELS = ["fruit", "metal", "ผลไม้"]
 TEXTS = [
@@ -156,8 +156,8 @@ def test_files_that_do_not_fit_each_other_are_refused(tmp_path: Path) -> None:
 
 def test_no_torch_is_imported() -> None:
     script = (
-        "import sys, components.words.classifier, components.inference.loading, components.drift.traffic, "
-        "components.registry.champion; assert 'torch' not in sys.modules"
+        "import sys, components.learners.words.classifier, components.learners.loading, "
+        "components.registry.drift.traffic, components.registry.champion; assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[2], timeout=120)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from components.words.latent import LatentSemantics, WordMeans, unit
+from components.learners.words.latent import LatentSemantics, WordMeans, unit
 
 #: Two topics that share no word; "salt" occurs with the words of cooking only.
 COOKING = ["boil rice with salt", "fry fish with salt", "boil fish", "fry rice", "rice with fish"]

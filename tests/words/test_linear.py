@@ -9,7 +9,7 @@ from scipy.special import expit, softmax
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
 
-from components.words.linear import (
+from components.learners.words.linear import (
     LinearFunction,
     LinearModel,
     fit_exclusive,

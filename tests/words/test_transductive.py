@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from components.errors import ArtifactError
-from components.tasks.data import Split
-from components.tasks.kinds import scoring_for
-from components.tasks.selection import Training
-from components.unlabelled.self_training import probabilities
-from components.words import transductive
-from components.words.classifier import DESCRIPTION, WordsModel, load_words, save_words
-from components.words.linear import LinearModel
+from components.core.errors import ArtifactError
+from components.data.tasks.data import Split
+from components.data.tasks.kinds import scoring_for
+from components.data.tasks.selection import Training
+from components.learners.unlabelled.self_training import probabilities
+from components.learners.words import transductive
+from components.learners.words.classifier import DESCRIPTION, WordsModel, load_words, save_words
+from components.learners.words.linear import LinearModel
 
 TOPICS = {
     "cooking": ["rice", "fish", "boil", "fry", "salt", "pan", "oven", "bread", "butter", "soup"],

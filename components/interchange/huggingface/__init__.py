@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from torch import Tensor
 
-from components.errors import ArtifactError, nearest
-from components.tables import LazyTable
+from components.core.errors import ArtifactError, nearest
+from components.core.tables import LazyTable
 
 __all__ = ["CONVERTERS", "MODEL_TYPES", "Converter", "family_of"]
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from torch import Tensor
 
-from components.errors import ArtifactError
+from components.core.errors import ArtifactError
 from components.interchange.huggingface import Converter
 from components.interchange.huggingface.rules import (
     Keys,

@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from components.errors import ArtifactError, ConfigError
+from components.core.errors import ArtifactError, ConfigError
 from components.models.base import LanguageModel
 from components.models.encoder import build_model, misfits
 from components.tokenization.special import END, PAD, START

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.errors import ConfigError
+from components.core.errors import ConfigError
 from components.models.base import ModelConfig, Rate, Size
 from components.models.layers.attention import Past, SelfAttention
 from components.models.layers.dropout import Dropout

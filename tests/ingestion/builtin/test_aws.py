@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from components.errors import DataError
-from components.formats.textkey import text_key
-from components.ingestion.builtin import aws, operations, tasks
-from components.ingestion.builtin import services as services_task
-from components.ingestion.builtin.services import mask, maskers, service_of_documents
-from components.ingestion.dedup import Shingles
+from components.core.errors import DataError
+from components.data.formats.textkey import text_key
+from components.data.ingestion.builtin import aws, operations, tasks
+from components.data.ingestion.builtin import services as services_task
+from components.data.ingestion.builtin.services import mask, maskers, service_of_documents
+from components.data.ingestion.dedup import Shingles
 
 MODEL = {
     "metadata": {

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from components.artifacts import digest_tree
-from components.errors import ArtifactError, DataError
-from components.formats.lines import Reading
-from components.ingestion.builtin import build, write_corpus, write_rows
-from components.ingestion.readers import raw_files, read_documents, read_texts
+from components.core.artifacts import digest_tree
+from components.core.errors import ArtifactError, DataError
+from components.data.formats.lines import Reading
+from components.data.ingestion.builtin import build, write_corpus, write_rows
+from components.data.ingestion.readers import raw_files, read_documents, read_texts
 from components.settings.data import CorpusSource, ParallelSource
 
 # The real builder on two packages and a few services, in a separate process.
 SCRIPT = """
 import sys
 from pathlib import Path
-from components.ingestion.builtin import aws, build, docstrings
+from components.data.ingestion.builtin import aws, build, docstrings
 docstrings.PACKAGES = ("pluggy", "hypothesis")
 models = sorted((aws.locate("botocore") / "botocore" / "data").glob("*/*/service-2.json.gz"))[::20]
 aws.read_services = lambda: [aws.read_service(model.parts[-3], model) for model in models]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from components.ingestion.builtin import aws, operations
-from components.ingestion.builtin import tasks as code
+from components.data.ingestion.builtin import aws, operations
+from components.data.ingestion.builtin import tasks as code
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from components.errors import DataError
-from components.ingestion.builtin import docstrings
-from components.ingestion.builtin.packages import locate, python_files
+from components.core.errors import DataError
+from components.data.ingestion.builtin import docstrings
+from components.data.ingestion.builtin.packages import locate, python_files
 
 SOURCE = b'''
 """The module.

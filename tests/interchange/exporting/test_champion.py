@@ -19,24 +19,24 @@ import pytest
 import torch
 from transformers import pipeline
 
-from components.errors import ConfigError
-from components.interchange.champion import Export, Source, export_classifier
-from components.interchange.onnx import predict
+from components.core.errors import ConfigError
+from components.data.tasks.data import Split
+from components.data.tasks.kinds import scoring_for
+from components.learners.task_models.classifier import load_classifier, save_classifier
+from components.learners.task_models.heads import TextHead
+from components.learners.task_models.kinds import find_task
+from components.learners.task_models.model import TaskModel
+from components.learners.task_models.words_part import WordsPart
+from components.learners.words.classifier import WordsModel, load_words, save_words
+from components.learners.words.features import character_vectorizers, fit_text
+from components.learners.words.linear import fit_exclusive
 from components.models import FAMILIES
 from components.models.encoder import build_model
+from components.registry.exports.champion import Export, Source, export_classifier
+from components.registry.exports.onnx import predict
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
-from components.task_models.classifier import load_classifier, save_classifier
-from components.task_models.heads import TextHead
-from components.task_models.kinds import find_task
-from components.task_models.model import TaskModel
-from components.task_models.words_part import WordsPart
-from components.tasks.data import Split
-from components.tasks.kinds import scoring_for
 from components.tokenization import load_tokenizer
-from components.words.classifier import WordsModel, load_words, save_words
-from components.words.features import character_vectorizers, fit_text
-from components.words.linear import fit_exclusive
 
 ROOT = Path(__file__).parents[3]
 LABELS = ["no", "yes", "maybe"]

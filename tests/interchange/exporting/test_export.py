@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
-from components.artifacts import writing
-from components.errors import ArtifactError, ConfigError
-from components.interchange.exporting import export_encoder
+from components.core.artifacts import writing
+from components.core.errors import ArtifactError, ConfigError
 from components.interchange.huggingface import CONVERTERS
 from components.interchange.importing import read_published
 from components.models import FAMILIES
 from components.models.encoder import KIND, Encoder, build_model, load_encoder, save_encoder
+from components.registry.exports.exporting import export_encoder
 from components.tokenization import load_tokenizer
 from components.tokenization.special import END, FIRST_ORDINARY, START
 

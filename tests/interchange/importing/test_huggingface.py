@@ -12,12 +12,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
-from components.artifacts import read_manifest
-from components.errors import ArtifactError, ConfigError
-from components.inference.generate import try_model
-from components.inference.generation import Sampling
+from components.core.artifacts import read_manifest
+from components.core.errors import ArtifactError, ConfigError
 from components.interchange.importing import import_encoder, read_published, source_digest
 from components.models.encoder import Encoder, load_encoder
+from components.serving.generate import try_model
+from components.serving.generation import Sampling
 from components.tokenization.published import read_vocabulary
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
 from tests.interchange.importing.conftest import TEXTS, SaveFolder

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from components.errors import ArtifactError, ConfigError
-from components.interchange.exporting import export_encoder
+from components.core.errors import ArtifactError, ConfigError
 from components.interchange.importing import import_encoder, read_published
 from components.interchange.vectors_text import read_vectors, write_vectors
 from components.models.encoder import build_model, load_encoder
 from components.models.static import StaticVectors
+from components.registry.exports.exporting import export_encoder
 from components.tokenization.special import SPECIAL_PIECES
 
 

@@ -9,13 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from components.models.layers.relative import (
-    RelativeAttention,
-    RelativeConfig,
-    Scope,
-    distances,
-    sinusoids,
-)
+from components.models.layers.relative import RelativeAttention, RelativeConfig, Scope, distances, sinusoids
 
 ROWS, LENGTH, MEMORY, WIDTH, HEADS = 2, 5, 3, 28, 2
 KEYS = MEMORY + LENGTH

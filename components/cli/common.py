@@ -1,0 +1,102 @@
+"""Options of several commands, and what several commands do."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import MISSING, fields
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, get_type_hints
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from components.core.errors import missing_package
+from components.settings.loading import load_params
+from components.settings.params import Params
+from components.settings.registry import find_repository
+
+PARAMS = Path("params.yaml")
+ParamsFile = Annotated[Path, typer.Option("--params", help="Settings file.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace an output that Headstart has written and nobody has changed.")
+]
+Task = Annotated[str, typer.Option(help="Task; the first of run.tasks by default.")]
+
+# Of `init` and `fit`.
+Unlabelled = Annotated[list[Path], typer.Option(help="Text without labels; may be repeated.")]
+Starts = Annotated[
+    list[str], typer.Option(help="Encoder: a folder, or a name of `headstart starts`; the best of several is used.")
+]
+TextColumn = Annotated[str, typer.Option(help="Column of the text; FIRST,SECOND for pairs.")]
+LabelColumn = Annotated[str, typer.Option(help="Column of the label.")]
+Kind = Annotated[str, typer.Option(help="Kind of task, such as classification or regression.")]
+Minutes = Annotated[float, typer.Option(help="Limit of training in minutes.")]
+
+# Of `predict`; columns also of `drift`, int8 also of `serve`.
+Columns = Annotated[list[str], typer.Option(help="Column of a task input, such as `text=body`; may be repeated.")]
+Int8 = Annotated[bool, typer.Option("--int8", help="Quantise the matrices of a Transformer to 8-bit integers.")]
+
+
+def flags(function: Callable[[Any], None]) -> Callable[..., None]:
+    """A command whose flags are the fields of the dataclass that `function` takes; fields without a default are
+    arguments."""
+    (options,) = (hint for name, hint in get_type_hints(function).items() if name != "return")
+    hints = get_type_hints(options, include_extras=True)
+
+    def command(**given: Any) -> None:
+        function(options(**given))
+
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    command.__annotations__ = hints
+    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=(
+                    field.default_factory()
+                    if field.default_factory is not MISSING
+                    else inspect.Parameter.empty
+                    if field.default is MISSING
+                    else field.default
+                ),
+                annotation=hints[field.name],
+            )
+            for field in fields(options)
+        ]
+    )
+    return command
+
+
+def run_flow(verb: str, arguments: Sequence[str]) -> NoReturn:
+    """Replace this process by a program of `flows`.
+
+    Raises:
+        ConfigError: Prefect is not installed.
+    """
+    if find_spec("prefect") is None:
+        raise missing_package("prefect")
+    os.execv(sys.executable, [sys.executable, "-m", f"flows.{verb}", *arguments])
+
+
+def registry_of(params: Path) -> Params:
+    """Settings of a command that reads no other file; relative paths are those of the settings file's repository."""
+    settings = load_params(params)
+    if root := find_repository(params.parent):
+        os.chdir(root)
+    return settings
+
+
+def print_table(columns: Iterable[str], rows: Iterable[Iterable[object]], *, width: int = 120) -> None:
+    """Print a table. Without a terminal, rich would wrap cells at 80 columns."""
+    table = Table(*columns, box=box.SIMPLE_HEAD)
+    for row in rows:
+        table.add_row(*(escape(str(cell)) for cell in row))
+    Console(width=width).print(table)

@@ -1,0 +1,279 @@
+"""The kind of a task and its columns, guessed from rows."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from components.cli.onboarding.files import Rows
+from components.core.errors import DataError
+
+#: Names of columns, by what they usually hold; earlier names take precedence.
+LABELS: Final = (
+    *("label", "labels", "intent", "class", "category", "categories", "sentiment", "topic", "target", "tag"),
+    "tags",
+)
+LABELS_TOO: Final = ("gold_label", "entailment_judgment", "stars", "rating", "y", "action", "object", "type", "score")
+TEXTS: Final = ("text", "sentence", "review", "utterance", "content", "body", "message", "comment", "document", "texts")
+PAIRS: Final = (
+    *(("sentence1", "sentence2"), ("sentence_a", "sentence_b"), ("premise", "hypothesis"), ("text1", "text2")),
+    *(("question1", "question2"), ("first", "second"), ("#1 string", "#2 string"), ("text_a", "text_b")),
+)
+WORDS: Final = ("words", "tokens")
+TAGS: Final = ("tags", "ner_tags", "pos_tags", "labels")
+#: Words in the names of columns whose values are groups of rows that are not independent.
+GROUPS: Final = frozenset(
+    (
+        *("group", "customer", "client", "user", "member", "author", "speaker", "writer", "reviewer", "patient"),
+        *("account", "company", "organisation", "organization", "document", "doc", "article", "page", "book", "thread"),
+        *("conversation", "dialog", "dialogue", "session", "ticket", "case", "order", "product", "device", "id"),
+    )
+)
+#: A group column has at least this many values, and each on average at least this many rows.
+_GROUPS, _ROWS_EACH = 5, 2
+#: A label column has at most this many values, and each on average at least two rows.
+_CLASSES: Final = 500
+#: Whole numbers are measured, not names of classes, if there are more different ones, with gaps between them.
+_NUMBERS: Final = 20
+_SEPARATORS: Final = (",", ";", "|")
+
+
+def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind: str | None = None) -> dict[str, Any]:
+    """Keys of `data.tasks.<name>`: kind and columns.
+
+    Args:
+        rows: rows of train.
+        text: column of the text, or of both texts of a pair, separated by a comma; None: guessed.
+        label: column of the label; None: guessed.
+        kind: of the task; None: guessed.
+
+    Raises:
+        DataError: there is no such column, or nothing looks like a text or a label.
+    """
+    if rows.format == "squad":
+        return {"kind": "questions"}
+    if rows.format in ("conll", "conllu"):
+        return {"kind": "tagging", "scheme": _scheme(rows.rows, "tags")}
+    columns = {name.casefold(): name for name in rows.columns}
+    for name in [*(text.split(",") if text else []), *([label] if label else [])]:
+        if name not in rows.columns:
+            raise DataError(f"no column {name!r}; the columns are {', '.join(map(repr, rows.columns))}")
+    if {"question", "context", "answers"} <= columns.keys() and kind in (None, "questions"):
+        return {"kind": "questions"} | {key: columns[key] for key in ("question", "context", "answers")}
+    words = next((columns[name] for name in WORDS if name in columns and _is_list(rows, columns[name])), None)
+    if words is not None and kind in (None, "tagging"):
+        tags = label or next((columns[name] for name in TAGS if name in columns and columns[name] != words), None)
+        if tags is not None:
+            return {"kind": "tagging", "words": words, "tags": tags, "scheme": _scheme(rows.rows, tags)}
+    if kind == "tagging":
+        return _tagging(rows, text, label)
+    if "choices" in columns and kind in (None, "choice"):
+        return _choice(rows, columns, text, label)
+    named = next((columns[name] for name in LABELS if name in columns), None)
+    texts = text.split(",") if text else _text_columns(rows, label or named)
+    flags = [] if label else flags_of(_by_column(rows), texts)
+    label = label or (None if flags else _label_column(rows, texts))
+    if label is None and not flags:
+        raise DataError(
+            f"no column looks like a label (columns: {', '.join(map(repr, rows.columns))}); name it with --label"
+        )
+    keys: dict[str, Any] = {"first": texts[0], "second": texts[1]} if len(texts) > 1 else {"text": texts[0]}
+    if flags:
+        return {"kind": "multilabel"} | keys | {"labels": flags}
+    assert label is not None
+    values = [row.get(label) for row in rows.rows]
+    measured = is_measured(values)
+    if len(texts) > 1:
+        kind = kind or ("similarity" if measured else "pair")
+    separator = None
+    if kind is None or kind == "multilabel":
+        separator = separator_of(values)
+        several = separator is not None or any(isinstance(value, list) for value in values)
+        kind = "multilabel" if several or kind else "regression" if measured else "classification"
+    keys = {"kind": kind} | keys | {"score" if kind in ("similarity", "regression") else "label": label}
+    return keys | ({"label_separator": separator} if separator not in (None, ",") else {})
+
+
+def text_column(rows: Rows, *, like: str | None) -> str:
+    """The column of the text in a table without labels: `like`, the column of the labelled texts, if it has that.
+
+    Raises:
+        DataError: no column holds text.
+    """
+    return like if like in rows.columns else _text_columns(rows, None)[0]
+
+
+def group_column(rows: Rows, keys: dict[str, Any]) -> tuple[str, int, int] | None:
+    """The column of the group, the number of its values and of its rows: named like a group, with many values and
+    several rows for each; of several the one with the fewest values, whose groups are the largest."""
+    used = {value for value in keys.values() if isinstance(value, str)} | {*keys.get("labels", [])}
+    candidates = []
+    for name in (name for name in rows.columns if name not in used):
+        words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)
+        given = [row[name] for row in rows.rows if row.get(name) not in (None, "")]
+        if not GROUPS & {word.lower() for word in words} or any(isinstance(value, list | dict) for value in given):
+            continue
+        values = len({_text(value) for value in given})
+        if values >= _GROUPS and len(given) >= max(_ROWS_EACH * values, len(rows.rows) / 2):
+            candidates.append((name, values, len(given)))
+    return min(candidates, key=lambda candidate: candidate[1], default=None)
+
+
+def others(rows: Rows, keys: dict[str, Any]) -> list[str]:
+    """Other columns that could be the label: with few values, but more than one."""
+    used = {value for value in keys.values() if isinstance(value, str)}
+    if not {"label", "score"} & keys.keys():
+        return []
+    return list(_with_few_values(rows, [name for name in rows.columns if name not in used]))
+
+
+def _with_few_values(rows: Rows, names: Iterable[str]) -> dict[str, int]:
+    """Column -> number of its values, of columns that may be labels: with few values, but more than one."""
+    most = min(_CLASSES, max(2, len(rows.rows) / 2))
+    counts = {name: len({_text(row.get(name)) for row in rows.rows}) for name in names}
+    return {name: count for name, count in counts.items() if 2 <= count <= most}
+
+
+def _tagging(rows: Rows, text: str | None, label: str | None) -> dict[str, Any]:
+    """Words and tags in texts, separated by spaces."""
+    columns = _by_column(rows)
+    tags = label or next((name for name, values in columns.items() if _holds_tags(values)), None)
+    if tags is None:
+        raise DataError(
+            f"no column holds tags (columns: {', '.join(map(repr, rows.columns))}); name the tags with --label"
+        )
+    words = text or _text_columns(rows, tags)[0]
+    parts = [{tags: str(row.get(tags) or "").split()} for row in rows.rows]
+    return {"kind": "tagging", "words": words, "tags": tags, "scheme": _scheme(parts, tags)}
+
+
+def _holds_tags(values: Sequence[Any]) -> bool:
+    """Whether texts are tags of words, such as `O B-artist I-artist`."""
+    parts = {part for value in values if isinstance(value, str) for part in value.split()}
+    return bool(parts - {"O"}) and all(re.fullmatch(r"O|[BIESLU]-\S+", part) for part in parts)
+
+
+def _choice(rows: Rows, columns: dict[str, str], text: str | None, label: str | None) -> dict[str, Any]:
+    first = text or next((columns[name] for name in ("question", "prompt", "text") if name in columns), None)
+    answer = label or next((columns[name] for name in ("label", "answer") if name in columns), None)
+    if first is None or answer is None:
+        raise DataError("a choice needs columns of the prompt and of the answer; name them with --text and --label")
+    keys: dict[str, Any] = {"kind": "choice", "text": first, "choices": columns["choices"], "label": answer}
+    values = [str(row.get(answer, "")).strip() for row in rows.rows]
+    if all(re.fullmatch(r"[A-Z]", value) for value in values):
+        return keys | {"answer": "letter"}
+    if all(value.isdigit() for value in values):
+        return keys | ({} if "0" in values else {"answer": "from_one"})
+    return keys | {"answer": "text"}
+
+
+def texts_of(columns: Mapping[str, Sequence[Any]], label: str | None) -> list[str]:
+    """The column of the text, or the two of a pair: by name, or that with the longest texts; empty if there is none.
+
+    Args:
+        columns: name -> one value per row.
+        label: column of the label, which is no text; None: not known.
+    """
+    names = {name.casefold(): name for name in columns if name != label}
+    for pair in PAIRS:
+        if all(name in names for name in pair):
+            return [names[name] for name in pair]
+    if (named := next((names[name] for name in TEXTS if name in names), None)) is not None:
+        return [named]
+    lengths = {}
+    for name in names.values():
+        texts = [value for value in columns[name] if isinstance(value, str)]
+        is_no_text = all(_number(text) is not None for text in texts) or _holds_tags(texts)
+        if len(texts) > len(columns[name]) / 2 and not is_no_text:
+            lengths[name] = sum(map(len, texts)) / len(texts)
+    return [max(lengths, key=lengths.__getitem__)] if lengths else []
+
+
+def _text_columns(rows: Rows, label: str | None) -> list[str]:
+    """One text column, or two of a pair."""
+    if texts := texts_of(_by_column(rows), label):
+        return texts
+    raise DataError(f"no column holds text (columns: {', '.join(map(repr, rows.columns))}); name it with --text")
+
+
+def _label_column(rows: Rows, texts: Sequence[str]) -> str | None:
+    columns = {name.casefold(): name for name in rows.columns if name not in texts}
+    named = next((columns[name] for name in (*LABELS, *LABELS_TOO) if name in columns), None)
+    if named is not None:
+        return named
+    suited = _with_few_values(rows, columns.values())
+    # The column with the fewest values; of equal ones the last, because labels usually follow the text.
+    return min(reversed(list(suited)), key=suited.__getitem__) if suited else None
+
+
+def flags_of(columns: Mapping[str, Sequence[Any]], texts: Sequence[str]) -> list[str]:
+    """Columns of 0 and 1 besides the texts, if there are several and no column is called a label."""
+    if {name.casefold() for name in columns}.intersection(LABELS):
+        return []
+    flags = [
+        name
+        for name, values in columns.items()
+        if name not in texts and {_text(value).lower() for value in values} <= {"0", "1", "true", "false"}
+    ]
+    return flags if len(flags) > 1 else []
+
+
+def _is_list(rows: Rows, column: str) -> bool:
+    return all(isinstance(row.get(column), list) for row in rows.rows)
+
+
+def is_measured(values: Sequence[Any]) -> bool:
+    """Whether labels are measurements: numbers that are not whole, or many that are no count of classes from 0 or 1."""
+    given = [value for value in values if value is not None and value != ""]
+    numbers = {number for value in given if (number := _number(value)) is not None}
+    if not given or any(_number(value) is None for value in given):
+        return False
+    if any(not number.is_integer() for number in numbers):
+        return True
+    first, last = min(numbers), max(numbers)
+    return len(numbers) > _NUMBERS and not (first in (0, 1) and last - first + 1 == len(numbers))
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or value is None:
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def separator_of(values: Sequence[Any]) -> str | None:
+    """The separator of several labels in one text: its parts are used again and again, alone too."""
+    texts = [value for value in values if isinstance(value, str)]
+    for separator in _SEPARATORS:
+        split = [[part.strip() for part in value.split(separator)] for value in texts]
+        joined = [parts for parts in split if len(parts) > 1]
+        if not joined or any(not part or len(part) > 40 for parts in joined for part in parts):
+            continue
+        uses = Counter(part for parts in split for part in set(parts))
+        if len(uses) < len(set(texts)) and all(uses[part] > 1 for parts in joined for part in parts):
+            return separator
+    return None
+
+
+def _scheme(rows: Sequence[dict[str, Any]], column: str) -> str:
+    """The encoding of spans in tags."""
+    tags = {str(tag) for row in rows for tag in (row.get(column) or [])}
+    prefixes = {tag.partition("-")[0] for tag in tags if "-" in tag}
+    if not prefixes or not tags <= {"O"} | {tag for tag in tags if re.match(r"[BIESLU]-", tag)}:
+        return "none"
+    if prefixes & {"E", "S"}:
+        return "iobes"
+    return "bio" if "B" in prefixes else "iob1"
+
+
+def _by_column(rows: Rows) -> dict[str, list[Any]]:
+    return {name: [row.get(name) for row in rows.rows] for name in rows.columns}
+
+
+def _text(value: Any) -> str:
+    return value.strip() if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

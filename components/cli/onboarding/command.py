@@ -1,0 +1,239 @@
+"""`headstart init`: inspect labelled data, write params.yaml."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from components.cli.onboarding import columns, starts
+from components.cli.onboarding.files import Rows, read_rows
+from components.cli.onboarding.inspection import inspect
+from components.cli.onboarding.project import NEXT, PARAMS, holds_lines, make_project, take_files, take_lines
+from components.cli.onboarding.proposal import Proposal, block_name, names_of, own_tokens
+from components.cli.onboarding.splits import split_files
+from components.core.errors import ConfigError, DataError
+from components.core.outputs import check_output, write_named
+from components.data.formats.lines import Reading
+from components.data.ingestion.readers import raw_files, read_text, read_texts, reader_for
+from components.data.tasks.kinds import find_kind
+from components.pipeline.dvc_yaml import write_dvc_yaml
+from components.settings.data import CorpusSource
+from components.settings.finetune import FIRST_MINUTES
+from components.settings.loading import load_params
+from components.settings.names import WITH_WORDS
+from components.settings.tasks import TaskSource
+
+#: Share of unknown pieces from which an encoder is no model of the language.
+UNKNOWN_SHARE: Final = 0.1
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the flags of `init` say; None: guessed.
+
+    Attributes:
+        labelled: file or folder.
+        unlabelled: files or folders of text without labels.
+        starts: folders or names of encoders.
+        name, kind, text, label, group, language: of the task.
+        minutes: limit of training.
+        overwrite: whether a params.yaml that `init` has written is replaced.
+    """
+
+    labelled: Path
+    unlabelled: Sequence[Path] = ()
+    starts: Sequence[str] = ()
+    name: str | None = None
+    kind: str | None = None
+    text: str | None = None
+    label: str | None = None
+    group: str | None = None
+    language: str | None = None
+    minutes: float = FIRST_MINUTES
+    overwrite: bool = False
+
+
+@dataclass
+class _Text:
+    """Text without labels: its source, the number of its characters, and where its lines are written as rows."""
+
+    path: Path
+    source: CorpusSource
+    characters: int
+    lines: Path | None = None
+
+
+def init(options: Options, *, root: Path) -> list[str]:
+    """Write params.yaml below `root`, and what a project needs; returns what was found and written, in words.
+
+    Raises:
+        ArtifactError: params.yaml, or a copy of data, exists and may not be replaced
+            (`components.core.outputs.check_output`).
+        ConfigError: a start does not exist.
+        DataError: the labelled files are invalid, or nothing looks like a text or a label.
+    """
+    check_output(root / PARAMS, overwrite=options.overwrite)
+    files = split_files(options.labelled)
+    named = options.labelled if options.labelled.is_dir() else files["train"]
+    name = block_name(options.name or named.name.partition(".")[0])
+    rows = read_rows(files["train"])
+    keys, grouped = _keys(rows, files, options)
+    # Checked before anything is written.
+    source = _source(name, keys, files)
+    facts = inspect(name, source)
+    if options.language:
+        facts = replace(facts, language=options.language)
+    texts = [_text(path.resolve(), like=keys.get("text"), root=root) for path in options.unlabelled]
+    measured = _measured(options, source, name)
+    start = starts.choose(measured) if measured else None
+    if start is None and facts.kind not in WITH_WORDS:
+        raise ConfigError(
+            f"a task of kind {facts.kind} has no model of words only; name an encoder with --start "
+            "(`headstart starts` lists some)"
+        )
+    made = make_project(root)
+    path, within = take_files(files, name=name, root=root)
+    split = {split: within.get(split) for split in ("train", "dev", "test") if split in within or split != "dev"}
+    task = {"path": path, "kind": facts.kind} | split | {key: value for key, value in keys.items() if key != "kind"}
+    task |= {"language": facts.language} if facts.language != "en" else {}
+    task |= {"empty": "drop"} if facts.empty else {}
+    others = columns.others(rows, keys)
+    proposal = Proposal(name, task, facts, start=start, minutes=options.minutes, others=others)
+    proposal.unlabelled = [_take(text, texts[:number], root=root) for number, text in enumerate(texts)]
+    if start is None and texts:
+        proposal.speed = starts.own_speed()
+        characters = sum(text.characters for text in texts)
+        proposal.own_tokens = own_tokens(characters, speed=proposal.speed, minutes=options.minutes)
+    content = proposal.text()
+    write_named(root / PARAMS, content, overwrite=options.overwrite)
+    write_dvc_yaml(load_params(root / PARAMS), root / PARAMS)
+    first, *further = facts.lines()
+    return [
+        f"{options.labelled}: {first}",
+        *further,
+        *_columns_in_words(keys, others),
+        *grouped,
+        *(_text_in_words(text, root=root) for text in texts),
+        *_starts_in_words(measured, start),
+        *([f"made {', '.join(made)}"] if made else []),
+        f"wrote {PARAMS} ({len(content.splitlines())} lines); the first run takes about "
+        f"{proposal.expected_minutes:.0f} minutes",
+        f"{NEXT} headstart check, headstart fit; change what was guessed wrongly in params.yaml",
+    ]
+
+
+def _keys(rows: Rows, files: Mapping[str, Path], options: Options) -> tuple[dict[str, Any], list[str]]:
+    """Keys of the task, from the rows of train, and which column is the group and why, in words."""
+    file = files["train"]
+    try:
+        keys = columns.guess(rows, text=options.text, label=options.label, kind=options.kind)
+    except DataError as error:
+        raise DataError(f"{file}: {error}") from error
+    try:
+        by_suffix = TaskSource(path=".").format_of(file.name)
+    except ValueError:
+        by_suffix = None
+    table = rows.format in ("csv", "tsv", "jsonl", "json", "parquet")
+    detected = {} if table and rows.format == by_suffix else {"format": rows.format}
+    if rows.format == "label-first":
+        keys = {"kind": keys["kind"]}
+    keys |= detected | rows.keys
+    if options.group is not None:
+        if options.group not in rows.columns:
+            raise DataError(f"{file}: no column {options.group!r}; the columns are {', '.join(rows.columns)}")
+        return keys | {"group": options.group}, [f"column {options.group!r} is the group (--group)"]
+    proposed = columns.group_column(rows, keys)
+    if proposed is None or any(proposed[0] not in read_rows(other).columns for other in files.values()):
+        return keys, []
+    name, values, count = proposed
+    return keys | {"group": name}, [
+        f"column {name!r} is the group: {values:,} values, {count / values:.1f} rows each, which are not independent; "
+        "the rows of a group stay in one split and one fold (--group names another column, group: null means none)"
+    ]
+
+
+def _source(name: str, keys: dict[str, Any], files: Mapping[str, Path]) -> TaskSource:
+    """The task as a run reads it, with rows without text dropped."""
+    parents = {file.parent for file in files.values()}
+    if len(parents) > 1:
+        raise DataError(f"the splits are in different folders: {', '.join(map(str, parents))}; put them into one")
+    given = {"path": str(parents.pop()), "dev": None, "test": None}
+    given |= keys | {split: file.name for split, file in files.items()}
+    if given.get("format") not in ("conll", "conllu", "squad") and given["kind"] != "questions":
+        given["empty"] = "drop"
+    try:
+        return TaskSource.model_validate(given)
+    except ValidationError as error:
+        raise ConfigError(f"data.tasks.{name}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error
+
+
+def _measured(options: Options, source: TaskSource, name: str) -> list[starts.Measured]:
+    if not options.starts:
+        return []
+    examples, blocks = find_kind(source.kind).read(name, source), names_of(options.starts)
+    return [starts.measure(start, examples, kind=source.kind, name=blocks[start]) for start in options.starts]
+
+
+def _text(path: Path, *, like: str | None, root: Path) -> _Text:
+    """Read text without labels, and guess its column."""
+    files = raw_files(path)[0]
+    column = "text"
+    if reader_for(files[0]) is not read_text:
+        column = columns.text_column(read_rows(files[0]), like=like)
+    source = CorpusSource(path=_relative(path, root), text=column)
+    characters = sum(len(text) for file in files for _, text, _ in read_texts(file, source, Reading()))
+    return _Text(path, source, characters)
+
+
+def _take(text: _Text, before: Sequence[_Text], *, root: Path) -> str | dict[str, str]:
+    """An entry of `data.unlabelled`. A list of texts is written as rows, under another name than those `before` it."""
+    if holds_lines(text.path):
+        name, taken = text.path.stem, {other.lines.stem for other in before if other.lines is not None}
+        while name in taken:
+            name += "-2"
+        text.lines = take_lines(text.path, name=name, root=root)
+        return _relative(text.lines, root)
+    source = text.source
+    return source.path if source.text == "text" else {"path": source.path, "text": source.text}
+
+
+def _columns_in_words(keys: Mapping[str, Any], others: Sequence[str]) -> list[str]:
+    """Which columns are used, and which others could be the label."""
+    used = [f"{keys[key]!r} is the {key}" for key in ("text", "first", "second", "label", "score") if key in keys]
+    more = f"; other columns that may be labels: {', '.join(others)} (--label)" if others else ""
+    return [f"column {', '.join(used)}{more}"] if used else []
+
+
+def _text_in_words(text: _Text, *, root: Path) -> str:
+    written = "" if text.lines is None else f"; one text a line, written to {_relative(text.lines, root)}"
+    return f"{text.source.path}: {text.characters:,} characters without labels{written}"
+
+
+def _starts_in_words(measured: Sequence[starts.Measured], start: starts.Measured | None) -> list[str]:
+    """Size, speed and evidence of the encoders, and what the chosen one reads of the texts."""
+    lines = []
+    for each in measured:
+        speed = f"{each.texts_per_second:,.0f} texts and {each.tokens_per_second:,.0f} tokens a second on this machine"
+        evidence = "" if math.isnan(each.logme) else f", LogME {each.logme:.3f}"
+        chosen = "; chosen" if each is start and len(measured) > 1 else ""
+        lines.append(f"start {each.name}: {each.parameters / 1e6:.1f} M parameters, {speed}{evidence}{chosen}")
+    lines += [
+        f"warning: {each.name} does not know {each.unknown:.0%} of the pieces of these texts, as of another language"
+        for each in measured
+        if each.unknown > UNKNOWN_SHARE
+    ]
+    if start is not None and (reading := start.reading).chunk is not None:
+        lines.append(f"long texts are read in windows of {reading.chunk} pieces")
+    if start is not None and (reading := start.reading).cut:
+        lines.append(f"warning: {reading.cut:.1%} of the texts have more than {reading.max_length} pieces and are cut")
+    return lines
+
+
+def _relative(path: Path, root: Path) -> str:
+    """A path below the project as relative to it; others stay absolute."""
+    return path.relative_to(root.resolve()).as_posix() if path.is_relative_to(root.resolve()) else path.as_posix()

@@ -1,0 +1,143 @@
+"""A folder that `headstart retrain` can work in: git, DVC, .gitignore, and the labelled files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from components.cli.onboarding.splits import split_files
+from components.core.artifacts import changing_data, write_atomic
+from components.core.errors import ConfigError
+from components.core.outputs import named_output
+from components.data.formats.lines import Reading, lines
+from components.settings.loading import load_params
+from components.settings.registry import find_repository
+
+PARAMS: Final = "params.yaml"
+#: First word of the line of `init` that names the next commands.
+NEXT: Final = "next:"
+#: Time limit in seconds of a git command.
+GIT_S: Final = 60.0
+_DVC: Final = """\
+[core]
+    analytics = false
+    check_update = false
+    autostage = false{no_scm}
+[cache]
+    type = "reflink,hardlink,copy"
+"""
+_GITIGNORE: Final = (
+    "/data",
+    "/artifacts",
+    "/.headstart/",
+    "/mlflow.db",
+    "/mlruns/",
+    "/dvc_plots/",
+    "/.*.manifest.json",
+)
+_DVCIGNORE: Final = (".headstart/", "__pycache__/", "*.pyc", "mlruns/", ".venv/", ".git/")
+
+
+def make_project(folder: Path) -> list[str]:
+    """Make what is missing; returns what was made. Nothing is overwritten."""
+    if find_repository(folder) is not None:
+        return []
+    made = []
+    git = shutil.which("git") is not None
+    if git and subprocess.run(["git", "-C", folder, "rev-parse"], capture_output=True, timeout=GIT_S).returncode:
+        subprocess.run(["git", "init", "-q", folder], capture_output=True, check=True, timeout=GIT_S)
+        made.append("a git repository")
+    (folder / ".dvc").mkdir()
+    config = _DVC.format(no_scm="" if git else "\n    no_scm = true")
+    write_atomic(folder / ".dvc" / "config", config)
+    write_atomic(folder / ".dvc" / ".gitignore", "/config.local\n/tmp\n/cache\n")
+    made.append("DVC's folder .dvc")
+    for name, wanted in ((".gitignore", _GITIGNORE), (".dvcignore", _DVCIGNORE)):
+        _append(folder / name, wanted)
+    return made
+
+
+def _append(path: Path, lines: tuple[str, ...]) -> None:
+    """Add the lines that a file lacks."""
+    before = path.read_text(encoding="utf-8") if path.is_file() else ""
+    missing = [line for line in lines if line not in before.splitlines()]
+    if missing:
+        write_atomic(path, before + ("" if not before or before.endswith("\n") else "\n") + "\n".join(missing) + "\n")
+
+
+def take_files(files: Mapping[str, Path], *, name: str, root: Path) -> tuple[str, dict[str, str]]:
+    """The folder of labelled files below the project, and split -> name of the file in it.
+
+    Files below `data/` stay where they are if they are in one folder; others are copied to data/tasks/NAME, where DVC
+    versions them. A copy is renewed if the file has changed.
+
+    Raises:
+        ArtifactError: a copy has changed since it was made.
+    """
+    folders = {file.resolve().parent for file in files.values()}
+    data = (root / "data").resolve()
+    only = next(iter(folders))
+    if len(folders) == 1 and data in only.parents:
+        return only.relative_to(root.resolve()).as_posix(), {split: file.name for split, file in files.items()}
+    target = root / "data" / "tasks" / name
+    target.mkdir(parents=True, exist_ok=True)
+    with changing_data(root, [target]):
+        for file in files.values():
+            # A member of a JSON document is in its file; a folder holds the parallel files of a split.
+            given = Path(str(file).partition("#")[0])
+            for one in [path for path in given.iterdir() if path.is_file()] if given.is_dir() else [given]:
+                copy = target / one.relative_to(given.parent)
+                if not copy.is_file() or copy.read_bytes() != one.read_bytes():
+                    with named_output(copy, overwrite=True) as draft:
+                        shutil.copyfile(one, draft.path)
+    return target.relative_to(root).as_posix(), {split: file.name for split, file in files.items()}
+
+
+def holds_lines(path: Path) -> bool:
+    """Whether a file is a list of texts, one a line: a txt file of several lines, none of them empty.
+
+    A folder of txt files, and a file with paragraphs, hold documents.
+    """
+    if not path.is_file() or path.suffix.lower() != ".txt":
+        return False
+    count = 0
+    for _, line in lines(path, Reading()):
+        if not line.strip():
+            return False
+        count += 1
+    return count > 1
+
+
+def take_lines(file: Path, *, name: str, root: Path) -> Path:
+    """Write each line of a file as a row of data/unlabelled/NAME.jsonl, where DVC versions it; returns its path.
+
+    Readers of txt files take a file as one document (`components.data.ingestion.readers.read_text`).
+    """
+    target = root / "data" / "unlabelled" / f"{name}.jsonl"
+    with named_output(target, overwrite=True) as draft, draft.path.open("w", encoding="utf-8") as output:
+        for _, line in lines(file, Reading()):
+            output.write(json.dumps({"text": line}, ensure_ascii=False) + "\n")
+    return target
+
+
+def renew(labelled: Path, *, root: Path) -> str:
+    """Copy labelled files anew for the task that was made from them; returns its name.
+
+    Raises:
+        ConfigError: no task of params.yaml was made from files of these names.
+    """
+    files = split_files(labelled)
+    for name, source in load_params(root / PARAMS).data.tasks.items():
+        if source.files("train") == [files["train"].name] and (root / source.path).is_dir():
+            for file in files.values():
+                if (root / source.path).resolve() != file.resolve().parent:
+                    take_files({"train": file}, name=Path(source.path).name, root=root)
+            return name
+    raise ConfigError(
+        f"{root / PARAMS}: no task learns from a file {files['train'].name}; `headstart init --overwrite {labelled}` "
+        "replaces the settings, or add the task to them"
+    )

@@ -1,0 +1,71 @@
+"""Which files of a task are its splits: by the names of files, of folders, or of the members of a JSON document."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from components.cli.onboarding.files import json_members
+from components.core.errors import DataError
+from components.data.formats.tables import suffix
+
+#: Words in the name of a file -> split.
+SPLITS: Final = {
+    "train": ("train", "training"),
+    "dev": ("dev", "valid", "validation", "val", "trial", "development"),
+    "test": ("test", "testing", "eval"),
+}
+
+
+def split_files(path: Path) -> dict[str, Path]:
+    """Split -> file, of a labelled file or a folder; FILE#MEMBER for a JSON document with lists of rows by split, and a
+    folder of parallel files where the splits are folders.
+
+    Raises:
+        DataError: there is no such file, or a folder has several files of which none is called train.
+    """
+    if path.is_file():
+        return _members(path) or {"train": path}
+    if not path.is_dir():
+        raise DataError(
+            f"{path}: does not exist; name a labelled file (csv, tsv, jsonl, json, parquet, conll) or a folder"
+        )
+    files = [file for file in sorted(path.iterdir()) if file.is_file() and not file.name.startswith(".")]
+    files = [file for file in files if not re.match(r"(?i)(license|readme|sources?)\b", file.name)]
+    if not files and (
+        folders := _named(folder for folder in path.iterdir() if folder.is_dir() and folder.name[0] != ".")
+    ):
+        return folders
+    by_split: dict[str, list[Path]] = {}
+    for file in files:
+        words = re.split(r"[^a-z]+", file.name.lower())
+        words += [word for name in words for group in SPLITS.values() for word in group[:1] if name.endswith(word)]
+        split = next((split for split, names in SPLITS.items() if {*names} & {*words}), None)
+        if split is not None:
+            by_split.setdefault(split, []).append(file)
+    if "train" not in by_split and len(files) == 1:
+        return _members(files[0]) or {"train": files[0]}
+    if "train" not in by_split:
+        names = ", ".join(file.name for file in files[:5]) or "no files"
+        raise DataError(f"{path}: no file is called train ({names}); name the labelled file itself, or rename it")
+    twice = {split: names for split, names in by_split.items() if len(names) > 1}
+    for split, several in twice.items():
+        listed = ", ".join(file.name for file in several)
+        raise DataError(f"{path}: several files may be {split} ({listed}); name one file, or keep one of them")
+    return {split: by_split[split][0] for split in SPLITS if split in by_split}
+
+
+def _members(path: Path) -> dict[str, Path]:
+    """Split -> FILE#MEMBER; empty if the file has no member called train."""
+    if suffix(path.name) != ".json":
+        return {}
+    return _named(path.with_name(f"{path.name}#{member}") for member in json_members(path))
+
+
+def _named(paths: Iterable[Path]) -> dict[str, Path]:
+    """Split -> path whose name, or member, is one of the split's words; empty without train."""
+    names = {path.name.rpartition("#")[2].lower(): path for path in paths}
+    by_split = {split: next((names[word] for word in words if word in names), None) for split, words in SPLITS.items()}
+    return {split: path for split, path in by_split.items() if path is not None} if by_split["train"] else {}

@@ -1,0 +1,119 @@
+"""Published encoders that a model can start from: measured speed, and which of several suits a task."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import torch
+
+from components.data.tasks.data import Examples
+from components.interchange.importing import import_encoder, source_digest
+from components.interchange.starts.registry import folder_of
+from components.learners.task_models.inputs import Extent, reading_of, sizes_of
+from components.learners.task_models.kinds import find_task
+from components.models.encoder import has_large_table, load_encoder
+from components.settings.finetune import FinetuneSettings
+from components.settings.training import Training
+from components.studies.frozen import layer_vectors
+from components.studies.logme import logme
+from components.tokenization.special import UNK
+
+#: Rows that an encoder is measured on.
+ROWS: Final = 200
+
+
+@dataclass(frozen=True)
+class Measured:
+    """An encoder on a sample of the task's texts.
+
+    Attributes:
+        name: of the block.
+        folder: of the encoder.
+        digest: SHA-256 of its files.
+        parameters: number of them.
+        texts_per_second, tokens_per_second: forward, with the cores of this process.
+        unknown: share of the pieces that are unknown: a vocabulary of another language.
+        large: whether only heads on its features are trained (`has_large_table`).
+        logme: evidence of the labels given the mean of the last layer (You et al. 2021); NaN without classes.
+        reading: what is read of the texts, by the pieces of its tokenizer.
+    """
+
+    name: str
+    folder: Path
+    digest: str
+    parameters: int
+    texts_per_second: float
+    tokens_per_second: float
+    unknown: float
+    large: bool
+    logme: float
+    reading: Extent
+
+
+def measure(start: str, examples: Examples, *, kind: str, name: str) -> Measured:
+    """Encode some rows of train.
+
+    Raises:
+        ArtifactError: the folder holds no model that can be imported.
+        ConfigError: there is no such folder or start.
+    """
+    folder = folder_of(start).absolute()
+    rows = np.random.default_rng(0).permutation(len(examples.train))[:ROWS]
+    sample = examples.train.take(rows)
+    with tempfile.TemporaryDirectory() as directory:
+        output = Path(directory) / "encoder"
+        import_encoder(folder, output=output)
+        encoder = load_encoder(output)
+    settings = FinetuneSettings(training=Training(rate=1e-4, batch_size=16), pairs="apart", max_length=128)
+    began, used = time.perf_counter(), time.process_time()
+    vectors = layer_vectors(encoder, sample, kind=kind, settings=settings)[-1].numpy()
+    # Where other processes take the cores, less processor time is used than has passed.
+    seconds = min(time.perf_counter() - began, time.process_time() - used)
+    encoded = np.concatenate(encoder.tokenizer.encode_batch([text for fields in sample.fields for text in fields]))
+    pieces = len(encoded)
+    task = find_task(kind)
+    sizes = sizes_of(examples.train.fields, encoder.tokenizer, encoder.model, settings, task=task)
+    evidence = float("nan")
+    if kind in ("classification", "pair") and len(vectors) == len(sample):
+        labels = sample.labels
+        targets = np.eye(len(examples.labels))[labels]
+        evidence = float(logme(vectors.astype(np.float64), targets))
+    return Measured(
+        name=name,
+        folder=folder,
+        digest=source_digest(folder),
+        parameters=sum(weights.numel() for weights in encoder.model.parameters()),
+        texts_per_second=len(sample) / seconds,
+        tokens_per_second=pieces / seconds,
+        unknown=float((encoded == UNK).mean()) if pieces else 0.0,
+        large=has_large_table(encoder.model),
+        logme=evidence,
+        reading=reading_of(sizes, single=task.single, most=encoder.model.max_tokens),
+    )
+
+
+def choose(measured: Sequence[Measured]) -> Measured:
+    """The encoder with the highest evidence; the first if no evidence is known."""
+    return max(measured, key=lambda start: -np.inf if np.isnan(start.logme) else start.logme)
+
+
+def own_speed() -> float:
+    """Tokens per second at which the default own language model is trained, from its matrix products.
+
+    A token costs 6 operations per parameter in training. The speed of products of this size is measured in processor
+    time, so that other processes do not affect it.
+    """
+    parameters = 6_000_000
+    first, second = torch.ones(512, 640), torch.ones(640, 2560)
+    products, began = 0, time.process_time()
+    while (used := (time.process_time() - began) / torch.get_num_threads()) < 0.5:
+        first @ second
+        products += 1
+    rate = 2 * first.numel() * second.shape[1] * products / used
+    return rate / (6 * parameters)

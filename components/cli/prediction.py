@@ -1,0 +1,198 @@
+"""Commands that use the champion: prediction of files, serving, drift."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from components.cli.common import (
+    PARAMS,
+    Columns,
+    Int8,
+    Overwrite,
+    ParamsFile,
+    Task,
+    flags,
+    print_table,
+    registry_of,
+    run_flow,
+)
+from components.core import threads
+from components.core.processors import cores
+from components.settings.loading import load_params
+
+if TYPE_CHECKING:
+    from components.registry.drift.comparison import Comparison
+
+app = typer.Typer()
+
+
+@dataclass(frozen=True)
+class PredictFlags:
+    """Flags of `headstart predict`."""
+
+    source: Path
+    output: Path
+    task: Task = ""
+    column: Columns = field(default_factory=list)
+    overwrite: Overwrite = False
+    strict: Annotated[bool, typer.Option("--strict", help="End at the first bad row.")] = False
+    workers: Annotated[int, typer.Option(help="Number of processes; by default one per core.")] = 0
+    form: Annotated[str, typer.Option("--format", help="Write for label-studio, doccano, prodigy or datasets.")] = ""
+    int8: Int8 = False
+    params: ParamsFile = PARAMS
+
+
+@app.command()
+@flags
+def predict(options: PredictFlags) -> None:
+    """Predict every row of a file (csv, tsv, jsonl, parquet) with the champion.
+
+    The input has the columns of the labelled data, or `text`; --column names others. OUTPUT without a suffix is a
+    folder of parts. Bad rows are written to OUTPUT.rejected.jsonl with the reason. After a kill the same command
+    continues with the first part that is missing."""
+    from components.core.artifacts import partial_path
+    from components.core.progress import Progress
+    from components.learners.prediction import columns_of_data, named_columns
+    from components.learners.writing import write_errors
+    from components.registry.champion import Loader, fetched, find_champion
+    from components.registry.drift.traffic import logged, traffic_folder
+    from components.registry.tracking import connect
+    from components.serving.annotating import predict_annotations
+    from components.serving.parts import LoadableModel, PartOptions, predict_parts
+
+    settings, columns, output = load_params(options.params), named_columns(options.column), options.output
+    threads.own(cores())
+    name = options.task or settings.run.tasks[0]
+    registry = connect(settings.registry)
+    version = find_champion(registry, name)
+    rejects = output.with_name(f"{output.name}.rejected.jsonl")
+    with ExitStack() as stack:
+        with write_errors(output):
+            output.parent.mkdir(parents=True, exist_ok=True)
+            # Next to the output, where a node of a cluster finds it and the next run removes it after a kill.
+            folder = stack.enter_context(partial_path(output.with_name(f"{output.name}.model"), folder=True))
+        bundle = stack.enter_context(fetched(registry, version, directory=folder))
+        # Workers have another working directory.
+        drift = settings.drift.model_copy(update={"folder": str(traffic_folder(settings.drift).absolute())})
+        load = Loader(bundle, version, partial(logged, task=name, settings=drift), options.int8)
+        if not options.form and (data := settings.data.tasks.get(name)) is not None:
+            columns = columns_of_data(options.source, kind=load.kind, source=data) | columns
+
+        def started(rows: int, done: int, parts: int) -> Callable[[int], None]:
+            if done:
+                print(f"{output}: continues after {done} rows; {parts} parts are missing", file=sys.stderr, flush=True)
+            return stack.enter_context(Progress("predict", total=rows, unit="row", done=done)).advance
+
+        model = LoadableModel(load, load.kind, load.identity, gpu=load.gpu, name=version.label)
+        part_options = PartOptions(
+            cluster=settings.cluster,
+            workers=options.workers or None,
+            columns=columns,
+            overwrite=options.overwrite,
+            rejects=None if options.strict else rejects,
+            started=started,
+        )
+        run = partial(predict_annotations, form=options.form) if options.form else predict_parts
+        done = run(options.source, output, model=model, options=part_options)
+    print(f"{output}: {done.rows} rows" + (f", {done.empty} without input" if done.empty else ""))
+    if done.rejected:
+        print(f"{rejects}: {done.rejected} rejected rows")
+
+
+@dataclass(frozen=True)
+class ServeFlags:
+    """Flags of `headstart serve`."""
+
+    task: Task = ""
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, typer.Option(help="Port to listen on; 0: a free one.")] = 5001
+    name: Annotated[
+        list[str],
+        typer.Option(metavar="HOST", help="A further name of this machine, as clients address it; may be repeated."),
+    ] = field(default_factory=list)
+    challenger: Annotated[str, typer.Option(help="Version number of a second model.")] = ""
+    canary: Annotated[bool, typer.Option("--canary", help="Let the challenger answer its share.")] = False
+    share: Annotated[float, typer.Option(help="Fraction of the requests for the challenger.")] = 0.1
+    model: Annotated[
+        Path | None, typer.Option(help="Directory of a model to serve instead of the champion; needs no registry.")
+    ] = None
+    int8: Int8 = False
+    params: ParamsFile = PARAMS
+
+
+@app.command()
+@flags
+def serve(options: ServeFlags) -> None:
+    """Serve the champion over HTTP until stopped; it follows the alias `champion`."""
+    from components.serving.server import Address, Trial, serve_directory
+    from components.serving.server import serve as serve_champion
+
+    address = Address(options.host, options.port, options.name)
+    if options.model is not None:
+        serve_directory(options.model, address=address, int8=options.int8)
+        return
+    params = load_params(options.params)
+    mode: Literal["shadow", "canary"] = "canary" if options.canary else "shadow"
+    serve_champion(
+        params.registry,
+        options.task or params.run.tasks[0],
+        drift=params.drift,
+        address=address,
+        trial=Trial(options.challenger, mode, options.share) if options.challenger else None,
+        int8=options.int8,
+    )
+
+
+@app.command()
+def drift(
+    *,
+    task: Annotated[str, typer.Option(help="Task; all of run.tasks by default, with --file the first.")] = "",
+    file: Annotated[
+        Path | None, typer.Option(help="Compare the rows of this file (csv, tsv, jsonl, parquet), not the served ones.")
+    ] = None,
+    column: Columns = [],  # noqa: B006 -- typer does not mutate the default
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 if there is drift.")] = False,
+    retrain: Annotated[bool, typer.Option("--retrain", help="Retrain with a full rebuild if there is drift.")] = False,
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Compare served traffic, or a new batch, with the training data of the champion."""
+    from components.learners.prediction import named_columns
+    from components.pipeline.monitoring import drift_check
+
+    file, params = file and file.resolve(), params.resolve()
+    settings = registry_of(params)
+    threads.own(cores())
+    columns = named_columns(column)
+    drifted = False
+    for name in [task or settings.run.tasks[0]] if task or file else settings.run.tasks:
+        if file is not None:
+            comparison = drift_check.check_file(settings, name, file, columns=columns)
+        else:
+            comparison = drift_check.check_traffic(settings, name)
+            drift_check.publish(comparison, out=Path(settings.run.out), name=name)
+        _print_drift(comparison)
+        drifted |= comparison.drift
+    if drifted and retrain:
+        run_flow("retrain", ["--params", str(params), "--rebuild"])
+    raise typer.Exit(1 if drifted and exit_code else 0)
+
+
+def _print_drift(comparison: Comparison) -> None:
+    from components.pipeline.monitoring import drift_check
+
+    print(comparison.sentence)
+    if not comparison.features:
+        return
+    print_table(drift_check.COLUMNS, drift_check.cells(comparison))
+    for line in drift_check.notes(comparison):
+        print(line)
+    for text in comparison.examples:
+        print(f"unusual text: {text!r}")

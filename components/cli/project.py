@@ -1,0 +1,116 @@
+"""Commands that set up a project: settings, checks, built-in data."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from components.cli.common import (
+    PARAMS,
+    Kind,
+    LabelColumn,
+    Minutes,
+    Overwrite,
+    ParamsFile,
+    Starts,
+    TextColumn,
+    Unlabelled,
+    flags,
+    registry_of,
+)
+from components.core import threads
+from components.core.processors import cores
+from components.settings.finetune import FIRST_MINUTES
+
+app = typer.Typer()
+
+
+@dataclass(frozen=True)
+class InitFlags:
+    """Flags of `headstart init`."""
+
+    labelled: Annotated[Path, typer.Argument(help="Labelled file, or folder with a file per split.")]
+    unlabelled: Unlabelled = field(default_factory=list)
+    start: Starts = field(default_factory=list)
+    text: TextColumn = ""
+    label: LabelColumn = ""
+    group: Annotated[str, typer.Option(help="Column of the group: its rows stay in one split and one fold.")] = ""
+    kind: Kind = ""
+    name: Annotated[str, typer.Option(help="Name of the task; that of the file by default.")] = ""
+    language: Annotated[str, typer.Option(help="Language code of the texts.")] = ""
+    minutes: Minutes = FIRST_MINUTES
+    overwrite: Overwrite = False
+
+
+@app.command()
+@flags
+def init(options: InitFlags) -> None:
+    """Look at labelled data and write params.yaml, in the folder of the command; nothing is asked.
+
+    Kind of task, columns and language are guessed, and shown; each can be set by a flag or changed in params.yaml."""
+    from components.cli.onboarding.command import Options
+    from components.cli.onboarding.command import init as write
+
+    threads.own(cores())
+    given = {name: value or None for name, value in vars(options).items() if isinstance(value, str)}
+    chosen = Options(
+        options.labelled,
+        unlabelled=options.unlabelled,
+        starts=options.start,
+        minutes=options.minutes,
+        overwrite=options.overwrite,
+        **given,
+    )
+    for line in write(chosen, root=Path.cwd()):
+        print(line)
+
+
+@app.command()
+def check(
+    *,
+    accept: Annotated[
+        str,
+        typer.Option(help="Accept the data as the version that later ones are compared with; the reason is recorded."),
+    ] = "",
+    settings: Annotated[
+        bool, typer.Option("--settings", help="Only print all settings, and the line or rule that sets each.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --settings: JSON, key -> value and source.")] = False,
+    params: ParamsFile = PARAMS,
+) -> None:
+    """Check settings, model sizes and the data, which are compared with the last accepted version; or print the
+    settings, defaults included."""
+    if settings:
+        _print_settings(params, as_json=as_json)
+        return
+    from components.pipeline.checks import check_new_data, check_params
+
+    loaded = registry_of(params)
+    check_params(loaded)
+    print(f"{params}: ok")
+    for line in check_new_data(loaded, accept=accept):
+        print(line)
+
+
+def _print_settings(params: Path, *, as_json: bool) -> None:
+    from components.settings.sources import sources
+
+    keys = sources(params)
+    if as_json:
+        print(json.dumps({key: {"value": value, "source": where} for key, (value, where) in keys.items()}, indent=1))
+        return
+    width = min(48, max(len(key) for key in keys))
+    for key, (value, where) in keys.items():
+        print(f"{key.ljust(width)}  {json.dumps(value, ensure_ascii=False)}  # {where}")
+
+
+@app.command()
+def data(*, directory: Annotated[Path, typer.Option(help="Folder to write.")] = Path("data")) -> None:
+    """Extract the built-in data from the documentation of the installed packages."""
+    from components.data.ingestion.builtin import build
+
+    build(directory)

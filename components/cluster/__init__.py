@@ -1,0 +1,1 @@
+"""Where a job runs: this process, or workers of Ray."""

@@ -1,0 +1,205 @@
+"""Inputs of a job on a node that has no disk in common with the driver.
+
+The inputs are the complete directories (with a manifest) that the job names. A node that has a directory of the same
+path and digest reads it there, memory-mapped, and nothing is copied. Any other node copies it once to its cache,
+under its digest, and checks it before every use. `components.cluster.ray_cluster` transports the bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from components.core.artifacts import (
+    MANIFEST,
+    Manifest,
+    is_intact,
+    locked,
+    private_folder,
+    read_manifest,
+    sweep,
+    writing,
+)
+from components.core.errors import ArtifactError, TrainingError
+
+Job = TypeVar("Job")
+
+#: Size of one piece of a file in bytes.
+PIECE = 16 * 2**20
+#: Size limit of a node's cache in bytes; the least recently used directories are removed first.
+CACHE_BYTES = 50 * 10**9
+#: (digest of the directory, name of the file, position of the first byte) -> at most PIECE bytes.
+Fetch = Callable[[str, str, int], bytes]
+
+
+@dataclass(frozen=True)
+class Input:
+    """A directory that a job reads."""
+
+    path: Path
+    digest: str
+
+
+def find_inputs(job: object) -> list[Input]:
+    """The complete directories that a job names by absolute paths, each once. A path inside of one stands for it."""
+    directories: dict[Path, Input] = {}
+    for path in _paths(job):
+        for directory in (path, path.parent):
+            if (directory / MANIFEST).is_file():
+                directories.setdefault(directory, Input(directory, read_manifest(directory).digest))
+                break
+    return list(directories.values())
+
+
+def _paths(value: object) -> Iterator[Path]:
+    if isinstance(value, Path):
+        if value.is_absolute():
+            yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _paths(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _paths(inner)
+    else:
+        yield from _paths([inner for _, inner in _fields(value)])
+
+
+def _fields(value: object) -> list[tuple[str, Any]]:
+    """Names and values of the fields of a settings object or dataclass; of any other value none."""
+    if isinstance(value, BaseModel):
+        return [(name, getattr(value, name)) for name in type(value).model_fields]
+    if dataclasses.is_dataclass(value):
+        return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
+    return []
+
+
+def relocated(job: Job, place: Callable[[Path], Path]) -> Job:
+    """The job with other paths.
+
+    Args:
+        place: path -> new path.
+    """
+    value: Any = job
+    if isinstance(value, Path):
+        moved: Any = place(value)
+    elif isinstance(value, Mapping):
+        moved = {key: relocated(inner, place) for key, inner in value.items()}
+    elif isinstance(value, list | tuple):
+        moved = type(value)(relocated(inner, place) for inner in value)
+    else:
+        changes = {name: relocated(inner, place) for name, inner in _fields(value)}
+        if isinstance(value, BaseModel):
+            moved = value.model_copy(update=changes)
+        else:
+            moved = dataclasses.replace(value, **changes) if changes else value
+    result: Job = moved
+    return result
+
+
+def node_cache() -> Path:
+    """The cache of this node, below the folder for temporary files."""
+    return Path(tempfile.gettempdir()) / f"headstart-{os.getuid()}"
+
+
+def on_this_node(job: Job, inputs: Sequence[Input], fetch: Fetch, *, cache: Path | None = None) -> Job:
+    """The job with paths that exist on this node; copies the inputs that are missing here.
+
+    An absolute path of the driver that is no input is a cache of the driver (frozen-encoder features): if its folder
+    does not exist on this node, a folder of the node's cache takes its place.
+
+    Args:
+        cache: of this node; by default `node_cache()`. Only this user may enter it.
+
+    Raises:
+        ArtifactError: the cache belongs to another user.
+        TrainingError: an input cannot be copied.
+    """
+    cache = private_folder(cache or node_cache())
+    places = {each.path: _obtain(each, fetch, cache) for each in inputs}
+    trim(cache / "inputs", keep=set(places.values()))
+
+    def place(path: Path) -> Path:
+        for directory in (path, path.parent):
+            if directory in places:
+                return places[directory] / path.relative_to(directory)
+        if not path.is_absolute() or path.exists() or path.parent.is_dir():
+            return path
+        return cache / "other" / hashlib.sha256(str(path).encode()).hexdigest()[:16] / path.name
+
+    return relocated(job, place)
+
+
+def _obtain(wanted: Input, fetch: Fetch, cache: Path) -> Path:
+    """The directory of an input on this node."""
+    try:
+        if read_manifest(wanted.path).digest == wanted.digest:
+            return wanted.path
+    except (ArtifactError, OSError):
+        pass  # absent here, or another version
+    target, locks = cache / "inputs" / wanted.digest, private_folder(cache / "locks")
+    # The first worker of a node copies an input; the others wait, and use the copy.
+    with locked(locks / wanted.digest):
+        if target.is_symlink() or not is_intact(target, digest=wanted.digest):
+            target.unlink() if target.is_symlink() else shutil.rmtree(target, ignore_errors=True)
+            try:
+                _copy(wanted, fetch, target)
+            except (ArtifactError, OSError) as error:
+                raise TrainingError(f"{wanted.path}: cannot be copied to this node ({error})") from error
+        os.utime(target / MANIFEST)
+    return target
+
+
+def _copy(wanted: Input, fetch: Fetch, target: Path) -> None:
+    manifest = Manifest(**json.loads(b"".join(_pieces(fetch, wanted.digest, MANIFEST))))
+    with writing(target, kind=manifest.kind, replace=False) as draft:
+        draft.facts |= manifest.facts
+        for name in manifest.files:
+            file = draft.path / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("wb") as stream:
+                for piece in _pieces(fetch, wanted.digest, name):
+                    stream.write(piece)
+    if read_manifest(target).digest != wanted.digest:
+        shutil.rmtree(target, ignore_errors=True)
+        raise ArtifactError("its files changed meanwhile; run the stage again")
+
+
+def _pieces(fetch: Fetch, digest: str, name: str) -> Iterator[bytes]:
+    position = 0
+    while piece := fetch(digest, name, position):
+        yield piece
+        position += len(piece)
+        if len(piece) < PIECE:
+            return
+
+
+def read_piece(path: Path, position: int) -> bytes:
+    """At most PIECE bytes of a file; empty at its end."""
+    with path.open("rb") as file:
+        file.seek(position)
+        return file.read(PIECE)
+
+
+def trim(cache: Path, *, keep: Collection[Path] = (), most: int = CACHE_BYTES) -> None:
+    """Remove the least recently used directories of a cache until it has at most `most` bytes, except those in use."""
+    sweep(cache)
+    directories = []
+    for manifest in cache.glob(f"[!.]*/{MANIFEST}"):
+        size = sum(file.stat().st_size for file in manifest.parent.rglob("*") if file.is_file())
+        directories.append((manifest.stat().st_mtime, size, manifest.parent))
+    kept = 0
+    for _, size, directory in sorted(directories, reverse=True):
+        kept += size
+        if kept > most and directory not in keep:
+            shutil.rmtree(directory, ignore_errors=True)

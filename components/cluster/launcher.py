@@ -1,0 +1,264 @@
+"""Launchers: work runs in this process, in its children, or on Ray (`components.cluster.ray_cluster`).
+
+`launch` runs one training function on one or more workers; `map_parallel` runs many independent small jobs. Both
+launchers run the same functions, so results do not depend on the launcher.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from multiprocessing.queues import SimpleQueue
+from types import ModuleType
+from typing import TypeVar
+
+import torch
+
+from components.cluster import ray_cluster
+from components.cluster.distributed import Worker, World
+from components.cluster.placement import HIDDEN_GPUS, UNKNOWN_GPU, VISIBLE_GPUS, Node, check_gpus, plan_runs
+from components.core import threads
+from components.core.errors import ConfigError, TrainingError
+from components.core.processors import cores
+from components.settings.cluster import ClusterSettings
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+#: Restarts after the loss of a worker before a run fails. The next run of the stage resumes from its checkpoint.
+RETRIES = 5
+
+
+def launch(
+    function: Callable[[Job, Worker], None],
+    job: Job,
+    *,
+    settings: ClusterSettings,
+    rows: int = 0,
+    progress: Callable[[Mapping[str, float]], None] = lambda numbers: None,
+) -> None:
+    """Run `function(job, worker)` on every worker and return when all have ended.
+
+    If a worker dies, all are restarted and `function` is called again: it must resume from its own checkpoints. On Ray
+    it must be a function of this package; workers get relative paths in `job` as absolute ones.
+
+    Args:
+        function: must store its results; its return value is ignored.
+        job: picklable, for Ray. Complete directories that it names by absolute paths are copied to nodes without them
+            (`components.cluster.inputs`).
+        settings: `workers: auto` is one worker per GPU; without GPUs one process per node with all of its cores
+            (on two cores, two processes with one thread took 1.25 times as long as one process with two).
+        rows: rows of the global batch; `auto` uses the largest number of workers that divides it. 0: no restriction.
+        progress: called in this process, from time to time, with the numbers that rank 0 publishes.
+
+    Raises:
+        HeadstartError: raised by `function`.
+        ConfigError: more workers than the launcher or the cluster can run, or fewer GPUs than `cluster.gpus`.
+        TrainingError: workers died more than `RETRIES` times, or the cluster cannot be reached.
+    """
+    if settings.launcher == "ray":
+        ray_cluster.launch(function, job, settings=settings, rows=rows, progress=progress, retries=RETRIES)
+        return
+    if settings.workers not in ("auto", 1):
+        raise ConfigError(
+            f"cluster.workers: the local launcher runs 1 worker, not {settings.workers}; set cluster.launcher: ray"
+        )
+    check_gpus([_this_machine(_visible_gpus())], settings.gpus)
+    threads.own(cores())
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    function(job, Worker(World(device=device), progress))
+
+
+def map_parallel(
+    function: Callable[[Job], Result],
+    items: Iterable[Job],
+    *,
+    settings: ClusterSettings,
+    most: int | None = None,
+    gpu_bytes: int | None = None,
+) -> Iterator[tuple[int, Result]]:
+    """Run `function(item)` for every item in single-threaded processes; yields (index, result).
+
+    There is one process per core. If items use a GPU and there are GPUs, `components.cluster.placement` decides how
+    many items are computed at once, and each process sees one GPU: its device 0.
+
+    The processes are children of this one, or tasks of a Ray cluster if the settings contain its address. An item whose
+    process dies is repeated. Each process has one thread, whatever the number of items, so that results are
+    bit-identical.
+
+    Args:
+        most: maximum number of processes on this machine; None: no further limit.
+        gpu_bytes: memory that an item needs on a GPU; None: items compute on the CPU and see no GPU.
+
+    Raises:
+        HeadstartError: raised by `function`; pending items are cancelled.
+        ConfigError: items use a GPU, and there are fewer than `cluster.gpus`.
+        TrainingError: processes died more than `RETRIES` times.
+    """
+    pending = dict(enumerate(items))
+    if settings.launcher == "ray" and ray_cluster.address_of(settings) != "local":
+        yield from ray_cluster.map_parallel(function, pending, settings=settings, gpu_bytes=gpu_bytes, retries=RETRIES)
+        return
+    gpus = _visible_gpus()
+    machine = _this_machine(gpus)
+    if pending and gpu_bytes is not None:
+        check_gpus([machine], settings.gpus)
+    plan = plan_runs([machine], runs=len(pending), gpu_bytes=gpu_bytes)
+    # One entry per process that may run: its GPU.
+    slots = tuple(gpu for _ in range(plan.per_gpu) for gpu in gpus)[: plan.at_once]
+    deaths = 0
+    while pending:
+        try:
+            # Not more processes than slots: the others would wait for one for ever.
+            size = min(len(pending), most or plan.at_once, len(slots) or sys.maxsize)
+            with _pool(size, slots=slots, kept=_kept.get() if most is None else None) as pool:
+                with _without_main(function):
+                    futures = {pool.submit(_alone, function, item): index for index, item in pending.items()}
+                for future in as_completed(futures):
+                    result = future.result()
+                    del pending[futures[future]]
+                    yield futures[future], result
+        except BrokenProcessPool as error:
+            deaths += 1
+            if deaths > RETRIES:
+                raise TrainingError(ray_cluster.gave_up("a process was killed", retries=RETRIES)) from error
+
+
+@dataclass
+class _Kept:
+    """Processes that wait for the next call of `map_parallel`.
+
+    Attributes:
+        pool: the processes; None before the first call.
+    """
+
+    pool: ProcessPoolExecutor | None = None
+    size: int = 0
+    slots: tuple[str, ...] = ()
+
+    def close(self) -> None:
+        """End the processes; items that have not begun are cancelled."""
+        if self.pool is not None:
+            self.pool.shutdown(cancel_futures=True)
+        self.pool, self.size = None, 0
+
+
+_kept: ContextVar[_Kept | None] = ContextVar("kept", default=None)
+
+
+@contextmanager
+def kept_processes() -> Iterator[None]:
+    """A block in which all calls of `map_parallel` use the same processes, which import their modules once."""
+    kept = _Kept()
+    token = _kept.set(kept)
+    try:
+        yield
+    finally:
+        _kept.reset(token)
+        kept.close()
+
+
+@contextmanager
+def _pool(size: int, *, slots: tuple[str, ...], kept: _Kept | None) -> Iterator[ProcessPoolExecutor]:
+    """At least `size` processes of one thread each. They end with the block; `kept` processes end with it only if it
+    raises an error.
+
+    Args:
+        size: number of processes; at most `len(slots)` if there are slots.
+        slots: GPU of each process; none if the processes compute on the CPU.
+        kept: processes of earlier calls; None: they are not kept.
+    """
+    processes = kept or _Kept()
+    if processes.pool is None or processes.size < size or processes.slots != slots:
+        processes.close()
+        spawning = multiprocessing.get_context("spawn")
+        queue = spawning.SimpleQueue()
+        for slot in slots or [HIDDEN_GPUS[VISIBLE_GPUS]] * size:
+            queue.put(slot)
+        processes.pool = ProcessPoolExecutor(size, mp_context=spawning, initializer=_begin, initargs=(queue,))
+        processes.size, processes.slots = size, slots
+    finished = False
+    try:
+        with _environment(threads.environment(1)):
+            yield processes.pool
+        finished = True
+    finally:
+        if kept is None or not finished:
+            processes.close()
+
+
+@contextmanager
+def _without_main(function: Callable[..., object]) -> Iterator[None]:
+    """A block in which processes start without the program's main module, unless the function is defined in it.
+
+    A spawned process executes the main module again. A script that calls this package outside of
+    `if __name__ == "__main__"` would therefore call it again in every process.
+    """
+    main = sys.modules["__main__"]
+    if function.__module__ == "__main__":
+        yield
+        return
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def _begin(queue: SimpleQueue[str]) -> None:
+    """Prepare this process of the pool: the next free GPU is the only one that it sees. Before CUDA is initialised."""
+    os.environ[VISIBLE_GPUS] = queue.get()
+    _end_with_parent()
+
+
+def _visible_gpus() -> list[str]:
+    """The GPUs of this process, as CUDA_VISIBLE_DEVICES names them."""
+    count = torch.cuda.device_count()
+    named = [name.strip() for name in os.environ.get(VISIBLE_GPUS, "").split(",") if name.strip()]
+    return named[:count] if named else [str(number) for number in range(count)]
+
+
+def _this_machine(gpus: Sequence[str]) -> Node:
+    memory = [torch.cuda.get_device_properties(number).total_memory for number in range(len(gpus))]
+    return Node(cores(), len(gpus), min(memory, default=UNKNOWN_GPU))
+
+
+def _end_with_parent() -> None:
+    """End this process of the pool when its parent ends. Otherwise, after the parent is killed, it would keep training
+    next to the resumed run, or wait forever and occupy memory."""
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _alone(function: Callable[[Job], Result], item: Job) -> Result:
+    threads.own(1)
+    return function(item)
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """A block with these environment variables, for the child processes that it starts."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

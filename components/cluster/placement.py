@@ -1,0 +1,140 @@
+"""Placement: how many workers or runs there are at once, and which processors and GPUs each of them has.
+
+Both launchers decide here. `plan_workers` is for the workers of one training, which compute together; `plan_runs` for
+many runs that do not communicate, such as those of fine-tuning, several of which may share a GPU.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from components.core.errors import ConfigError
+
+#: Memory of a GPU in bytes that is assumed if it is not known.
+UNKNOWN_GPU: Final = 16 * 10**9
+#: Part of a GPU's memory that runs may fill; the rest is for kernels and fragmentation.
+FILLED: Final = 0.9
+#: Maximum number of runs on a GPU. A GPU executes the kernels of several processes in turn, so that more runs help only
+#: while the others compute on the CPU.
+RUNS_PER_GPU: Final = 4
+#: Memory of a run that shares its GPU with no other one.
+WHOLE_GPU: Final = sys.maxsize
+#: Variable with the GPUs that a process sees; and the environment of a process that computes on the CPU, also on a
+#: machine with GPUs.
+VISIBLE_GPUS: Final = "CUDA_VISIBLE_DEVICES"
+HIDDEN_GPUS: Final = {VISIBLE_GPUS: ""}
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine.
+
+    Attributes:
+        cpus: number of processors.
+        gpus: number of GPUs.
+    """
+
+    cpus: int
+    gpus: int = 0
+    gpu_bytes: int = UNKNOWN_GPU
+
+
+@dataclass(frozen=True)
+class WorkerPlan:
+    """Workers of one training.
+
+    Attributes:
+        gpu: whether each has a GPU.
+        spread: whether each is on a node of its own.
+    """
+
+    workers: int
+    cpus: int
+    gpu: bool
+    spread: bool
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """Runs that do not communicate. Each has one processor.
+
+    Attributes:
+        at_once: maximum number of runs at the same time, on all nodes.
+        per_gpu: runs that share a GPU; 0: runs have no GPU.
+    """
+
+    at_once: int
+    per_gpu: int = 0
+
+    @property
+    def gpus(self) -> float:
+        """GPUs of each run: 1 / `per_gpu`, rounded down to the four decimals that Ray distinguishes."""
+        return int(10_000 / self.per_gpu) / 10_000 if self.per_gpu else 0.0
+
+
+def check_gpus(nodes: Sequence[Node], wanted: int | None) -> None:
+    """Check that there are as many GPUs as `cluster.gpus` asks for (None: any number).
+
+    Raises:
+        ConfigError: there are fewer.
+    """
+    held = sum(node.gpus for node in nodes)
+    if wanted is not None and held < wanted:
+        raise ConfigError(
+            f"cluster.gpus: {wanted}, but there are {held} GPUs on {len(nodes)} node(s); add GPUs, or set it to null "
+            "to compute on what there is"
+        )
+
+
+def plan_workers(
+    nodes: Sequence[Node], *, workers: int | Literal["auto"], rows: int, wanted: int | None = None
+) -> WorkerPlan:
+    """One worker per GPU; without GPUs one per node with all of its processors.
+
+    Args:
+        rows: of the global batch; `auto` uses the largest number of workers that divides it. 0: no restriction.
+        wanted: `cluster.gpus`; `auto` uses at most so many.
+
+    Raises:
+        ConfigError: more workers than GPUs, or than processors if there is no GPU; or fewer GPUs than `wanted`.
+    """
+    check_gpus(nodes, wanted)
+    gpus, cpus = sum(node.gpus for node in nodes), sum(node.cpus for node in nodes)
+    owned = gpus or cpus
+    count = _most_workers(wanted or gpus or len(nodes), rows) if workers == "auto" else workers
+    if not 0 < count <= owned:
+        raise ConfigError(
+            f"cluster.workers: {count}, but the cluster has {gpus} GPUs and {cpus} processors "
+            f"on {len(nodes)} node(s); choose at most {owned}"
+        )
+    if gpus:
+        return WorkerPlan(count, max(1, _processors_per_gpu(nodes)), gpu=True, spread=False)
+    a_node = -(-count // len(nodes))
+    share = max(1, min(node.cpus for node in nodes) // a_node)
+    return WorkerPlan(count, share, gpu=False, spread=a_node == 1 and count > 1)
+
+
+def plan_runs(nodes: Sequence[Node], *, runs: int, gpu_bytes: int | None) -> RunPlan:
+    """As many runs share a GPU as its memory and the node's processors allow, but no GPU is left idle by that.
+
+    Args:
+        gpu_bytes: memory that a run needs on a GPU; None: runs compute on the CPU.
+    """
+    gpus = sum(node.gpus for node in nodes)
+    if gpu_bytes is None or not gpus:
+        return RunPlan(max(1, sum(node.cpus for node in nodes)))
+    fit = min(int(FILLED * node.gpu_bytes) // max(1, gpu_bytes) for node in nodes if node.gpus)
+    per_gpu = max(1, min(fit, _processors_per_gpu(nodes), runs // gpus, RUNS_PER_GPU))
+    return RunPlan(max(1, sum(min(node.cpus, node.gpus * per_gpu) for node in nodes)), per_gpu)
+
+
+def _most_workers(limit: int, rows: int) -> int:
+    """The largest number of workers, at most `limit`, that divides the rows."""
+    return next((count for count in range(limit, 1, -1) if rows % count == 0), min(limit, 1))
+
+
+def _processors_per_gpu(nodes: Sequence[Node]) -> int:
+    return min(node.cpus // node.gpus for node in nodes if node.gpus)

@@ -1,0 +1,508 @@
+"""Launchers on Ray. The only module that imports ray, and only when Ray is used; called by
+`components.cluster.launcher`.
+
+Nodes of a cluster need no checkout and no disk in common: Ray distributes this package, and nodes copy the inputs that
+they lack (`components.cluster.inputs`).
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+from components.cluster.distributed import Worker, World
+from components.cluster.inputs import Input, find_inputs, on_this_node, read_piece, relocated
+from components.cluster.placement import HIDDEN_GPUS, UNKNOWN_GPU, Node, check_gpus, plan_runs, plan_workers
+from components.core import errors, threads
+from components.core.artifacts import write_atomic
+from components.core.errors import ClusterUnavailableError, ConfigError, HeadstartError, TrainingError
+from components.core.measurements import run_id
+from components.core.processors import cores
+from components.settings.cluster import ClusterSettings
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+#: Seconds between two progress reports of the workers.
+PROGRESS_SECONDS = 0.5
+#: Seconds for which a run waits for the GPUs of `cluster.gpus`; a cloud starts a node within minutes.
+GPU_WAIT_S = 900.0
+#: File in a folder of checkpoints by which workers recognise that their node shares the folder.
+MARK = ".headstart-storage"
+#: Size of the object store, slightly above Ray's minimum (75 MiB), because it holds no large objects.
+OBJECT_STORE_BYTES = 80 * 2**20
+
+#: Prefix of the resource by which Ray names the type of a node's GPUs, and the memory of the types in gigabytes
+#: (`ray.util.accelerators`); `A100` may be either size.
+GPU_TYPE = "accelerator_type:"
+GPU_GIGABYTES = {
+    "T4": 16,
+    "V100": 16,
+    "A10G": 24,
+    "L4": 24,
+    "L40S": 48,
+    "A100": 40,
+    "A100-40G": 40,
+    "A100-80G": 80,
+    "H100": 80,
+    "H200": 141,
+    "B200": 180,
+}
+
+#: Environment variables, set before ray is imported unless the user has set them. Those of Ray Train save seconds at
+#: every start.
+RAY_ENVIRONMENT = {
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
+    "RAY_TRAIN_ENABLE_STATE_ACTOR_RECONCILIATION": "0",
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+    "RAY_TRAIN_METRICS_ENABLED": "0",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "120",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # With Ray's default of 15, Ray's own processes would have priority over training.
+    "RAY_worker_niceness": "0",
+}
+
+
+@contextmanager
+def connected(settings: ClusterSettings) -> Iterator[None]:
+    """A connection to a Ray cluster: the existing connection, else the cluster at the address, else (`local`) a new
+    cluster on this machine.
+
+    Raises:
+        TrainingError: no cluster can be reached at the address.
+    """
+    for name, value in RAY_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    address = address_of(settings)
+    local = address == "local"
+    if local and "RAY_AUTH_MODE" not in os.environ:
+        # A random token: other users of this machine cannot reach the cluster, and no stale cluster is joined.
+        os.environ["RAY_AUTH_MODE"] = "token"
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    # Otherwise a driver whose parent is process 1 (in a container, or after its shell has ended) takes the end of the
+    # raylet for the end of its parent, and exits with code 1 and without a message during `ray.shutdown`.
+    os.environ.setdefault("RAY_RAYLET_PID", str(os.getpid()))
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    options: dict[str, Any] = (
+        {"num_cpus": cores(), "object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False} if local else {}
+    )
+    try:
+        ray.init(
+            address=address,
+            runtime_env=_code(local=local),
+            job_config=ray.job_config.JobConfig(metadata={"headstart_run": run_id()}),
+            logging_level="WARNING",
+            # Workers print only Ray's own messages; progress and errors have their own channel.
+            log_to_driver=False,
+            **options,
+        )
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        kind = ClusterUnavailableError if isinstance(error, ConnectionError) else TrainingError
+        raise kind(
+            f"cluster.address {address}: no Ray cluster can be reached ({error}); start it, or set "
+            "cluster.address: local"
+        ) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def _translated(settings: ClusterSettings) -> Iterator[None]:
+    """A block in which the loss of the cluster (its head, or the node of this process) is a transient error."""
+    import ray
+
+    try:
+        yield
+    except ray.exceptions.RayTaskError:
+        raise  # an error of the task itself
+    except ray.exceptions.RayError as error:
+        raise ClusterUnavailableError(
+            f"cluster.address {address_of(settings)}: the Ray cluster was lost ({_last_line(error)}); run the stage "
+            "again when it is back: it resumes from its last checkpoint"
+        ) from error
+
+
+def _code(*, local: bool) -> dict[str, Any]:
+    """The runtime environment that gives workers this package: from its folder on this machine, or as a package that
+    Ray distributes, so that the nodes of a cluster need no checkout, and do not use one of another version."""
+    package = Path(__file__).resolve().parents[1]
+    if not local:
+        return {"py_modules": [str(package)], "excludes": ["**/__pycache__/"]}
+    path = os.pathsep.join(part for part in (str(package.parent), os.environ.get("PYTHONPATH")) if part)
+    return {"env_vars": {"PYTHONPATH": path}}
+
+
+def address_of(settings: ClusterSettings) -> str:
+    """Address of the Ray cluster. RAY_ADDRESS takes precedence, as in Ray's tools."""
+    return os.environ.get("RAY_ADDRESS", settings.address)
+
+
+def nodes() -> list[Node]:
+    """The nodes of the connected cluster that have a processor."""
+    import ray
+
+    resources = (node["Resources"] for node in ray.nodes() if node["Alive"])
+    return [
+        Node(int(held["CPU"]), int(held.get("GPU", 0)), _gpu_bytes(held))
+        for held in resources
+        if held.get("CPU", 0) >= 1
+    ]
+
+
+def _gpu_bytes(resources: Mapping[str, float]) -> int:
+    """Memory of a node's GPUs, by the type that Ray has detected."""
+    types = (name.removeprefix(GPU_TYPE) for name in resources if name.startswith(GPU_TYPE))
+    return min((GPU_GIGABYTES[name] * 10**9 for name in types if name in GPU_GIGABYTES), default=UNKNOWN_GPU)
+
+
+def _await_gpus(settings: ClusterSettings) -> None:
+    """Ask the cluster for `cluster.gpus`, which makes an autoscaler start nodes, and wait until they are free.
+
+    Raises:
+        ClusterUnavailableError: they are not free within `GPU_WAIT_S`.
+    """
+    if settings.gpus is None or address_of(settings) == "local":  # whose number does not change
+        return
+    from ray.util.placement_group import placement_group, remove_placement_group
+
+    # Ends with this driver, so that no node is kept for a run that was killed.
+    group = placement_group([{"CPU": 1, "GPU": 1}] * settings.gpus)
+    try:
+        if not group.wait(PROGRESS_SECONDS):
+            print(f"waiting for {settings.gpus} GPUs (cluster.gpus), at most {GPU_WAIT_S / 60:g} minutes", flush=True)
+            if not group.wait(GPU_WAIT_S):
+                held = sum(node.gpus for node in nodes())
+                raise ClusterUnavailableError(
+                    f"cluster.gpus: {settings.gpus} GPUs are not free after {GPU_WAIT_S / 60:g} minutes, and the "
+                    f"cluster has {held}; start GPU nodes, or set it to null to compute on what there is"
+                )
+    finally:
+        remove_placement_group(group)
+
+
+def launch(
+    function: Callable[[Job, Worker], None],
+    job: Job,
+    *,
+    settings: ClusterSettings,
+    rows: int,
+    progress: Callable[[Mapping[str, float]], None],
+    retries: int,
+) -> None:
+    """`components.cluster.launcher.launch` on Ray; `retries` is the number of restarts after the loss of a worker."""
+    job = relocated(job, Path.absolute)  # workers have another working directory
+    with connected(settings), _translated(settings), _exchange([job], settings) as exchange:
+        from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig, TrainingFailedError
+        from ray.train.torch import TorchConfig, TorchTrainer
+
+        _await_gpus(settings)
+        plan = plan_workers(nodes(), workers=settings.workers, rows=rows, wanted=settings.gpus)
+        # The id of the retraining links the training in Ray's pages and logs to its run in Prefect and MLflow.
+        name = "-".join(["headstart", *([run_id()] if run_id() else []), secrets.token_hex(8)])
+        # Only for Ray's own files: the function writes the checkpoints elsewhere.
+        ray_files = tempfile.mkdtemp(prefix="headstart-ray-")
+        resources = {"CPU": float(plan.cpus)} | ({"GPU": 1.0} if plan.gpu else {})
+        trainer = TorchTrainer(
+            _in_worker,
+            train_loop_config={
+                "function": function,
+                "job": job,
+                "exchange": exchange,
+                "threads": plan.cpus,
+            },
+            scaling_config=ScalingConfig(
+                num_workers=plan.workers,
+                use_gpu=plan.gpu,
+                resources_per_worker=resources,
+                placement_strategy="STRICT_SPREAD" if plan.spread else "PACK",
+            ),
+            run_config=RunConfig(
+                name=name,
+                storage_path=ray_files,
+                failure_config=FailureConfig(max_failures=retries, controller_failure_limit=retries),
+                worker_runtime_env={"env_vars": threads.environment(plan.cpus)},
+                logging_config=LoggingConfig(log_level="WARNING"),
+            ),
+            torch_config=TorchConfig(backend="nccl" if plan.gpu else "gloo"),
+        )
+        try:
+            with _watching(exchange, progress):
+                outcome = trainer.fit().return_value
+        except TrainingFailedError as error:
+            raise TrainingError(gave_up(f"a worker died ({_last_line(error)})", retries=retries)) from error
+        finally:
+            shutil.rmtree(ray_files, ignore_errors=True)
+    if outcome:
+        raise getattr(errors, outcome["kind"], RuntimeError)(outcome["message"])
+
+
+def _in_worker(config: dict[str, Any]) -> dict[str, str] | None:
+    """Entry point of a Ray worker. Returns the error, as `kind` and `message`, if a restart cannot help; else None."""
+    import ray.train
+    import ray.train.torch
+
+    context = ray.train.get_context()
+    threads.own(config["threads"])
+    world = World(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device())
+    exchange: _Exchange = config["exchange"]
+    if failed := exchange.get("failure"):
+        # Written by a worker of the previous attempt.
+        return dict(failed)
+    try:
+        publish = _limited(exchange) if world.is_main else lambda numbers: None
+        config["function"](exchange.on_this_node(config["job"]), Worker(world, publish))
+    except Exception as error:
+        if isinstance(error, HeadstartError):
+            failure = {"kind": type(error).__name__, "message": str(error)}
+        elif world.size > 1 and isinstance(error, RuntimeError):
+            # Most likely another worker was lost during an exchange: restart.
+            raise
+        else:
+            failure = {"kind": "defect", "message": traceback.format_exc()}
+        if world.size == 1:
+            return failure
+        # Other workers may wait for this one forever, so it stores the error and fails: Ray then ends all workers.
+        exchange.put("failure", failure)
+        raise
+    return None
+
+
+@dataclass(frozen=True)
+class _Exchange:
+    """What workers and driver share: named values, and the driver's inputs on other nodes; plain values, to be sent to
+    workers.
+
+    Attributes:
+        actor: name of the actor that holds the values and reads the files.
+        inputs: of all jobs; None if all workers are on the driver's node.
+        mark: content of the file MARK in the storage, if that is a folder; else empty.
+    """
+
+    actor: str
+    inputs: tuple[Input, ...] | None = None
+    storage: str = ""
+    mark: str = ""
+
+    def get(self, key: str) -> Any:
+        """A value that was put; None without one."""
+        import ray
+
+        return ray.get(ray.get_actor(self.actor).get.remote(key))
+
+    def put(self, key: str, value: Any) -> None:
+        """Store a value."""
+        import ray
+
+        ray.get(ray.get_actor(self.actor).put.remote(key, value))
+
+    def on_this_node(self, job: Job) -> Job:
+        """The job with paths that exist on the node of this worker.
+
+        Raises:
+            ConfigError: the storage is a folder that this node does not share.
+            TrainingError: an input cannot be copied.
+        """
+        import ray
+
+        if self.inputs is None:
+            return job
+        if self.mark and _mark_of(Path(self.storage)) != self.mark:
+            raise ConfigError(
+                f"cluster.storage {self.storage}: node {ray.util.get_node_ip_address()} does not share this folder; "
+                "set cluster.storage or HEADSTART_STORAGE to s3://bucket/prefix or to a folder that all nodes mount"
+            )
+
+        def fetch(digest: str, name: str, position: int) -> bytes:
+            try:
+                return bytes(ray.get(ray.get_actor(self.actor).read.remote(digest, name, position)))
+            except (ray.exceptions.RayError, ValueError) as error:  # ValueError: the driver has ended
+                raise ClusterUnavailableError(
+                    f"{name}: cannot be copied from the driver's node ({_last_line(error)})"
+                ) from error
+
+        return on_this_node(job, self.inputs, fetch)
+
+
+class _Hub:
+    """Actor on the driver's node that holds values and reads files of inputs."""
+
+    def __init__(self, inputs: Sequence[Input]) -> None:
+        self.folders = {each.digest: each.path for each in inputs}
+        self.values: dict[str, Any] = {}
+
+    def get(self, key: str) -> Any:
+        """The value of a key; None without one."""
+        return self.values.get(key)
+
+    def put(self, key: str, value: Any) -> None:
+        """Set the value of a key."""
+        self.values[key] = value
+
+    def read(self, digest: str, name: str, position: int) -> bytes:
+        """At most `PIECE` bytes of a file from a position."""
+        return read_piece(self.folders[digest] / name, position)
+
+
+@contextmanager
+def _exchange(jobs: Sequence[object], settings: ClusterSettings) -> Iterator[_Exchange]:
+    """A block in which workers exchange values with the driver, and obtain the inputs of these jobs on other nodes.
+    Nothing is copied before a worker asks for it."""
+    import ray
+
+    name, alone = f"headstart-{secrets.token_hex(8)}", len([node for node in ray.nodes() if node["Alive"]]) == 1
+    inputs = () if alone else tuple(find_inputs(jobs))
+    here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+        ray.get_runtime_context().get_node_id(), soft=False
+    )
+    actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Hub)
+    hub = actor.options(name=name, scheduling_strategy=here).remote(inputs)
+    storage, mark = settings.storage, ""
+    if not alone and "://" not in storage:
+        storage = str(Path(storage).absolute())
+        mark = _mark(Path(storage))
+    try:
+        yield _Exchange(name, None if alone else inputs, storage, mark)
+    finally:
+        with suppress(ray.exceptions.RayError):
+            ray.kill(hub)
+
+
+def _mark(folder: Path) -> str:
+    """The content of the file MARK in a folder of checkpoints: created once, different in another folder.
+
+    Raises:
+        ArtifactError: the folder cannot be written.
+    """
+    if not (content := _mark_of(folder)):
+        with suppress(OSError):  # the file cannot be written either, which has a message
+            folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(folder / MARK, secrets.token_hex(16))
+        content = _mark_of(folder)
+    return content
+
+
+def _mark_of(folder: Path) -> str:
+    try:
+        return (folder / MARK).read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+def _limited(exchange: _Exchange) -> Callable[[Mapping[str, float]], None]:
+    """Publish progress at most once per `PROGRESS_SECONDS`, the interval at which it is read."""
+    published = 0.0
+
+    def publish(numbers: Mapping[str, float]) -> None:
+        nonlocal published
+        if time.monotonic() - published >= PROGRESS_SECONDS:
+            published = time.monotonic()
+            exchange.put("progress", dict(numbers))
+
+    return publish
+
+
+@contextmanager
+def _watching(exchange: _Exchange, progress: Callable[[Mapping[str, float]], None]) -> Iterator[None]:
+    """Forward the progress of rank 0 to `progress` from a thread, until the block ends."""
+    from ray.exceptions import RayError
+
+    ended = threading.Event()
+
+    def watch() -> None:
+        # If the cluster is lost, the block raises the error.
+        with suppress(RayError, ValueError):
+            while not ended.wait(PROGRESS_SECONDS):
+                if numbers := exchange.get("progress"):
+                    progress(numbers)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def map_parallel(
+    function: Callable[[Job], Result],
+    pending: dict[int, Job],
+    *,
+    settings: ClusterSettings,
+    gpu_bytes: int | None,
+    retries: int,
+) -> Iterator[tuple[int, Result]]:
+    """`components.cluster.launcher.map_parallel` as tasks of a Ray cluster; `retries` is the number of repetitions of a
+    task."""
+    pending = relocated(pending, Path.absolute)  # workers have another working directory
+    with connected(settings), _translated(settings), _exchange(list(pending.values()), settings) as exchange:
+        import ray
+
+        if pending and gpu_bytes is not None:
+            _await_gpus(settings)
+            check_gpus(nodes(), settings.gpus)
+        plan = plan_runs(nodes(), runs=len(pending), gpu_bytes=gpu_bytes)
+        environment = threads.environment(1)
+        if plan.per_gpu:
+            # Ray sets CUDA_VISIBLE_DEVICES. A process that has used a GPU keeps it, so it serves one task.
+            resources: dict[str, Any] = {"num_gpus": plan.gpus, "max_calls": 1}
+        else:
+            resources, environment = {}, environment | HIDDEN_GPUS
+        task = ray.remote(num_cpus=1, max_retries=retries, runtime_env={"env_vars": environment}, **resources)(_alone)
+        if run_id():
+            task = task.options(name=f"headstart-{run_id()}")
+        items = iter(pending.items())
+        running: dict[Any, int] = {}
+        try:
+            # Tasks are submitted in small numbers, so that none has to be cancelled after an error: Ray aborts the
+            # driver (a failed internal check) if a task is cancelled while it ends. Twice the capacity of the cluster,
+            # so that no node is idle and an autoscaler sees pending tasks.
+            while True:
+                capacity = plan_runs(nodes(), runs=len(pending), gpu_bytes=gpu_bytes).at_once
+                room = max(0, 2 * capacity - len(running))
+                running |= {task.remote(function, item, exchange): index for index, item in islice(items, room)}
+                if not running:
+                    return
+                (done,), _ = ray.wait(list(running), num_returns=1)
+                index = running.pop(done)
+                yield index, ray.get(done)
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause or error from error
+        except ray.exceptions.WorkerCrashedError as error:
+            raise TrainingError(gave_up("a process was killed", retries=retries)) from error
+
+
+def _alone(function: Callable[[Job], Result], item: Job, exchange: _Exchange) -> Result:
+    threads.own(1)
+    return function(exchange.on_this_node(item))
+
+
+def gave_up(reason: str, *, retries: int) -> str:
+    """The message about workers that died too often."""
+    return (
+        f"failed after {retries} restarts: {reason}; if memory is exhausted, lower training.batch_size, "
+        "then run the stage again: it resumes from its last checkpoint"
+    )
+
+
+def _last_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

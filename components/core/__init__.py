@@ -1,0 +1,1 @@
+"""What every package uses: errors, files that are written whole, progress, processors."""

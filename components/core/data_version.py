@@ -1,0 +1,123 @@
+"""Versions of the data that a run reads: names and digests.
+
+DVC's files are read as YAML, because components do not import DVC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from components.core.artifacts import digest_tree, read_manifest
+from components.core.errors import ArtifactError
+
+#: Digest of data that no longer exists, and of which DVC has no record.
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class DataVersion:
+    """A file or folder of data and its digest (at most 36 characters)."""
+
+    path: str
+    digest: str
+
+
+def data_versions(paths: Mapping[str, Path], *, project: Path, out: Path) -> dict[str, DataVersion]:
+    """The version of each input of a run.
+
+    The digest is that of the .dvc file that covers the path (the version is then that of the covered folder), otherwise
+    the one that the run's lock recorded when a stage read the path, otherwise 32 hexadecimal characters of the SHA-256
+    of the files.
+
+    Args:
+        paths: name -> path of an input, relative to `project` or absolute.
+
+    Raises:
+        ArtifactError: a .dvc file or the lock is damaged, or a file cannot be read.
+    """
+    recorded = {
+        dependency["path"]: str(dependency["md5"])
+        for stage in lock_stages(project, out=out).values()
+        for dependency in stage.get("deps", [])
+        if dependency.get("md5")
+    }
+    return {name: _version(Path(path), project, recorded) for name, path in paths.items()}
+
+
+def _version(path: Path, project: Path, recorded: Mapping[str, str]) -> DataVersion:
+    for covered in (path, *path.parents):
+        if covered.name and (collected := read_yaml(project / f"{covered.as_posix()}.dvc")):
+            outs = collected.get("outs") or [{}]
+            if outs[0].get("md5"):
+                return DataVersion(covered.as_posix(), str(outs[0]["md5"]))
+    if path.as_posix() in recorded:
+        return DataVersion(path.as_posix(), recorded[path.as_posix()])
+    if not (project / path).exists():
+        return DataVersion(path.as_posix(), UNKNOWN)
+    try:
+        return DataVersion(path.as_posix(), digest_tree(project / path)[:32])
+    except OSError as error:
+        raise ArtifactError(f"{error.filename}: cannot be read ({error.strerror}); check the file") from error
+
+
+def lock_stages(project: Path, *, out: Path) -> dict[str, Any]:
+    """The stages of a run's lock by name, as DVC writes them; empty without a lock.
+
+    Args:
+        out: the run's folder. Its lock is dvc.lock or experiments/NAME/dvc.lock, whichever holds corpora or encoders
+            below `out`. The run's folder of an experiment may be inside that of another run.
+
+    Raises:
+        ArtifactError: a lock is damaged.
+    """
+    for path in (project / "dvc.lock", *sorted(project.glob("experiments/*/dvc.lock"))):
+        stages = dict((read_yaml(path) or {}).get("stages") or {})
+        outs = [Path(entry["path"]) for stage in stages.values() for entry in stage.get("outs", [])]
+        if any(output.is_relative_to(out / folder) for output in outs for folder in ("corpus", "encoder")):
+            return {name: as_read(name, stage, project) for name, stage in stages.items()}
+    return {}
+
+
+def as_read(name: str, stage: dict[str, Any], project: Path) -> dict[str, Any]:
+    """A stage of a lock without dependencies that it has not read.
+
+    DVC's dependencies cannot depend on settings, so a stage declares everything that some settings make it read:
+    `unlabelled` and `distil-texts` the corpus of the domain, `teach` all that a system learns from,
+    even if the system is no teacher. The manifest of their output says what was read.
+    """
+    group = name.partition("@")[0]
+    if group not in ("unlabelled", "distil-texts", "teach"):
+        return stage
+    try:
+        (output,) = [entry["path"] for entry in stage["outs"] if not entry["path"].endswith(".json")]  # the metrics
+        facts = read_manifest(project / output).facts
+        if group == "teach":
+            return stage if facts["teacher"] else stage | {"deps": []}
+        sources = facts["sources"]
+    except (ArtifactError, KeyError, ValueError):
+        return stage  # what it has read is not known
+    if "domain" in sources:
+        return stage
+    return stage | {"deps": [entry for entry in stage.get("deps", []) if not entry["path"].endswith("/corpus/domain")]}
+
+
+def read_yaml(path: Path) -> dict[str, Any] | None:
+    """A file that DVC wrote; None if it does not exist.
+
+    Raises:
+        ArtifactError: the file is damaged.
+    """
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+        raise ArtifactError(f"{path}: not readable as YAML ({error}); restore it from git") from error
+    if not isinstance(raw, dict):
+        raise ArtifactError(f"{path}: not what DVC writes; restore it from git")
+    return raw

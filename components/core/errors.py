@@ -1,0 +1,130 @@
+"""Errors that a user can act on.
+
+Every error that a user can cause is a `HeadstartError`: the command line prints its message without a traceback and
+exits with the error's code, 2 or, for a `TransientError`, 75 (EX_TEMPFAIL of sysexits.h). Flows retry a stage after a
+transient error. Any other exception is a defect of Headstart and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from components.core.masking import masked
+
+#: Environment variable with the path of a file: a command that ends with an error writes its message there instead of
+#: to standard error, so that the process that started the command need not parse its output.
+ERROR_FILE = "HEADSTART_ERROR_FILE"
+
+
+class HeadstartError(Exception):
+    """A problem whose message names the location (file and line, or key), the problem, and the remedy."""
+
+    #: Exit code of a command that ends with this error.
+    exit_code = 2
+
+    def __str__(self) -> str:
+        """The message without passwords and tokens, wherever it is shown or written."""
+        return masked(super().__str__())
+
+
+class TransientError(HeadstartError):
+    """A system does not answer. Nothing has to be corrected, and a later attempt may succeed."""
+
+    exit_code = 75
+
+
+class ConfigError(HeadstartError):
+    """params.yaml or an option is invalid; the message lists all problems by key."""
+
+
+class DataError(HeadstartError):
+    """An input file is missing or damaged, or has unexpected content."""
+
+
+class ArtifactError(HeadstartError):
+    """The output of a stage is incomplete, altered, or incompatible with another one."""
+
+
+class SchemaError(ArtifactError):
+    """The output of a stage or a registered model has a schema that this version of Headstart does not read."""
+
+
+class TrainingError(HeadstartError):
+    """Training cannot continue: a loss that is not finite, no space for a checkpoint, too few workers."""
+
+
+class DiskSpaceError(HeadstartError):
+    """A disk is full, or too full for a run. Nothing is retried: space has to be freed first."""
+
+
+class RegistryError(HeadstartError):
+    """The model registry lacks the requested model, or rejects a request."""
+
+
+class RegistryUnavailableError(RegistryError, TransientError):
+    """The model registry does not answer."""
+
+
+class StorageError(HeadstartError):
+    """The object store rejects a request."""
+
+
+class StorageUnavailableError(StorageError, TransientError):
+    """The object store does not answer."""
+
+
+class CheckpointUnavailableError(TrainingError, TransientError):
+    """The storage of checkpoints does not answer."""
+
+
+class ClusterUnavailableError(TrainingError, TransientError):
+    """The Ray cluster does not answer."""
+
+
+#: Packages of the extra `pipeline` (pyproject.toml) that code imports.
+PIPELINE_PACKAGES = frozenset(("prefect", "dvc", "ray", "mlflow", "boto3", "botocore", "networkx", "tzlocal"))
+
+
+def missing_package(name: str) -> ConfigError:
+    """The error for a package of the extra `pipeline` that is not installed."""
+    return ConfigError(
+        f"the package {name} is not installed; install what runs need: pip install 'headstart[pipeline]'"
+    )
+
+
+def missing_module(error: BaseException) -> ConfigError | None:
+    """The error for a failed import of such a package; None for any other exception."""
+    name = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    return missing_package(name) if name in PIPELINE_PACKAGES else None
+
+
+def nearest(name: str, choices: Iterable[str]) -> str:
+    """Suffix of a message about an unknown name: the closest known name, or all known names."""
+    choices = sorted(choices)
+    close = difflib.get_close_matches(name, choices, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(choices) or 'none'}"
+
+
+def disk_full(error: BaseException) -> DiskSpaceError | None:
+    """The error of a full disk or an exhausted quota that is the cause of `error`; None if it has other causes."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            where = f"{cause.filename}: " if cause.filename else ""
+            why = os.strerror(cause.errno)
+            return DiskSpaceError(f"{where}{why}; `headstart gc` lists what can be deleted; then run this again")
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
+def report(error: HeadstartError) -> None:
+    """Write the message to the file that `ERROR_FILE` names or, without one, to standard error as `error: ...`."""
+    try:
+        Path(os.environ[ERROR_FILE]).write_text(str(error), encoding="utf-8", errors="replace")
+    except (KeyError, OSError):
+        print(f"error: {error}", file=sys.stderr)

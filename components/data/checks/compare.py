@@ -1,0 +1,169 @@
+"""Comparison of the statistics of two versions of the data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from components.data.checks.measure import Statistics
+from components.settings.checks import ChecksSettings, Rule
+
+#: Number of names or shares that a message lists.
+_LISTED = 3
+#: Minimum expected count of a category of the G-test; rarer ones are added up (Cochran 1954).
+_EXPECTED = 5.0
+#: Maximum share of the rows that may be missing, and probability that one comparison of two samples of the same
+#: distribution is significant.
+MOST_LOSS, ERROR = 0.5, 1e-4
+
+#: (check, message, positions of the first rows)
+Violation = tuple[str, str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A violation of a check: key in the section `checks`, its rule, the corpus or the task and split, files and
+    positions of the first rows, and what is wrong, with the numbers."""
+
+    check: str
+    rule: Rule
+    unit: str
+    where: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.unit} ({self.where}): {self.text} (checks.{self.check}: {self.rule})"
+
+    @property
+    def stops(self) -> bool:
+        """Whether it ends a run."""
+        return self.rule == "stop"
+
+
+def compare(
+    new: Statistics, old: Statistics | None, settings: ChecksSettings, *, unit: str, where: str, named: bool = True
+) -> list[Finding]:
+    """The violations of a new version against the last accepted one.
+
+    Args:
+        new: statistics of the new version.
+        old: of the last accepted version; None: this is the first one, which can only violate `label_conflicts`,
+            `duplicates` and `empty_rows`, against a version without them, and is warned about.
+        settings: the rules.
+        unit: the corpus, or the task and split.
+        where: the files.
+        named: whether the labels are names; otherwise they are intervals of numbers, and a new one is not a violation.
+    """
+    return findings(_violations(new, old, named=named), settings, unit=unit, where=where, first_version=old is None)
+
+
+def findings(
+    violations: Iterator[Violation], settings: ChecksSettings, *, unit: str, where: str, first_version: bool = False
+) -> list[Finding]:
+    """Violations of checks that are not switched off; a first version is only warned about."""
+    return [
+        Finding(
+            check,
+            "warn" if first_version else rule,
+            unit,
+            where + (f", first at {', '.join(positions)}" if positions else ""),
+            text,
+        )
+        for check, text, positions in violations
+        if (rule := getattr(settings, check).rule) != "off"
+    ]
+
+
+def _violations(new: Statistics, old: Statistics | None, *, named: bool) -> Iterator[Violation]:
+    another = "rows whose text also has another label"
+    for check, allowed, attribute, problem, what in (
+        ("empty_rows", 0.01, "empty", "empty", "rows without text"),
+        ("duplicates", 0.1, "duplicates", "duplicate", "repeated rows"),
+        ("label_conflicts", 0.02, "conflicts", "conflict", another),
+    ):
+        share = new.share(getattr(new, attribute))
+        earlier = 0.0 if old is None else old.share(getattr(old, attribute))
+        if share - earlier > allowed:
+            before = "the first version" if old is None else f"{earlier:.1%} before"
+            yield (
+                check,
+                f"{share:.1%} {what}, {before}; allowed increase {allowed:.1%}",
+                new.positions.get(problem, ()),
+            )
+    if old is None:
+        return
+    if new.rows < (1 - MOST_LOSS) * old.rows:
+        yield "rows", f"{new.rows:,} rows, {old.rows:,} before; allowed loss {MOST_LOSS:.0%}", ()
+    if new.columns and (missing := [name for name in old.columns if name not in new.columns]):
+        yield "columns", f"column {_list(missing)} is missing", ()
+    if named and new.classes and old.classes:
+        if added := sorted(new.classes.keys() - old.classes.keys()):
+            yield "labels", f"new label {_list(added)}", ()
+        # With an expected count of m, a label is absent by chance with probability exp(-m).
+        least = -math.log(ERROR) * old.classes.total() / new.classes.total()
+        if gone := sorted(name for name, count in old.classes.items() if name not in new.classes and count > least):
+            yield "labels", f"label {_list(gone)} is missing", ()
+    yield from distributions(new, old)
+
+
+def distributions(new: Statistics, old: Statistics) -> Iterator[Violation]:
+    """The distributions that differ."""
+    for check, allowed, attribute, words in (
+        ("class_balance", 0.1, "classes", "share of the label"),
+        ("length", 0.2, "lengths", "share of the rows with a length of"),
+        ("language", 0.05, "scripts", "share of the writing system"),
+    ):
+        counts, earlier = getattr(new, attribute), getattr(old, attribute)
+        distance, p = different(counts, earlier)
+        if distance > allowed and p < ERROR:
+            largest = _largest_changes(counts, earlier)
+            listed = ", ".join(f"{_named(check, key)} {before:.1%} -> {now:.1%}" for key, before, now in largest)
+            text = f"{words} changed: {listed}; distance {distance:.2f}, allowed {allowed:g}; p = {p:.1g}"
+            key = largest[0][0] if largest[0][2] > largest[0][1] else ""
+            yield check, text, new.positions.get(f"script:{key}", ()) if check == "language" else ()
+
+
+def different(new: Mapping[str, int], old: Mapping[str, int]) -> tuple[float, float]:
+    """Total variation distance between two samples over categories, and the p-value of a G-test of homogeneity.
+
+    Categories with an expected count below 5 are added up.
+    """
+    names = sorted({*new, *old})
+    counts = np.array([[new.get(name, 0) for name in names], [old.get(name, 0) for name in names]], dtype=np.float64)
+    if len(names) < 2 or not counts.sum(1).all():
+        return 0.0, 1.0
+    shares = counts / counts.sum(1, keepdims=True)
+    distance = float(0.5 * np.abs(shares[0] - shares[1]).sum())
+    expected = counts.sum(1, keepdims=True) * counts.sum(0) / counts.sum()
+    rare = expected.min(0) < _EXPECTED
+    if rare.any():
+        counts = np.column_stack([counts[:, ~rare], counts[:, rare].sum(1)])
+        counts = counts[:, counts.sum(0) > 0]
+    if counts.shape[1] < 2:
+        return distance, 1.0
+    from scipy.stats import chi2_contingency
+
+    return distance, float(chi2_contingency(counts, correction=False, lambda_="log-likelihood").pvalue)
+
+
+def _largest_changes(new: Mapping[str, int], old: Mapping[str, int]) -> list[tuple[str, float, float]]:
+    """(category, share before, share now) of the largest changes of a share."""
+    totals = sum(new.values()), sum(old.values())
+    changes = [(name, old.get(name, 0) / totals[1], new.get(name, 0) / totals[0]) for name in {*new, *old}]
+    return sorted(changes, key=lambda change: (-abs(change[2] - change[1]), change[0]))[:_LISTED]
+
+
+def _named(check: str, key: str) -> str:
+    """A category in words."""
+    if check != "length":
+        return f"{key!r}"
+    low, high = (2 ** (int(key) / 2 + half) - 1 for half in (0, 0.5))
+    return f"{math.ceil(low)} to {math.ceil(high) - 1} characters"
+
+
+def _list(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(f"{name!r}" for name in names[:_LISTED]) + more

@@ -1,0 +1,340 @@
+"""The statistics of the tasks and corpora of a run, read from the raw files.
+
+Statistics of files add up to the statistics of their corpus. The statistics of an unchanged file are kept in
+`.headstart/statistics`, so that only new and changed files are read.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import json
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from components.core.artifacts import digest_file, digest_text, write_atomic
+from components.core.errors import ArtifactError, DataError
+from components.data.formats.lines import Reading, lines
+from components.data.formats.tables import DIALECTS, parse_object
+from components.data.formats.textkey import text_key
+from components.data.ingestion.readers import raw_files, read_documents
+from components.data.tasks.data import Split
+from components.data.tasks.kinds import find_kind
+from components.data.tasks.reading.labels import files_of, labels_file
+from components.settings.data import CorpusSource, ParallelSource
+from components.settings.tasks import SPLITS, TaskSource
+
+#: Incremented when the same file gives other statistics.
+VERSION = 2
+CACHE = Path(".headstart/statistics")
+#: Maximum number of files in the cache; those that were not used for the longest time are deleted first.
+CACHED = 5_000
+#: Keys of a task that change its runs, but not its rows.
+OF_RUNS = {"budgets", "seeds", "baselines", "language"}
+#: Characters of a text by which its writing system is counted.
+EXCERPT = 2_000
+#: Number of positions that are kept per problem, for messages.
+NAMED = 3
+#: Kinds whose targets are numbers.
+_NUMBERS = frozenset(("similarity", "regression"))
+#: Attributes of `Statistics` that are sums over rows.
+_SUMS = ("rows", "empty", "duplicates", "conflicts", "classes", "lengths", "scripts")
+
+
+@dataclass(frozen=True)
+class Item:
+    """One row of data: its text, its position (`train.jsonl:17`, or its id) and its labels."""
+
+    text: str
+    position: str
+    labels: tuple[str, ...] = ()
+
+
+@dataclass
+class Statistics:
+    """Statistics of rows.
+
+    Attributes:
+        rows: number of rows, without empty ones.
+        empty: rows without text.
+        duplicates: labelled rows whose text occurs in an earlier row. The stage `ingest` drops and counts the
+            duplicates in a corpus.
+        conflicts: rows whose text also occurs with other labels.
+        classes: label -> number of occurrences.
+        lengths: interval of half an octave of the characters -> rows.
+        scripts: writing system of most letters of a row -> rows; `none`: no letters.
+        columns: names of the columns of the files, if they have any.
+        content: digest of the texts and labels.
+        positions: problem (`empty`, `duplicate`, `conflict`) or `script:NAME` -> positions of the first rows.
+    """
+
+    rows: int = 0
+    empty: int = 0
+    duplicates: int = 0
+    conflicts: int = 0
+    classes: Counter[str] = field(default_factory=Counter)
+    lengths: Counter[str] = field(default_factory=Counter)
+    scripts: Counter[str] = field(default_factory=Counter)
+    columns: list[str] = field(default_factory=list)
+    content: str = ""
+    positions: dict[str, list[str]] = field(default_factory=dict)
+
+    def share(self, count: float) -> float:
+        """A count as a share of all rows, empty ones included."""
+        return count / max(self.rows + self.empty, 1)
+
+    def compact(self) -> dict[str, Any]:
+        """As JSON, without what is needed to name rows."""
+        return vars(self) | {"positions": {}}
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Self:
+        """From JSON; numbers of earlier versions of Headstart that are no longer compared are left out.
+
+        Raises:
+            KeyError: a number is missing.
+        """
+        sums: dict[str, Any] = {
+            name: Counter(raw[name]) if isinstance(raw[name], dict) else raw[name] for name in _SUMS
+        }
+        return cls(**sums, columns=raw["columns"], content=raw.get("content", ""), positions=raw["positions"])
+
+
+def measure(items: Iterable[Item], *, columns: Sequence[str] = ()) -> Statistics:
+    """The statistics of rows, read once. Memory grows with the number of distinct labelled texts only."""
+    result = Statistics(columns=list(columns))
+    labels_of: dict[bytes, tuple[str, ...]] = {}
+    rows_of: Counter[bytes] = Counter()
+    conflicting: set[bytes] = set()
+    content = blake2b(digest_size=16)
+
+    def name(problem: str) -> None:
+        positions = result.positions.setdefault(problem, [])
+        if len(positions) < NAMED:
+            positions.append(item.position)
+
+    for item in items:
+        if not item.text.strip():
+            result.empty += 1
+            name("empty")
+            continue
+        result.rows += 1
+        key = blake2b(text_key(item.text).encode("utf-8", "replace"), digest_size=8).digest()
+        content.update(key + "\0".join(item.labels).encode("utf-8", "replace"))
+        if item.labels:
+            if key in rows_of:
+                result.duplicates += 1
+                name("duplicate")
+            rows_of[key] += 1
+            if labels_of.setdefault(key, item.labels) != item.labels:
+                conflicting.add(key)
+                name("conflict")
+        script = script_of(item.text[:EXCERPT])
+        if not result.scripts[script]:
+            name(f"script:{script}")
+        result.scripts[script] += 1
+        result.lengths[str(int(2 * np.log2(1 + len(item.text))))] += 1
+        result.classes.update(item.labels)
+    result.conflicts = sum(rows_of[key] for key in conflicting)
+    result.content = content.hexdigest()
+    return result
+
+
+def combine(parts: Sequence[Statistics]) -> Statistics:
+    """The statistics of several files together; duplicates and conflicts within files are counted."""
+    total = Statistics()
+    for part in parts:
+        for name in _SUMS:
+            setattr(total, name, getattr(total, name) + getattr(part, name))
+        total.columns += [name for name in part.columns if name not in total.columns]
+        for problem, positions in part.positions.items():
+            listed = total.positions.setdefault(problem, [])
+            listed += positions[: NAMED - len(listed)]
+    return total
+
+
+class _Scripts(dict[str, str]):
+    """Letter -> writing system: the first word of its Unicode name, such as LATIN, CYRILLIC, CJK, THAI."""
+
+    def __missing__(self, letter: str) -> str:
+        name = unicodedata.name(letter, "").partition(" ")[0] if letter.isalpha() else ""
+        self[letter] = name.partition("-")[0].lower()
+        return self[letter]
+
+
+_SCRIPTS = _Scripts()
+
+
+def script_of(text: str) -> str:
+    """The writing system of most letters of a text; `none` if it has no letters."""
+    if text.isascii():
+        return "latin" if any(map(str.isalpha, text)) else "none"
+    counts: Counter[str] = Counter()
+    for letter, count in Counter(text).items():
+        if name := _SCRIPTS[letter]:
+            counts[name] += count
+    return counts.most_common(1)[0][0] if counts else "none"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What is compared with its own last version: a corpus, or one split of a task.
+
+    Attributes:
+        name: `domain`, or task and split, such as `aws-type train`.
+        where: its files, for messages.
+        digest: SHA-256 of the settings and, of a corpus, of its files; of a split, of its statistics, which include a
+            digest of its texts. So a change of train does not make test a new version.
+        statistics: of its rows.
+        named: whether its labels are names.
+        parts: (name, digest, statistics) of the files of a corpus; empty for a task.
+    """
+
+    name: str
+    where: str
+    digest: str
+    statistics: Statistics
+    named: bool = True
+    parts: Sequence[tuple[str, str, Statistics]] = ()
+
+
+def corpus_unit(name: str, source: CorpusSource | ParallelSource) -> Unit:
+    """The statistics of a corpus; of pairs, of both texts together.
+
+    Raises:
+        DataError: a file is missing or damaged.
+    """
+
+    def measured(path: Path) -> list[Statistics]:
+        documents = read_documents(path, source, Reading())
+        items = (
+            Item("\n".join(texts) if texts[0].strip() else "", f"{path.name}:{number}")
+            for number, texts, _ in documents
+        )
+        return [measure(items, columns=_columns(path))]
+
+    settings = source.model_dump_json()
+    parts, digests = [], []
+    for path in raw_files(Path(source.path))[0]:
+        digest, (statistics,) = _cached([path], settings, functools.partial(measured, path))
+        digests.append(digest)
+        # Twelve digits suffice to tell files apart.
+        parts.append((path.name, digest[:12], statistics))
+    digest = digest_text("".join(digests) + settings)
+    return Unit(name, source.path, digest, combine([statistics for _, _, statistics in parts]), parts=parts)
+
+
+def task_units(name: str, source: TaskSource) -> list[Unit]:
+    """The statistics of the splits of a task, after rows that are also in a later split have been dropped.
+
+    Raises:
+        DataError: the data are invalid (file, line, what to do).
+    """
+    files = [path for split in SPLITS for path, _ in files_of(name, source, split)]
+    labels = labels_file(name, source)
+    paths = _files(dict.fromkeys([*files, *([labels] if labels.is_file() else [])]))
+    # A column of languages decides which rows are learned.
+    settings = source.model_dump_json(exclude=OF_RUNS - {"language"} if source.languages else OF_RUNS)
+    _, measured = _cached(paths, f"{name}{settings}", lambda: _of_task(name, source))
+    return [
+        Unit(
+            f"{name} {split}",
+            f"{source.path}/{' + '.join(source.files(split) or source.files('train'))}",
+            digest_text(json.dumps([settings, statistics.compact()], sort_keys=True)),
+            statistics,
+            named=source.kind not in _NUMBERS,
+        )
+        for split, statistics in zip(SPLITS, measured, strict=True)
+    ]
+
+
+def _files(paths: Iterable[Path]) -> list[Path]:
+    """The files below paths, some of which are folders of parallel files."""
+    result = []
+    for path in paths:
+        if not path.exists():
+            raise DataError(f"{path}: does not exist; the splits are named under data.tasks in params.yaml")
+        result += sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    return result
+
+
+def _of_task(name: str, source: TaskSource) -> list[Statistics]:
+    examples = find_kind(source.kind, key=f"data.tasks.{name}.kind").read(name, source)
+    result = []
+    for split in SPLITS:
+        columns = [column for path, _ in files_of(name, source, split) for column in _columns(path, source)]
+        statistics = measure(_items(getattr(examples, split), examples.labels, source), columns=columns)
+        statistics.empty += examples.counts.get(f"{split}_rows_empty", 0)
+        result.append(statistics)
+    return result
+
+
+def _items(split: Split, labels: Sequence[str], source: TaskSource) -> Iterator[Item]:
+    """The rows of a split, with their labels by name."""
+    for row, (fields, target) in enumerate(zip(split.fields, split.targets, strict=True)):
+        if labels:
+            names = tuple(labels[int(index)] if index >= 0 else str(source.outside) for index in target)
+        elif source.kind == "questions":
+            names = ("answerable" if len(target) else "unanswerable",)
+        elif source.kind in _NUMBERS:
+            names = (f"{target[0]:.1g}",)
+        else:
+            names = tuple(f"{value:g}" for value in target)
+        text = (" " if source.kind == "tagging" else "\n").join(fields)
+        yield Item(text, split.ids[row] if split.ids else str(row + 1), names)
+
+
+def _columns(path: Path, source: TaskSource | None = None) -> list[str]:
+    """The names of the columns of a table: of its header, or of its first row; empty for other formats."""
+    name = path.name.lower().removesuffix(".gz").removesuffix(".zst")
+    if not path.is_file() or name.endswith(".arrow"):
+        return []
+    if name.endswith(".parquet"):
+        return [str(column) for column in pq.read_schema(path).names]
+    encoding = {} if source is None else {"encoding": source.encoding}
+    first = next(((number, line) for number, line in lines(path, Reading(), **encoding) if line.strip()), None)
+    if first is None:
+        return []
+    if name.endswith((".jsonl", ".ndjson")):
+        return sorted(parse_object(first[1], f"{path}, line {first[0]}")[0])
+    suffix = name[-4:]
+    if suffix in DIALECTS and (source is None or source.header):
+        delimiter = (source.delimiter if source else None) or DIALECTS[suffix]["delimiter"]
+        return next(csv.reader([first[1]], delimiter=delimiter))
+    return []
+
+
+def _cached(files: Sequence[Path], settings: str, make: Callable[[], list[Statistics]]) -> tuple[str, list[Statistics]]:
+    """(SHA-256 of the files, statistics), from the cache if path, size and time of change of the files are unchanged
+    since an earlier call."""
+    try:
+        state = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    except OSError as error:
+        raise DataError(f"{error.filename}: cannot be read ({error.strerror})") from error
+    key = blake2b(json.dumps([VERSION, state, settings]).encode(), digest_size=16).hexdigest()
+    path = CACHE / f"{key}.json"
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        cached = raw["digest"], [Statistics.from_dict(entry) for entry in raw["statistics"]]
+        path.touch()
+        return cached
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    digest = digest_text("".join(digest_file(path) for path in files))
+    statistics = make()
+    try:
+        CACHE.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, json.dumps({"digest": digest, "statistics": [vars(entry) for entry in statistics]}))
+        for old in sorted(CACHE.glob("*.json"), key=lambda file: file.stat().st_mtime)[:-CACHED]:
+            old.unlink(missing_ok=True)
+    except (OSError, ArtifactError):
+        pass  # the cache only saves time
+    return digest, statistics

@@ -1,0 +1,121 @@
+"""The record that all annotation tools share: a text with chosen labels, and spans of characters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from components.core.errors import DataError, nearest
+
+#: Control of tools that have only one set of labels.
+LABEL = "label"
+
+
+@dataclass(frozen=True, order=True)
+class CharSpan:
+    """Characters [start, end) of a text, and their type."""
+
+    start: int
+    end: int
+    label: str
+
+
+@dataclass
+class Annotated:
+    """One record of an export.
+
+    Attributes:
+        number: of the record or line, from 1.
+        data: its columns, the text among them.
+        chosen: control -> chosen labels, or a number.
+        spans: control -> spans of characters.
+        tokens: (start, end) of the words in the text, if the tool has split it; else None.
+        ignored: annotations that no task can use -> their number.
+    """
+
+    number: int
+    data: Mapping[str, Any]
+    chosen: dict[str, list[str] | float] = field(default_factory=dict)
+    spans: dict[str, list[CharSpan]] = field(default_factory=dict)
+    tokens: list[tuple[int, int]] | None = None
+    ignored: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PredictedRow:
+    """A text with its prediction, as a tool shows it before a person decides.
+
+    Attributes:
+        row: columns of the input.
+        text: what the tool shows.
+        labels: predicted labels, or None for spans.
+        spans: predicted spans of characters, or None for labels.
+        score: confidence of the prediction, if it has one.
+        shares: label -> probability.
+        tokens: (start, end) of the words that were tagged.
+    """
+
+    row: Mapping[str, Any]
+    text: str
+    labels: list[str] | None = None
+    spans: list[CharSpan] | None = None
+    score: float | None = None
+    shares: Mapping[str, float] = field(default_factory=dict)
+    tokens: Sequence[tuple[int, int]] = ()
+
+
+def control_of(annotations: Mapping[str, Any], name: str | None, where: str, what: str) -> Any:
+    """The annotation of one control.
+
+    Args:
+        annotations: control -> annotation.
+        name: of the control; None: the only one.
+        where: position for messages.
+        what: key of params.yaml that names the control.
+
+    Raises:
+        DataError: there are several controls, and none is named.
+    """
+    if name is not None and (name != LABEL or name in annotations):
+        return annotations.get(name)
+    if len(annotations) > 1:
+        raise DataError(f"{where}: has annotations of {', '.join(sorted(annotations))}; name one of them with {what}")
+    return next(iter(annotations.values()), None)
+
+
+def checked_spans(spans: Iterable[CharSpan], text: str, where: str) -> list[CharSpan]:
+    """Spans in order of their start.
+
+    Raises:
+        DataError: a span is empty or does not lie within the text.
+    """
+    ordered = sorted(set(spans))
+    for span in ordered:
+        if not 0 <= span.start < span.end <= len(text):
+            raise DataError(
+                f"{where}: the span {span.start} to {span.end} ({span.label!r}) does not lie within the text of "
+                f"{len(text)} characters; correct it"
+            )
+    return ordered
+
+
+def member(value: Any, key: str, kind: type | tuple[type, ...], where: str) -> Any:
+    """A member of a JSON object.
+
+    Raises:
+        DataError: the value is not an object, or the member is missing or has another type.
+    """
+    if not isinstance(value, dict):
+        raise DataError(f"{where}: is a {type(value).__name__}, not an object")
+    if key not in value:
+        raise DataError(f"{where}: no member {key!r}{nearest(key, list(value))}")
+    if not isinstance(value[key], kind):
+        raise DataError(f"{where}: {key!r} is a {type(value[key]).__name__}, which this format does not allow")
+    return value[key]
+
+
+def columns_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of a record; the members of its `meta` are columns, too."""
+    meta = row.get("meta")
+    return {**(meta if isinstance(meta, dict) else {}), **row}

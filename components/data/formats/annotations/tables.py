@@ -1,0 +1,94 @@
+"""Exports of annotation tools as tables: the columns are texts, and controls, whose values are the labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from components.core.errors import DataError, nearest
+from components.data.formats.annotations.doccano import read_doccano
+from components.data.formats.annotations.hub import read_hub
+from components.data.formats.annotations.labelstudio import read_label_studio
+from components.data.formats.annotations.prodigy import read_prodigy
+from components.data.formats.annotations.records import LABEL, Annotated, control_of
+from components.data.formats.lines import Reading
+from components.data.formats.tables import Layout, Row, Table, picked
+
+#: Format -> reader of its records.
+READERS: Final[dict[str, Callable[[Path, Reading], Iterator[Annotated]]]] = {
+    "label-studio": read_label_studio,
+    "doccano": read_doccano,
+    "prodigy": read_prodigy,
+}
+#: Format -> what a record is called in messages.
+UNITS: Final = {"label-studio": "task", "doccano": "line", "prodigy": "line"}
+#: Key of `Reading.skipped` -> message.
+REASONS: Final = {
+    "without_annotation": "record(s) without annotation are left out",
+    "skipped": "record(s) that the annotator skipped are left out",
+    "rejected": "rejected record(s) are left out",
+    "ignored": "ignored record(s) are left out",
+    "annotators_disagree": "record(s) have different annotations; the ground truth or the last one counts",
+    "relations": "relation(s) are ignored",
+    "spans_within_words": "span(s) begin or end within a word; the whole word counts",
+    "spans_overlapping": "span(s) overlap a longer one and are left out",
+    "spans_without_word": "span(s) without a word are left out",
+}
+
+
+def read_annotated(path: Path, columns: Sequence[str], layout: Layout, reading: Reading, *, form: str) -> Iterator[Row]:
+    """Rows of an export.
+
+    A column is one of the texts', or a control: its name, or `label` if there is only one. The value of a control is a
+    label, with `layout.nested` a list of labels, or a number. A record that lacks a requested control is left out and
+    counted.
+
+    Raises:
+        DataError: as the readers; a column occurs in no record; a text has several labels and `layout.nested` is not
+            set.
+    """
+    seen: set[str] = set()
+    missing: Annotated | None = None
+    unit = UNITS[form]
+    for record in READERS[form](path, reading):
+        where = f"{path}, {unit} {record.number}"
+        row = {name: value for name in columns if (value := _value(record, name, layout, where)) is not None}
+        seen |= row.keys()
+        reading.skipped.update(record.ignored)
+        if any(name not in row and (name == LABEL or name not in record.data) for name in columns):
+            missing = missing or record
+            reading.skipped["without_annotation"] += 1
+            continue
+        yield record.number, picked({**record.data, **row}, columns, layout, where)
+    if missing is not None and (absent := [name for name in columns if name not in seen and name != LABEL]):
+        names = [*missing.chosen, *map(str, missing.data)]
+        raise DataError(
+            f"{path}, {unit} {missing.number}: no column or control {absent[0]!r}{nearest(absent[0], names)}; name it "
+            "in params.yaml"
+        )
+
+
+def _value(record: Annotated, name: str, layout: Layout, where: str) -> Any:
+    """The annotation of a control; None if a column has this name, or there is no annotation."""
+    if name not in record.chosen and name != LABEL:
+        return record.data.get(name)
+    value = control_of(record.chosen, name, where, "label")
+    if not isinstance(value, list) or layout.nested:
+        return value
+    if len(value) > 1:
+        raise DataError(
+            f"{where}: has {len(value)} labels ({', '.join(value)}); set kind: multilabel, or leave one of them"
+        )
+    return value[0] if value else None
+
+
+def _table(form: str) -> Table:
+    def read(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
+        return read_annotated(path, columns, layout, reading, form=form)
+
+    return read
+
+
+#: Format -> table.
+ANNOTATED: Final[dict[str, Table]] = {**{form: _table(form) for form in READERS}, "datasets": read_hub}

@@ -1,0 +1,330 @@
+"""Tables as streams of rows: jsonl, csv, tsv, parquet and json; all but Parquet may be compressed (.gz, .zst).
+
+A reader is a generator over one file. All but `read_json` stream: one block of lines or one Parquet batch is in memory.
+`TABLES` maps formats to readers; a new format is one function and one entry of the table.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from components.core.errors import DataError, nearest
+from components.data.formats.json_text import loads
+from components.data.formats.lines import LINE_BYTES, UTF8, Reading, decode, lines, too_long, whole
+
+#: (line or row number from 1, values of the named columns; None where a value is null)
+Row = tuple[int, tuple[Any, ...]]
+
+COMPRESSED = (".gz", ".zst")
+_PARQUET_ROWS = 4_096
+_PARQUET_BYTES = 4_000_000
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Layout of a table; None means the default of the format.
+
+    Attributes:
+        header: whether the first line names the columns; without a header they are "0", "1", ...
+        delimiter: separator of the fields of a line.
+        quotes: whether a field in double quotes may contain delimiters and line breaks; otherwise quotes are ordinary
+            characters.
+        encoding: of the file, a name that Python knows.
+        member: path of keys, joined by dots, to the rows of a json document.
+        nested: whether values may be lists and objects. Otherwise every value is text; numbers and booleans are
+            formatted as JSON, since labels are often 0 and 1.
+    """
+
+    header: bool = True
+    delimiter: str | None = None
+    quotes: bool | None = None
+    encoding: str = UTF8
+    member: str = ""
+    nested: bool = False
+
+
+PLAIN = Layout()
+
+#: Suffix -> arguments of readers and writers of the module csv. In a tsv, quotes are ordinary characters.
+DIALECTS: dict[str, dict[str, Any]] = {
+    ".csv": {"delimiter": ",", "quoting": csv.QUOTE_MINIMAL, "strict": True},
+    ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None, "strict": True},
+}
+
+
+def read_jsonl(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
+    """One JSON object per line; empty lines are skipped.
+
+    Raises:
+        DataError: a line is not a JSON object, lacks a column, or has a value of another type.
+    """
+    for number, row in json_objects(path, reading, encoding=layout.encoding):
+        yield number, picked(row, columns, layout, f"{path}, line {number}")
+
+
+def json_objects(path: Path, reading: Reading, *, encoding: str = UTF8) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number, object) of a file with one JSON object per line; empty lines are skipped.
+
+    Raises:
+        DataError: a line is not a JSON object.
+    """
+    for number, line in lines(path, reading, encoding=encoding):
+        if not line or line.isspace():
+            continue
+        row, replaced = parse_object(line, f"{path}, line {number}")
+        if replaced:
+            reading.bad_bytes += replaced
+            reading.bad_lines += 1
+        yield number, row
+
+
+def parse_object(line: str, where: str) -> tuple[dict[str, Any], int]:
+    """The JSON object of a line, and the number of lone surrogates replaced by U+FFFD.
+
+    Raises:
+        DataError: the line is not a JSON object.
+    """
+    try:
+        row, replaced = loads(line)
+    except ValueError as error:
+        raise DataError(f"{where}: not valid JSON ({error}); every line must be one object") from error
+    if not isinstance(row, dict):
+        raise DataError(f"{where}: is a JSON {type(row).__name__}, not an object with named values")
+    return row, replaced
+
+
+def read_json(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
+    """The rows of one JSON document: a list of objects, or of lists whose values are the columns "0", "1", ...
+
+    `layout.member` is the path to the list within the document: `train` in `{"train": [["text", "label"]]}`.
+
+    Raises:
+        DataError: the file is not JSON, the member does not exist, a row is neither object nor list, or a row lacks a
+            column.
+    """
+    rows: Any = parse_json(path, reading)
+    for key in layout.member.split(".") if layout.member else []:
+        if not isinstance(rows, dict) or key not in rows:
+            members = nearest(key, rows) if isinstance(rows, dict) else f"; there is a {type(rows).__name__}"
+            raise DataError(f"{path}: no member {key!r}{members}; name it in params.yaml as FILE#MEMBER")
+        rows = rows[key]
+    document = f"{path}{'#' * bool(layout.member)}{layout.member}"
+    if not isinstance(rows, list):
+        hint = f"one of its members ({', '.join(sorted(rows)[:9])})" if isinstance(rows, dict) else "a list"
+        raise DataError(f"{document}: is a {type(rows).__name__}, not a list of rows; name {hint} as FILE#MEMBER")
+    for number, row in enumerate(rows, 1):
+        where = f"{document}, row {number}"
+        if isinstance(row, list):
+            row = {str(index): value for index, value in enumerate(row)}
+        if not isinstance(row, dict):
+            raise DataError(f"{where}: is a {type(row).__name__}, neither an object nor a list of values")
+        yield number, picked(row, columns, layout, where)
+
+
+def parse_json(path: Path, reading: Reading) -> Any:
+    """The JSON document of a file.
+
+    Raises:
+        DataError: the file cannot be read or is not JSON.
+    """
+    try:
+        value, replaced = loads(whole(path, reading))
+    except ValueError as error:
+        raise DataError(f"{path}: not valid JSON ({error})") from error
+    reading.bad_bytes += replaced
+    return value
+
+
+def picked(row: dict[str, Any], columns: Sequence[str], layout: Layout, where: str) -> tuple[Any, ...]:
+    """The values of columns of one row, as `Layout.nested` demands them.
+
+    Args:
+        row: its columns.
+        columns: names.
+        layout: of the table.
+        where: position for messages.
+
+    Raises:
+        DataError: a column is missing, or a value is not text.
+    """
+    try:
+        values = tuple([row[name] for name in columns])
+    except KeyError as error:
+        raise _no_column(where, str(error.args[0]), row) from error
+    if layout.nested:
+        return values
+    return tuple([value if value.__class__ is str else _text(where, value) for value in values])
+
+
+def _text(where: str, value: Any) -> str | None:
+    """A scalar as text; null stays None."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool | int | float):
+        return json.dumps(value)
+    raise DataError(f"{where}: holds a {type(value).__name__} where text is expected")
+
+
+def read_csv(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
+    """Comma-separated values; quoted fields may contain commas, line breaks and doubled quotes (RFC 4180)."""
+    return _separated(path, columns, layout, reading, DIALECTS[".csv"])
+
+
+def read_tsv(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
+    """Tab-separated values, one row per line; quotes are ordinary characters."""
+    return _separated(path, columns, layout, reading, DIALECTS[".tsv"])
+
+
+def _separated(
+    path: Path, columns: Sequence[str], layout: Layout, reading: Reading, dialect: Mapping[str, Any]
+) -> Iterator[Row]:
+    """Rows of a delimited file; without a header, columns are named "0", "1", ...
+
+    Raises:
+        DataError: a column does not exist, a row has another number of fields, or a quote is not closed.
+    """
+    delimiter = layout.delimiter or dialect["delimiter"]
+    quotes = dialect["quoting"] == csv.QUOTE_MINIMAL if layout.quotes is None else layout.quotes
+    csv.field_size_limit(LINE_BYTES)
+    stream = (line + "\n" for _, line in lines(path, reading, encoding=layout.encoding))
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
+    rows = csv.reader(stream, delimiter=delimiter, quoting=quoting, strict=True)
+    first: list[str] | None = None
+    indices: list[int] = []
+    start = 1
+    while True:
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise DataError(
+                f"{path}, row that begins on line {start}: {error}; look for a quote that is not closed or not doubled"
+                + (", or set quotes: false if quotes are ordinary characters" if quotes else "")
+            ) from error
+        number, start = start, rows.line_num + 1
+        if not row:
+            continue
+        if first is None:
+            first = row if layout.header else [str(index) for index in range(len(row))]
+            indices = [_column(path, name, first, layout.header) for name in columns]
+            if layout.header:
+                continue
+        if len(row) != len(first):
+            remedy = (
+                "quote fields that contain" if quotes else "set quotes: true if fields are quoted, or remove from them"
+            )
+            raise DataError(
+                f"{path}, line {number}: {len(row)} fields, the first line has {len(first)}; "
+                f"{remedy} the separator {delimiter!r}"
+            )
+        yield number, tuple([row[index] for index in indices])
+
+
+def _column(path: Path, name: str, names: Sequence[str], header: bool) -> int:
+    if name not in names:
+        hint = "" if header else " (header: false, so columns are numbered from 0)"
+        raise _no_column(f"{path}, line 1{hint}", name, names, "; if it has no header line, set header: false" * header)
+    refuse_ambiguous(path, [name], names)
+    return names.index(name)
+
+
+def read_parquet(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
+    """Rows of a Parquet file, a few megabytes at a time; numbers are row numbers, from 1.
+
+    Raises:
+        DataError: the file is damaged, a column is missing or not text, or a text is longer than 8 MB.
+    """
+    try:
+        with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
+            names = file.schema_arrow.names
+            for name in columns:
+                if name not in names:
+                    raise _no_column(str(path), name, names)
+            refuse_ambiguous(path, columns, names)
+            number, before, size = 0, reading.consumed, path.stat().st_size
+            for batch in file.iter_batches(batch_size=_rows_at_a_time(file), columns=list(dict.fromkeys(columns))):
+                reading.text_bytes += batch.nbytes
+                reading.consumed = before + size * (number + batch.num_rows) // file.metadata.num_rows
+                values = [_values(path, name, batch.column(name), layout.nested, reading) for name in columns]
+                for row in zip(*values, strict=True):
+                    number += 1
+                    if any(len(value) > LINE_BYTES for value in row if isinstance(value, str)):
+                        raise too_long(path, f"row {number}")
+                    yield number, row
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path}: damaged or truncated Parquet file ({_first_line(error)}); copy it again") from error
+
+
+def _rows_at_a_time(file: pq.ParquetFile) -> int:
+    """Number of rows with about 4 MB of data, by the average row size of the largest row group."""
+    groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
+    longest = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
+    return min(max(_PARQUET_BYTES // max(longest, 1), 1), _PARQUET_ROWS)
+
+
+def _values(path: Path, name: str, column: pa.Array, nested: bool, reading: Reading) -> list[Any]:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    kind = column.type
+    binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    if binary or (pa.types.is_nested(kind) and not nested):
+        raise DataError(f"{path}: column {name!r} is {kind}, not text; write it as a string column")
+    if not nested:
+        column = column.cast(pa.string())
+    try:
+        values: list[Any] = column.to_pylist()
+    except UnicodeDecodeError as error:
+        if nested:
+            raise DataError(f"{path}: column {name!r} has text that is not valid UTF-8; convert it") from error
+        values = []
+        for raw in column.cast(pa.binary()).to_pylist():
+            text, bad = (None, 0) if raw is None else decode(raw)
+            values.append(text)
+            reading.bad_bytes += bad
+            reading.bad_lines += bool(bad)
+    return values
+
+
+def refuse_ambiguous(path: Path, columns: Sequence[str], names: Sequence[str]) -> None:
+    """Verify that the names of `columns` are unique among the `names` of a file.
+
+    Raises:
+        DataError: a name occurs twice.
+    """
+    counts = Counter(names)
+    if twice := [name for name in columns if counts[name] > 1]:
+        raise DataError(f"{path}: has two columns {twice[0]!r}; rename one of them")
+
+
+def _no_column(where: str, name: str, names: Sequence[str] | dict[str, Any], more: str = "") -> DataError:
+    return DataError(f"{where}: no column {name!r}{nearest(name, names)}; name the column in params.yaml{more}")
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
+Table = Callable[[Path, Sequence[str], Layout, Reading], Iterator[Row]]
+
+TABLES: dict[str, Table] = {
+    "jsonl": read_jsonl,
+    "csv": read_csv,
+    "tsv": read_tsv,
+    "parquet": read_parquet,
+    "json": read_json,
+}
+
+
+def suffix(name: str) -> str:
+    """The suffix of a file name that determines its format: `.jsonl` of `A.JSONL.gz`; empty if there is none."""
+    return Path(name.lower().removesuffix(".gz").removesuffix(".zst")).suffix

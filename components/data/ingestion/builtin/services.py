@@ -1,0 +1,167 @@
+"""aws-service: classification of documents by service, with the service names masked, so that a text does not contain
+its label."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from components.data.ingestion.builtin.aws import Document, Service
+from components.data.ingestion.builtin.tasks import Row, Splits, order_key
+from components.data.ingestion.dedup import KeyFiles, Shingles, exact_keys
+
+MASK = "this service"
+
+#: Service -> spellings that the metadata lacks: products, abbreviations, former names.
+ALIASES: dict[str, tuple[str, ...]] = {
+    "bedrock": ("Bedrock",),
+    "bedrock-agent": ("Bedrock Agent", "Bedrock Agents", "Bedrock"),
+    "bedrock-agentcore-control": ("AgentCore", "Agent Core", "Bedrock"),
+    "cleanrooms": ("Clean Rooms",),
+    "cognito-idp": ("Cognito",),
+    "dms": ("Database Migration Service",),
+    "ec2": ("Elastic Compute Cloud",),
+    "ecs": ("Elastic Container Service", "EC2 Container Service"),
+    "iam": ("Identity and Access Management",),
+    "iotsitewise": ("SiteWise", "IoT SiteWise"),
+    "lexv2-models": ("Lex", "Lex V2"),
+    "logs": ("CloudWatch Logs",),
+    "medialive": ("Elemental MediaLive", "Elemental"),
+    "mediaconvert": ("Elemental MediaConvert", "Elemental"),
+    "quicksight": ("Quick Suite", "Quick"),
+    "rds": ("Relational Database Service",),
+    "s3": ("Simple Storage Service",),
+    "sagemaker": ("SageMaker AI",),
+    "securityhub": ("Security Hub CSPM",),
+    "ssm": ("Systems Manager", "Simple Systems Manager"),
+}
+_METADATA = ("serviceFullName", "serviceAbbreviation", "serviceId", "endpointPrefix", "signingName", "targetPrefix")
+# The vendor's name before a mask; boundaries between a mask and an adjacent word.
+_VENDOR = re.compile(rf"(?:Amazon Web Services|Amazon|AWS)(?:::|[\s_-]*)(?={MASK})", re.IGNORECASE)
+_JOINED = re.compile(rf"(?<=[A-Za-z0-9])(?={MASK})|(?<={MASK})(?=[A-Za-z0-9])")
+# Words of a camel-case name: DBInstance2 -> DB, Instance2.
+WORDS = re.compile(r"[A-Z]+(?![a-z])\d*|[A-Z]?[a-z]+\d*|\d+")
+# Names of at least this length are also masked within a word (`sagemakergeospatial`).
+_DISTINCTIVE = 8
+
+
+def spellings(service: Service) -> set[str]:
+    """Names of a service: its key, its names in the metadata without the vendor, and its aliases."""
+    raw = {service.key, *ALIASES.get(service.key, ())}
+    for field in _METADATA:
+        name = re.sub(r"_?[Vv]?\d{8}$", "", service.metadata.get(field, ""))
+        raw |= {part for part in re.split(r"[().]", name) if part.strip() not in ("", "api")}
+    names = {re.sub(r"^\s*(?:Amazon|AWS)\s*", "", name).strip() for name in raw}
+    return {name for name in names | {name.removesuffix(" Service") for name in names} if len(name) > 1}
+
+
+#: A string that the lower-cased text contains wherever a name occurs, and the pattern of the name.
+Masker = tuple[str, re.Pattern[str]]
+
+
+def maskers(services: Iterable[Service]) -> list[Masker]:
+    """Patterns of all spellings of the services, longest first.
+
+    The words of a name may be joined, spaced or hyphenated, in any case. Within identifiers (`AwsEc2Instance`,
+    `s3Bucket`) a name must be delimited by capitals or punctuation.
+    """
+    names = sorted({name for service in services for name in spellings(service)}, key=lambda name: (-len(name), name))
+    return [_masker(name) for name in names]
+
+
+def _masker(name: str) -> Masker:
+    words = [word for part in re.split(r"[\s_-]+", name) for word in WORDS.findall(part) or [part]]
+    letters = "".join(words)
+    spaced = r"[\s_-]?".join(map(re.escape, words))
+    if len(letters) >= _DISTINCTIVE:
+        return words[0].lower(), re.compile(spaced, re.IGNORECASE)
+    capitals = "|".join(sorted({letters, letters.upper(), letters.capitalize()} - {letters.lower()}))
+    forms = (
+        rf"(?<![A-Za-z0-9])(?i:{spaced})(?![A-Za-z0-9])",
+        rf"(?<![A-Z])(?:{capitals})(?![a-z])",
+        rf"(?<![A-Za-z0-9]){letters.lower()}(?=[A-Z_:])",
+    )
+    return words[0].lower(), re.compile("|".join(forms))
+
+
+def mask(text: str, names: Iterable[Masker]) -> str:
+    """The text with every name, and a vendor's name before it, replaced by `this service` as separate words."""
+    lower = text.lower()
+    for stem, pattern in names:
+        if stem in lower:
+            text = pattern.sub(MASK, text)
+    return _JOINED.sub(" ", _VENDOR.sub("", text)) if MASK in text else text
+
+
+#: Number of classes: the services with the most documents of at least `_WORDS` words.
+CLASSES = 20
+_WORDS = 30
+#: Longer documents are truncated to this many words.
+_WORDS_KEPT = 300
+#: Rows per class of the balanced splits.
+SERVICE_ROWS = {"dev": 20, "test": 50}
+# Documents with this estimated Jaccard similarity of word trigrams are near duplicates. Bands of 4 values find 87% of
+# the pairs at the threshold; a higher recall would change the built-in data.
+_THRESHOLD = 0.5
+_NGRAM = 3
+_PERMUTATIONS = 128
+
+
+def service_of_documents(services: list[Service], documents: list[Document]) -> tuple[Splits, set[str]]:
+    """Rows {id, text, label} of train, dev and test; the ids of the dev and test documents and their near duplicates.
+
+    Of a cluster of near duplicates only the first document is kept, and none if they belong to several services, so
+    no near duplicates are in different splits. Dev and test are balanced; train has the other rows, shuffled.
+    """
+    counts = Counter(document.service for document in documents if len(document.text.split()) >= _WORDS)
+    chosen = {key for key, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:CLASSES]}
+    names = maskers([service for service in services if service.key in chosen])
+    rows: list[Row] = []
+    for document in documents:
+        if document.service in chosen:
+            words = mask(" ".join(document.text.split()), names).split()
+            if len(words) >= _WORDS:
+                rows.append({"id": document.id, "text": " ".join(words[:_WORDS_KEPT]), "label": document.service})
+    clusters = _clusters([row["text"] for row in rows])
+    twins: dict[int, list[Row]] = defaultdict(list)
+    for row, cluster in zip(rows, clusters, strict=True):
+        twins[cluster].append(row)
+    distinct = [cluster_rows for cluster_rows in twins.values() if len({row["label"] for row in cluster_rows}) == 1]
+    distinct.sort(key=lambda cluster_rows: order_key("aws-service", cluster_rows[0]["id"]))
+    taken: Counter[str] = Counter()
+    splits: Splits = {"train": [], "dev": [], "test": []}
+    left_out: set[str] = set()
+    for cluster_rows in distinct:
+        label = cluster_rows[0]["label"]
+        taken[label] += 1
+        rank = taken[label]
+        split = "test" if rank <= SERVICE_ROWS["test"] else "dev" if rank <= sum(SERVICE_ROWS.values()) else "train"
+        splits[split].append(cluster_rows[0])
+        if split != "train":
+            left_out |= {row["id"] for row in cluster_rows}
+    return splits, left_out
+
+
+def _clusters(texts: list[str]) -> list[int]:
+    """The cluster of each text, as the index of its first member: connected components of near duplicates."""
+    parents = np.arange(len(texts))
+
+    def root(node: int) -> int:
+        while parents[node] != node:
+            parents[node] = parents[parents[node]]
+            node = int(parents[node])
+        return node
+
+    shingles = Shingles(ngram=_NGRAM, permutations=_PERMUTATIONS)
+    with tempfile.TemporaryDirectory() as folder, KeyFiles(Path(folder) / "keys", permutations=_PERMUTATIONS) as keys:
+        keys.add(exact_keys(texts), shingles.sketches(texts))
+        for later, earlier, _ in keys.near_pairs(_THRESHOLD, without=np.zeros(len(texts), dtype=bool)):
+            for left, right in zip(later.tolist(), earlier.tolist(), strict=True):
+                low, high = sorted((root(left), root(right)))
+                parents[high] = low
+    return [root(node) for node in range(len(texts))]

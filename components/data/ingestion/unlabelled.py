@@ -1,0 +1,231 @@
+"""The stages `unlabelled`, `distil-texts` and `domain-texts`: texts without labels.
+
+The first two collect texts for one task, and one block of `finetune` or group of `distil`. Their order depends on the
+texts only, so that the first N rows of a larger collection are the collection of N rows. The manifest names what was
+read (`sources`): the stage depends on the corpus of the domain in any case, and reads it only where it is asked for.
+
+`domain-texts` is the domain corpus of a run that names none: the texts of the train splits without their labels, and
+the texts of `data.unlabelled`. Copies and near copies of texts of dev and test of the run's tasks, and texts that
+contain one, are left out, so that no model learns from them.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from components.core.artifacts import writing
+from components.core.errors import ConfigError
+from components.data.formats import corpus
+from components.data.formats.lines import Reading
+from components.data.ingestion.matching import BATCH, HELD_OUT, HeldOut
+from components.data.ingestion.readers import raw_files, read_texts
+from components.data.tasks.data import Fields
+from components.data.tasks.examples import read_facts, read_split
+from components.data.unlabelled_texts import FILE, KIND, digest_of
+from components.settings.data import CorpusSource
+from components.settings.leakage import LeakageSettings
+from components.settings.section import Section
+from components.settings.unlabelled import OF_ONE_TEXT, UnlabelledSettings
+
+_SCHEMA = pa.schema([("fields", pa.list_(pa.string()))])
+
+
+class UnlabelledJob(Section):
+    """Inputs of the stage.
+
+    Attributes:
+        key: of the settings in params.yaml, for messages.
+        corpus: of the domain; None: there is none, because no block reads it.
+        settings: number of texts and where they are from; None: no text without labels is used.
+        threshold: similarity from which a text is a near copy (`leakage.threshold`).
+    """
+
+    task: str
+    key: str
+    examples: Path
+    corpus: Path | None
+    settings: UnlabelledSettings | None
+    threshold: float = LeakageSettings().threshold
+    output: Path
+
+
+def unlabelled(job: UnlabelledJob) -> Path:
+    """Collect the texts: distinct, without copies and near copies of texts of dev and test, at most `rows`.
+
+    Raises:
+        ArtifactError: examples or corpus are incomplete or damaged.
+        ConfigError: documents are requested for a kind whose rows are not one text.
+    """
+    kept: list[Fields] = []
+    left_out = 0
+    sources: list[str] = []
+    if job.settings is not None:
+        source, kind = job.settings.source, read_facts(job.examples).kind
+        if source != "task" and kind not in OF_ONE_TEXT:
+            raise ConfigError(
+                f"{job.key}.source: {source!r} includes documents, and a row of {job.task} "
+                f"({kind}) is not one text; use task"
+            )
+        rows = list[Iterable[Fields]]()
+        if source != "domain":
+            sources.append("task")
+            rows.append(read_split(job.examples, "train").fields)
+        if source != "task" and job.corpus is not None:
+            sources.append("domain")
+            rows.append((text,) for text in corpus.read_documents(job.corpus))
+        kept, left_out = _sample(
+            (fields for part in rows for fields in part),
+            job.examples,
+            most=job.settings.rows,
+            threshold=job.threshold,
+        )
+    return _write(job.output, kept, sources, left_out)
+
+
+def write_texts(output: Path, rows: Iterable[Fields], *, examples: Path, most: int) -> Path:
+    """Write an output of the stage from inputs in memory.
+
+    Args:
+        rows: inputs of the task's kind.
+
+    Raises:
+        ArtifactError: the examples are incomplete or damaged.
+    """
+    kept, left_out = _sample(rows, examples, most=most, threshold=LeakageSettings().threshold)
+    return _write(output, kept, ["memory"], left_out)
+
+
+def _write(output: Path, texts: list[Fields], sources: list[str], left_out: int) -> Path:
+    with writing(output, kind=KIND) as draft:
+        table = pa.table([pa.array(texts, pa.list_(pa.string()))], schema=_SCHEMA)
+        pq.write_table(table, draft.path / FILE, compression="zstd")
+        (draft.path / "metrics.json").write_text(
+            json.dumps({"texts": len(texts), "held_out": left_out}) + "\n", "utf-8"
+        )
+        draft.facts |= {"sources": sources, "rows": len(texts)}
+    if texts or left_out:
+        print(f"{output.name}: {len(texts):,} texts without labels; left out: {left_out:,} copies of dev or test")
+    return output
+
+
+def _sample(rows: Iterable[Fields], examples: Path, *, most: int, threshold: float) -> tuple[list[Fields], int]:
+    """At most `most` distinct rows, those with the smallest digests, in this order, and the number of copies of dev and
+    test that would have been among them. One digest per row is in memory; copies are searched among candidates only."""
+    held = HeldOut(
+        ("\n".join(fields) for split in HELD_OUT for fields in read_split(examples, split).fields), threshold=threshold
+    )
+    kept: list[tuple[bytes, Fields]] = []
+    copies: list[bytes] = []
+
+    def is_among(digest: bytes) -> bool:
+        return len(kept) < most or digest < kept[-1][0]
+
+    distinct = _distinct(rows)
+    while batch := list(islice(distinct, BATCH)):
+        candidates = [entry for entry in batch if is_among(entry[0])]
+        indices = held.copies(["\n".join(fields) for _, fields in candidates])
+        copies += [candidates[index][0] for index in indices]
+        kept += [entry for index, entry in enumerate(candidates) if index not in indices]
+        kept = heapq.nsmallest(most, kept)
+    return [fields for _, fields in kept], sum(map(is_among, copies))
+
+
+def _distinct(rows: Iterable[Fields]) -> Iterator[tuple[bytes, Fields]]:
+    seen: set[bytes] = set()
+    for fields in rows:
+        digest = digest_of(fields)
+        if digest not in seen:
+            seen.add(digest)
+            yield digest, fields
+
+
+DOMAIN_KIND: Final = "domain-texts"
+DOMAIN_FILE: Final = "texts.jsonl"
+
+
+class DomainTextsJob(Section):
+    """Inputs of the stage, for the texts of one task or one entry of `data.unlabelled`.
+
+    Attributes:
+        name: of the task or the entry, for ids and messages.
+        examples: task -> output directory of the stage `examples`.
+        unlabelled: text without labels; None: the texts of the train split of the task `name`.
+        threshold: similarity from which a text is a near copy (`leakage.threshold`).
+        output: directory to write; texts.jsonl has the columns text and id.
+    """
+
+    name: str
+    examples: dict[str, Path]
+    unlabelled: CorpusSource | None
+    threshold: float = LeakageSettings().threshold
+    output: Path
+
+
+def domain_texts(job: DomainTextsJob) -> Path:
+    """Write the texts; returns the directory.
+
+    Raises:
+        ArtifactError: the examples are incomplete or damaged.
+        DataError: a file of `unlabelled` is missing or damaged.
+    """
+    kinds = {task: read_facts(directory).kind for task, directory in job.examples.items()}
+    texts = (
+        text
+        for task, directory in job.examples.items()
+        for split in HELD_OUT
+        for fields in read_split(directory, split).fields
+        for text in texts_of(kinds[task], fields)
+    )
+    held = HeldOut(texts, threshold=job.threshold)
+    rows: Iterator[tuple[str, str]]
+    if job.unlabelled is None:
+        train = read_split(job.examples[job.name], "train")
+        rows = (
+            (text, f"{job.name}:{row_id}")
+            for fields, row_id in zip(train.fields, train.ids, strict=True)
+            for text in texts_of(kinds[job.name], fields)
+        )
+    else:
+        rows = _documents(job.unlabelled)
+    with writing(job.output, kind=DOMAIN_KIND) as draft:
+        counts = _write_domain(draft.path / DOMAIN_FILE, rows, held)
+        (draft.path / "metrics.json").write_text(json.dumps(counts) + "\n", encoding="utf-8")
+    print(f"domain-texts {job.name}: {counts['texts']:,} texts; left out: {counts['held_out']:,} copies of dev or test")
+    return job.output
+
+
+def texts_of(kind: str, fields: Fields) -> list[str]:
+    """The texts of one row that are documents of the domain."""
+    if kind == "tagging":
+        return [" ".join(fields)]
+    if kind == "questions":
+        return [fields[1]]
+    return list(fields[:1] if kind == "choice" else fields)
+
+
+def _documents(source: CorpusSource) -> Iterator[tuple[str, str]]:
+    files, _ = raw_files(Path(source.path))
+    for path in files:
+        for number, text, row_id in read_texts(path, source, Reading()):
+            yield text, row_id or f"{path.name}:{number}"
+
+
+def _write_domain(path: Path, rows: Iterator[tuple[str, str]], held: HeldOut) -> dict[str, int]:
+    counts = {"texts": 0, "held_out": 0}
+    with path.open("w", encoding="utf-8") as file:
+        while batch := list(islice(rows, BATCH)):
+            copies = held.copies([text for text, _ in batch])
+            counts["held_out"] += len(copies)
+            counts["texts"] += len(batch) - len(copies)
+            for index, (text, row_id) in enumerate(batch):
+                if index not in copies:
+                    file.write(json.dumps({"text": text, "id": row_id}, ensure_ascii=False) + "\n")
+    return counts

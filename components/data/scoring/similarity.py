@@ -1,0 +1,74 @@
+"""Metrics of numbers: the similarity of two texts.
+
+Targets and answers are [value]. Spearman's rho is Pearson's r of the ranks (ties share their mean rank). The ranks are
+computed once, over all rows of `statistics`, and kept for parts of the rows, because an exact rank
+correlation is not a function of sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from components.data.scoring.base import Floats, Inputs, Scoring, Vectors
+
+#: A variance below this share of the second moment counts as 0 (rounding).
+NOTHING = 1e-12
+
+
+class Correlations(Scoring):
+    """K = 11 sums: rows; x, y, x^2, y^2, xy of the values, and the same of the ranks. Values and ranks are centred on
+    all rows, which leaves correlations unchanged and keeps the sums small."""
+
+    constant_name = "mean value"
+
+    @property
+    def ranges(self) -> Mapping[str, tuple[float, float]]:
+        """Correlations."""
+        return dict.fromkeys(self.names, (-1.0, 1.0))
+
+    @property
+    def width(self) -> int:
+        """K."""
+        return 11
+
+    def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
+        """N rows -> (N, K)."""
+        from scipy import stats  # the import takes half a second
+
+        count = len(targets)
+        x, y = (np.fromiter((value[0] for value in values), np.float64, count) for values in (targets, answers))
+        columns = [np.ones(count)]
+        for first, second in ((x, y), (stats.rankdata(x), stats.rankdata(y))):
+            a, b = first - first.mean(), second - second.mean()
+            columns += [a, b, a * a, b * b, a * b]
+        return sparse.csr_array(np.stack(columns, axis=1))
+
+    def scores(self, sums: Floats) -> dict[str, Floats]:
+        """Correlations; 0 if one side is constant."""
+        n = sums[..., 0]
+        return {"spearman": _correlation(n, sums[..., 6:11]), "pearson": _correlation(n, sums[..., 1:6])}
+
+    def constant(self, targets: Vectors) -> list[NDArray[np.float32]]:
+        """The mean of the values."""
+        return [np.asarray([np.mean([target[0] for target in targets])], dtype=np.float32)] * len(targets)
+
+
+@dataclass(frozen=True)
+class Similarity(Correlations):
+    """Correlations alone."""
+
+    names = ("spearman", "pearson")
+
+
+def _correlation(n: Floats, sums: Floats) -> Floats:
+    """Pearson's r from n and sums (..., 5) of x, y, x^2, y^2, xy."""
+    x, y, xx, yy, xy = np.moveaxis(sums, -1, 0)
+    spread_x, spread_y = n * xx - x * x, n * yy - y * y
+    varies = (spread_x > NOTHING * n * xx) & (spread_y > NOTHING * n * yy)
+    below = np.sqrt(np.where(varies, spread_x * spread_y, 1))
+    return np.clip(np.where(varies, (n * xy - x * y) / below, 0), -1, 1)

@@ -1,0 +1,119 @@
+"""Metrics of tags: one per unit (word) of a row.
+
+Targets and answers are W tag indices. If the tags mark spans (BIO, IOB1, IOBES), spans are scored: a span is correct if
+and only if both ends and its type are (the strict definition of CoNLL-2002 and seqeval; see
+`components.data.scoring.spans`). Otherwise (parts of speech) each tag is scored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from components.data.scoring.base import Floats, Inputs, Scoring, Vectors, f1, macro, ratio
+from components.data.scoring.spans import Integers, Scheme, Spans, Tags, read_tags
+
+
+@dataclass(frozen=True)
+class Tagging(Scoring):
+    """K = 3 C + 2 sums: true positives, predictions and targets of each class (a span type, or a tag if there are no
+    spans); correct tags, tags.
+
+    Attributes:
+        labels: names of the tags.
+        scheme: None: inferred from the names.
+    """
+
+    labels: Sequence[str]
+    scheme: Scheme | None = None
+
+    averages = False
+    constant_name = "most frequent tag"
+
+    @property
+    def names(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The primary metric is span F1, or accuracy if tags mark no spans."""
+        if self.tags.scheme == "none":
+            return ("accuracy", "macro_f1")
+        return ("span_f1", "span_precision", "span_recall", "macro_f1", "accuracy")
+
+    @cached_property
+    def tags(self) -> Tags:
+        """Scheme, prefixes and types of the tags."""
+        return read_tags(self.labels, scheme=self.scheme)
+
+    @property
+    def class_names(self) -> Sequence[str]:
+        """The span types, or the tags if there are no spans."""
+        return self.labels if self.tags.scheme == "none" else self.tags.types
+
+    @property
+    def width(self) -> int:
+        """K."""
+        return 3 * len(self.class_names) + 2
+
+    def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
+        """N rows -> (N, K).
+
+        Raises:
+            ValueError: an answer does not have one tag per unit.
+        """
+        lengths, given = (np.fromiter(map(len, values), np.int64, len(values)) for values in (targets, answers))
+        if not np.array_equal(lengths, given):
+            row = int(np.flatnonzero(lengths != given)[0])
+            raise ValueError(f"row {row}: {given[row]} tags for {lengths[row]} units")
+        truth, guess = _joined(targets), _joined(answers)
+        count, c = len(lengths), len(self.class_names)
+        of_unit = np.repeat(np.arange(count), lengths)
+        right = truth == guess
+        if self.tags.scheme == "none":
+            hits, guesses, truths = (of_unit[right], guess[right]), (of_unit, guess), (of_unit, truth)
+        else:
+            true, guessed = self.tags.spans(truth, lengths), self.tags.spans(guess, lengths)
+            same = np.isin(_keys(guessed, lengths, types=c), _keys(true, lengths, types=c))
+            hits = (guessed.rows[same], guessed.types[same])
+            guesses, truths = (guessed.rows, guessed.types), (true.rows, true.types)
+        cells = [(rows, block * c + kinds) for block, (rows, kinds) in enumerate((hits, guesses, truths))]
+        cells += [(of_unit[right], np.full(int(right.sum()), 3 * c)), (of_unit, np.full(len(of_unit), 3 * c + 1))]
+        rows, columns = (np.concatenate(part) for part in zip(*cells, strict=True))
+        return sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=(count, self.width))
+
+    def scores(self, sums: Floats) -> dict[str, Floats]:
+        """Span F1, precision and recall pool the spans of all types; macro F1 is the mean over the classes that occur
+        in the targets; accuracy is the share of correct tags."""
+        hits, guesses, truths = self.counts(sums)
+        metrics = {
+            "span_f1": f1(hits.sum(-1), guesses.sum(-1), truths.sum(-1)),
+            "span_precision": ratio(hits.sum(-1), guesses.sum(-1)),
+            "span_recall": ratio(hits.sum(-1), truths.sum(-1)),
+            "macro_f1": macro(f1(hits, guesses, truths), truths),
+            "accuracy": ratio(sums[..., -2], sums[..., -1]),
+        }
+        return {name: metrics[name] for name in self.names}
+
+    def constant(self, targets: Vectors) -> list[NDArray[np.float32]]:
+        """The most frequent tag for every unit."""
+        most = np.bincount(_joined(targets), minlength=1).argmax()
+        return [np.full(len(target), most, dtype=np.float32) for target in targets]
+
+    def renamed(self, answers: Vectors, labels: Sequence[str]) -> Vectors:
+        """Tag indices of this scoring."""
+        number = np.asarray([self.labels.index(label) for label in labels], dtype=np.float32)
+        return [number[answer.astype(np.int64)] for answer in answers]
+
+
+def _joined(values: Vectors) -> Integers:
+    """The values of all rows, concatenated."""
+    return np.concatenate([np.zeros(0), *values]).astype(np.int64)
+
+
+def _keys(spans: Spans, lengths: Integers, *, types: int) -> Integers:
+    """(S,) keys of spans in N rows; equal if and only if row, ends and type are equal."""
+    longest = int(lengths.max(initial=0)) + 1
+    position = (np.cumsum(lengths) - lengths)[spans.rows] + spans.starts
+    return (position * longest + spans.ends - spans.starts) * types + spans.types

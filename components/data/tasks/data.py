@@ -1,0 +1,135 @@
+"""Labelled rows of a task: inputs, targets, answers and splits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from components.data.formats.textkey import digest_of
+from components.data.scoring.intervals import clusters_of
+from components.data.tasks.units import units_of
+
+#: The parts of one input: (text,), (first, second), the words of a sentence, (question, context), (prompt, choice ...).
+Fields = tuple[str, ...]
+#: The target of a row, by kind:
+#:   classification  [index of the label], or [-1] for a text that belongs to no class
+#:   pair, choice    [index of the label], [index of the correct choice]
+#:   multilabel      indices of the row's labels, ascending
+#:   similarity, regression  [value]
+#:   tagging         one tag index per word
+#:   questions       [start, end, ...] of every reference answer, as character offsets in the context, end exclusive;
+#:                   empty if the question is unanswerable
+Target = NDArray[np.float64]
+#: The prediction for a row, by kind:
+#:   classification, pair, choice  probabilities of the labels (choices), with sum 1
+#:   multilabel                    one independent probability per label
+#:   similarity, regression        [value]
+#:   tagging                       one tag index per word
+#:   questions                     [start, end, score of the span, score of no answer]; start == end: no answer
+Answer = NDArray[np.float32]
+Labels = NDArray[np.int64]
+
+
+def one_hot(targets: Sequence[Target], *, labels: int) -> NDArray[np.float64]:
+    """N vectors of label indices -> (N, C) of 0 and 1."""
+    result = np.zeros((len(targets), labels))
+    for row, target in enumerate(targets):
+        result[row, target.astype(np.int64)] = 1
+    return result
+
+
+def mean_answers(members: Sequence[Sequence[NDArray[Any]]]) -> list[Answer]:
+    """The mean of several models' answers to each of N rows, for kinds whose answers are probabilities or numbers."""
+    return [np.stack(row).mean(0, dtype=np.float64).astype(np.float32) for row in zip(*members, strict=True)]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Labelled rows, in order.
+
+    Attributes:
+        slices: N names of the row's slice; None for rows without one.
+        groups: N names of the cluster of a row (service, customer, author): rows of one cluster are not independent.
+            None: the row is a cluster of its own. Empty in the output of versions without clusters.
+        ids: N ids of the rows in their source; may be empty.
+        lines: N line numbers in the source, from 1, for messages; empty after reading from an output directory.
+        known_units: (N,) as `units`; None: they are those of the texts and groups.
+    """
+
+    fields: list[Fields]
+    targets: list[Target]
+    slices: list[str | None]
+    ids: list[str] = field(default_factory=list)
+    groups: list[str | None] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    known_units: Labels | None = None
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    @property
+    def labels(self) -> Labels:
+        """(N,) label indices, for kinds whose targets are one number."""
+        return np.fromiter((target[0] for target in self.targets), dtype=np.int64, count=len(self))
+
+    @property
+    def clusters(self) -> Labels | None:
+        """(N,) number of each row's cluster, from 0; None if rows are independent."""
+        return clusters_of(self.groups)
+
+    @property
+    def texts(self) -> list[str]:
+        """N texts: the first part of every input."""
+        return [parts[0] for parts in self.fields]
+
+    @cached_property
+    def units(self) -> Labels:
+        """(N,) number of the row's unit (`components.data.tasks.units`)."""
+        if self.known_units is not None:
+            return self.known_units
+        none: list[str | None] = [None] * len(self)
+        return units_of(self.digests, self.groups or none, none)
+
+    @cached_property
+    def digests(self) -> list[bytes]:
+        """N digests of the inputs, equal for copies."""
+        return [digest_of(parts) for parts in self.fields]
+
+    def belonging(self, rows: NDArray[np.integer]) -> frozenset[bytes]:
+        """Digests of everything that belongs to some of the rows: the inputs of their units. Who is scored on these
+        rows has not read an input with such a digest, with or without its label."""
+        inside = np.isin(self.units, self.units[rows])
+        return frozenset(self.digests[row] for row in np.flatnonzero(inside))
+
+    def take(self, rows: Sequence[int] | NDArray[np.integer]) -> Split:
+        """The rows with these indices, in this order."""
+        return Split(
+            [self.fields[row] for row in rows],
+            [self.targets[row] for row in rows],
+            [self.slices[row] for row in rows],
+            [self.ids[row] for row in rows] if self.ids else [],
+            groups=[self.groups[row] for row in rows] if self.groups else [],
+            lines=[self.lines[row] for row in rows] if self.lines else [],
+            known_units=None if self.known_units is None else self.known_units[np.asarray(rows, dtype=np.int64)],
+        )
+
+
+@dataclass(frozen=True)
+class Examples:
+    """The validated data of a task.
+
+    Attributes:
+        labels: sorted names of the labels; a label's index refers to this list. Empty for kinds without labels.
+        counts: number of rows that were dropped or reported, by reason.
+    """
+
+    labels: list[str]
+    train: Split
+    dev: Split
+    test: Split
+    counts: dict[str, int] = field(default_factory=dict)

@@ -1,0 +1,250 @@
+"""Stage `examples`: a task's labelled files, validated once and written as tables that the other stages read.
+
+The output directory holds train.parquet, dev.parquet and test.parquet (fields, target, slice, id, group, unit; see
+`components.data.tasks.data`), labels.json (names by index) and metrics.json (counts). Facts of the manifest: task,
+kind, budgets and seeds of the runs, and a digest of each split's content, which identifies the version of the data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from components.core.artifacts import read_manifest, writing
+from components.core.errors import ArtifactError, ConfigError, DataError
+from components.data.formats.annotations.tables import REASONS
+from components.data.tasks.budgets import numbered, sample_rows
+from components.data.tasks.data import Examples, Labels, Split
+from components.data.tasks.folds import folds_of
+from components.data.tasks.kinds import find_kind
+from components.data.tasks.results import list_column, read_columns, vectors
+from components.settings.section import Section
+from components.settings.tasks import SPLITS, TaskSource
+
+KIND = "examples"
+#: Count of the reader -> (message, key of params.yaml that controls it).
+NOTICES = {
+    "train_rows_in_later_splits": ("row(s) of train are also in dev or test", "overlap"),
+    "dev_rows_in_later_splits": ("row(s) of dev are also in test", "overlap"),
+    "wrong_spans": ("answer(s) are not at their given position", "wrong_spans"),
+    "train_rows_in_groups_of_test": ("row(s) of train are in a group of test, which is not new then", "group"),
+}
+SCHEMA = pa.schema(
+    [
+        ("fields", pa.list_(pa.string())),
+        ("target", pa.list_(pa.float64())),
+        ("slice", pa.string()),
+        ("id", pa.string()),
+        ("group", pa.string()),
+        ("unit", pa.int64()),
+    ]
+)
+#: Whole splits that `read_split` keeps, of one task.
+KEPT_SPLITS = 3
+
+
+class ExamplesJob(Section):
+    """Inputs of the stage."""
+
+    task: str
+    source: TaskSource
+    output: Path
+
+
+@dataclass(frozen=True)
+class TaskFacts:
+    """Facts of a task, besides its rows, that later stages read.
+
+    Attributes:
+        labels: names of the labels, by index.
+        digests: split -> SHA-256 of its content.
+        learned_languages: languages of train, if the slices of test are languages; otherwise empty.
+    """
+
+    task: str
+    kind: str
+    labels: list[str]
+    digests: dict[str, str]
+    budgets: list[int] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)
+    selection: Literal["budget", "dev"] = "dev"
+    folds: int = 5
+    language: str = "en"
+    baselines: str = "auto"
+    learned_languages: list[str] = field(default_factory=list)
+    label_texts: dict[str, str] = field(default_factory=dict)
+
+
+def examples(job: ExamplesJob) -> Path:
+    """Read, check and write the labelled rows of one task.
+
+    Raises:
+        ConfigError: the kind does not exist.
+        DataError: the data are invalid (file, line, what to do).
+    """
+    key = f"data.tasks.{job.task}"
+    kind = find_kind(job.source.kind, key=f"{key}.kind")
+    result = kind.read(job.task, job.source)
+    budgets = numbered(job.source.budgets)
+    splits = {"train": result.train, "dev": result.dev, "test": result.test}
+    strata = strata_of(result.train, job.source.kind)
+    counted = kind.strata(result.train) is not None
+    short = _reported(key, result, budgets, strata=strata, counted=counted, source=job.source)
+    with writing(job.output, kind=KIND) as draft:
+        for name, split in splits.items():
+            table = pa.table(
+                [
+                    pa.array(split.fields, pa.list_(pa.string())),
+                    list_column(split.targets, pa.float64()),
+                    pa.array(split.slices, pa.string()),
+                    pa.array(split.ids, pa.string()),
+                    pa.array(split.groups, pa.string()),
+                    pa.array(split.units, pa.int64()),
+                ],
+                schema=SCHEMA,
+            )
+            pq.write_table(table, draft.path / f"{name}.parquet", compression="zstd")
+        (draft.path / "labels.json").write_text(json.dumps(result.labels, ensure_ascii=False, indent=1) + "\n")
+        metrics: dict[str, Any] = {f"{name}_rows": len(split) for name, split in splits.items()}
+        metrics |= {"classes": len(result.labels), **result.counts, "short": short}
+        (draft.path / "metrics.json").write_text(json.dumps(metrics, ensure_ascii=False, indent=1) + "\n")
+        draft.facts |= {
+            "task": job.task,
+            "kind": job.source.kind,
+            "budgets": budgets,
+            "seeds": sorted(set(job.source.seeds)),
+            "selection": job.source.selection,
+            "folds": job.source.folds,
+            "language": job.source.language,
+            "learned_languages": job.source.learned_languages,
+            "baselines": job.source.baselines,
+            "label_texts": job.source.label_texts,
+            "digests": {
+                name: digest(split, result.labels, with_units=name == "train") for name, split in splits.items()
+            },
+        }
+    return job.output
+
+
+def _reported(
+    key: str, result: Examples, budgets: Sequence[int], *, strata: Labels, counted: bool, source: TaskSource
+) -> dict[str, int]:
+    """Print what a user should know of the rows; the numbers of rows where a budget asks for more."""
+    short = {}
+    for budget in budgets:
+        _, missing = sample_rows(strata, budget, seed=0)
+        for stratum, rows in missing.items():
+            name = result.labels[stratum] if counted else "train"
+            short[f"budget_{budget}_{name}"] = rows
+            has = f"{name!r} has {rows} examples in train" if counted else f"train has {rows} examples"
+            print(f"{key}: budget {budget}: {has}, all of them are used")
+    for count, (message, rule) in NOTICES.items():
+        if result.counts.get(count):
+            print(f"{key}: {result.counts[count]} {message} ({rule}: {getattr(source, rule)})")
+    if repeated := result.counts.get("train_rows_repeated"):
+        print(f"{key}: {repeated} row(s) of train repeat an earlier text; copies are in one fold")
+    units = len(np.unique(result.train.units))
+    if units < len(result.train) - (repeated or 0):
+        print(f"{key}: the {len(result.train)} rows of train are in {units} groups, which folds keep together")
+    for part in SPLITS:
+        for reason, message in REASONS.items():
+            if number := result.counts.get(f"{part}_{reason}"):
+                print(f"{key}: {part}: {number} {message}")
+    return short
+
+
+def strata_of(train: Split, kind: str) -> Labels:
+    """(N,) the stratum of each row; 0 for all rows if the kind has no strata."""
+    result = find_kind(kind).strata(train)
+    return np.zeros(len(train), dtype=np.int64) if result is None else result
+
+
+def run_folds(facts: TaskFacts, train: Split, rows: Labels, *, seed: int, most: int | None = None) -> Labels:
+    """(N,) fold of each training row of a run (`folds_of`).
+
+    Args:
+        rows: (N,) indices of the run's rows in it.
+        most: maximum number of folds; None: `data.tasks.<name>.folds`.
+
+    Raises:
+        ConfigError: the rows are too few for a cross-validation.
+    """
+    try:
+        strata = strata_of(train, facts.kind)[rows]
+        return folds_of(strata, facts.folds if most is None else most, seed=seed, units=train.units[rows])
+    except DataError as error:
+        raise ConfigError(
+            f"data.tasks.{facts.task}.budgets: {error}; choose a larger budget, add groups, or set selection: dev"
+        ) from error
+
+
+def digest(split: Split, labels: list[str], *, with_units: bool = False) -> str:
+    """SHA-256 of inputs, targets and slices, in order; independent of the file format. With units, also of units
+    of several rows, by which rows are divided into folds."""
+    content = hashlib.sha256()
+    for parts, target, name in zip(split.fields, split.targets, split.slices, strict=True):
+        given = [labels[int(number)] if number >= 0 else None for number in target] if labels else target.tolist()
+        content.update(json.dumps([parts, given, name]).encode() + b"\n")
+    if with_units and len(np.unique(split.units)) < len(split):
+        content.update(np.unique(split.units, return_inverse=True)[1].astype("<i8").tobytes())
+    return content.hexdigest()
+
+
+def read_facts(directory: Path) -> TaskFacts:
+    """The facts of a task, from the output directory of the stage.
+
+    Raises:
+        ArtifactError: the directory is incomplete or damaged, or another version of the stage wrote it.
+    """
+    facts = read_manifest(directory, kind=KIND).facts
+    if odd := sorted(({entry.name for entry in fields(TaskFacts)} - {"labels"}) ^ facts.keys()):
+        raise ArtifactError(f"{directory}: written by another version ({', '.join(odd)}); run the stage examples again")
+    path = directory / "labels.json"
+    try:
+        labels = [str(name) for name in json.loads(path.read_text(encoding="utf-8"))]
+    except (OSError, ValueError, TypeError) as error:
+        raise ArtifactError(f"{path}: cannot be read ({error}); run the stage examples again") from error
+    return TaskFacts(labels=labels, **facts)
+
+
+def read_split(directory: Path, split: str, *, rows: np.ndarray | None = None) -> Split:
+    """A split, or the rows with the given indices, in this order. A whole split must not be changed: the last ones are
+    kept in memory, because a fine-tuning stage reads them for every run and fold.
+
+    Raises:
+        ArtifactError: the file cannot be read.
+    """
+    path = directory / f"{split}.parquet"
+    if rows is not None or not path.is_file():
+        return _read_split(path, rows)
+    state = path.stat()
+    return _read_whole(path.absolute(), state.st_mtime_ns, state.st_ino)
+
+
+@lru_cache(maxsize=KEPT_SPLITS)
+def _read_whole(path: Path, changed: int, file: int) -> Split:
+    """`_read_split` of all rows; `changed` and `file` differ after the file was written again."""
+    return _read_split(path, None)
+
+
+def _read_split(path: Path, rows: np.ndarray | None) -> Split:
+    table = read_columns(path, SCHEMA.names, stage="examples")
+    if rows is not None:
+        table = table.take(pa.array(rows))
+    return Split(
+        [tuple(parts) for parts in table.column("fields").to_pylist()],
+        vectors(table.column("target")),
+        table.column("slice").to_pylist(),
+        table.column("id").to_pylist(),
+        table.column("group").to_pylist(),
+        known_units=table.column("unit").to_numpy(),
+    )

@@ -1,0 +1,64 @@
+"""Kinds of downstream task.
+
+A kind is one file here (reader, input and output format, metrics; free of torch) and one file in
+`components.learners.task_models.kinds` (encoding and head), with one line in each package's table. Its baselines are in
+`components.learners.baselines`, its keys of params.yaml in `components.settings.tasks`; both have defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from components.core.errors import ConfigError, nearest
+from components.core.tables import LazyTable
+from components.data.scoring.base import LOWER_IS_BETTER, Scoring
+from components.data.tasks.kind import Kind
+
+KINDS: LazyTable[Kind] = LazyTable(
+    {
+        "classification": "components.data.tasks.kinds.classification:KIND",
+        "multilabel": "components.data.tasks.kinds.multilabel:KIND",
+        "pair": "components.data.tasks.kinds.pair:KIND",
+        "similarity": "components.data.tasks.kinds.similarity:KIND",
+        "regression": "components.data.tasks.kinds.regression:KIND",
+        "choice": "components.data.tasks.kinds.choice:KIND",
+        "tagging": "components.data.tasks.kinds.tagging:KIND",
+        "questions": "components.data.tasks.kinds.questions:KIND",
+    }
+)
+
+
+def find_kind(kind: str, *, key: str = "kind") -> Kind:
+    """The entry of a kind of task.
+
+    Raises:
+        ConfigError: there is no such kind.
+    """
+    if kind not in KINDS:
+        raise ConfigError(f"{key}: unknown task kind {kind!r}{nearest(kind, KINDS)}")
+    return KINDS[kind]
+
+
+def scoring_for(kind: str, labels: Sequence[str] = (), *, bins: int = 15) -> Scoring:
+    """The metrics of a task.
+
+    Args:
+        labels: names of its labels or tags, by index.
+        bins: number of bins of the calibration curve.
+
+    Raises:
+        ConfigError: there is no such kind.
+    """
+    return find_kind(kind).scoring(labels, bins)
+
+
+def promotion_metrics(kind: str) -> tuple[str, ...]:
+    """Names of the metrics that a promotion rule may use for a kind of task, its primary metric first.
+
+    Raises:
+        ConfigError: there is no such kind.
+    """
+    # Only the data show whether tags mark spans; the metrics of both cases are offered.
+    variants = (scoring_for(kind, ["B-X"]), scoring_for(kind))
+    names = dict.fromkeys(name for scoring in variants for name in scoring.names)
+    return tuple(name for name in names if name not in LOWER_IS_BETTER)

@@ -1,0 +1,106 @@
+"""Multiple choice: a text and several continuations or answers, one of them correct."""
+
+from __future__ import annotations
+
+import json
+import string
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from components.core.errors import DataError
+from components.data.scoring.classification import Choice
+from components.data.tasks.data import Answer, Examples, Fields
+from components.data.tasks.kind import Kind
+from components.data.tasks.reading.records import Origin, Record, all_records, filled, label_of
+from components.data.tasks.reading.splits import Row, Rows, examples_of
+from components.data.tasks.task_io import TaskIO, text, texts
+from components.settings.tasks import TaskSource
+
+
+def read_choices(name: str, source: TaskSource) -> Examples:
+    """Fields are the text and its choices; a target is the index of the correct choice.
+
+    Raises:
+        DataError: a file is missing or damaged; a text or choice is empty, a row has fewer than two choices, or the
+            label does not identify one of them (file and line); or as `examples_of`.
+    """
+    columns = source.choices if isinstance(source.choices, list) else [source.choices]
+    rows: Rows = {}
+    counts: Counter[str] = Counter()
+    for split, record in all_records(source, [source.text, *columns, source.label], counts, nested=True):
+        prompt = filled(record.values[0], "the text", source.text, record.origin)
+        choices = _choices(record, source)
+        label = label_of(record.values[-1], source.label, record.origin)
+        rows.setdefault(split, []).append(
+            Row((prompt, *choices), _right(label, choices, source, record.origin), record.origin)
+        )
+    return examples_of(name, source, rows, labels=[], target=lambda row: (row.target,), counts=counts)
+
+
+def _choices(record: Record, source: TaskSource) -> list[str]:
+    values: list[Any] = list(record.values[1:-1])
+    names = source.choices if isinstance(source.choices, list) else [source.choices]
+    if isinstance(source.choices, str):
+        if not isinstance(values[0], list):
+            raise DataError(f"{record.origin}: {names[0]!r} holds no list of choices; set choices to a list of columns")
+        values, names = values[0], names * len(values[0])
+    if len(values) < 2:
+        raise DataError(f"{record.origin}: {len(values)} choice(s), expected two or more")
+    return [filled(value, "a choice", name, record.origin) for value, name in zip(values, names, strict=True)]
+
+
+def _right(label: str, choices: list[str], source: TaskSource, origin: Origin) -> int:
+    if source.answer == "text":
+        result = [index for index, choice in enumerate(choices) if choice.strip() == label]
+        number = result[0] if len(result) == 1 else -1
+    elif source.answer == "letter":
+        number = string.ascii_uppercase.find(label.upper()) if len(label) == 1 else -1
+    else:
+        number = int(label) - (source.answer == "from_one") if label.isdecimal() else -1
+    if not 0 <= number < len(choices):
+        raise DataError(
+            f"{origin}: label {label!r} does not identify one of the {len(choices)} choices "
+            f"(answer: {source.answer}); correct it, or set answer to from_zero, from_one, letter or text"
+        )
+    return number
+
+
+def parse(row: Mapping[str, Any]) -> Fields | None:
+    """The prompt and its choices: a list, or a JSON list in formats whose cells are text."""
+    prompt, value = text("text", row["text"]), row["choices"]
+    if isinstance(value, str) and value.strip():
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"'choices' is not a list in JSON ({error})") from error
+    choices = texts("choices", value or None)
+    return (prompt, *choices) if len(choices) > 1 and all(choice.strip() for choice in choices) else None
+
+
+def format_choice(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:
+    """The most probable choice."""
+    best = int(answer.argmax())
+    return {
+        "prediction": fields[1 + best],
+        "choice": fields[1 + best],
+        "place": best,
+        "confidence": float(answer[best]),
+    }
+
+
+KIND = Kind(
+    read=read_choices,
+    io=TaskIO(
+        inputs={"text": "text", "choices": "texts"},
+        columns={"prediction": "text", "confidence": "number"},
+        outputs={"choice": "text", "place": "integer", "confidence": "number"},
+        parse=parse,
+        format=format_choice,
+        examples=(
+            {"text": "It rains, so he takes", "choices": ["an umbrella", "a nap"]},
+            {"text": "She is tired, so she takes", "choices": ["an umbrella", "a nap"]},
+        ),
+    ),
+    scoring=lambda _, bins: Choice(bins),
+)

@@ -1,0 +1,84 @@
+"""Text classification: one label per text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from components.core.errors import DataError
+from components.data.scoring.classification import Classification
+from components.data.tasks.data import Examples, Labels, Split
+from components.data.tasks.kind import Kind
+from components.data.tasks.reading.records import filled_all, is_blank, label_of, read_labelled
+from components.data.tasks.reading.splits import Row, Rows, examples_of, refuse_unseen, train_of
+from components.data.tasks.task_io import TEXT_EXAMPLES, label_io
+from components.settings.tasks import TaskSource
+
+
+def labelled(name: str, source: TaskSource, columns: tuple[str, ...], what: tuple[str, ...] = ("text",)) -> Examples:
+    """Rows of one or more texts with one label; a target is the index of the label in the sorted labels, or -1 for no
+    class.
+
+    Rows with the label `outside` belong to no class: they are kept in test only, and in no slice.
+
+    Args:
+        name: of the task.
+        source: of the task.
+        columns: of the texts.
+        what: names of the texts in messages.
+
+    Raises:
+        DataError: a file is missing or damaged, a text or label is empty (file and line), there is only one class, a
+            label of dev or test does not occur in train (file and line), test has no row with the label `outside`, or
+            as `examples_of`.
+    """
+    rows: Rows = {}
+    counts: Counter[str] = Counter()
+    for split, record in read_labelled(name, source, [*columns, source.label], counts, texts=len(columns)):
+        label, origin = record.values[-1], record.origin
+        if source.no_label == "drop" and split == "train" and is_blank(label):
+            counts["train_rows_without_label"] += 1
+            continue
+        fields, target = filled_all(record, columns, what), label_of(label, source.label, origin)
+        if target == source.outside:
+            counts["outside_rows" if split == "test" else f"{split}_rows_outside"] += 1
+            if split != "test":
+                continue
+            origin = replace(origin, slice=None)
+        rows.setdefault(split, []).append(Row(fields, target, origin))
+    names = sorted({row.target for row in rows.get("train", [])})
+    if len(names) < 2:
+        raise DataError(
+            f"{train_of(source)}: holds {f'only one class ({names[0]!r})' if names else 'no class'}; a classifier "
+            f"needs two or more, check data.tasks.{name}.label"
+        )
+    number = {label: index for index, label in enumerate(names)}
+    if source.outside is not None:
+        if "outside_rows" not in counts:
+            raise DataError(
+                f"{source.path}: no row of test has the label {source.outside!r}; check data.tasks.{name}.outside"
+            )
+        number[source.outside] = -1
+    refuse_unseen(rows, source, set(number), lambda row: (row.target,))
+    return examples_of(
+        name,
+        source,
+        rows,
+        labels=names,
+        target=lambda row: (number[row.target],),
+        every_label=True,
+        counts=counts,
+    )
+
+
+def strata(split: Split) -> Labels:
+    """A label budget is a number of rows per class."""
+    return split.labels
+
+
+KIND = Kind(
+    read=lambda name, source: labelled(name, source, (source.text,)),
+    io=label_io(["text"], TEXT_EXAMPLES),
+    scoring=Classification,
+    strata=strata,
+)

@@ -1,0 +1,84 @@
+"""Multi-label classification: one text, any number of labels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from components.core.errors import DataError
+from components.data.scoring.multilabel import THRESHOLD, Multilabel
+from components.data.tasks.data import Answer, Examples, Fields
+from components.data.tasks.kind import Kind
+from components.data.tasks.reading.records import Origin, Record, as_text, filled_all, label_of, read_labelled
+from components.data.tasks.reading.splits import Row, Rows, examples_of, refuse_unseen, train_of
+from components.data.tasks.task_io import TEXT_EXAMPLES, TaskIO, parse_texts, probabilities
+from components.settings.tasks import TaskSource
+
+
+def read_multilabel(name: str, source: TaskSource) -> Examples:
+    """Columns `text` and `label` (a list, or a text with `label_separator`), or `labels`, one column of 0 and 1 each.
+
+    A target holds the indices of the labels, ascending; empty for a text without labels.
+
+    Raises:
+        DataError: as `classification.labelled`; a column of `labels` holds other values than 0 and 1; no row of
+            train has a label.
+    """
+    rows: Rows = {}
+    counts: Counter[str] = Counter()
+    columns = source.labels if source.labels is not None else [source.label]
+    for split, record in read_labelled(name, source, [source.text, *columns], counts, texts=1, nested=True):
+        fields = filled_all(record, (source.text,), ("text",))
+        rows.setdefault(split, []).append(Row(fields, tuple(sorted(set(_labels(record, source)))), record.origin))
+    seen = {label for row in rows.get("train", []) for label in row.target}
+    if not seen:
+        raise DataError(f"{train_of(source)}: no row has a label; check data.tasks.{name}.label")
+    refuse_unseen(rows, source, seen, lambda row: row.target)
+    labels = sorted(seen)
+    number = {label: index for index, label in enumerate(labels)}
+    return examples_of(
+        name, source, rows, labels=labels, target=lambda row: [number[label] for label in row.target], counts=counts
+    )
+
+
+def _labels(record: Record, source: TaskSource) -> list[str]:
+    values = record.values[1:]
+    if source.labels is None:
+        return _named(values[0], source, record.origin)
+    result: list[str] = []
+    for column, value in zip(source.labels, values, strict=True):
+        flag = (as_text(value, record.origin) or "").strip().lower()
+        if flag not in ("0", "1", "0.0", "1.0", "true", "false"):
+            raise DataError(f"{record.origin}: column {column!r} holds {value!r}; a column of labels holds 0 or 1")
+        if flag in ("1", "1.0", "true"):
+            result.append(column)
+    return result
+
+
+def _named(value: Any, source: TaskSource, origin: Origin) -> list[str]:
+    if isinstance(value, list):
+        return [label_of(label, source.label, origin) for label in value]
+    return [label for part in (as_text(value, origin) or "").split(source.label_separator) if (label := part.strip())]
+
+
+def format_labels(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:
+    """The labels whose probability reaches the threshold."""
+    given = [labels[int(index)] for index in np.flatnonzero(answer >= THRESHOLD)]
+    return {"prediction": ",".join(given), "labels": given, "probabilities": probabilities(answer, labels)}
+
+
+KIND = Kind(
+    read=read_multilabel,
+    io=TaskIO(
+        inputs={"text": "text"},
+        columns={"prediction": "text"},
+        outputs={"labels": "texts", "probabilities": "shares"},
+        parse=parse_texts("text"),
+        format=format_labels,
+        examples=TEXT_EXAMPLES,
+    ),
+    scoring=lambda labels, _: Multilabel(labels),
+)

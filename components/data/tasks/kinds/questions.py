@@ -1,0 +1,171 @@
+"""Extractive question answering: the answer is a span of a context, or there is none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+from unicodedata import category
+
+from components.core.errors import DataError
+from components.data.formats.lines import Reading
+from components.data.formats.squad import Question, answers_of, read_squad
+from components.data.formats.textkey import text_key
+from components.data.scoring.questions import Questions
+from components.data.tasks.data import Answer, Examples, Fields
+from components.data.tasks.kind import Kind
+from components.data.tasks.reading.records import (
+    Origin,
+    Position,
+    SplitFile,
+    filled,
+    filled_all,
+    read_records,
+    split_files,
+)
+from components.data.tasks.reading.splits import Row, Rows, examples_of, train_of
+from components.data.tasks.task_io import TaskIO, parse_texts
+from components.settings.tasks import AUTO, TaskSource
+
+
+def read_questions(name: str, source: TaskSource) -> Examples:
+    """Fields are question and context; a target holds the character offsets [start, end, ...] of every reference answer
+    in the context (end exclusive), empty for an unanswerable question.
+
+    `wrong_spans` controls answers whose text is not at the given offset. Rows with the same context are either all in
+    train or all in dev; duplicates are rows with the same question and context.
+
+    Raises:
+        DataError: a file is missing or has another layout; a question or context is empty; `wrong_spans` is `refuse`
+            and an answer does not match its context (id of the first, and their number); no question of train has an
+            answer; or as `examples_of`.
+    """
+    rows: Rows = {}
+    wrong: list[str] = []
+    counts = Counter({"wrong_spans": 0, "unanswerable": 0})
+    for file in split_files(source):
+        for question, origin in _questions(file, counts):
+            spans, bad = _spans(question, move=source.wrong_spans == "move")
+            if bad:
+                wrong.append(f"{origin}: {bad[0]}")
+                counts["wrong_spans"] += len(bad)
+            if bad and (source.wrong_spans == "drop" or not spans):
+                continue
+            counts["unanswerable"] += not spans
+            fields = (question.question, question.context)
+            rows.setdefault(file.split, []).append(Row(fields, spans, origin, joined=text_key(question.context)))
+    if wrong and source.wrong_spans == "refuse":
+        raise DataError(
+            f"{wrong[0]}; {counts['wrong_spans']} answer(s) of {len(wrong)} question(s) do not match their context: "
+            f"correct them, or set data.tasks.{name}.wrong_spans to move or drop"
+        )
+    for split in ("train", "dev", "test"):
+        if source.files(split) and not rows.get(split):
+            raise DataError(f"{source.path}/{' + '.join(source.files(split))}: holds no question that can be used")
+    if not any(row.target for row in rows["train"]):
+        raise DataError(f"{train_of(source)}: no question has an answer")
+    return examples_of(
+        name,
+        source,
+        rows,
+        labels=[],
+        target=lambda row: [offset for span in row.target for offset in span],
+        counts=counts,
+    )
+
+
+def _questions(file: SplitFile, counts: Counter[str]) -> Iterator[tuple[Question, Origin]]:
+    source = file.source
+    if file.form == "squad":
+        for number, question in enumerate(read_squad(file.path, Reading()), 1):
+            part = question.title if source.slice is not None else None
+            title = question.title if source.group not in (None, AUTO) else None
+            origin = Origin(Position(str(file.path), number, "question"), part, question.id, title)
+            for text, what in ((question.question, "question"), (question.context, "context")):
+                filled(text, f"the {what}", what, origin)
+            yield question, origin
+        return
+    columns = [source.question, source.context, source.answers]
+    for record in read_records(file, columns, counts, texts=2, nested=True):
+        origin = record.origin
+        asked, context = filled_all(record, columns[:2], ("question", "context"))
+        answers = answers_of(_entries(record.values[2], source.answers, origin), str(origin))
+        yield Question(origin.id or str(origin), None, asked, context, answers), origin
+
+
+def _entries(value: Any, column: str, origin: Origin) -> list[Any]:
+    """Answers as a list of objects (SQuAD), from such a list or from parallel lists of texts and starts; null: none."""
+    if value is None:
+        return []
+    if isinstance(value, dict) and isinstance(texts := value.get("text"), list):
+        starts = value.get("answer_start")
+        if isinstance(starts, list) and len(starts) == len(texts):
+            return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
+    if isinstance(value, list):
+        return value
+    raise DataError(f"{origin}: {column!r} holds no answers; expected a list of {{text, answer_start}}, or two lists")
+
+
+def _spans(entry: Question, *, move: bool) -> tuple[list[tuple[int, int]], list[str]]:
+    """(start, end) of the answers, and a message for each answer that is not at its given offset; with `move`, its
+    nearest occurrence in the context."""
+    spans: list[tuple[int, int]] = []
+    wrong: list[str] = []
+    for start, text in entry.answers:
+        if start < 0 or entry.context[start : start + len(text)] != text:
+            at = entry.context[max(start, 0) : max(start, 0) + len(text)]
+            wrong.append(f"id {entry.id}: answer {text[:60]!r} is not at character {start}, found {at[:60]!r}")
+            start = _nearest(entry.context, text, start) if move else -1
+        if start >= 0:
+            # White space and invisible characters around an answer belong to no word of the context.
+            read = [index for index, character in enumerate(text) if not _blank(character)]
+            spans.append((start + read[0], start + read[-1] + 1) if read else (start, start + len(text)))
+    return list(dict.fromkeys(spans)), wrong
+
+
+def _blank(character: str) -> bool:
+    """White space, control and format characters (U+200B), for which a tokenizer may have no piece."""
+    return character.isspace() or category(character)[0] == "C"
+
+
+def _nearest(context: str, text: str, start: int) -> int:
+    """The occurrence of `text` in the context that is nearest to `start`; -1 if there is none."""
+    offsets: list[int] = []
+    result = context.find(text)
+    while result >= 0:
+        offsets.append(result)
+        result = context.find(text, result + 1)
+    return min(offsets, key=lambda offset: abs(offset - start), default=-1)
+
+
+def format_answer(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:
+    """The answer's text and characters. `score` is the margin of the prediction: the answer's score minus the score of
+    no answer, or the reverse if the prediction is no answer."""
+    start, end = (int(offset) for offset in answer[:2])
+    text = fields[1][start:end]
+    score = float(answer[2] - answer[3])
+    none = start == end
+    return {
+        "prediction": text,
+        "answer": text,
+        "start": None if none else start,
+        "end": None if none else end,
+        "score": -score if none else score,
+    }
+
+
+KIND = Kind(
+    read=read_questions,
+    io=TaskIO(
+        inputs={"question": "text", "context": "text"},
+        columns={"prediction": "text", "start": "integer", "end": "integer", "score": "number"},
+        outputs={"answer": "text", "start": "integer", "end": "integer", "score": "number"},
+        parse=parse_texts("question", "context"),
+        format=format_answer,
+        examples=(
+            {"question": "Where was she born?", "context": "Marie Curie was born in Warsaw."},
+            {"question": "When?", "context": "Marie Curie was born in Warsaw."},
+        ),
+    ),
+    scoring=lambda *_: Questions(),
+)

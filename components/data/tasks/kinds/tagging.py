@@ -1,0 +1,267 @@
+"""Tagging: one tag per word, in CoNLL, CoNLL-U, parallel files, or tables with a column of words and one of tags."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from components.core.errors import DataError, nearest
+from components.data.formats.annotations.hub import tagging_columns
+from components.data.formats.annotations.records import control_of
+from components.data.formats.annotations.tables import READERS, UNITS
+from components.data.formats.conll import Sentence, read_conll, read_conllu
+from components.data.formats.lines import Reading
+from components.data.formats.tags import OUTSIDE, TagError, convert, inventory
+from components.data.formats.textkey import text_key
+from components.data.formats.words import covered
+from components.data.scoring.spans import read_tags
+from components.data.scoring.tagging import Tagging
+from components.data.tasks.data import Answer, Examples, Fields
+from components.data.tasks.kind import Kind
+from components.data.tasks.reading.records import (
+    AUTO_GROUP,
+    Origin,
+    Position,
+    SplitFile,
+    as_text,
+    count_skipped,
+    read_records,
+    split_files,
+)
+from components.data.tasks.reading.splits import Row, Rows, examples_of, refuse_unseen, train_of
+from components.data.tasks.task_io import TaskIO, texts
+from components.data.tasks.words import words_of
+from components.settings.tasks import AUTO, EMPTY_LINES, MARKS, WHOLE_FILE, TaskSource
+
+#: Default columns of words and tags, by format.
+_COLUMNS = {"parallel": ("seq.in", "seq.out"), "conll": ("0", "-1"), "conllu": ("form", "upos")}
+
+#: Maximum number of words of a sentence; longer ones indicate missing empty lines between sentences.
+MOST_WORDS = 10_000
+
+
+@dataclass(frozen=True)
+class _Tagged:
+    """A sentence; `lines` holds the line of each word, or is empty if all words are on one line."""
+
+    words: list[str]
+    tags: list[str]
+    origin: Origin
+    lines: list[int] = field(default_factory=list)
+
+
+def read_tagging(name: str, source: TaskSource) -> Examples:
+    """Fields are the words; a target holds the index of each word's tag.
+
+    Spans are validated against `scheme` and converted to BIO; the labels are all tags of the span types of
+    train. With `scheme: none` the labels are the tags of train.
+
+    Raises:
+        DataError: a file is missing or damaged, a tag violates the scheme (file and line), the numbers of words and
+            tags differ, a word is empty, a sentence has more than `MOST_WORDS` words, a type or tag of dev or test does
+            not occur in train, or as `examples_of`.
+    """
+    rows: Rows = {}
+    counts: Counter[str] = Counter()
+    for file in split_files(source):
+        before = len(rows.setdefault(file.split, []))
+        for sentence in _sentences(file, counts):
+            _check(sentence)
+            origin, words = sentence.origin, tuple(sentence.words)
+            if source.document == WHOLE_FILE:
+                origin = replace(origin, document=WHOLE_FILE)
+            rows[file.split].append(Row(words, _learned(sentence, source), origin, text_key(" ".join(words))))
+        if len(rows[file.split]) == before:
+            raise DataError(f"{file.path}: holds no sentences")
+    seen = {_kind(tag, source) for row in rows["train"] for tag in row.target} - {None}
+    if len(seen) < (2 if source.scheme == "none" else 1):
+        raise DataError(
+            f"{train_of(source)}: holds "
+            f"{'only one tag' if source.scheme == 'none' else 'no span'}; check data.tasks.{name}.tags"
+        )
+    kinds = {str(kind) for kind in seen}
+    refuse_unseen(rows, source, kinds, lambda row: [str(kind) for tag in row.target if (kind := _kind(tag, source))])
+    labels = sorted(kinds) if source.scheme == "none" else inventory(kinds, "bio")
+    number = {label: index for index, label in enumerate(labels)}
+    return examples_of(
+        name,
+        source,
+        rows,
+        labels=labels,
+        target=lambda row: [number[tag] for tag in row.target],
+        counts=counts,
+    )
+
+
+def _check(sentence: _Tagged) -> None:
+    """Check the numbers of words and tags."""
+    if len(sentence.tags) != len(sentence.words):
+        raise DataError(
+            f"{sentence.origin}: {len(sentence.words)} words, {len(sentence.tags)} tags; each word needs one tag"
+        )
+    if len(sentence.words) > MOST_WORDS:
+        raise DataError(
+            f"{sentence.origin}: a sentence of {len(sentence.words)} words, the maximum is {MOST_WORDS}; "
+            f"separate the sentences (in CoNLL by an empty line)"
+        )
+    for index, tag in enumerate(sentence.tags):
+        if not tag:
+            raise DataError(f"{_word_position(sentence, index)}: word {sentence.words[index]!r} has no tag")
+
+
+def _kind(tag: str, source: TaskSource) -> str | None:
+    """The type of the span that a tag belongs to, or the tag if tags mark no spans."""
+    if source.scheme == "none":
+        return tag
+    return None if tag == OUTSIDE else tag.partition("-")[2]
+
+
+def _learned(sentence: _Tagged, source: TaskSource) -> tuple[str, ...]:
+    if source.scheme == "none":
+        return tuple(sentence.tags)
+    try:
+        return tuple(convert(sentence.tags, source.scheme, "bio"))
+    except TagError as error:
+        word = sentence.words[error.index]
+        raise DataError(
+            f"{_word_position(sentence, error.index)}: word {word!r}, scheme {source.scheme}: {error}"
+        ) from error
+
+
+def _word_position(sentence: _Tagged, index: int) -> str:
+    if len(sentence.lines) == len(sentence.words):
+        return f"{sentence.origin.position.path}, line {sentence.lines[index]}"
+    return f"{sentence.origin}, word {index + 1}"
+
+
+def _sentences(file: SplitFile, counts: Counter[str]) -> Iterator[_Tagged]:
+    source, path, form = file.source, file.path, file.form
+    if form in READERS:
+        yield from _annotated(file, counts)
+        return
+    default = tagging_columns(path) if form == "datasets" else _COLUMNS.get(form, ("words", "tags"))
+    words, tags = source.words or default[0], source.tags or default[1]
+    if form not in ("conll", "conllu"):
+        for record in read_records(file, [words, tags], counts, nested=True):
+            first, second = map(_listed, record.values, (words, tags), (record.origin, record.origin))
+            yield _Tagged(first, second, record.origin)
+        return
+    result = (
+        read_conllu(path, Reading(), tags=tags)
+        if form == "conllu"
+        else read_conll(
+            path,
+            Reading(),
+            words=int(words),
+            tags=int(tags),
+            delimiter=source.delimiter,
+            encoding=source.encoding,
+        )
+    )
+    for sentence in result:
+        origin = _of_comments(Position(str(path), sentence.line), sentence, source)
+        if source.learns(file.split, origin.slice):
+            yield _Tagged(sentence.words, sentence.tags, origin, sentence.lines)
+
+
+def _annotated(file: SplitFile, counts: Counter[str]) -> Iterator[_Tagged]:
+    """The records of an annotation tool, whose spans of characters are turned into tags of words."""
+    source, reading = file.source, Reading()
+    named = {
+        "slice": source.slice_column,
+        "group": AUTO_GROUP if source.group == AUTO else source.group,
+        "id": source.id,
+        "document": source.document_column,
+    }
+    for record in READERS[file.form](file.path, reading):
+        position = Position(str(file.path), record.number, UNITS[file.form])
+        spans = control_of(record.spans, source.tags, str(position), "tags")
+        reading.skipped.update(record.ignored)
+        if spans is None:
+            reading.skipped["without_annotation"] += 1
+            continue
+        column = source.words or "text"
+        if column not in record.data:
+            raise DataError(f"{position}: no column {column!r}{nearest(column, list(record.data))}; name it with words")
+        text = as_text(record.data[column], position) or ""
+        bounds = record.tokens or words_of(text)
+        if source.empty == "drop" and not bounds:
+            counts[f"{file.split}_rows_empty"] += 1
+            continue
+        tags, misfits = covered(bounds, ((span.start, span.end, span.label) for span in spans))
+        reading.skipped.update(misfits)
+        words = [text[start:end] for start, end in bounds]
+        values = {
+            key: as_text(record.data.get(name), position) if name is not None else None for key, name in named.items()
+        }
+        if not words:
+            raise DataError(f"{position}: {column!r} is empty; remove the record or fill it in")
+        if source.learns(file.split, values["slice"]):
+            yield _Tagged(words, tags, Origin(position, **values))
+    count_skipped(reading, file.split, counts)
+
+
+def _of_comments(position: Position, sentence: Sentence, source: TaskSource) -> Origin:
+    """Slice and id are taken from comments; the default id is `sent_id`."""
+    comments = sentence.comments
+    part = comments.get(source.slice_column) if source.slice_column is not None else None
+    group = comments.get(AUTO_GROUP if source.group == AUTO else source.group) if source.group is not None else None
+    document = None
+    if source.document in (MARKS, EMPTY_LINES):
+        document = str(sentence.document if source.document == MARKS else sentence.block)
+    elif source.document_column is not None:
+        document = comments.get(source.document_column)
+    return Origin(position, part, comments.get(source.id or "sent_id"), group, document)
+
+
+def _listed(value: Any, column: str, origin: Origin) -> list[str]:
+    """A list of texts, or a text that is split at white space."""
+    result = [as_text(item, origin) or "" for item in value] if isinstance(value, list) else None
+    result = (as_text(value, origin) or "").split() if result is None else result
+    if not result:
+        raise DataError(f"{origin}: {column!r} is empty; remove the row or fill it in")
+    if any(not item.strip() for item in result):
+        raise DataError(f"{origin}: {column!r} holds an empty word; remove it, and its tag")
+    return result
+
+
+def parse(row: Mapping[str, Any]) -> Fields | None:
+    """The words: a list, or a text with white space between the words."""
+    value = row["words"]
+    return (tuple(value.split()) if isinstance(value, str) else texts("words", value)) or None
+
+
+def format_tags(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:
+    """One tag per word, and the spans that the tags mark."""
+    numbers = answer.astype(np.int64)
+    tags = read_tags(labels)
+    result = tags.spans(numbers, np.asarray([len(numbers)])) if tags.types else None
+    spans = [
+        {
+            "start": int(start),
+            "end": int(end),
+            "type": tags.types[kind],
+            "text": " ".join(fields[start:end]),
+        }
+        for start, end, kind in (zip(result.starts, result.ends, result.types, strict=True) if result else ())
+    ]
+    names = [labels[number] for number in numbers]
+    return {"prediction": " ".join(names), "tags": names, "spans": spans}
+
+
+KIND = Kind(
+    read=read_tagging,
+    io=TaskIO(
+        inputs={"words": "texts"},
+        columns={"prediction": "text", "spans": "spans"},
+        outputs={"tags": "texts", "spans": "spans"},
+        parse=parse,
+        format=format_tags,
+        examples=({"words": ["Marie", "Curie", "went", "to", "Paris"]}, {"words": ["It", "rains"]}),
+    ),
+    scoring=lambda labels, _: Tagging(labels),
+)

@@ -1,0 +1,85 @@
+"""Several classifiers of one recipe, which differ in their seeds, in one directory; the classifier is their average.
+
+config.json     kind, form and `members`: their number
+labels.json     names of the labels, by index
+members/<n>/    a classifier each, without a manifest
+encoder/        the encoder, if all members have the same; then they hold only what is above it
+
+A single member, or members with the same files, are written as one classifier.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from components.core.artifacts import MANIFEST, digest_tree, writing
+from components.core.errors import ConfigError
+
+MEMBERS: Final = "members"
+ENCODER: Final = "encoder"
+KIND: Final = "classifier"
+
+
+def save_members(directory: Path, members: Sequence[Callable[[Path], None]], *, facts: dict[str, Any]) -> None:
+    """Write a classifier directory, which may be part of another draft.
+
+    Args:
+        members: each writes the files of one classifier into a folder.
+    """
+    with writing(directory, kind=KIND) as draft:
+        draft.facts |= facts
+        if len(members) == 1:
+            members[0](draft.path)
+            return
+        folders = [draft.path / MEMBERS / str(number) for number in range(len(members))]
+        for folder, write in zip(folders, members, strict=True):
+            folder.mkdir(parents=True)
+            write(folder)
+        if len(set(map(digest_tree, folders))) == 1:
+            shutil.copytree(folders[0], draft.path, dirs_exist_ok=True)
+            shutil.rmtree(draft.path / MEMBERS)
+            return
+        encoders = [folder / ENCODER for folder in folders if (folder / ENCODER).is_dir()]
+        if encoders and len(set(map(digest_tree, encoders))) == 1:
+            encoders[0].rename(draft.path / ENCODER)
+            for encoder in encoders[1:]:
+                shutil.rmtree(encoder)
+        config = json.loads((folders[0] / "config.json").read_text(encoding="utf-8"))
+        config = {name: config[name] for name in ("form", "kind") if name in config} | {"members": len(members)}
+        (draft.path / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
+        shutil.copyfile(folders[0] / "labels.json", draft.path / "labels.json")
+
+
+def members_of(directory: Path) -> list[Path]:
+    """The folders of a classifier's members: the directory itself if it is a single one.
+
+    Raises:
+        OSError, ValueError: config.json is missing or damaged.
+    """
+    count = json.loads((directory / "config.json").read_text(encoding="utf-8")).get("members")
+    return [directory] if count is None else [directory / MEMBERS / str(number) for number in range(int(count))]
+
+
+def encoder_of(member: Path) -> Path:
+    """The encoder of a member that `members_of` names."""
+    shared = member.parent.parent / ENCODER
+    return member / ENCODER if (member / ENCODER).is_dir() or member.parent.name != MEMBERS else shared
+
+
+def extract_member(directory: Path, number: int, target: Path) -> None:
+    """Write one member as a classifier of its own.
+
+    Raises:
+        ConfigError: there is no such member.
+    """
+    folders = members_of(directory)
+    if not 0 <= number < len(folders):
+        raise ConfigError(f"{directory}: has {len(folders)} member(s), no member {number}; the first is 0")
+    with writing(target, kind=KIND) as draft:
+        shutil.copytree(folders[number], draft.path, dirs_exist_ok=True, ignore=shutil.ignore_patterns(MANIFEST))
+        if (encoder := encoder_of(folders[number])).is_dir():
+            shutil.copytree(encoder, draft.path / ENCODER, dirs_exist_ok=True)

@@ -1,0 +1,37 @@
+"""Rows with a number: the similarity of two texts, or a number for one text."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from components.core.errors import DataError
+from components.data.tasks.data import Examples
+from components.data.tasks.reading.records import all_records, as_text, filled_all
+from components.data.tasks.reading.splits import Row, Rows, examples_of, train_of
+from components.settings.tasks import TaskSource
+
+
+def read_numbers(name: str, source: TaskSource, columns: tuple[str, ...], what: tuple[str, ...]) -> Examples:
+    """Rows of one or more texts with a number (`score`), which is the target.
+
+    Raises:
+        DataError: a text is empty, or a score is not a number (file and line); all scores of train are equal; or as
+            `examples_of`.
+    """
+    rows: Rows = {}
+    counts: Counter[str] = Counter()
+    for split, record in all_records(source, [*columns, source.score], counts, texts=len(columns)):
+        fields, value = filled_all(record, columns, what), record.values[-1]
+        try:
+            score = float(as_text(value, record.origin) or "")
+        except ValueError:
+            score = math.nan
+        if not math.isfinite(score):
+            raise DataError(f"{record.origin}: the score ({source.score!r}) is {value!r}, not a number; correct it")
+        rows.setdefault(split, []).append(Row(fields, score, record.origin))
+    if len({row.target for row in rows["train"]}) < 2:
+        raise DataError(
+            f"{train_of(source)}: all scores are {rows['train'][0].target:g}; check data.tasks.{name}.score"
+        )
+    return examples_of(name, source, rows, labels=[], target=lambda row: (row.target,), counts=counts)

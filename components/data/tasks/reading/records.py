@@ -1,0 +1,275 @@
+"""Rows of table-like files: the requested columns, slice, id, and position in the file."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from components.core.errors import DataError
+from components.data.formats.annotations.tables import ANNOTATED, UNITS
+from components.data.formats.lines import Reading
+from components.data.formats.plain import read_label_first, read_parallel
+from components.data.formats.tables import TABLES, Layout
+from components.data.formats.textkey import digest_of
+from components.data.tasks.data import Fields
+from components.data.tasks.reading.labels import answers_beside, files_of, label_values, labels_file
+from components.settings.tasks import AUTO, SPLITS, TaskSource
+
+#: Column of the clusters if `data.tasks.<name>.group` is `auto`.
+AUTO_GROUP = "group"
+READERS = {**TABLES, **ANNOTATED, "label-first": read_label_first, "parallel": read_parallel}
+#: Format -> what a row is called in messages; else a line.
+_UNITS = {"json": "row", "parquet": "row", "datasets": "row", **UNITS}
+
+
+@dataclass(frozen=True)
+class Position:
+    """Position of a row in a file, for messages and for the ids of rows without one."""
+
+    path: str
+    line: int
+    unit: str = "line"
+
+    def __str__(self) -> str:
+        return f"{self.path}, {self.unit} {self.line}"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a row comes from, and what it belongs to; None: nothing."""
+
+    position: Position
+    slice: str | None = None
+    id: str | None = None
+    group: str | None = None
+    document: str | None = None
+
+    def __str__(self) -> str:
+        return str(self.position)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One row of a table: values of the requested columns (null, text, number; if nested also lists and objects)."""
+
+    values: tuple[Any, ...]
+    origin: Origin
+
+
+#: Values of the texts of a row, and its origin.
+LeftOut = list[tuple[Sequence[Any], Origin]]
+
+
+@dataclass(frozen=True)
+class SplitFile:
+    """A file of a task; `member` as in `FILE#MEMBER`."""
+
+    source: TaskSource
+    split: str
+    path: Path
+    member: str
+
+    @property
+    def form(self) -> str:
+        """Its format."""
+        return self.source.format_at(self.path)
+
+
+def split_files(source: TaskSource, *, task: str = "") -> Iterator[SplitFile]:
+    """Every file of a task, in order.
+
+    Args:
+        source: of the task.
+        task: name of a task that has a file of labels; a missing train file is no error then.
+
+    Raises:
+        DataError: a file does not exist.
+    """
+    for split in SPLITS:
+        for path, member in files_of(task, source, split):
+            if not path.exists():
+                raise DataError(f"{path}: does not exist; the splits are named under data.tasks in params.yaml")
+            yield SplitFile(source, split, path, member)
+
+
+def layout_of(source: TaskSource, member: str, *, nested: bool) -> Layout:
+    """How the files of a task are read."""
+    return Layout(
+        header=source.header,
+        delimiter=source.delimiter,
+        quotes=source.quotes,
+        encoding=source.encoding,
+        member=member,
+        nested=nested,
+    )
+
+
+def all_records(
+    source: TaskSource, columns: Sequence[str], counts: Counter[str], *, texts: int = 1, nested: bool = False
+) -> Iterator[tuple[str, Record]]:
+    """(split, row) of all files of a task without a file of labels; arguments and errors as of `read_records`."""
+    for file in split_files(source):
+        for record in read_records(file, columns, counts, texts=texts, nested=nested):
+            yield file.split, record
+
+
+def read_labelled(
+    name: str, source: TaskSource, columns: Sequence[str], counts: Counter[str], *, texts: int, nested: bool = False
+) -> Iterator[tuple[str, Record]]:
+    """(split, row) of all files of a task, read together with its file of labels
+    (`components.data.tasks.reading.labels`).
+
+    Args:
+        name: of the task.
+        source: of the task.
+        columns: of the texts, then of the labels.
+        counts, texts, nested: as of `read_records`.
+
+    Raises:
+        DataError: as `split_files` and `read_records`; a line of the file of labels is damaged.
+    """
+    answers = answers_beside(name, source)
+    further = dict(answers)
+    left_out: LeftOut = []
+    files = list(split_files(source, task=name))
+    for split in SPLITS:
+        for file in (file for file in files if file.split == split):
+            trains = split == "train" and bool(answers)
+            for record in read_records(
+                file, columns, counts, texts=texts, nested=nested, left_out=left_out if trains else None
+            ):
+                if trains:
+                    digest = digest_of([as_text(value, record.origin) or "" for value in record.values[:texts]])
+                    further.pop(digest, None)
+                    if digest in answers:
+                        labels = label_values(answers[digest]["after"], source)
+                        record = replace(record, values=(*record.values[:texts], *labels))
+                yield split, record
+        if split == "train":
+            for values, origin in left_out:
+                further.pop(digest_of([as_text(value, origin) or "" for value in values]), None)
+            for digest, entry in further.items():
+                row_id = f"label-{digest.hex()[:16]}" if source.id is not None else None
+                origin = Origin(Position(str(labels_file(name, source)), entry["line"]), id=row_id)
+                yield split, Record((*entry["texts"], *label_values(entry["after"], source)), origin)
+
+
+def read_records(
+    file: SplitFile,
+    columns: Sequence[str],
+    counts: Counter[str],
+    *,
+    texts: int = 1,
+    nested: bool = False,
+    left_out: LeftOut | None = None,
+) -> Iterator[Record]:
+    """The rows of one file of a table-like format. With `empty: drop`, rows without text are counted and dropped.
+
+    Args:
+        counts: receives the numbers of rows that are left out.
+        texts: number of columns, from the first one, that hold texts.
+        nested: whether lists and objects are allowed as values.
+        left_out: receives the texts of the rows in other languages; None: the file must hold rows.
+
+    Raises:
+        DataError: the file is damaged or lacks a column (file and line), or holds no rows.
+    """
+    source, split, path, form = file.source, file.split, file.path, file.form
+    layout = layout_of(source, file.member, nested=nested)
+    further = {"slice": source.slice_column, "group": source.group, "id": source.id, "document": source.document_column}
+    if source.group == AUTO:
+        further["group"] = AUTO_GROUP if _has_column(path, AUTO_GROUP, form, layout) else None
+    named = {name: column for name, column in further.items() if column is not None}
+    unit = _UNITS.get(form, "line")
+    name, count, others, reading = f"{path}{'#' * bool(file.member)}{file.member}", 0, 0, Reading()
+    for number, values in READERS[form](path, [*columns, *named.values()], layout, reading):
+        position = Position(name, number, unit)
+        result = [as_text(value, position) for value in values[len(columns) :]]
+        origin = Origin(position, **dict(zip(named, result, strict=True)))
+        count += 1
+        if source.empty == "drop" and any(map(is_blank, values[:texts])):
+            counts[f"{split}_rows_empty"] += 1
+        elif not source.learns(split, origin.slice):
+            others += 1
+            if left_out is not None:
+                left_out.append((values[:texts], origin))
+        else:
+            yield Record(tuple(values[: len(columns)]), origin)
+    if not count and left_out is None:
+        reasons = ", ".join(f"{number} {reason}" for reason, number in reading.skipped.items())
+        raise DataError(f"{name}: holds no rows" + (f" ({reasons})" if reasons else ""))
+    if count and others == count and len(source.files(split)) == 1:
+        raise DataError(
+            f"{name}: no row has one of the languages {', '.join(source.learned_languages)} in the column "
+            f"{source.languages!r}; set language or train_languages to values of this column"
+        )
+    count_skipped(reading, split, counts)
+    if others:
+        counts[f"{split}_rows_in_other_languages"] += others
+
+
+def count_skipped(reading: Reading, split: str, counts: Counter[str]) -> None:
+    """Add what a reader has left out to the counts of a split."""
+    for reason, number in reading.skipped.items():
+        if number:
+            counts[f"{split}_{reason}"] += number
+
+
+def is_blank(value: Any) -> bool:
+    """Whether a value is null, an empty list, or a text without characters other than white space."""
+    return value is None or value == [] or (isinstance(value, str) and not value.strip())
+
+
+def _has_column(path: Path, column: str, form: str, layout: Layout) -> bool:
+    """Whether the first row of a file has a column of text or numbers with this name."""
+    try:
+        return next(READERS[form](path, [column], replace(layout, nested=False), Reading()), None) is not None
+    except DataError:
+        return False
+
+
+def as_text(value: Any, where: object) -> str | None:
+    """A value as text; numbers and booleans as in JSON, because labels are often 0 and 1.
+
+    Raises:
+        DataError: the value is a list or an object; `where` it is.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool | int | float):
+        return json.dumps(value)
+    raise DataError(f"{where}: holds a {type(value).__name__} where text is expected")
+
+
+def filled(value: Any, what: str, column: str, where: object) -> str:
+    """A value as non-empty text; `what` it is, for the message.
+
+    Raises:
+        DataError: the text is empty.
+    """
+    text = as_text(value, where)
+    if text is None or not text.strip():
+        raise DataError(f"{where}: {what} ({column!r}) is empty; remove the row or fill it in")
+    return text
+
+
+def filled_all(record: Record, columns: Sequence[str], what: Sequence[str]) -> Fields:
+    """The first values of a record as non-empty texts. Errors as of `filled`."""
+    values = zip(record.values[: len(columns)], what, columns, strict=True)
+    return tuple(filled(value, f"the {part}", column, record.origin) for value, part, column in values)
+
+
+def label_of(value: Any, column: str, where: object) -> str:
+    """A label, stripped of white space.
+
+    Raises:
+        DataError: the label is missing.
+    """
+    text = as_text(value, where)
+    if text is None or not text.strip():
+        raise DataError(f"{where}: the label ({column!r}) is missing; remove the row or label it")
+    return text.strip()

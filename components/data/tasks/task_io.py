@@ -1,0 +1,120 @@
+"""Input and output of a task: names of the columns in files and of the fields over HTTP.
+
+Inputs and answers are positional (`components.data.tasks.data`); this module maps them to named columns and fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from components.data.tasks.data import Answer, Fields
+
+#: Type of a column. `shares`: label -> probability; `spans`: objects with start and end (word indices, end exclusive),
+#: type and text.
+Value = Literal["text", "texts", "number", "integer", "shares", "spans"]
+
+
+@dataclass(frozen=True)
+class TaskIO:
+    """Column names and formats of one kind of task.
+
+    Attributes:
+        inputs: columns of one input; `texts` may also be one text.
+        columns: columns that prediction adds to a file.
+        parse: values of `inputs` -> the input's parts; None if a part is missing or empty: the row is skipped.
+            Raises ValueError for a value of the wrong type.
+        format: (the input's parts, answer, labels) -> a value for every column of `columns` and `outputs`.
+    """
+
+    inputs: Mapping[str, Value]
+    columns: Mapping[str, Value]
+    outputs: Mapping[str, Value]
+    parse: Callable[[Mapping[str, Any]], Fields | None]
+    format: Callable[[Fields, Answer, Sequence[str]], dict[str, Any]]
+    examples: tuple[Mapping[str, Any], Mapping[str, Any]]
+
+
+#: Example inputs of kinds that read one text, and of kinds that read two.
+TEXT_EXAMPLES = ({"text": "The name of the bucket."}, {"text": "Whether versioning is on."})
+PAIR_EXAMPLES = (
+    {"first": "A man plays a guitar.", "second": "Someone makes music."},
+    {"first": "A man plays a guitar.", "second": "Nobody is here."},
+)
+
+
+def text(name: str, value: Any) -> str:
+    """A text; empty if the value is null.
+
+    Raises:
+        ValueError: the value is neither text nor null.
+    """
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise ValueError(f"{name!r} is {type(value).__name__}, expected text")
+    return value
+
+
+def texts(name: str, value: Any) -> Fields:
+    """A list of texts; empty if the value is null.
+
+    Raises:
+        ValueError: the value is neither a list of texts nor null.
+    """
+    if value is None:
+        return ()
+    # Parquet and MLflow represent lists as arrays.
+    result = value.tolist() if isinstance(value, np.ndarray) else value
+    if not isinstance(result, list) or not all(isinstance(part, str) for part in result):
+        raise ValueError(f"{name!r} is {type(value).__name__}, expected a list of texts")
+    return tuple(result)
+
+
+def parse_texts(*names: str) -> Callable[[Mapping[str, Any]], Fields | None]:
+    """`TaskIO.parse` of a kind whose input is one text per column; all of them must be filled."""
+
+    def parse(row: Mapping[str, Any]) -> Fields | None:
+        parts = tuple(text(name, row[name]) for name in names)
+        return parts if all(part.strip() for part in parts) else None
+
+    return parse
+
+
+def probabilities(answer: Answer, labels: Sequence[str]) -> dict[str, float]:
+    """Label -> probability."""
+    return {label: float(value) for label, value in zip(labels, answer, strict=True)}
+
+
+def format_label(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:
+    """`TaskIO.format` of kinds with one label per row: the most probable label."""
+    best = int(answer.argmax())
+    result = {"confidence": float(answer[best]), "probabilities": probabilities(answer, labels)}
+    return {"prediction": labels[best], "label": labels[best], **result}
+
+
+def number_io(inputs: Sequence[str], examples: tuple[Mapping[str, Any], Mapping[str, Any]]) -> TaskIO:
+    """The `TaskIO` of a kind whose answer is a number. Arguments as of `label_io`."""
+    return TaskIO(
+        inputs=dict.fromkeys(inputs, "text"),
+        columns={"prediction": "number"},
+        outputs={"value": "number"},
+        parse=parse_texts(*inputs),
+        format=lambda fields, answer, labels: {"prediction": float(answer[0]), "value": float(answer[0])},
+        examples=examples,
+    )
+
+
+def label_io(inputs: Sequence[str], examples: tuple[Mapping[str, Any], Mapping[str, Any]]) -> TaskIO:
+    """The `TaskIO` of a kind with one label per row."""
+    return TaskIO(
+        inputs=dict.fromkeys(inputs, "text"),
+        columns={"prediction": "text", "confidence": "number"},
+        outputs={"label": "text", "confidence": "number", "probabilities": "shares"},
+        parse=parse_texts(*inputs),
+        format=format_label,
+        examples=examples,
+    )

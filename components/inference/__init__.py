@@ -1,1 +1,0 @@
-"""Predictions, generation, likelihood and neighbours of trained models."""

@@ -1,0 +1,1 @@
+"""Everything that learns a task, and the prediction of what was learned."""

@@ -1,0 +1,40 @@
+"""Systems without a language model: one table entry per kind of task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from components.core.tables import LazyTable
+from components.data.tasks.selection import System
+from components.learners.baselines.base import Systems
+from components.learners.words.systems import with_characters
+
+#: Name of the constant system.
+MOST_FREQUENT = "most-frequent"
+
+#: Kind of task -> its systems; a kind without an entry has the constant system only.
+BASELINES: LazyTable[Systems] = LazyTable(
+    {
+        "classification": "components.learners.baselines.base:CLASSIFICATION",
+        "multilabel": "components.learners.baselines.base:MULTILABEL",
+        "pair": "components.learners.baselines.base:PAIR",
+        "similarity": "components.learners.baselines.pairs:SIMILARITY",
+        "regression": "components.learners.baselines.base:REGRESSION",
+        "choice": "components.learners.baselines.pairs:CHOICE",
+        "tagging": "components.learners.baselines.tagging:TAGGING",
+        "questions": "components.learners.baselines.questions:QUESTIONS",
+    }
+)
+
+
+def baselines_of(kind: str, *, language: str, which: str) -> Mapping[str, System]:
+    """Name -> system of a kind of task; the constant system is the last.
+
+    Args:
+        kind: name of the kind.
+        language: `data.tasks.<name>.language`.
+        which: `data.tasks.<name>.baselines`, `auto` or `all`.
+    """
+    systems = BASELINES.get(kind, Systems())
+    further = systems.characters if with_characters(language=language, which=which) else {}
+    return {**further, **systems.usual, MOST_FREQUENT: systems.constant}

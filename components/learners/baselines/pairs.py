@@ -1,0 +1,74 @@
+"""Baselines for two texts, or a text and its choices: similarity of their TF-IDF vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_softmax, softmax
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from components.data.tasks.data import Answer, Fields
+from components.data.tasks.selection import Candidate, Training
+from components.learners.baselines.base import Function, Systems
+from components.learners.words.features import WordFeatures, cosines
+from components.learners.words.systems import counted
+
+#: Candidates for the factor on the cosines before the softmax; selected by likelihood on the training rows.
+SCALES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+
+
+def line(training: Training) -> list[Candidate]:
+    """Least-squares regression of the number on the cosine of both texts."""
+    features = WordFeatures("cosine", (counted(training),))
+    x = features.matrix(training.rows.fields)[:, 0]
+    y = np.asarray([target[0] for target in training.rows.targets])
+    # If all cosines are equal, the slope is undefined.
+    slope, offset = map(float, np.polyfit(x, y, 1) if np.ptp(x) > 0 else (0.0, y.mean()))
+
+    def answers(rows: Sequence[Fields]) -> list[Answer]:
+        return list((offset + slope * features.matrix(rows)).astype(np.float32)) if rows else []
+
+    return [Candidate.of(Function(answers), {"slope": slope, "offset": offset})]
+
+
+def overlap(training: Training) -> list[Candidate]:
+    """Softmax over the scaled cosines of a text with its choices."""
+    vectorizer = counted(training)
+    train = _choices(training.rows.fields, vectorizer)
+    right = [int(target[0]) for target in training.rows.targets]
+    likelihoods = [
+        sum(float(log_softmax(scale * row)[index]) for row, index in zip(train, right, strict=True)) for scale in SCALES
+    ]
+    # At least the smallest positive scale, so that the choices are ranked by cosine.
+    scale = SCALES[max(1, int(np.argmax(likelihoods)))]
+
+    def answers(rows: Sequence[Fields]) -> list[Answer]:
+        return [softmax(scale * row).astype(np.float32) for row in _choices(rows, vectorizer)]
+
+    return [Candidate.of(Function(answers), {"scale": scale})]
+
+
+def usual_position(training: Training) -> list[Candidate]:
+    """Relative frequencies of the position of the correct choice in training, normalised over the row's choices."""
+    shares = training.scoring.constant(training.rows.targets)[0]
+
+    def answer(choices: int) -> Answer:
+        given = np.zeros(choices, dtype=np.float32)
+        given[: len(shares)] = shares[:choices]
+        return given / given.sum() if given.any() else np.full(choices, 1 / choices, dtype=np.float32)
+
+    return [Candidate.of(Function(lambda rows: [answer(len(parts) - 1) for parts in rows]))]
+
+
+def _choices(rows: Sequence[Fields], vectorizer: TfidfVectorizer) -> list[NDArray[np.float64]]:
+    """Cosines of the text with each of the row's choices."""
+    counts = [len(parts) - 1 for parts in rows]
+    texts = vectorizer.transform([parts[0] for parts in rows])[np.repeat(np.arange(len(counts)), counts)]
+    choices = vectorizer.transform([choice for _, *choices in rows for choice in choices])
+    return np.split(cosines(texts, choices), np.cumsum(counts)[:-1])
+
+
+SIMILARITY = Systems({"tfidf-cosine": line})
+CHOICE = Systems({"tfidf-overlap": overlap}, constant=usual_position)

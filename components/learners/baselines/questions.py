@@ -1,0 +1,242 @@
+"""Question answering by word overlap: the sliding window of Richardson, Burges and Renshaw 2013 (MCTest, section 4)
+over spans, as in the SQuAD paper (Rajpurkar et al. 2016, section 5.1).
+
+First, the candidates are filtered: only those are kept whose sentence, without the candidate, shares the most words and
+word pairs with the question. Of these, the answer maximises
+
+    max_j sum_{i = 1..|S|} IC(P_{j+i}) [P_{j+i} in S]  -  minimum distance of the candidate to a word of the question
+
+P are the words of the context, S the words of question and candidate, IC(w) = log(1 + 1 / count of w in P); distances
+are fractions of the context's length. Rajpurkar et al. use the constituents of a parse as candidates. Here a candidate
+is a run of words between stop words or punctuation, not all of them words of the question: names, numbers, noun
+phrases. The score of an answer is the number of shared words and pairs plus the maximum above.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import regex
+from numpy.typing import NDArray
+from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+
+from components.data.formats.words import CHARACTER, UNSPACED
+from components.data.segmenters import Segmentation
+from components.data.tasks.data import Answer, Fields
+from components.data.tasks.selection import Candidate, Training
+from components.learners.baselines.base import Systems
+from components.learners.task_models.span_head import NEVER, apply_threshold, best_threshold
+
+#: Maximum number of words of a candidate; a longer run is reduced to its last words, which include the head of
+#: an English noun phrase.
+MOST_WORDS: Final = 8
+#: Words in more than this share of the contexts are stop words, if there are at least `LEAST_CONTEXTS` contexts.
+COMMON: Final = 0.1
+LEAST_CONTEXTS: Final = 100
+#: Scores with a smaller difference are equal.
+ROUNDING: Final = 1e-9
+_PUNCTUATION = r"!-/:-@\[-`{-~\u00a1-\u00bf\u2010-\u2027\u2030-\u205e\u3001-\u3003\u3008-\u3011\u0e2f\u0e5a\u0e5b"
+_WORD = regex.compile(rf"{CHARACTER}|[[^\s{_PUNCTUATION}]--{UNSPACED}]++|[{_PUNCTUATION}]", regex.VERSION1)
+_MARK = re.compile(rf"[{_PUNCTUATION}]")
+_ENDS = frozenset(".!?\u3002")
+
+
+@dataclass(frozen=True)
+class Words:
+    """A text's words and punctuation marks.
+
+    Attributes:
+        words: P words, lower case.
+        spans: P pairs of character offsets, end exclusive.
+        sentences: P indices of the word's sentence.
+    """
+
+    words: list[str]
+    spans: list[tuple[int, int]]
+    sentences: list[int]
+
+
+def words_of(text: str, segmentation: Segmentation) -> Words:
+    """Words and punctuation marks of a text; languages without spaces are segmented."""
+    spaced, inserted = segmentation.spaced_with_insertions(text)
+    found = list(_WORD.finditer(spaced))
+    starts = np.asarray([match.start() for match in found], dtype=np.int64)
+    ends = np.asarray([match.end() for match in found], dtype=np.int64)
+    # Offsets in the original text: without the spaces that were inserted before.
+    added = np.asarray(inserted, dtype=np.int64)
+    starts, ends = (offsets - np.searchsorted(added, offsets) for offsets in (starts, ends))
+    spans = list(zip(starts.tolist(), ends.tolist(), strict=True))
+    sentence, sentences = 0, []
+    for index, match in enumerate(found):
+        sentences.append(sentence)
+        following = text[spans[index][1] : spans[index][1] + 1]
+        # The points within "3.5" and "U.S." end no sentence.
+        if match[0] in _ENDS and (not following or following.isspace()):
+            sentence += 1
+    return Words([unicodedata.normalize("NFC", match[0]).lower() for match in found], spans, sentences)
+
+
+class SlidingWindow:
+    """The baseline.
+
+    Args:
+        contexts: of the train split; frequent words of these, and English stop words, delimit candidates.
+    """
+
+    def __init__(self, contexts: Iterable[str]) -> None:
+        self.segmentation = Segmentation("auto")
+        distinct = set(contexts)
+        counts = Counter(word for text in distinct for word in set(words_of(text, self.segmentation).words))
+        frequent = {word for word, count in counts.items() if count > COMMON * len(distinct)}
+        self.common = ENGLISH_STOP_WORDS | (frequent if len(distinct) >= LEAST_CONTEXTS else set())
+        self.threshold = NEVER
+
+    def fit(self, fields: Sequence[Fields], score: Callable[[list[Answer]], NDArray[np.float64]]) -> None:
+        """Select the minimum score of an answer.
+
+        Args:
+            fields: N inputs.
+            score: answers to them -> (N,) primary metric of each row.
+        """
+        self.threshold = NEVER
+        raw = np.stack(self.answers(fields))
+        refused = [np.asarray([0, 0, *row[2:]], dtype=np.float32) for row in raw]
+        self.threshold = best_threshold(raw[:, 2].astype(np.float64), score(list(raw)), score(refused))
+
+    def answers(self, fields: Sequence[Fields]) -> list[Answer]:
+        """[start, end, score, threshold] of each question; start == end if the score is below the threshold."""
+        contexts = {text: words_of(text, self.segmentation) for text in dict.fromkeys(text for _, text in fields)}
+        found = [
+            (
+                *best_candidate(words_of(question, self.segmentation).words, contexts[context], self.common),
+                self.threshold,
+            )
+            for question, context in fields
+        ]
+        return apply_threshold(np.asarray(found, dtype=np.float32).reshape(-1, 4))
+
+
+def best_candidate(question: Sequence[str], context: Words, common: frozenset[str]) -> tuple[int, int, float]:
+    """Character offsets (end exclusive) and score of the best candidate; 0, 0, 0 if there is none."""
+    query = {word for word in question if not _MARK.fullmatch(word)}
+    pairs = set(zip(question[:-1], question[1:], strict=True))
+    candidates = [(a, b) for a, b in candidates_of(context, common) if not query.issuperset(context.words[a:b])]
+    if not candidates:
+        return 0, 0, 0.0
+    overlap = _Overlap(context, query, pairs)
+    shared = [overlap(a, b) for a, b in candidates]
+    most = max(shared)
+    left = [candidate for candidate, found in zip(candidates, shared, strict=True) if found == most]
+    windows = _Windows(context, query)
+    best, first = -np.inf, 0
+    for index, (a, b) in enumerate(left):
+        score = windows(a, b) - _distance(a, b, windows.query, len(context.words))
+        # At a tie the first candidate.
+        if score > best + ROUNDING:
+            best, first = score, index
+    a, b = left[first]
+    return context.spans[a][0], context.spans[b - 1][1], float(most + best)
+
+
+def candidates_of(context: Words, common: frozenset[str]) -> list[tuple[int, int]]:
+    """Runs of words of one sentence between stop words and marks: indices of the words, end exclusive."""
+    runs: list[tuple[int, int]] = []
+    begin = 0
+    for index in range(len(context.words) + 1):
+        over = index == len(context.words)
+        ends = over or context.words[index] in common or _MARK.fullmatch(context.words[index]) is not None
+        if ends or (index > begin and context.sentences[index] != context.sentences[index - 1]):
+            if index > begin:
+                runs.append((max(begin, index - MOST_WORDS), index))
+            begin = index + 1 if ends else index
+    return runs
+
+
+class _Overlap:
+    """Number of distinct words and word pairs that a candidate's sentence, without the candidate, shares with the
+    question. The counts of a sentence are computed once for all of its candidates."""
+
+    def __init__(self, context: Words, query: set[str], pairs: set[tuple[str, str]]) -> None:
+        words, self.sentences = context.words, context.sentences
+        self.words = [word if word in query else None for word in words]
+        self.pairs = [
+            pair if pair in pairs and one == other else None
+            for pair, one, other in zip(pairwise(words), self.sentences, self.sentences[1:], strict=False)
+        ]
+        self.held: dict[int, Counter[str | tuple[str, str]]] = defaultdict(Counter)
+        for found in (self.words, self.pairs):
+            for key, sentence in zip(found, self.sentences, strict=False):
+                if key is not None:
+                    self.held[sentence][key] += 1
+
+    def __call__(self, a: int, b: int) -> int:
+        held = self.held[self.sentences[a]]
+        # Without the words of the candidate, and the pairs that contain one of them.
+        own = Counter(key for key in (*self.words[a:b], *self.pairs[max(a - 1, 0) : b]) if key is not None)
+        return len(held) - sum(held[key] == count for key, count in own.items())
+
+
+class _Windows:
+    """The maximum over windows of the weighted count of words of question and candidate.
+
+    Attributes:
+        query: indices of the question's words in the context, ascending.
+    """
+
+    def __init__(self, context: Words, query: set[str]) -> None:
+        self.words, self.question = context.words, query
+        self.indices: dict[str, list[int]] = defaultdict(list)
+        for index, word in enumerate(context.words):
+            self.indices[word].append(index)
+        self.weights = np.asarray([np.log1p(1 / len(self.indices[word])) for word in context.words])
+        self.query = sorted(index for word in query & self.indices.keys() for index in self.indices[word])
+        self._scores: dict[frozenset[str], float] = {}
+
+    def __call__(self, a: int, b: int) -> float:
+        words = frozenset(self.words[a:b]) | self.question
+        if words not in self._scores:
+            inside = np.zeros(len(self.weights), dtype=bool)
+            inside[[index for word in words & self.indices.keys() for index in self.indices[word]]] = True
+            size = min(len(words), len(self.weights))
+            sums = np.concatenate([[0.0], np.cumsum(self.weights * inside)])
+            self._scores[words] = float((sums[size:] - sums[:-size]).max())
+        return self._scores[words]
+
+
+def _distance(a: int, b: int, query: Sequence[int], words: int) -> float:
+    """Distance of the candidate to the nearest word of the question outside of it, as a fraction of the context; 1 if
+    there is no such word.
+
+    Args:
+        a, b: indices of the candidate's words, end exclusive.
+        query: indices of the question's words, ascending.
+        words: number of words of the context.
+    """
+    before, behind = bisect_left(query, a), bisect_left(query, b)
+    apart = [a - query[before - 1]] if before else []
+    apart += [query[behind] - (b - 1)] if behind < len(query) else []
+    return min(apart) / words if apart else 1.0
+
+
+def by_overlap(training: Training) -> list[Candidate]:
+    """The sliding window; stop words are counted in all contexts of the train split. Labels decide the threshold
+    only."""
+    baseline = SlidingWindow(context for _, context in training.inputs)
+    rows, scoring = training.held_out, training.scoring
+
+    def per_row(found: list[Answer]) -> NDArray[np.float64]:
+        return scoring.scores(scoring.statistics(rows.fields, rows.targets, found).toarray())[scoring.main]
+
+    baseline.fit(rows.fields, per_row)
+    return [Candidate.of(baseline, {"threshold": baseline.threshold})]
+
+
+QUESTIONS = Systems({"sliding-window": by_overlap})

@@ -1,0 +1,158 @@
+"""Stage `baseline`: systems without a language model.
+
+Every system of `components.learners.baselines` is trained on the same rows as the fine-tuned systems, and writes the
+same output format. The best one that can be served is written as a classifier, which is a candidate for promotion as
+any other.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from components.core.artifacts import writing
+from components.core.measurements import Curve
+from components.core.progress import Progress
+from components.data.tasks.budgets import budget_name, sample_rows
+from components.data.tasks.choice import choose
+from components.data.tasks.data import Answer
+from components.data.tasks.examples import TaskFacts, read_facts, read_split, run_folds, strata_of
+from components.data.tasks.kinds import scoring_for
+from components.data.tasks.results import KIND, RunResult, write_results
+from components.data.tasks.selection import Data, Predictions, System, predict
+from components.data.unlabelled_texts import read_unlabelled
+from components.learners.baselines import baselines_of
+from components.learners.words.classifier import WordsModel, save_words
+from components.settings.names import BASELINE
+from components.settings.section import Section
+
+#: Seed -> data of the run, and system -> its model and its answers to the rows that choices are made on.
+Best = dict[int, tuple[Data, dict[str, tuple[WordsModel, list[Answer]]]]]
+
+
+class BaselineJob(Section):
+    """Inputs of the stage.
+
+    Attributes:
+        examples: output directory of the stage `examples`.
+        output: directory to write.
+        unlabelled: output directory of the stage `unlabelled`, whose texts are used beside those of the train split.
+    """
+
+    examples: Path
+    output: Path
+    unlabelled: Path | None = None
+
+
+def baseline(job: BaselineJob) -> Path:
+    """Train the baselines at every budget and seed; write the files of `components.data.tasks.results`.
+
+    If the task has words models (`components.learners.words`), those of the system that is chosen
+    (`components.data.tasks.choice`) for most seeds at the largest budget are written to `classifier/`: the average of
+    all seeds.
+
+    Raises:
+        ArtifactError: the examples are incomplete.
+        ConfigError: a budget has too few rows for a cross-validation.
+    """
+    facts = read_facts(job.examples)
+    train = read_split(job.examples, "train")
+    strata = strata_of(train, facts.kind)
+    scoring = scoring_for(facts.kind, facts.labels)
+    splits = {name: read_split(job.examples, name) for name in ("dev", "test")}
+    further = [] if job.unlabelled is None else read_unlabelled(job.unlabelled)
+    systems = baselines_of(facts.kind, language=facts.language, which=facts.baselines)
+    total = len(facts.budgets) * len(facts.seeds) * len(systems)
+    #: Of the largest budget, by seed: what choices are made on; and by system: its model, and the answers to that.
+    best: Best = {}
+
+    def results() -> Iterator[RunResult]:
+        with Progress(f"baseline {facts.task}", total=total, unit="run") as bar:
+            for budget in facts.budgets:
+                for seed in facts.seeds:
+                    rows, short = sample_rows(strata, budget, seed=seed)
+                    folds = run_folds(facts, train, rows, seed=seed) if facts.selection == "budget" else None
+                    dev, test = splits["dev"], splits["test"]
+                    data = Data(train, rows, dev, test, facts.labels, scoring, folds, further)
+                    record = {
+                        "budget": budget,
+                        "seed": seed,
+                        "rows": len(rows),
+                        "short": {str(stratum): count for stratum, count in short.items()},
+                    }
+                    for name, system in systems.items():
+                        result, predictions = _run(name, system, data, record)
+                        if budget == facts.budgets[-1] and isinstance(predictions.model, WordsModel):
+                            answers = predictions.answers[data.judged[0]]
+                            best.setdefault(seed, (data, {}))[1][name] = predictions.model, answers
+                        score = result.record["curve"][-1][scoring.main]
+                        Curve(f"{name} {budget_name(budget)} labels seed {seed}").add(
+                            0, **{f"dev_{scoring.main}": score}, seconds=result.record["seconds"]
+                        )
+                        yield result
+                        bar.advance(1)
+
+    with writing(job.output, kind=KIND) as draft:
+        records = write_results(draft.path, results(), splits=splits, labels=facts.labels)
+        _write_best(draft.path / "classifier", facts, best)
+        draft.facts |= {
+            "task": facts.task,
+            "system": "baselines",
+            "selection": facts.selection,
+            "examples": facts.digests,
+            "runs": len(records),
+        }
+    return job.output
+
+
+def _run(name: str, system: System, data: Data, record: Mapping[str, Any]) -> tuple[RunResult, Predictions]:
+    began = time.perf_counter()
+    # Matrix products of this size take less time than starting a second thread.
+    with threadpool_limits(1, user_api="blas"):
+        predictions = predict(system, data)
+    point = {"step": 0, "epoch": 0.0, "train_loss": None, **predictions.scores}
+    found = {
+        **record,
+        **predictions.details,
+        **({} if data.folds is None else {"folds": len(np.unique(data.folds))}),
+        "score": data.scoring.main,
+        "curve": [point],
+        "best_step": 0,
+        "best_epoch": 0.0,
+        "steps": 0,
+        "tokens": 0,
+        "seconds": round(time.perf_counter() - began, 3),
+    }
+    return RunResult(name, BASELINE, "none", found, predictions.answers), predictions
+
+
+def _write_best(directory: Path, facts: TaskFacts, best: Best) -> None:
+    """Write the words models of the chosen system, if there are any."""
+    if not best:
+        return
+    seeds = sorted(best)
+    systems = list(best[seeds[0]][1])
+    chosen = Counter(
+        choose(data.scoring, data.judged[1], [found[name][1] for name in systems], folds=data.folds).index
+        for data, found in best.values()
+    )
+    system = systems[max(sorted(chosen), key=chosen.__getitem__)]
+    save_words(
+        directory,
+        models=[best[seed][1][system][0] for seed in seeds],
+        kind=facts.kind,
+        labels=facts.labels,
+        facts={
+            "task": facts.task,
+            "system": system,
+            "budget": facts.budgets[-1],
+            "seeds": seeds,
+            "systems": systems,
+        },
+    )

@@ -1,0 +1,178 @@
+"""Stages `teach` and `distil`: a student learns the predictions of teachers (Hinton et al. 2015).
+
+`teach` labels the texts of a group of `distil` with the runs of a fine-tuned system: the run of every label budget and
+seed, and with `selection: budget` those of its folds. The weights of most runs are not stored, so each run is trained
+again up to the point that was chosen for it, without evaluations. A words model beside the encoder is left out.
+`distil` trains the students. A student's run learns from the teachers' runs of the same budget, seed and fold.
+
+The penalty and the end of a teacher's run were chosen on the rows of all folds. The student's are chosen in the same
+way.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from torch import Tensor
+
+from components.core.artifacts import read_manifest, writing
+from components.core.errors import ArtifactError, ConfigError
+from components.data.tasks.examples import read_facts
+from components.data.tasks.results import KIND as FINETUNED
+from components.data.unlabelled_texts import KIND as UNLABELLED
+from components.learners.finetuning.crossvalidation import epoch_of
+from components.learners.finetuning.execution import TrainedRun, clear, execute_all
+from components.learners.finetuning.frozen import LABELS
+from components.learners.finetuning.packing import pack, unpack
+from components.learners.finetuning.runs import GroupSpec, evaluations_at, result, schedule_of
+from components.learners.finetuning.soft_labels import FILE, name_of
+from components.learners.finetuning.soft_labels import KIND as SOFT_LABELS
+from components.learners.finetuning.specs import Chosen, Distillation, RunSpec, number_of_folds
+from components.learners.finetuning.stage import FinetuneJob, own_ways, specs_of, train_and_write
+from components.learners.task_models.base import refuse_distillation
+from components.learners.task_models.kinds import find_task
+from components.settings.distil import DistilSettings
+from components.training.checkpoint import fingerprint
+
+
+class TeachJob(FinetuneJob):
+    """Inputs of the stage `teach`.
+
+    Attributes:
+        group: block of `distil`.
+        distil: its settings.
+        texts: texts without labels of the group.
+        finetuned: output directory of the stage `finetune` for this system.
+    """
+
+    group: str
+    distil: DistilSettings
+    texts: Path
+    finetuned: Path
+
+
+class DistilJob(FinetuneJob):
+    """Inputs of the stage `distil`.
+
+    Attributes:
+        start: initialisation of the student, and the name of the group.
+        group: block of `distil`.
+        distil: its settings.
+        student: system that the student is without teachers.
+        texts: texts without labels of the group.
+        taught: folder with the predictions of the teachers.
+    """
+
+    start: str  # type: ignore[assignment]
+    group: str
+    distil: DistilSettings
+    student: str
+    texts: Path
+    taught: Path
+
+
+def teach(job: TeachJob) -> Path:
+    """Write the predictions of a teacher for the texts of a group; returns the output directory.
+
+    The directory of a system that is no teacher of the group holds only its manifest.
+
+    Raises:
+        ArtifactError: an input is incomplete, altered, or belongs to another version of the task's data.
+        ConfigError: the kind of task has no predictions that a student learns.
+        TrainingError: the loss is not finite, or there is no space for a checkpoint.
+    """
+    if job.system not in job.distil.teachers:
+        with writing(job.output, kind=SOFT_LABELS) as draft:
+            draft.facts["teacher"] = ""
+        return job.output
+    facts, finetuned = read_facts(job.examples), read_manifest(job.finetuned, kind=FINETUNED)
+    if finetuned.facts["examples"] != facts.digests:
+        raise ArtifactError(f"{job.finetuned}: made from another version of the task's data; run the stage again")
+    _refuse(job)
+    texts = read_manifest(job.texts, kind=UNLABELLED)
+    labelling = list(_labelling(job, texts=texts.digest)) if texts.facts["rows"] else []
+    specs = [GroupSpec((one,), key=one.key) for one in labelling]
+    execute_all(specs, title=f"teach {job.task} {job.system}", names=[], cluster=job.cluster)
+    tensors: dict[str, Tensor] = {}
+    for spec, one in zip(specs, labelling, strict=True):
+        tensors |= pack(name_of(one), unpack(LABELS, result(spec, 0)[0]))
+    with writing(job.output, kind=SOFT_LABELS) as draft:
+        save_file(tensors, draft.path / FILE)
+        draft.facts |= {"teacher": job.system, "finetuned": finetuned.digest, "texts": texts.digest, "runs": len(specs)}
+    clear([TrainedRun(spec, stores=[spec.store]) for spec in specs], cluster=job.cluster)
+    return job.output
+
+
+def distil(job: DistilJob) -> Path:
+    """Train a student for every budget and seed; returns the output directory, as that of `finetune`.
+
+    The student's own ways to learn, without teachers, are candidates, and win ties. The directory of a system that is
+    no student of the group holds only its manifest.
+
+    Raises:
+        As `teach`.
+    """
+    if job.student not in job.distil.students:
+        with writing(job.output, kind=FINETUNED):
+            pass
+        return job.output
+    _refuse(job)
+    teachers = tuple(job.taught.absolute() / teacher / FILE for teacher in job.distil.teachers)
+    distillation = Distillation(job.distil, job.texts.absolute(), teachers)
+    ways = {way: settings.model_copy(update={"frozen": False}) for way, settings in own_ways(job).items()}
+    ways["distil"] = next(iter(ways.values())).model_copy(update={"method": "distil"})
+    return train_and_write(job, ways, distillation=distillation)
+
+
+def _refuse(job: TeachJob | DistilJob) -> None:
+    problem = refuse_distillation(find_task(read_facts(job.examples).kind), job.settings)
+    if problem is not None:
+        raise ConfigError(f"distil.{job.group}: {job.task}: {problem}")
+
+
+def _labelling(job: TeachJob, *, texts: str) -> Iterator[RunSpec]:
+    """The runs that label the texts: the teacher's run on all rows of each budget, and each fold."""
+    facts = read_facts(job.examples)
+    runs = {
+        way: {(spec.budget, spec.seed): spec for spec in specs_of(job, settings.model_copy(update={"frozen": False}))}
+        for way, settings in own_ways(job).items()
+    }
+    first = next(iter(runs))
+    for record in read_records(job.finetuned, start=job.start):
+        spec = runs[record.get("way", first)][record["budget"], record["seed"]]
+        chosen = chosen_of(spec, record)
+        count = number_of_folds(spec) if facts.selection == "budget" else 0
+        for fold in [None, *range(count)]:
+            key = fingerprint(run=spec.key, texts=texts, chosen=asdict(chosen))
+            yield replace(
+                spec,
+                chosen=chosen,
+                fold=fold,
+                folds=0 if fold is None else count,
+                labels=job.texts.absolute(),
+                key=f"teach-{key}-{'all' if fold is None else f'fold{fold}'}",
+            )
+
+
+def read_records(finetuned: Path, *, start: str) -> list[dict[str, Any]]:
+    """The records of a system's runs, without those of the head on its frozen encoder."""
+    records = json.loads((finetuned / "runs.json").read_text(encoding="utf-8"))
+    return [record for record in records if record["start"] == start]
+
+
+def chosen_of(spec: RunSpec, record: dict[str, Any]) -> Chosen:
+    """What a finished run has chosen for its head, and the number of the evaluation at which it has ended."""
+    curve, score = record["curve"], record["score"]
+    best = record.get("chosen", max(range(len(curve)), key=lambda point: curve[point][score]))
+    step = curve[best]["step"]
+    chosen = Chosen(record.get("penalty"), norm=record.get("head_norm"), names=record.get("label_names"))
+    if not step:
+        return chosen
+    group = GroupSpec((spec,), key=spec.key)
+    steps, count = schedule_of(group, epoch=epoch_of(group))
+    return replace(chosen, stop=evaluations_at(steps, count=count)[step][0])

@@ -1,0 +1,291 @@
+"""Features of a frozen encoder: computed once, cached on disk by content, and used to train heads."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from components.core.artifacts import MANIFEST, is_complete, is_intact, sweep, writing
+from components.data.tasks.data import Answer, Target
+from components.learners.task_models.base import Encoded
+from components.learners.task_models.fixed_batches import FixedBatches, RowFeatures
+from components.learners.task_models.heads import Head
+from components.learners.task_models.model import TaskModel, batches_by_length, predicting
+from components.learners.task_models.sampler import collate, longest, pad, sequences, target_batch
+from components.models.base import Batch
+from components.training.precision import Precision
+
+KIND = "features"
+#: Maximum number of vectors of a batch in prediction, padding included.
+PREDICT_VECTORS = 16_384
+#: Files of a table: the vectors, which are memory-mapped, and all other arrays.
+VECTORS, LAYOUT = "vectors.npy", "layout.npz"
+
+
+@dataclass(frozen=True)
+class FeatureTable:
+    """Inputs of a head for N rows with S sequences.
+
+    Attributes:
+        vectors: (M, F) float32; those of a sequence are contiguous.
+        starts: (S,) index of the first vector of each sequence.
+        lengths: (S,) number of units; None if every sequence is one vector.
+        counts: (N,) number of sequences of each row.
+        offsets: (M, 2) as in `task_models.base.Encoded`; (0, 2) for tasks without offsets.
+    """
+
+    vectors: Tensor
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64] | None
+    counts: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+
+    @classmethod
+    def of_texts(cls, vectors: Tensor, counts: NDArray[np.int64] | None = None) -> FeatureTable:
+        """One vector (S, F) per sequence.
+
+        Args:
+            vectors: (S, F).
+            counts: (N,) number of sequences of each row; None: one.
+        """
+        one = np.ones(len(vectors), dtype=np.int64) if counts is None else counts
+        return cls(vectors, np.arange(len(vectors)), None, one, np.zeros((0, 2), dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def joined(self, other: FeatureTable) -> FeatureTable:
+        """The rows of this table followed by those of another table of the same model; the vectors are copied."""
+        tables = (self, other)
+        lengths = None
+        if self.lengths is not None and other.lengths is not None:
+            lengths = np.concatenate([self.lengths, other.lengths])
+        sizes = np.ones(len(self.starts) + len(other.starts), dtype=np.int64) if lengths is None else lengths
+        offsets = [table.offsets[table.indices()] if len(table.offsets) else table.offsets for table in tables]
+        return FeatureTable(
+            torch.cat([table.matrix() for table in tables]),
+            np.cumsum(sizes) - sizes,
+            lengths,
+            np.concatenate([table.counts for table in tables]),
+            np.concatenate(offsets),
+        )
+
+    def take(self, rows: NDArray[np.int64]) -> FeatureTable:
+        """The rows with these indices, in this order; the vectors are shared."""
+        chosen = self.sequences_of(rows)
+        lengths = None if self.lengths is None else self.lengths[chosen]
+        return FeatureTable(self.vectors, self.starts[chosen], lengths, self.counts[rows], self.offsets)
+
+    def indices(self) -> NDArray[np.int64]:
+        """(K,) indices of the rows' vectors, sequence by sequence."""
+        lengths = np.ones_like(self.starts) if self.lengths is None else self.lengths
+        before = np.cumsum(lengths) - lengths
+        return np.repeat(self.starts - before, lengths) + np.arange(int(lengths.sum()))
+
+    def matrix(self) -> Tensor:
+        """(K, F) vectors of the rows, sequence by sequence."""
+        indices = self.indices()
+        if len(indices) == len(self.vectors) and np.array_equal(indices, np.arange(len(indices))):
+            return self.vectors
+        return self.vectors[torch.from_numpy(indices)]
+
+    def batch(self, rows: NDArray[np.int64], targets: Sequence[Target] | None = None) -> Batch:
+        """Rows as a batch of `components.learners.task_models.sampler` with `features` (S, F) or (S, U, F) instead of
+        tokens.
+
+        Args:
+            rows: B row indices.
+            targets: B vectors, or None.
+        """
+        chosen = self.sequences_of(rows)
+        whose = np.repeat(np.arange(len(rows)), self.counts[rows])
+        batch = target_batch(targets) | {"rows": torch.from_numpy(whose)}
+        starts = self.starts[chosen]
+        if self.lengths is None:
+            return batch | {"features": self.vectors[torch.from_numpy(starts)]}
+        lengths = self.lengths[chosen]
+        spans = [slice(start, start + length) for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)]
+        if len(self.offsets):
+            batch["offsets"] = pad([self.offsets[span] for span in spans], value=-1)[0]
+        return batch | {
+            "features": torch.nn.utils.rnn.pad_sequence([self.vectors[span] for span in spans], batch_first=True),
+            "unit_lengths": torch.from_numpy(lengths),
+        }
+
+    def batches(self) -> Iterator[NDArray[np.int64]]:
+        """Row indices in batches for prediction; every row once."""
+        longest = self.longest()
+        if longest is None:
+            yield np.arange(len(self))
+        else:
+            yield from batches_by_length(longest, self.counts, PREDICT_VECTORS)
+
+    def rows(self) -> Iterator[RowFeatures]:
+        """The features of each row."""
+        none = np.zeros((0, 2), dtype=np.int64)
+        for row in range(len(self)):
+            chosen = self.sequences_of(np.asarray([row]))
+            if self.lengths is None:
+                yield RowFeatures([self.vectors[start] for start in self.starts[chosen]], [none] * len(chosen))
+                continue
+            spans = [slice(self.starts[one], self.starts[one] + self.lengths[one]) for one in chosen]
+            offsets = [self.offsets[span] if len(self.offsets) else none for span in spans]
+            yield RowFeatures([self.vectors[span] for span in spans], offsets)
+
+    def longest(self) -> NDArray[np.int64] | None:
+        """(N,) number of units of each row's longest sequence; None if every sequence is one vector."""
+        if self.lengths is None:
+            return None
+        longest: NDArray[np.int64] = np.maximum.reduceat(self.lengths, np.cumsum(self.counts) - self.counts)
+        return longest
+
+    def sequences_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Indices of the sequences of these rows."""
+        ends = np.cumsum(self.counts)
+        return np.concatenate([np.arange(ends[row] - self.counts[row], ends[row]) for row in rows])
+
+
+def extract(
+    model: TaskModel, encoded: Sequence[Encoded], *, precision: str = "float32", file: Path | None = None
+) -> FeatureTable:
+    """The features of N >= 1 rows by the current encoder.
+
+    Args:
+        model: encoder and head.
+        encoded: N rows.
+        precision: `float32` or `bf16`.
+        file: where the vectors are written batch by batch; None: in memory.
+    """
+    # Allocated outside of inference mode, so that the vectors can be inputs of training.
+    table = _empty(model, encoded, file=file)
+    with predicting(model, precision=precision):
+        for rows in batches_by_length(longest(encoded), sequences(encoded)):
+            batch = collate([encoded[row] for row in rows])
+            vectors = model.kept({name: tensor.to(model.device) for name, tensor in batch.items()}).float().cpu()
+            chosen = table.sequences_of(rows)
+            starts = torch.from_numpy(table.starts[chosen])
+            if table.lengths is None:
+                table.vectors[starts] = vectors
+            else:
+                # Without padding.
+                columns = torch.arange(vectors.shape[1])
+                inside = columns < torch.from_numpy(table.lengths[chosen])[:, None]
+                table.vectors[(starts[:, None] + columns)[inside]] = vectors[inside]
+    return table
+
+
+def extract_fixed(
+    model: TaskModel, encoded: Sequence[Encoded], *, precision: Precision = "float32", file: Path | None = None
+) -> FeatureTable:
+    """`extract` in batches of fixed shapes (`components.learners.task_models.fixed_batches`)."""
+    table = _empty(model, encoded, file=file)
+    for row, found in FixedBatches(model, precision=precision).features(encoded):
+        for sequence, vectors in zip(table.sequences_of(np.asarray([row])), found.vectors, strict=True):
+            start = int(table.starts[sequence])
+            table.vectors[start : start + (1 if table.lengths is None else len(vectors))] = vectors
+    return table
+
+
+def _empty(model: TaskModel, encoded: Sequence[Encoded], *, file: Path | None) -> FeatureTable:
+    """A table with uninitialised vectors."""
+    counts = np.ones(len(encoded), dtype=np.int64) if model.keeps_rows else sequences(encoded)
+    starts, lengths = np.arange(int(counts.sum())), None
+    size = len(starts)
+    if model.of_units:
+        lengths = np.asarray([len(units) for row in encoded for units in row.units], dtype=np.int64)
+        starts, size = np.cumsum(lengths) - lengths, int(lengths.sum())
+    shape = (size, model.width)
+    if file is None:
+        vectors = torch.empty(shape)
+    else:
+        vectors = torch.from_numpy(np.lib.format.open_memmap(file, mode="w+", dtype=np.float32, shape=shape))
+    offsets = np.concatenate([part for row in encoded for part in row.offsets])
+    return FeatureTable(vectors, starts, lengths, counts, offsets)
+
+
+def cached(folder: Path, key: str, compute: Callable[[Path], FeatureTable]) -> FeatureTable:
+    """The table with this key, read from the cache, or computed and written. If two processes compute it at the same
+    time, the first result is kept. A table whose files were altered is computed again.
+
+    Args:
+        folder: of the cache.
+        key: of the table's content.
+        compute: (file for the vectors) -> table.
+
+    Raises:
+        ArtifactError: the table cannot be written.
+    """
+    directory = Path(folder) / key
+    if not is_intact(directory, kind=KIND):
+        if is_complete(directory, kind=KIND):
+            shutil.rmtree(directory)
+        with writing(directory, kind=KIND, replace=False) as draft:
+            table = compute(draft.path / VECTORS)
+            layout: dict[str, Any] = {"starts": table.starts, "counts": table.counts, "offsets": table.offsets}
+            if table.lengths is not None:
+                layout["lengths"] = table.lengths
+            np.savez(draft.path / LAYOUT, **layout)
+    os.utime(directory / MANIFEST)
+    with np.load(directory / LAYOUT) as stored:
+        arrays = dict(stored)
+    # Memory-mapped: processes share the pages, and a table may exceed memory.
+    vectors = torch.from_numpy(np.load(directory / VECTORS, mmap_mode="c"))
+    return FeatureTable(vectors, arrays["starts"], arrays.get("lengths"), arrays["counts"], arrays["offsets"])
+
+
+def trim(folder: Path, *, gigabytes: float) -> None:
+    """Remove the least recently used tables until the cache has at most this size in gigabytes (10^9 bytes)."""
+    sweep(Path(folder))
+    found = []
+    for manifest in Path(folder).glob(f"[!.]*/{MANIFEST}"):
+        size = sum(file.stat().st_size for file in manifest.parent.iterdir())
+        found.append((manifest.stat().st_mtime, size, manifest.parent))
+    kept = 0.0
+    for _, size, directory in sorted(found, reverse=True):
+        kept += size
+        if kept > gigabytes * 1e9:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def read_by_head(model: TaskModel, table: FeatureTable) -> FeatureTable:
+    """The inputs of the head: the table, or with a learned mix of layers the mixed vectors for the current weights."""
+    if model.features.mix is None:
+        return table
+    whose = torch.from_numpy(np.repeat(np.arange(len(table)), table.counts)).to(model.features.mix.gamma.device)
+    with torch.no_grad():
+        vectors = model.above(table.matrix().to(whose.device), whose).cpu()
+    if table.lengths is None:
+        return FeatureTable.of_texts(vectors, table.counts if len(vectors) == len(whose) else None)
+    lengths = table.lengths
+    offsets = table.offsets[table.indices()] if len(table.offsets) else table.offsets
+    return FeatureTable(vectors, np.cumsum(lengths) - lengths, lengths, table.counts, offsets)
+
+
+def head_answers(
+    head: Head, table: FeatureTable, *, answer: Callable[[Tensor, Batch], list[Answer]] | None = None
+) -> list[Answer]:
+    """The answers of a head to the rows of a table, computed on the head's device.
+
+    Args:
+        head: the head.
+        table: N rows.
+        answer: computes the answers from the head's outputs; None: `Head.answers`.
+    """
+    answer = answer or head.answers
+    device = next(head.parameters()).device
+    results: dict[int, Answer] = {}
+    with predicting(head):
+        for rows in table.batches():
+            batch = {name: tensor.to(device) for name, tensor in table.batch(rows).items()}
+            found = answer(head.of_batch(batch["features"], batch), batch)
+            results |= zip(rows.tolist(), found, strict=True)
+    return [results[row] for row in range(len(table))]

@@ -1,0 +1,82 @@
+"""Stage `intermediate`: the encoder of a model that was fine-tuned on another task, as an initialisation.
+
+Supplementary training on an intermediate task with many labels, before the task of interest (Phang et al. 2018,
+"Sentence encoders on STILTs"). The encoder is that of the stored classifier: of the largest label budget, and of its
+first seed.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from components.core.artifacts import read_manifest, writing
+from components.data.tasks.members import encoder_of, members_of
+from components.data.tasks.results import KIND
+from components.learners.finetuning.stage import FinetuneJob, finetune
+from components.models.encoder import KIND as ENCODER
+from components.models.encoder import load_encoder, write_untrained
+from components.settings.section import Section
+
+
+class IntermediateJob(Section):
+    """Inputs of the stage.
+
+    Attributes:
+        source: name of the intermediate task.
+        finetuned: output directory of the stage `finetune` on that task.
+        output: encoder directory.
+    """
+
+    source: str
+    finetuned: Path
+    output: Path
+
+
+class FinetuneAfterJob(FinetuneJob):
+    """Inputs of the stage `finetune-after`.
+
+    Attributes:
+        start: initialisation of the model that was fine-tuned on the intermediate task, and the task's name.
+        source: name of the intermediate task.
+    """
+
+    start: str  # type: ignore[assignment]
+    source: str
+
+
+def intermediate(job: IntermediateJob) -> Path:
+    """Write the encoder directory of a fine-tuned model; returns it.
+
+    Raises:
+        ArtifactError: the output of fine-tuning is incomplete or altered.
+    """
+    manifest = read_manifest(job.finetuned, kind=KIND, verify=True)
+    folder = encoder_of(members_of(job.finetuned / "classifier")[0])
+    encoder = load_encoder(folder, part=True)
+    with writing(job.output, kind=ENCODER) as draft:
+        shutil.copytree(folder, draft.path, dirs_exist_ok=True)
+        write_untrained(draft.path, encoder.model, precision=manifest.facts["precision"])
+        draft.facts |= {
+            "trained": True,
+            "family": encoder.family,
+            "tokenizer": encoder.tokenizer.fingerprint(),
+            "parent": manifest.digest,
+            "task": job.source,
+        }
+    return job.output
+
+
+def finetune_after(job: FinetuneAfterJob) -> Path:
+    """Fine-tune from the encoder of an intermediate task; returns the output directory.
+
+    A task does not start from itself: its labels would be used twice. The directory then holds only its manifest.
+
+    Raises:
+        As `finetune`.
+    """
+    if job.task != job.source:
+        return finetune(job)
+    with writing(job.output, kind=KIND):
+        pass
+    return job.output

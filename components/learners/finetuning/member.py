@@ -1,0 +1,492 @@
+"""One task in a fine-tuning run: its model, its metrics on dev, and its best weights.
+
+A member trains its head on frozen-encoder features. The run (`components.learners.finetuning.runs`) then trains the
+weights, and the member evaluates them and predicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from components.data.scoring import Scoring
+from components.data.tasks.data import Answer, Split, Target
+from components.data.tasks.examples import read_facts, read_split
+from components.data.tasks.kinds import scoring_for
+from components.data.tasks.results import best_score
+from components.data.unlabelled_texts import read_unlabelled
+from components.learners.finetuning import frozen
+from components.learners.finetuning.features import FeatureTable, extract, head_answers, read_by_head
+from components.learners.finetuning.frozen import LABELS, NAMES
+from components.learners.finetuning.packing import BEST, MODEL, ON_FROZEN, held, pack, unpack
+from components.learners.finetuning.probe import (
+    MOST_ROWS,
+    FeatureSampler,
+    HeadAlone,
+    HeadCandidate,
+    HeadRows,
+    search_head,
+    train_head,
+)
+from components.learners.finetuning.soft_labels import soft_labels_of
+from components.learners.finetuning.specs import (
+    RunSpec,
+    all_training_rows,
+    encode,
+    names_of,
+    rows_of,
+    with_head,
+)
+from components.learners.task_models.base import Encoded
+from components.learners.task_models.distillation import TAUGHT_ROWS, DistillationSampler, DistilledModel
+from components.learners.task_models.fixed_batches import FixedBatches
+from components.learners.task_models.heads import CalibratedHead, ImitatingHead, Statistics, TextHead
+from components.learners.task_models.model import answers, cloned_state
+from components.learners.task_models.sampler import ContrastiveSampler, ExampleSampler
+from components.models.base import LanguageModel
+from components.tokenization import Tokenizer
+from components.training.loop import TrainingState
+from components.training.precision import first_device
+from components.training.rng import counter_rng, counter_seed
+from components.training.windows import Sampler
+
+
+class Member:
+    """One task in a run.
+
+    Where the run chooses on dev, its best weights are kept. In a fold of a cross-validation, dev is the rows of the
+    fold, and the predictions at every evaluation are kept. After a cross-validation there is no dev, and the weights at
+    the chosen evaluation are kept.
+
+    Args:
+        spec: of the member.
+        encoder: the run's encoder.
+        tokenizer: the encoder's.
+    """
+
+    def __init__(self, spec: RunSpec, encoder: LanguageModel, tokenizer: Tokenizer) -> None:
+        self.spec, self._tokenizer = spec, tokenizer
+        self.model = model = with_head(spec, encoder)
+        whole, self._facts = read_split(spec.examples, "train"), read_facts(spec.examples)
+        #: Indices of the rows in the train split.
+        self.rows = rows = rows_of(spec, whole)
+        if rows.held is not None:
+            dev = whole.take(rows.held)
+        else:
+            dev = read_split(spec.examples, "dev") if spec.chosen is None else whole.take([])
+        #: Name -> rows; `train` holds those that the run learns from, `dev` those that it is scored on.
+        self.splits = {"train": whole.take(rows.learned), "dev": dev, "test": read_split(spec.examples, "test")}
+        self._encodings: dict[str, list[Encoded]] = {}
+        self.scoring: Scoring = scoring_for(self._facts.kind, self._facts.labels)
+        settings = spec.settings
+        #: Whether the head on frozen features is solved for instead of trained by gradient steps.
+        self.is_solved = settings.head_steps > 0 and isinstance(model.head, TextHead) and model.head.is_linear
+        #: Whether the encoder stays frozen.
+        self.head_only = settings.method == "features"
+        #: Whether the head is fitted to the encoder's features at every evaluation, instead of trained with it.
+        self.refitted = settings.method == "contrastive"
+        #: The module that is trained and whose best weights are kept.
+        self.learning: nn.Module = model
+        if self.head_only:
+            self.learning = HeadAlone(model.head, above=model.above, mix=model.features.mix)
+        #: Whether there are rows to be scored on.
+        self.is_scored = spec.labels is None and (spec.chosen is None or spec.fold is not None)
+        if isinstance(model.head, CalibratedHead):
+            # What a head decides is fitted on the predictions of all folds.
+            model.head.decides = spec.fold is None
+            if spec.fold is None and spec.chosen is not None and spec.chosen.calibration is not None:
+                model.head.set_calibration(spec.chosen.calibration)
+        model.head.prepare(self.splits["train"].targets)
+        #: Steps per epoch of this member's rows.
+        self.epoch = -(-len(rows.learned) // settings.step_rows)
+        self._best: dict[str, Tensor] = {}
+        #: Predictions of the best weights on dev; None if `result` has to compute them (after a resume, or if the
+        #: initial weights are the best).
+        self._best_on_dev: list[Answer] | None = None
+        self._frozen: dict[str, Tensor] = {}
+        #: Predictions on the rows of the fold, by evaluation.
+        self._held: dict[int, list[Answer]] = {}
+        self.record: dict[str, Any] = {
+            "budget": spec.budget,
+            "seed": spec.seed,
+            "precision": spec.precision,
+            "score": self.scoring.main,
+            "curve": [],
+            "best_step": 0,
+            "best_epoch": 0.0,
+            "steps": 0,
+            "tokens": 0,
+            "seconds": 0.0,
+        }
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether nothing is left to train once the head is solved for."""
+        return self.head_only and self.is_solved and self.model.features.mix is None
+
+    def fit_head(self) -> list[Answer] | None:
+        """Train the head on the frozen encoder's features; returns its predictions on dev, None without dev."""
+        settings, head = self.spec.settings, self.model.head
+        dev = self.head_inputs("dev") if self.is_scored else None
+        # Features are few and stay on the CPU, independent of the encoder's device.
+        head.cpu()
+        if settings.head_steps and (self.is_solved or not self.head_only):
+            self._fit_head(self.head_inputs, dev, penalties=self._penalties)
+        elif self.head_only and not self.is_solved:
+            head.fit_norm(self.head_inputs("train").matrix())
+        self.model.eval()
+        found = None if dev is None else self._calibrated(lambda: head_answers(head, dev))
+        head.to(first_device())
+        if settings.frozen and self.spec.fold is None:
+            self._frozen = {} if found is None else pack(f"{ON_FROZEN}dev", found)
+            self._frozen |= pack(f"{ON_FROZEN}test", self.test_answers(trained=False))
+            self._frozen |= {f"{ON_FROZEN}{name}": value for name, value in self.weights(without="encoder.").items()}
+        return found
+
+    def answers_by_candidate(self) -> dict[HeadCandidate, list[Answer]]:
+        """The predictions on the rows of the fold by a head that is solved with each candidate."""
+        dev, head = self.head_inputs("dev"), self.model.head.cpu()
+        assert isinstance(head, TextHead)
+        found = {}
+        rows = self._head_rows(self.head_inputs)
+        for names, norm, penalty in product(self._names, self._norms, self.spec.settings.head_penalties):
+            candidate = HeadCandidate(norm, penalty, names)
+            search_head(
+                head,
+                rows=rows,
+                dev=None,
+                score=self._main_score,
+                candidates=[candidate],
+                steps=self.spec.settings.head_steps,
+            )
+            self.model.eval()
+            found[candidate] = head_answers(head, dev)
+        return found
+
+    @property
+    def _norms(self) -> Sequence[Statistics | None]:
+        """The candidates of the head's normalisation (`head_norm: auto`); one, if it is chosen. [None] if the settings
+        name it."""
+        head, chosen = self.model.head, self.spec.chosen
+        if not isinstance(head, TextHead) or not head.norm_kinds:
+            return [None]
+        known = self.record.get("head_norm") or (None if chosen is None else chosen.norm)
+        return head.norm_kinds if known is None else [known]
+
+    @property
+    def _names(self) -> Sequence[bool | None]:
+        """Whether the names of the labels are training texts, as `names_of`; one candidate, if it is chosen, or if the
+        head is not solved."""
+        chosen = self.spec.chosen
+        known = self.record.get("label_names", None if chosen is None else chosen.names)
+        if known is not None:
+            return [known]
+        candidates = names_of(self.spec)
+        return candidates if self.is_solved or len(candidates) == 1 else [None]
+
+    def encoded(self, split: str) -> list[Encoded]:
+        """A split as piece ids; not computed where only a head is trained."""
+        if split not in self._encodings:
+            named = frozen.fields_of(self.spec, split) if split in (LABELS, NAMES) else self.splits[split].fields
+            self._encodings[split] = encode(self.spec, self.model, self._tokenizer, named)
+        return self._encodings[split]
+
+    def head_inputs(self, split: str) -> FeatureTable:
+        """The inputs of the head for a split's rows, by the encoder as it was before training."""
+        return read_by_head(self.model, self._features(split))
+
+    def _current_inputs(self, split: str) -> FeatureTable:
+        """The inputs of the head by the current encoder."""
+        return read_by_head(self.model, extract(self.model, self.encoded(split), precision=self.spec.precision))
+
+    def _features(self, split: str) -> FeatureTable:
+        rows = {"train": self.rows.learned, "dev": self.rows.held}.get(split)
+        if rows is None:
+            return frozen.features(self.spec, split)
+        known = all_training_rows(self.spec, read_split(self.spec.examples, "train"), self._facts)
+        return frozen.features(self.spec, "train").take(np.searchsorted(known, rows))
+
+    def _head_rows(self, inputs: Callable[[str], FeatureTable]) -> dict[bool | None, HeadRows]:
+        """The rows on which the head is trained alone, without and with the names of the labels (`_names`): a sample of
+        more than `MOST_ROWS`.
+
+        Args:
+            inputs: split -> inputs of the head.
+        """
+        rows = np.arange(len(self.splits["train"]))
+        if len(rows) > MOST_ROWS:
+            rows = np.sort(counter_rng(self.spec.seed, "head alone").permutation(rows)[:MOST_ROWS])
+        table, targets = inputs("train").take(rows), [self.splits["train"].targets[row] for row in rows]
+        return {
+            names: HeadRows(table.joined(inputs(NAMES)), targets + self._label_targets)
+            if names
+            else HeadRows(table, targets)
+            for names in self._names
+        }
+
+    @property
+    def _label_targets(self) -> list[Target]:
+        """The target of each label's name: the label."""
+        return [np.asarray([label], dtype=np.float64) for label in range(len(self._facts.labels))]
+
+    @cached_property
+    def taught(self) -> tuple[NDArray[np.int64], list[Target]]:
+        """Texts that teachers have labelled, and their labels; none without distillation."""
+        if self.spec.distillation is None:
+            return np.zeros(0, dtype=np.int64), []
+        return soft_labels_of(self.spec, self.splits["dev"], self.rows.left_out)
+
+    def sampler(self) -> Sampler:
+        """The training batches, after the head has been fitted."""
+        settings, seed = self.spec.settings, counter_seed(self.spec.seed, "batches")
+        batch_size = settings.training.batch_size
+        splits = ["train", *([NAMES] if self._names[0] else [])]
+        targets = [*self.splits["train"].targets, *(self._label_targets if self._names[0] else ())]
+        if settings.method == "features":
+            table = self._features("train")
+            table = table.joined(self._features(NAMES)) if self._names[0] else table
+            return FeatureSampler(table, targets, batch_size=batch_size, seed=seed)
+        encoded = [row for split in splits for row in self.encoded(split)]
+        if settings.method == "contrastive":
+            return ContrastiveSampler(encoded, targets, rows=settings.contrastive.rows, seed=seed)
+        windows = self.model.windows_learned
+        labelled = ExampleSampler(encoded, targets, batch_size=batch_size, seed=seed, windows=windows)
+        rows, answered = self.taught
+        if self.spec.distillation is None or not len(rows):
+            return labelled
+        texts = read_unlabelled(self.spec.distillation.texts)
+        taught = ExampleSampler(
+            encode(self.spec, self.model, self._tokenizer, [texts[row] for row in rows]),
+            answered,
+            batch_size=min(len(rows), TAUGHT_ROWS),
+            seed=counter_seed(self.spec.seed, "taught"),
+        )
+        return DistillationSampler(labelled, taught)
+
+    def distilled_model(self) -> DistilledModel | None:
+        """The model that learns from teachers; None: there is nothing that they have labelled."""
+        if self.spec.distillation is None or not len(self.taught[0]):
+            return None
+        return DistilledModel(self.model)
+
+    @property
+    def _penalties(self) -> list[float]:
+        """The candidates of the head's penalty; one, if cross-validation has chosen it."""
+        chosen = self.spec.chosen
+        return self.spec.settings.head_penalties if chosen is None or chosen.penalty is None else [chosen.penalty]
+
+    def refit_head(self) -> FeatureTable | None:
+        """Fit the head to the current encoder's features of the training rows, with the penalty that was chosen on the
+        frozen encoder's; returns the features of dev, None without dev."""
+        dev = self._current_inputs("dev") if self.is_scored else None
+        known = self.record.get("penalty")
+        self._fit_head(self._current_inputs, dev, penalties=self._penalties if known is None else [known])
+        self.model.head.to(first_device()).eval()
+        return dev
+
+    def _fit_head(
+        self, inputs: Callable[[str], FeatureTable], dev: FeatureTable | None, *, penalties: Sequence[float]
+    ) -> None:
+        """Fit the head to the features of the training rows.
+
+        Args:
+            inputs: split -> inputs of the head.
+            dev: features of dev, on which the penalty is chosen; None with a single candidate.
+            penalties: candidates; the first choice is recorded.
+        """
+        settings, head = self.spec.settings, self.model.head
+        rows = self._head_rows(inputs)
+        head.cpu()
+        # In a run that trains the encoder alone, the head is frozen.
+        head.requires_grad_()
+        if not self.is_solved:
+            (only,) = rows.values()
+            train_head(
+                head,
+                table=only.table,
+                targets=only.targets,
+                settings=settings.training,
+                steps=settings.head_steps,
+                seed=counter_seed(self.spec.seed, "head alone"),
+            )
+            return
+        assert isinstance(head, TextHead)
+        best, scores = search_head(
+            head,
+            rows=rows,
+            dev=dev,
+            score=self._main_score,
+            candidates=[HeadCandidate(*one, names) for names in rows for one in product(self._norms, penalties)],
+            steps=settings.head_steps,
+        )
+        if "penalty" not in self.record:
+            self.record |= {"penalty": best.penalty, "penalties": {str(one): score for one, score in scores.items()}}
+            self.record |= {} if best.norm is None else {"head_norm": best.norm}
+            self.record |= {} if best.names is None else {"label_names": best.names}
+
+    def evaluate(self, state: TrainingState, *, numbers: Sequence[int], epoch: int, loss: float | None) -> None:
+        """Evaluate the current weights, or their average, on dev; without dev, keep those of the chosen evaluation.
+
+        Args:
+            state: of the run.
+            numbers: of the evaluation, from 1; several if there are fewer steps than evaluations.
+            epoch: steps per epoch of the run.
+            loss: training loss of the step.
+        """
+        _swap(state)
+        if self.is_scored:
+            dev = self.refit_head() if self.refitted else None
+            head = self.model.head
+            found = self._calibrated(lambda: self._answers("dev") if dev is None else head_answers(head, dev))
+            self.add_scores(found, state, numbers=numbers, epoch=epoch, loss=loss)
+        else:
+            self.keep(state, numbers=numbers, epoch=epoch)
+        _swap(state)
+
+    def add_scores(
+        self,
+        found: list[Answer],
+        state: TrainingState,
+        *,
+        numbers: Sequence[int],
+        epoch: int,
+        loss: float | None = None,
+    ) -> None:
+        """Add the metrics of predictions on dev to the curve; keep the weights if their primary metric is the highest
+        so far (the earlier weights at a tie). In a fold, keep the predictions instead."""
+        scores = self._scores(found)
+        step = state.step
+        curve = self.record["curve"]
+        if self.spec.fold is not None:
+            self._held |= dict.fromkeys(numbers, found)
+        elif not curve or scores[self.scoring.main] > best_score(self.record):
+            self._keep(state, epoch=epoch)
+            self._best_on_dev = found if step else None
+        curve.append({"step": step, "epoch": round(step / epoch, 3), "train_loss": loss, **scores})
+
+    def keep(self, state: TrainingState, *, numbers: Sequence[int], epoch: int) -> None:
+        """Keep the weights if this is the evaluation that cross-validation has chosen."""
+        assert self.spec.chosen is not None
+        if self.spec.chosen.stop in numbers:
+            if self.refitted and state.step:
+                self.refit_head()
+            self._keep(state, epoch=epoch)
+
+    def _keep(self, state: TrainingState, *, epoch: int) -> None:
+        """Keep the weights as they are; the caller has put their average, if there is one, in their place."""
+        self.record |= {"best_step": state.step, "best_epoch": round(state.step / epoch, 3)}
+        self._best = cloned_state(self.learning)
+
+    def result(self) -> dict[str, Tensor]:
+        """Predictions on dev and test by the best weights, which the model then holds, and the weights (`model.`); of a
+        fold, the predictions on its rows at every evaluation (`held.NUMBER`); of a run that labels texts, what students
+        learn of them (`LABELS`)."""
+        if self.spec.labels is not None:
+            return pack(LABELS, self._taught())
+        if self.spec.fold is not None:
+            return self._held_tensors()
+        self.learning.load_state_dict(self._best)
+        self.model.eval()
+        # The best weights may be those before training, whose features are cached.
+        trained = bool(self.record["best_step"]) and not self.head_only
+        predictions = pack("test", self.test_answers(trained=trained))
+        if self.is_scored:
+            answer = self._answers if self.record["best_step"] else self._head_answers
+            predictions |= pack("dev", answer("dev") if self._best_on_dev is None else self._best_on_dev)
+        return predictions | self._frozen | self.weights()
+
+    def _taught(self) -> list[Answer]:
+        """What students learn of the texts that the run labels, by the best weights."""
+        self.learning.load_state_dict(self._best)
+        self.model.eval()
+        head = self.model.head
+        assert isinstance(head, ImitatingHead)  # as `refuse_distillation` has found
+        if self.head_only or not self.record["best_step"]:
+            return head_answers(head, self.head_inputs(LABELS), answer=head.taught)
+        if self.refitted:
+            return head_answers(head, self._current_inputs(LABELS), answer=head.taught)
+        return answers(self.model, self.encoded(LABELS), answer=head.taught, precision=self.spec.precision)
+
+    def weights(self, *, without: str | None = None) -> dict[str, Tensor]:
+        """The model's present weights under `model.`, except those whose names begin with `without`."""
+        return {
+            f"{MODEL}{name}": value.cpu()
+            for name, value in cloned_state(self.model).items()
+            if without is None or not name.startswith(without)
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Tensors that a checkpoint stores for the member in addition to the run's state."""
+        best = {f"{BEST}{name}": value.cpu() for name, value in self._best.items()}
+        return best | self._frozen | self._held_tensors()
+
+    def _held_tensors(self) -> dict[str, Tensor]:
+        return {
+            name: value for number, found in self._held.items() for name, value in pack(held(number), found).items()
+        }
+
+    def restore(self, tensors: Mapping[str, Tensor], record: Mapping[str, Any], *, penalty: float) -> None:
+        """Restore the tensors that `tensors` returned, the record, and the head's L2 penalty."""
+        self._best = {name.removeprefix(BEST): value for name, value in tensors.items() if name.startswith(BEST)}
+        self._frozen = {name: value for name, value in tensors.items() if name.startswith(ON_FROZEN)}
+        numbers = range(self.spec.settings.evaluations + 1)
+        self._held = {number: unpack(held(number), tensors) for number in numbers if held(number) in tensors}
+        self.record = dict(record)
+        self.model.head.penalty = float(penalty)
+
+    def _answers(self, split: str) -> list[Answer]:
+        """Predictions of the current weights."""
+        if self.head_only:
+            return self._head_answers(split)
+        if self.refitted:
+            return head_answers(self.model.head, self._current_inputs(split))
+        return answers(self.model, self.encoded(split), precision=self.spec.precision)
+
+    def _head_answers(self, split: str) -> list[Answer]:
+        """Predictions of the current head on the encoder as it was before training."""
+        return head_answers(self.model.head, self.head_inputs(split))
+
+    def test_answers(self, *, trained: bool) -> list[Answer]:
+        """Predictions of the best weights on test: those of the stored classifier, to the last bit.
+
+        Args:
+            trained: whether the encoder was trained; else its features are cached.
+        """
+        batches = FixedBatches(
+            self.model,
+            precision=self.spec.precision,
+            head_precision="float32" if self.refitted or not trained else None,
+        )
+        if trained:
+            return batches.answers(self.encoded("test"))
+        return batches.decide(list(frozen.features(self.spec, "test").rows()))
+
+    def _calibrated(self, answer: Callable[[], list[Answer]]) -> list[Answer]:
+        """The predictions on dev, after `Head.calibrate` has fitted the head's thresholds on them; not in a fold."""
+        if self.spec.fold is not None:
+            return answer()
+        return self.model.head.calibrate(answer, per_row(self.scoring, self.splits["dev"]))
+
+    def _main_score(self, found: Sequence[Answer]) -> float:
+        return self._scores(found)[self.scoring.main]
+
+    def _scores(self, found: Sequence[Answer]) -> dict[str, float]:
+        dev = self.splits["dev"]
+        return self.scoring.score(dev.fields, dev.targets, found)
+
+
+def per_row(scoring: Scoring, rows: Split) -> Callable[[list[Answer]], NDArray[np.float64]]:
+    """Answers -> (N,) primary metric of each row."""
+    return lambda found: scoring.scores(scoring.statistics(rows.fields, rows.targets, found).toarray())[scoring.main]
+
+
+def _swap(state: TrainingState) -> None:
+    """Exchange the weights with their average, if there is one."""
+    if state.average is not None:
+        state.average.swap()

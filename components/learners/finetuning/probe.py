@@ -1,0 +1,216 @@
+"""Training of a head on frozen-encoder features.
+
+A linear head on one vector per row is fitted to its optimum: multinomial logistic regression for classification, L-BFGS
+on the task's loss otherwise. All other heads are trained by gradient steps.
+
+Fine-tuning that starts from a fitted head distorts the features less than from a random head (Kumar et al. 2022,
+"Fine-tuning can distort pretrained features and underperform out-of-distribution").
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor, nn
+
+from components.data.tasks.data import Answer, Target
+from components.learners.finetuning.features import FeatureTable, head_answers
+from components.learners.task_models.heads import ClassificationHead, Head, Statistics, TextHead
+from components.learners.task_models.model import cloned_state
+from components.learners.task_models.sampler import EpochSampler
+from components.models.base import Batch, Carry, Losses
+from components.settings.training import Training
+from components.training.loop import TrainingState, train
+from components.training.optim import decayed
+
+#: Maximum number of rows on which a head is trained; of larger splits, a sample is used.
+MOST_ROWS = 20_000
+
+
+class HeadCandidate(NamedTuple):
+    """A candidate of the search.
+
+    Attributes:
+        norm: normalisation of the head's inputs; None: that of the settings.
+        penalty: L2 penalty.
+        names: whether the names of the labels are training texts; None: the run does not use them.
+    """
+
+    norm: Statistics | None
+    penalty: float
+    names: bool | None = None
+
+    def __str__(self) -> str:
+        parts = [self.norm, self.penalty, "with label names" if self.names else None]
+        return " ".join(str(part) for part in parts if part is not None)
+
+
+class HeadRows(NamedTuple):
+    """Rows on which a head is trained: inputs of N rows, and N targets."""
+
+    table: FeatureTable
+    targets: Sequence[Target]
+
+
+def search_head(
+    head: TextHead,
+    *,
+    rows: Mapping[bool | None, HeadRows],
+    dev: FeatureTable | None,
+    score: Callable[[Sequence[Answer]], float],
+    candidates: Sequence[HeadCandidate],
+    steps: int,
+) -> tuple[HeadCandidate, dict[HeadCandidate, float]]:
+    """Fit a linear head of any task to the optimum of its loss with the best candidate on dev. At a tie, the larger
+    penalty is better, then the first candidate.
+
+    Minimises the loss with the penalty (`TextHead.penalty_of`) by L-BFGS in float64 on the normalised features, without
+    dropout.
+
+    Args:
+        head: its normalisation, output layer and penalty are set.
+        rows: `HeadCandidate.names` -> the training rows.
+        dev: features of dev; None with one candidate.
+        score: answers on dev -> metric, higher is better.
+        candidates: those that differ only in the penalty next to each other.
+        steps: maximum number of iterations.
+
+    Returns:
+        The best candidate, and the metric of each; no metrics without dev.
+    """
+    solved: list[tuple[float, HeadCandidate, dict[str, Tensor], float]] = []
+    head.eval()
+    for (names, norm), group in itertools.groupby(candidates, key=lambda candidate: (candidate.names, candidate.norm)):
+        learned = rows[names]
+        if norm is not None:
+            head.set_norm(norm)
+        head.fit_norm(learned.table.matrix())
+        fit = _regression if isinstance(head, ClassificationHead) else _descent
+        for candidate in sorted(group, key=lambda candidate: -candidate.penalty):
+            head.penalty = head.penalty_of(candidate.penalty, learned.targets)
+            fit(head, learned, candidate.penalty, steps)
+            on_dev = 0.0 if dev is None else score(head_answers(head, dev))
+            solved.append((on_dev, candidate, cloned_state(head), head.penalty))
+    _, best, state, head.penalty = max(solved, key=lambda entry: entry[0])
+    if best.norm is not None:
+        head.set_norm(best.norm)
+    head.load_state_dict(state)
+    return best, {} if dev is None else {candidate: on_dev for on_dev, candidate, *_ in solved}
+
+
+def _regression(head: TextHead, rows: HeadRows, penalty: float, steps: int) -> None:
+    """Minimise the sum of cross entropy + penalty / 2 * |W|^2 by scikit-learn's logistic regression."""
+    labels = np.asarray([target[0] for target in rows.targets], dtype=np.int64)
+    with torch.inference_mode():
+        x = head.norm(rows.table.matrix()).double().numpy()
+    present = np.unique(labels)
+    # A sample (`MOST_ROWS`) may contain only one class, which is then always predicted.
+    weight, bias = np.zeros((1, x.shape[1])), np.zeros(1)
+    if len(present) > 1:
+        regression = LogisticRegression(C=1 / penalty, max_iter=steps, tol=1e-4)
+        with warnings.catch_warnings():
+            # Reaching the maximum number of iterations is not an error.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            regression.fit(x, labels)
+        weight, bias = regression.coef_, regression.intercept_
+    if len(present) == 2:
+        # For two classes scikit-learn returns the log-odds of the second.
+        weight, bias = np.concatenate([-weight, weight]) / 2, np.concatenate([-bias, bias]) / 2
+    with torch.no_grad():
+        # Classes without rows get a low bias.
+        head.output.weight.zero_()[present] = torch.from_numpy(weight).float()
+        head.output.bias.fill_(float(bias.min()) - 1)[present] = torch.from_numpy(bias).float()
+
+
+def _descent(head: TextHead, rows: HeadRows, penalty: float, steps: int) -> None:
+    """Minimise the head's loss by L-BFGS in float64."""
+    batch = rows.table.batch(np.arange(len(rows.table)), rows.targets)
+    with torch.no_grad():
+        x = head.norm(batch["features"]).double()
+    head.output.double()
+    weight, bias = head.output.weight, head.output.bias
+    nn.init.zeros_(weight)
+    nn.init.zeros_(bias)
+    solver = torch.optim.LBFGS([weight, bias], max_iter=steps, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        weight.grad = bias.grad = None
+        value = head.loss(head.output(x), batch)
+        value.backward()
+        return value.detach()
+
+    with torch.enable_grad():
+        solver.step(loss)
+    head.output.float()
+
+
+class HeadAlone(nn.Module):
+    """A head as a model of the training loop, on batches of `FeatureSampler`.
+
+    Args:
+        head: the head.
+        above: (features, rows) -> inputs of the head.
+        mix: module with the parameters of `above`, if any.
+    """
+
+    def __init__(self, head: Head, *, above: Callable[[Tensor, Tensor], Tensor], mix: nn.Module | None = None) -> None:
+        super().__init__()
+        self.head = head
+        self.mix = mix
+        self._above = above
+
+    def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
+        """The head's loss on a batch of features."""
+        vectors = self._above(batch["features"], batch["rows"])
+        loss = self.head.loss(self.head.of_batch(vectors, batch), batch)
+        count = torch.tensor(len(batch["targets"]), device=loss.device)
+        return Losses(loss, {"rows": (loss.detach() * count, count)})
+
+
+class FeatureSampler(EpochSampler):
+    """Batches of a table's rows; rows of similar length together if the head reads units.
+
+    Args:
+        table: features of N rows.
+        targets: N vectors.
+    """
+
+    def __init__(self, table: FeatureTable, targets: Sequence[Target], *, batch_size: int, seed: int) -> None:
+        # No tokens are encoded; a row counts as one.
+        sizes = np.ones(len(table), dtype=np.int64)
+        super().__init__(table.longest(), sizes=sizes, batch_size=batch_size, seed=seed, purpose="features")
+        self.table, self.targets = table, targets
+
+    def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
+        """The batch of a step, or the part of it on one rank."""
+        rows = self.rows(step)[rank::world]
+        return self.table.batch(rows, [self.targets[row] for row in rows])
+
+
+def train_head(
+    head: Head,
+    *,
+    table: FeatureTable,
+    targets: Sequence[Target],
+    settings: Training,
+    steps: int,
+    seed: int,
+) -> None:
+    """Train a head on frozen-encoder features with the training loop.
+
+    Raises:
+        TrainingError: the loss is not finite.
+    """
+    head.fit_norm(table.matrix())
+    alone = HeadAlone(head, above=lambda vectors, rows: vectors)
+    state = TrainingState.fresh(alone, decayed(head.parameters()), settings=settings)
+    sampler = FeatureSampler(table, targets, batch_size=settings.batch_size, seed=seed)
+    for _ in train(state, sampler, settings=settings, total_steps=steps, seed=seed):
+        pass

@@ -1,0 +1,401 @@
+"""One fine-tuning run: one seed, and one label budget of each task, from encoder to predictions.
+
+A run has one member per task; the members share an encoder, and most runs have one. The head of each member is first
+trained on features of the frozen encoder. With method `finetune`, encoder and heads are then trained together; the
+metrics on dev are computed repeatedly, and each member keeps the weights with its highest primary metric, the head on
+the frozen encoder being a candidate. With method `contrastive` the encoder alone is trained, and the heads are fitted
+to its features at every evaluation. With method `features` the encoder stays frozen: a linear head is solved for, any
+other head is trained on the features. With method `distil`, encoder and head also learn the predictions of teachers.
+
+A run is a function of its `GroupSpec`. Its state is under `cluster.storage`: a killed run resumes from its last
+checkpoint, and a finished one is not repeated.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from components.cluster.distributed import World
+from components.core.artifacts import read_manifest
+from components.core.measurements import Curve
+from components.data.tasks.budgets import budget_name
+from components.data.unlabelled_texts import KIND as UNLABELLED
+from components.learners.finetuning.member import Member
+from components.learners.finetuning.specs import RunSpec, load_initial_encoder
+from components.learners.task_models.distillation import TAUGHT_ROWS, DistilledModel
+from components.learners.task_models.model import TaskModel
+from components.models.base import Batch, Carry, Losses
+from components.settings.contrastive import pairs_of
+from components.settings.finetune import FinetuneSettings
+from components.settings.training import Training
+from components.training.checkpoint import CheckpointStore
+from components.training.loop import TrainingState, train
+from components.training.optim import ParameterGroup, decayed, discriminative
+from components.training.precision import first_device
+from components.training.rng import counter_rng, counter_seed
+from components.training.windows import Sampler
+
+#: Points of a run's curve in monitoring; a stage has many runs.
+CURVE_POINTS = 60
+
+
+@dataclass(frozen=True)
+class GroupSpec:
+    """All inputs of a run; plain values, to be sent to another process.
+
+    Attributes:
+        members: one per task; of the same encoder, settings, seed and precision.
+        key: of the run's checkpoints.
+        temperature: of the sampling of tasks.
+    """
+
+    members: tuple[RunSpec, ...]
+    key: str
+    temperature: float = 1.0
+
+    @property
+    def settings(self) -> FinetuneSettings:
+        """Settings of the run."""
+        return self.members[0].settings
+
+    @property
+    def seed(self) -> int:
+        """Seed of the run."""
+        return self.members[0].seed
+
+    @property
+    def store(self) -> CheckpointStore:
+        """The run's checkpoints."""
+        return CheckpointStore(self.members[0].storage, key=self.key)
+
+    @property
+    def title(self) -> str:
+        """Name in monitoring, such as `20 labels seed 1` or `20 labels seed 1 fold 0`."""
+        budgets = " and ".join(dict.fromkeys(budget_name(member.budget) for member in self.members))
+        fold = self.members[0].fold
+        return f"{budgets} labels seed {self.seed}" + ("" if fold is None else f" fold {fold}")
+
+    @property
+    def tasks(self) -> list[str]:
+        """Names of the members' tasks; a single one is not named."""
+        return [member.examples.name for member in self.members] if len(self.members) > 1 else [""]
+
+
+def finished(spec: GroupSpec) -> bool:
+    """Whether the run's result is stored."""
+    stored = spec.store.latest()
+    return stored is not None and bool(stored.numbers.get("done"))
+
+
+def result(spec: GroupSpec, member: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The result of a finished run for one of its members.
+
+    Returns:
+        Tensors: predictions on `dev` and `test` (`packing.unpack`), those of the head on the frozen encoder under
+        `frozen.dev` and `frozen.test`, and its weights under `frozen.model.`, if the settings ask for them; weights
+        under `model.`; and the record.
+    """
+    stored = spec.store.latest()
+    assert stored is not None, f"run {spec.key} is not finished"
+    return below(_prefix(member), stored.tensors), dict(stored.numbers["records"][member])
+
+
+def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names start with a prefix, without it."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _prefix(member: int) -> str:
+    return f"member.{member}."
+
+
+def execute(spec: GroupSpec) -> list[dict[str, Any]]:
+    """Start, resume or skip a run; its last checkpoint is its result (see `result`). Returns the members' records.
+
+    Raises:
+        TrainingError: the loss is not finite, or a checkpoint cannot be written.
+        ArtifactError: encoder or examples are incomplete, or do not fit.
+    """
+    store = spec.store
+    stored = store.latest()
+    if stored is not None and stored.numbers.get("done"):
+        return list(stored.numbers["records"])
+    began = time.perf_counter()
+    encoder, tokenizer = load_initial_encoder(spec.members[0])
+    run = Run(spec, [Member(member, encoder, tokenizer) for member in spec.members])
+    if stored is None:
+        run.start()
+    else:
+        run.resume(stored.tensors, stored.numbers)
+    earlier = run.members[0].record["seconds"]
+    run.train(store)
+    tensors: dict[str, Tensor] = {}
+    records = []
+    for index, member in enumerate(run.members):
+        tensors |= {f"{_prefix(index)}{name}": value for name, value in member.result().items()}
+        seconds = round(earlier + time.perf_counter() - began, 3)
+        short = {str(stratum): count for stratum, count in member.rows.short.items()}
+        records.append(member.record | {"rows": len(member.rows.learned), "short": short, "seconds": seconds})
+    store.save(run.steps + 1, tensors, {"done": True, "records": records})
+    return records
+
+
+class Run:
+    """The state of a run: its members, the model that is trained, its batches, and the optimizer.
+
+    Args:
+        spec: of the run.
+        members: one per task, around one encoder.
+    """
+
+    def __init__(self, spec: GroupSpec, members: Sequence[Member]) -> None:
+        self.spec = spec
+        self.members = members
+        self.settings = spec.members[0].settings
+        #: Steps per epoch, over all members.
+        self.epoch = sum(member.epoch for member in members)
+        self.steps, count = schedule_of(spec, epoch=self.epoch)
+        #: Step -> numbers of the evaluations after it, from 1.
+        self.evaluations = evaluations_at(self.steps, count=count)
+        self.model: nn.Module = members[0].distilled_model() or members[0].learning
+        if len(members) > 1:
+            self.model = JointModel([member.model for member in members]).to(first_device()).eval()
+        self.state = self._fresh_state()
+        self.curve = Curve(spec.title, total=self.steps, points=CURVE_POINTS)
+
+    @property
+    def training(self) -> Training:
+        """Settings of the training loop."""
+        training = self.settings.training
+        if self.settings.method == "contrastive":
+            return training.model_copy(update={"rate": self.settings.contrastive.rate})
+        return training
+
+    def _fresh_state(self) -> TrainingState:
+        settings, model = self.settings, self.members[0].model
+        groups: list[ParameterGroup]
+        if settings.method == "features":
+            groups = decayed(self.model.parameters())
+        else:
+            groups = discriminative(
+                model.encoder.layer_groups(),
+                head=[parameter for member in self.members for parameter in member.model.own_parameters()],
+                head_scale=settings.head_scale,
+                factor=settings.discriminative,
+                unfreezing=settings.unfreezing,
+                unfreeze_every=steps_between(settings.unfreeze_epochs, epoch=self.epoch),
+            )
+        precision = self.spec.members[0].precision
+        return TrainingState.fresh(self.model, groups, settings=self.training, precision=precision)
+
+    def start(self) -> None:
+        """Train each head on the frozen encoder's features, and score it on dev as epoch 0."""
+        answers = [member.fit_head() for member in self.members]
+        if isinstance(self.model, DistilledModel):
+            # The penalty of the sum over all rows, those of the teacher included.
+            (member,) = self.members
+            rows = len(member.rows.learned)
+            member.model.head.penalty *= rows / (rows + len(member.taught[0]))
+        # An average of the weights starts at the heads that were just trained.
+        self.state = self._fresh_state()
+        for member, found in zip(self.members, answers, strict=True):
+            if found is None:
+                member.keep(self.state, numbers=[0], epoch=self.epoch)
+            else:
+                member.add_scores(found, self.state, numbers=[0], epoch=self.epoch)
+        self.curve.add(0, **dev_scores([member.record for member in self.members], self.spec.tasks))
+
+    def resume(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
+        """Restore a checkpoint that `train` wrote."""
+        for index, member in enumerate(self.members):
+            member.restore(
+                below(_prefix(index), tensors), numbers["records"][index], penalty=numbers["penalties"][index]
+            )
+        state = {name: value for name, value in tensors.items() if not name.startswith("member.")}
+        self.state.restore(state, numbers["state"], world=World(device=first_device()))
+
+    def train(self, store: CheckpointStore) -> None:
+        """The remaining steps, up to the last evaluation that cross-validation has chosen."""
+        settings, last = self.settings, self._last_step()
+        if all(member.is_fixed for member in self.members) or self.state.step >= last:
+            return
+        world = World(device=first_device())
+        began = saved = time.perf_counter()
+        before = self.members[0].record["seconds"]
+        reports = train(
+            self.state,
+            self._sampler(),
+            settings=self.training,
+            total_steps=self.steps,
+            seed=counter_seed(self.spec.seed, "finetune"),
+            world=world,
+        )
+        for report in reports:
+            now = time.perf_counter()
+            for member in self.members:
+                member.record["tokens"] += report.tokens
+                member.record["steps"] = report.step
+                member.record["seconds"] = before + now - began
+            self.curve.step(
+                report.step,
+                tokens=self.members[0].record["tokens"],
+                seconds=now - began,
+                loss=report.loss,
+                rate=report.rate,
+                gradient_norm=report.gradient_norm,
+            )
+            if numbers := self.evaluations.get(report.step):
+                for member in self.members:
+                    member.evaluate(self.state, numbers=numbers, epoch=self.epoch, loss=report.loss)
+                self.curve.add(report.step, **dev_scores([member.record for member in self.members], self.spec.tasks))
+            if report.step >= last:
+                break
+            if now - saved >= settings.training.checkpoint_seconds and report.step < self.steps:
+                self._checkpoint(store, world)
+                saved = time.perf_counter()
+
+    def _last_step(self) -> int:
+        """The last step: of the schedule, or of the last evaluation that cross-validation has chosen."""
+        ends = (member.spec for member in self.members if member.spec.fold is None or member.spec.labels is not None)
+        chosen = [spec.chosen for spec in ends]
+        stops = {choice.stop for choice in chosen if choice is not None}
+        if not stops:
+            return self.steps
+        return max((step for step, numbers in self.evaluations.items() if stops.intersection(numbers)), default=0)
+
+    def _sampler(self) -> Sampler:
+        samplers = [member.sampler() for member in self.members]
+        if len(samplers) == 1:
+            return samplers[0]
+        return TaskMixture(
+            samplers,
+            shares([len(member.rows.learned) for member in self.members], self.spec.temperature),
+            steps=self.steps,
+            seed=counter_seed(self.spec.seed, "together"),
+        )
+
+    def _checkpoint(self, store: CheckpointStore, world: World) -> None:
+        kept = {
+            f"{_prefix(index)}{name}": value
+            for index, member in enumerate(self.members)
+            for name, value in member.tensors().items()
+        }
+        numbers = {
+            "state": self.state.numbers(),
+            "records": [member.record for member in self.members],
+            "penalties": [member.model.head.penalty for member in self.members],
+        }
+        store.save(self.state.step, self.state.tensors(world) | kept, numbers)
+
+
+def shares(sizes: Sequence[int], temperature: float) -> NDArray[np.float64]:
+    """Probability of each task: size^(1 / temperature), normalised (Arivazhagan et al. 2019, section 4.2)."""
+    weights = np.asarray(sizes, dtype=np.float64) ** (1 / temperature)
+    return weights / weights.sum()
+
+
+class TaskMixture(Sampler):
+    """Batches of several tasks, one task per step; `task` in a batch is its index.
+
+    The task of a step is a function of (seed, step); its batch is the next one of the task's own sampler.
+
+    Args:
+        samplers: one per task.
+        probabilities: one per task.
+        steps: number of steps; with fewer steps, the sequence of tasks is a prefix of the same sequence.
+        seed: of the sequence of tasks.
+    """
+
+    def __init__(
+        self, samplers: Sequence[Sampler], probabilities: NDArray[np.float64], *, steps: int, seed: int
+    ) -> None:
+        self.samplers = samplers
+        uniform = counter_rng(seed, "tasks").random(steps)
+        last = len(samplers) - 1
+        self.tasks = np.minimum(np.searchsorted(np.cumsum(probabilities), uniform, side="right"), last)
+        #: (steps + 1, tasks) number of batches of each task before a step.
+        taken = np.cumsum(self.tasks[:, None] == np.arange(len(samplers)), axis=0)
+        self.before = np.concatenate([np.zeros((1, len(samplers)), dtype=np.int64), taken])
+
+    def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
+        """The batch of a step, of one task."""
+        task = int(self.tasks[step])
+        batch = self.samplers[task].batch(int(self.before[step, task]), rank, world)
+        return batch | {"task": torch.tensor(task)}
+
+    def tokens_before(self, step: int) -> int:
+        """Number of tokens in the batches before a step."""
+        return sum(
+            sampler.tokens_before(int(count)) for sampler, count in zip(self.samplers, self.before[step], strict=True)
+        )
+
+
+class JointModel(nn.Module):
+    """The models of several tasks, with a common encoder."""
+
+    def __init__(self, models: Sequence[TaskModel]) -> None:
+        super().__init__()
+        self.models = nn.ModuleList(models)
+
+    def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
+        """The loss of the batch's task."""
+        model = self.models[int(batch["task"])]
+        assert isinstance(model, TaskModel)
+        return model.losses(batch)
+
+
+def dev_scores(records: Sequence[Mapping[str, Any]], tasks: Sequence[str], *, point: int = -1) -> dict[str, float]:
+    """The primary metric of each member on dev at a point of its curve, by the name of the quantity in monitoring."""
+    return {
+        f"dev_{task}_{record['score']}" if task else f"dev_{record['score']}": record["curve"][point][record["score"]]
+        for task, record in zip(tasks, records, strict=True)
+        if record["curve"]
+    }
+
+
+def schedule_of(spec: GroupSpec, *, epoch: int) -> tuple[int, int]:
+    """Number of steps of a run, and of its evaluations.
+
+    Args:
+        spec: of the run.
+        epoch: steps per epoch, over all members.
+    """
+    if (distillation := spec.members[0].distillation) is not None:
+        count = int(read_manifest(distillation.texts, kind=UNLABELLED).facts["rows"])
+        return max(1, math.ceil(distillation.settings.epochs * count / TAUGHT_ROWS)), spec.settings.evaluations
+    return steps_of(spec.settings, epoch=epoch), spec.settings.evaluations
+
+
+def steps_of(settings: FinetuneSettings, *, epoch: int) -> int:
+    """Number of steps of a run with `epoch` steps per epoch."""
+    if settings.method != "contrastive":
+        return max(settings.min_steps, math.ceil(settings.epochs * epoch))
+    contrastive = settings.contrastive
+    return max(1, min(math.ceil(contrastive.epochs * epoch), contrastive.pairs // pairs_of(contrastive.rows)))
+
+
+def evaluations_at(steps: int, *, count: int) -> dict[int, list[int]]:
+    """Step -> numbers of the evaluations after it, from 1; they are evenly spaced over all steps."""
+    found: dict[int, list[int]] = {}
+    for number in range(1, count + 1):
+        found.setdefault(max(1, round(steps * number / count)), []).append(number)
+    return found
+
+
+def steps_between(epochs: float, *, epoch: int) -> int:
+    """Steps between the unfreezing of two layer groups.
+
+    Args:
+        epochs: `unfreeze_epochs`; 0 gives 0.
+        epoch: steps per epoch. With few labels a fraction of an epoch is still one step.
+    """
+    return max(1, round(epochs * epoch)) if epochs else 0

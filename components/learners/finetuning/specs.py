@@ -1,0 +1,253 @@
+"""Inputs of a fine-tuning run, and the objects derived from them: model, training rows, encoded rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from components.data.tasks.budgets import sample_rows
+from components.data.tasks.data import Fields, Split
+from components.data.tasks.examples import TaskFacts, read_facts, read_split, run_folds, strata_of
+from components.data.tasks.label_texts import are_words, text_of
+from components.learners.task_models.base import Encoded
+from components.learners.task_models.heads import Statistics
+from components.learners.task_models.kinds import find_task
+from components.learners.task_models.model import TaskModel
+from components.models.base import LanguageModel
+from components.models.encoder import architecture_of, build_model, count_parameters, family_of, load_encoder
+from components.settings.distil import DistilSettings
+from components.settings.finetune import FinetuneSettings
+from components.tokenization import Tokenizer
+from components.training.precision import Precision, first_device, product_size
+from components.training.rng import counter_seed
+
+#: Bytes that every process occupies on a GPU: the CUDA context, and workspaces of cuBLAS and cuDNN.
+PROCESS: Final = 10**9
+#: Tensors of float32 per parameter: weights, gradient, two moments of AdamW, best weights so far.
+COPIES: Final = 5
+#: Assumed dimension of an attention head.
+HEAD: Final = 64
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Choices of a cross-validation within the rows of a label budget.
+
+    Attributes:
+        penalty: L2 penalty of a head that is solved on frozen features; None: the head has none.
+        norm: normalisation of its inputs, with `head_norm: auto`; else None.
+        names: whether the names of the labels are training texts; None: the run does not use them.
+        stop: evaluation after which the run ends; 0: before training, with the head on the frozen encoder.
+        calibration: of the head (`CalibratedHead.calibration`); None: the head has none.
+    """
+
+    penalty: float | None = None
+    stop: int = 0
+    calibration: float | None = None
+    norm: Statistics | None = None
+    names: bool | None = None
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """What a student learns from.
+
+    Attributes:
+        settings: of the group.
+        texts: texts without labels.
+        teachers: files with the teachers' predictions for these texts (`components.learners.finetuning.soft_labels`).
+    """
+
+    settings: DistilSettings
+    texts: Path
+    teachers: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """All inputs of one task in a run; plain values, to be sent to another process.
+
+    Attributes:
+        examples: output directory of the stage `examples`.
+        encoder: encoder directory.
+        settings: of the run (`stage.for_start`).
+        budget: rows per stratum; -1 for all.
+        seed: of the run.
+        precision: of training and prediction.
+        trained: whether the encoder's weights are read from its directory; else they are initialised with the seed.
+        storage: `cluster.storage`.
+        key: of the checkpoints.
+        tables: `cluster.features`.
+        features: key of the frozen-encoder features; equal for runs with the same encoder weights.
+        fold: of a cross-validation: the run learns from the budget's rows outside the fold, and predicts those inside.
+            None: the run learns from all rows of the budget.
+        folds: number of folds of that cross-validation.
+        chosen: what cross-validation has chosen; None in a run that chooses on dev.
+        distillation: of a run with method `distil`.
+        labels: texts that the finished run labels for students, in place of the rows of dev and test; None: the run
+            labels no texts.
+        left_out: digests of inputs that the run does not read, because another task of the run is scored on them.
+        words: output directory of the stage `unlabelled`, whose texts words models read as those of the stage
+            `baseline` do; None: they read those of the train split only.
+    """
+
+    examples: Path
+    encoder: Path
+    settings: FinetuneSettings
+    budget: int
+    seed: int
+    precision: Precision
+    trained: bool
+    storage: str
+    key: str
+    tables: Path
+    features: str
+    fold: int | None = None
+    folds: int = 0
+    chosen: Chosen | None = None
+    distillation: Distillation | None = None
+    labels: Path | None = None
+    left_out: frozenset[bytes] = frozenset()
+    words: Path | None = None
+
+
+def build(spec: RunSpec) -> tuple[TaskModel, Tokenizer]:
+    """The model before training, and the tokenizer."""
+    encoder, tokenizer = load_initial_encoder(spec)
+    return with_head(spec, encoder), tokenizer
+
+
+def load_initial_encoder(spec: RunSpec) -> tuple[LanguageModel, Tokenizer]:
+    """The stored encoder, or a randomly initialised one if it is untrained; and its tokenizer."""
+    loaded = load_encoder(spec.encoder)
+    encoder = loaded.model
+    if not loaded.trained:
+        encoder = fresh_encoder(spec, encoder, purpose="encoder")
+        encoder.bind(loaded.tokenizer)
+    encoder.set_dropout(spec.settings.dropout)
+    return encoder, loaded.tokenizer
+
+
+def fresh_encoder(spec: RunSpec, encoder: LanguageModel, *, purpose: str) -> LanguageModel:
+    """A model of the same architecture with random weights from the run's seed, and the same static channel, on the
+    CPU."""
+    torch.manual_seed(counter_seed(spec.seed, purpose))
+    sizes = encoder.config.model_dump(mode="json", exclude={"vocabulary"})
+    fresh = build_model(family_of(spec.encoder), vocabulary=encoder.config.vocabulary, settings=sizes)
+    given, table = encoder.static_vectors(), fresh.static_vectors()
+    if given is not None and table is not None:
+        table.copy_(given)
+    return fresh
+
+
+def with_head(spec: RunSpec, encoder: LanguageModel) -> TaskModel:
+    """The encoder with the task's head, initialised with the run's seed."""
+    facts = read_facts(spec.examples)
+    torch.manual_seed(counter_seed(spec.seed, "head"))
+    model = TaskModel(encoder, task=find_task(facts.kind), settings=spec.settings, labels=facts.labels)
+    # The training loop checks the mode of the top module only, so all modules start in the same mode.
+    return model.to(first_device()).eval()
+
+
+def encode(spec: RunSpec, model: TaskModel, tokenizer: Tokenizer, rows: Sequence[Fields]) -> list[Encoded]:
+    """Rows as piece ids."""
+    return find_task(read_facts(spec.examples).kind).encode(rows, tokenizer, model.encoder, spec.settings)
+
+
+def label_fields(facts: TaskFacts) -> list[Fields]:
+    """The text of each label, as an input of the model."""
+    return [(facts.label_texts.get(label) or text_of(label),) for label in facts.labels]
+
+
+def names_of(spec: RunSpec) -> Sequence[bool | None]:
+    """Whether a run learns from the names of the labels (`label_names`): [True], or [True, False] if both are compared.
+    [None]: the settings ask for no names, or the run cannot use them: a name such as `HUM` says little."""
+    facts, asked = read_facts(spec.examples), spec.settings.label_names
+    task = find_task(facts.kind)
+    if asked == "none" or not (task.single and task.labels_rows):
+        return [None]
+    if asked == "always":
+        return [True]
+    return [True, False] if are_words(text for (text,) in label_fields(facts)) else [None]
+
+
+def gpu_bytes(specs: Iterable[RunSpec]) -> int:
+    """Estimated bytes that the largest of these runs needs on a GPU, for its placement; 0 without runs. No result
+    depends on it.
+
+    A layer of width h stores h (34 + 5 a T / h) bytes per position for the backward pass, with activations of 16 bits,
+    T positions and a attention heads (Korthikanti et al. 2022, equation 1). A Transformer layer has 12 h^2 parameters;
+    a recurrent layer of as many parameters stores less.
+    """
+    distinct = {
+        (spec.encoder, spec.precision, spec.settings.step_rows, spec.settings.max_length): spec for spec in specs
+    }
+    return max(map(_run_bytes, distinct.values()), default=0)
+
+
+def _run_bytes(spec: RunSpec) -> int:
+    model = architecture_of(spec.encoder)
+    layers = max(1, len(model.layer_groups()) - 1)
+    width = (product_size(model) / (12 * layers)) ** 0.5
+    length = spec.settings.max_length
+    position = width * (34 + 5 * length / HEAD) * (1 if spec.precision == "bf16" else 2)
+    activations = spec.settings.step_rows * length * layers * position
+    return int(PROCESS + 4 * COPIES * count_parameters(model) + activations)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Indices, ascending, in the train split of a task.
+
+    Attributes:
+        learned: rows that the run learns from.
+        held: rows of the fold, which the run predicts; None in runs without a fold.
+        short: stratum -> number of its rows, where there are fewer than the budget.
+        left_out: digests of everything that belongs to the rows of the fold (`Split.belonging`); the run reads no text
+            with such a digest, with or without a label. Empty in runs without a fold.
+    """
+
+    learned: NDArray[np.int64]
+    held: NDArray[np.int64] | None
+    short: dict[int, int]
+    left_out: frozenset[bytes] = frozenset()
+
+
+def rows_of(spec: RunSpec, train: Split) -> Rows:
+    """The rows of a run; those of its label budget, or the part of them inside and outside its fold."""
+    facts = read_facts(spec.examples)
+    strata = strata_of(train, facts.kind)
+    rows, short = sample_rows(strata, spec.budget, seed=spec.seed)
+    if spec.fold is None:
+        return Rows(rows, None, short)
+    inside = run_folds(facts, train, rows, seed=spec.seed, most=spec.folds) == spec.fold
+    left_out = train.belonging(rows[inside]) | spec.left_out
+    learned = [row for row in rows.tolist() if train.digests[row] not in left_out]
+    return Rows(np.asarray(learned, dtype=np.int64), rows[inside], short, left_out)
+
+
+def number_of_folds(spec: RunSpec) -> int:
+    """Number of folds of the cross-validation within the run's label budget.
+
+    Raises:
+        ConfigError: the budget has too few rows.
+    """
+    train = read_split(spec.examples, "train")
+    rows = rows_of(replace(spec, fold=None), train).learned
+    return int(run_folds(read_facts(spec.examples), train, rows, seed=spec.seed).max()) + 1
+
+
+def all_training_rows(spec: RunSpec, train: Split, facts: TaskFacts) -> NDArray[np.int64]:
+    """Indices, ascending, of the training rows of all runs with the same encoder weights: of all budgets, and of all
+    seeds unless the weights depend on the seed."""
+    strata = strata_of(train, facts.kind)
+    seeds = facts.seeds if spec.trained else [spec.seed]
+    return np.unique(
+        np.concatenate([sample_rows(strata, budget, seed=seed)[0] for budget in facts.budgets for seed in seeds])
+    )

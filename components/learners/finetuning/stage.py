@@ -1,0 +1,329 @@
+"""Stage `finetune`: every label budget and seed of one (task, family, start).
+
+The runs are independent and are distributed over single-threaded processes, one per core. Their state is under
+`cluster.storage`: after a kill, the stage computes only what is missing, with the same weights and predictions
+as an uninterrupted one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from components.core.artifacts import read_manifest, writing
+from components.data.tasks.budgets import ALL
+from components.data.tasks.examples import read_facts, read_split
+from components.data.tasks.kinds import scoring_for
+from components.data.tasks.members import save_members
+from components.data.tasks.results import KIND, SERVED, RunResult, write_results
+from components.learners.finetuning.execution import TrainedRun, clear, train_all
+from components.learners.finetuning.packing import MODEL, ON_FROZEN
+from components.learners.finetuning.runs import GroupSpec, below
+from components.learners.finetuning.soft_labels import KIND as SOFT_LABELS
+from components.learners.finetuning.specs import Distillation, RunSpec, build
+from components.learners.finetuning.ways import ways_of
+from components.learners.finetuning.words import with_words
+from components.learners.task_models.classifier import load_classifier, write_files
+from components.learners.task_models.inputs import share_cut
+from components.learners.task_models.kinds import find_task
+from components.models import family as family_named
+from components.models.encoder import KIND as ENCODER
+from components.models.encoder import TOKENIZER, architecture_of, family_of
+from components.settings.cluster import ClusterSettings
+from components.settings.finetune import FinetuneSettings, ReadingSettings, Way
+from components.settings.names import Start
+from components.settings.section import Section
+from components.settings.systems import FROZEN
+from components.tokenization import load_tokenizer
+from components.training.checkpoint import fingerprint
+from components.training.precision import choose, first_device, product_size
+
+
+class FinetuneJob(Section):
+    """Inputs of the stage.
+
+    Attributes:
+        family: block of `pretrain` that the encoder comes from.
+        start: initialisation of the encoder.
+        examples: output directory of the stage `examples`.
+        encoder: encoder directory.
+        settings: `finetune.<family>`.
+        words: output directory of the stage `unlabelled`, whose texts the stage `baseline` reads; words models read the
+            same texts.
+        code: digest of the code and libraries that the stage can reach; part of the keys of checkpoints and features.
+    """
+
+    task: str
+    family: str
+    start: Start | Literal["task-adapted"]
+    examples: Path
+    encoder: Path
+    output: Path
+    settings: FinetuneSettings
+    words: Path | None = None
+    code: str = ""
+    cluster: ClusterSettings = ClusterSettings()
+
+    @property
+    def system(self) -> str:
+        """Name of the system in results."""
+        return f"{self.family}-{self.start}"
+
+
+def finetune(job: FinetuneJob) -> Path:
+    """Train a model for every budget and seed in the ways of its settings; write predictions, records, and the model of
+    the largest budget.
+
+    The output directory holds the files of `components.data.tasks.results`, `classifier/` (the average over the seeds
+    of the largest budget; see `components.learners.task_models.classifier`) and metrics.json. With `frozen: true` and
+    if fine-tuning has changed an encoder, `classifier-frozen/` holds the heads on the frozen encoder, likewise.
+
+    Raises:
+        ArtifactError: examples or encoder are incomplete, altered, or of another family.
+        ConfigError: the settings do not suit the encoder.
+        TrainingError: the loss is not finite, or there is no space for a checkpoint.
+    """
+    return train_and_write(job, own_ways(job))
+
+
+def own_ways(job: FinetuneJob) -> dict[Way, FinetuneSettings]:
+    """Way to learn -> settings of its runs (`ways_of`), for the start of a job."""
+    settings = for_start(job.settings, trained=is_trained(job.encoder))
+    return ways_of(settings, find_task(read_facts(job.examples).kind))
+
+
+def is_trained(encoder: Path) -> bool:
+    """Whether the weights of an encoder directory are trained, not random."""
+    return bool(read_manifest(encoder, kind=ENCODER).facts.get("trained", True))
+
+
+def train_and_write(
+    job: FinetuneJob, ways: Mapping[Way, FinetuneSettings], *, distillation: Distillation | None = None
+) -> Path:
+    """Train in several ways, keep the best one of each budget and seed, and write the output of `finetune`.
+
+    Args:
+        job: of the task.
+        ways: way to learn -> settings of its runs.
+        distillation: of the way `distil`.
+    """
+    facts = read_facts(job.examples)
+    specs = {
+        way: [GroupSpec((spec,), key=spec.key) for spec in specs_of(job, changed, distillation=distillation)]
+        for way, changed in ways.items()
+    }
+    trained_runs = train_all(
+        specs,
+        title=f"finetune {job.task} {job.system}",
+        names=["dev"],
+        selection=facts.selection,
+        cluster=job.cluster,
+    )
+    with writing(job.output, kind=KIND) as draft:
+        draft.facts |= write_member(draft.path, trained_runs, 0, job=job, start=job.start)
+    clear(trained_runs, cluster=job.cluster)
+    return job.output
+
+
+def write_member(
+    directory: Path, runs: Sequence[TrainedRun], member: int, *, job: FinetuneJob, start: str
+) -> dict[str, Any]:
+    """Write the results and the classifiers of one member of finished runs.
+
+    Args:
+        directory: where to write.
+        runs: the finished runs.
+        member: index of the member.
+        job: of the member's task.
+        start: name of the initialisation in results.
+
+    Returns:
+        Facts of the manifest.
+    """
+    facts, system = read_facts(job.examples), f"{job.family}-{start}"
+    named = ("dev", "test") if facts.selection == "dev" else ("test",)
+    splits = {name: read_split(job.examples, name) for name in named}
+    outputs = [_Output(run, member) for run in runs]
+    outputs.sort(key=lambda output: (output.spec.budget == ALL, output.spec.budget, output.spec.seed))
+    results = [result for output in outputs for result in output.results(job.family, start)]
+    largest = [output for output in outputs if output.spec.budget == outputs[-1].spec.budget]
+    spec = largest[0].spec
+    parts = {system: "classifier"}
+    if any(result.start.endswith(FROZEN) for result in results):
+        # Fine-tuning that brought nothing has left the same models.
+        same = not any(output.record["best_step"] or output.words.part for output in largest)
+        parts[f"{system}{FROZEN}"] = "classifier" if same else "classifier-frozen"
+    for part in dict.fromkeys(parts.values()):
+        frozen = part != "classifier"
+        save_members(
+            directory / part,
+            [partial(output.write, frozen=frozen) for output in largest],
+            facts={
+                "task": job.task,
+                "start": f"{start}{FROZEN}" if frozen else start,
+                "budget": spec.budget,
+                "seeds": [output.spec.seed for output in largest],
+                "precision": spec.precision,
+            },
+        )
+    if len(largest) > 1 and not scoring_for(facts.kind, facts.labels).averages:
+        for number, result in enumerate(results):
+            if (result.record["budget"], result.record["seed"]) == (spec.budget, spec.seed):
+                # The answers of the stored average.
+                stored = load_classifier(directory / parts[result.system]).on(first_device())
+                answers = {**result.answers, SERVED: stored.answer(splits["test"].fields)}
+                results[number] = replace(result, answers=answers)
+    records = write_results(directory, results, splits=splits, labels=facts.labels)
+    train, model = read_split(job.examples, "train").fields, architecture_of(job.encoder)
+    tokenizer = load_tokenizer(job.encoder / TOKENIZER)
+    return {
+        "task": job.task,
+        "system": system,
+        "encoder": read_manifest(job.encoder, kind=ENCODER).digest,
+        "family": job.family,
+        "start": start,
+        "precision": spec.precision,
+        "cut": share_cut(train, tokenizer, model, spec.settings, task=find_task(facts.kind)),
+        "selection": facts.selection,
+        "examples": facts.digests,
+        "runs": len(records),
+    }
+
+
+class _Output:
+    """What a finished run has brought for one member, combined with words."""
+
+    def __init__(self, run: TrainedRun, member: int) -> None:
+        self.run, self.member, self.spec = run, member, run.spec.members[member]
+        tensors, self.record = run.result(member)
+        self.words = with_words(self.spec, run.answers(member, tensors), self.record)
+        #: Answers of the head on the frozen encoder.
+        self.frozen = run.answers(member, tensors, prefix=ON_FROZEN) if f"{ON_FROZEN}test" in tensors else {}
+
+    def results(self, family: str, start: str) -> Iterator[RunResult]:
+        """The results of the model, and of its head on the frozen encoder if it is a system."""
+        record = self.record
+        yield RunResult(f"{family}-{start}", family, start, record | self.words.record, self.words.answers)
+        if self.frozen:
+            first = record | {"curve": record["curve"][:1], "best_step": 0, "best_epoch": 0.0, "steps": 0, "tokens": 0}
+            first |= {"chosen": 0} if "chosen" in record else {}
+            first.pop("selected", None)
+            yield RunResult(f"{family}-{start}{FROZEN}", family, f"{start}{FROZEN}", first, self.frozen)
+
+    def write(self, directory: Path, *, frozen: bool) -> None:
+        """Write the files of the model, or of its head on the frozen encoder. Weights that the run has not stored are
+        those before training."""
+        # The weights of all runs together may exceed memory.
+        tensors, record = self.run.result(self.member)[0], self.record | self.words.record
+        tensors = below(ON_FROZEN, tensors) if frozen else self.words.weights or tensors
+        classifier, _ = build(self.spec)
+        classifier.load_state_dict(classifier.state_dict() | below(MODEL, tensors))
+        # The head of the best weights may have been fitted to features, in float32.
+        fitted = frozen or record["best_step"] == 0 or self.spec.settings.method in ("features", "contrastive")
+        write_files(
+            directory,
+            classifier,
+            family=family_of(self.spec.encoder),
+            tokenizer=self.spec.encoder / "tokenizer",
+            precision=self.spec.precision,
+            head_precision="float32" if fitted else None,
+            words=None if frozen else self.words.part,
+        )
+
+
+def for_start(settings: FinetuneSettings, *, trained: bool) -> FinetuneSettings:
+    """The settings of a run; those of `scratch` take precedence if the encoder's weights are random."""
+    if trained:
+        return settings
+    scratch = settings.scratch
+    training = settings.training
+    if scratch.rate is not None:
+        training = training.model_copy(update={"rate": scratch.rate})
+    return settings.model_copy(
+        update={
+            "method": "finetune",
+            "training": training,
+            "epochs": scratch.epochs or settings.epochs,
+            "head_scale": 1.0,
+            "discriminative": 1.0,
+            "unfreeze_epochs": 0.0,
+            "frozen": False,
+        }
+    )
+
+
+def spec_maker(
+    job: FinetuneJob, settings: FinetuneSettings, *, distillation: Distillation | None = None
+) -> Callable[[int, int], RunSpec]:
+    """The inputs of one task in a run, as a function of label budget (rows per stratum; -1 for all) and seed.
+
+    Args:
+        job: of the task.
+        settings: of the runs (`for_start`).
+        distillation: of runs with method `distil`; the others have none.
+    """
+    facts, encoder = read_facts(job.examples), read_manifest(job.encoder, kind=ENCODER).digest
+    trained, model = is_trained(job.encoder), architecture_of(job.encoder)
+    # It depends on the architecture without the vocabulary, which all starts of a family share, so that compared
+    # systems have the same precision.
+    precision = choose(job.settings.training.precision, device=first_device(), size=product_size(model))
+    distillation = distillation if settings.method == "distil" else None
+    inputs: dict[str, Any] = {
+        # Words are combined with the finished run.
+        "settings": settings.model_dump(mode="json", exclude={"training": {"checkpoint_seconds"}, "words": True}),
+        "encoder": encoder,
+        "examples": facts.digests,
+        "label_texts": facts.label_texts,
+        "kind": facts.kind,
+        "selection": [facts.selection, facts.folds],
+        "code": job.code,
+        "precision": precision,
+    }
+    if distillation is not None:
+        inputs["distillation"] = [
+            distillation.settings.model_dump(mode="json"),
+            *(read_manifest(file.parent, kind=SOFT_LABELS).digest for file in distillation.teachers),
+        ]
+
+    def spec(budget: int, seed: int) -> RunSpec:
+        features = fingerprint(
+            encoder=encoder,
+            # Random encoders differ from seed to seed, and so do their features.
+            weights=None if trained else seed,
+            kind=facts.kind,
+            reading=settings.model_dump(mode="json", include=set(ReadingSettings.model_fields)),
+            task_tokens=settings.own_task_tokens and family_named(family_of(job.encoder)).task_tokens,
+            precision=precision,
+            code=job.code,
+        )
+        return RunSpec(
+            examples=job.examples.absolute(),
+            encoder=job.encoder.absolute(),
+            settings=settings,
+            budget=budget,
+            seed=seed,
+            precision=precision,
+            trained=trained,
+            storage=job.cluster.storage if "://" in job.cluster.storage else str(Path(job.cluster.storage).absolute()),
+            key=f"finetune-{fingerprint(**inputs, budget=budget, seed=seed)}",
+            tables=Path(job.cluster.features).absolute(),
+            features=features,
+            distillation=distillation,
+            words=None if job.words is None else job.words.absolute(),
+        )
+
+    return spec
+
+
+def specs_of(
+    job: FinetuneJob, settings: FinetuneSettings, *, distillation: Distillation | None = None
+) -> Iterator[RunSpec]:
+    """The runs of every budget and seed, the longest first, so that no core is idle while the last run finishes.
+    Arguments as of `spec_maker`."""
+    facts, spec = read_facts(job.examples), spec_maker(job, settings, distillation=distillation)
+    for budget in reversed(facts.budgets):
+        for seed in facts.seeds:
+            yield spec(budget, seed)

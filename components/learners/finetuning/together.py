@@ -1,0 +1,160 @@
+"""Stages `together` and `share`: multi-task learning with one encoder, and its results by task.
+
+`together` executes a run (`components.learners.finetuning.runs`) for every seed that the tasks of a group have in
+common and every label budget. Budgets are paired by rank (each task's smallest with the others' smallest, and so on),
+because their units differ between kinds. The stage writes one folder per task, as the stage `finetune` does. `share`
+copies a task's folder next to the other results of that task, so that single-task and multi-task systems are in one
+folder.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from pydantic import Field
+
+from components.core.artifacts import read_manifest, writing
+from components.core.errors import ConfigError
+from components.data.tasks.budgets import refuse_unpaired
+from components.data.tasks.examples import TaskFacts, read_facts
+from components.data.tasks.results import KIND as FINETUNED
+from components.learners.finetuning.execution import clear, train_all
+from components.learners.finetuning.runs import GroupSpec
+from components.learners.finetuning.specs import RunSpec
+from components.learners.finetuning.stage import FinetuneJob, for_start, is_trained, spec_maker, write_member
+from components.settings.cluster import ClusterSettings
+from components.settings.finetune import FinetuneSettings
+from components.settings.names import Start
+from components.settings.section import Section
+from components.settings.systems import System
+from components.training.checkpoint import fingerprint
+
+KIND = "together"
+
+
+class TogetherJob(Section):
+    """Inputs of the stage `together`.
+
+    Attributes:
+        group: block of `together`.
+        family: block of `pretrain` that the encoder comes from.
+        start: initialisation of the encoder.
+        examples: task -> output directory of the stage `examples`.
+        words: task -> as in `FinetuneJob`.
+        encoder: encoder directory.
+        settings: `finetune.<family>`.
+        temperature: a step's task is sampled with probability proportional to rows^(1 / temperature).
+        code: as in `FinetuneJob`.
+    """
+
+    group: str
+    family: str
+    start: Start
+    examples: dict[str, Path] = Field(min_length=2)
+    words: dict[str, Path] = Field(default={})
+    encoder: Path
+    output: Path
+    settings: FinetuneSettings
+    temperature: float = 1.0
+    code: str = ""
+    cluster: ClusterSettings = ClusterSettings()
+
+    @property
+    def shared_start(self) -> str:
+        """Name of the initialisation in results: these systems are further initialisations of their family."""
+        return System(self.family, self.start, "with", self.group).variant
+
+    @property
+    def system(self) -> str:
+        """Name of the system in results."""
+        return f"{self.family}-{self.shared_start}"
+
+
+class ShareJob(Section):
+    """Inputs of the stage `share`.
+
+    Attributes:
+        task: name of the task.
+        together: output directory of the stage `together`.
+    """
+
+    task: str
+    together: Path
+    output: Path
+
+
+def together(job: TogetherJob) -> Path:
+    """Train an encoder with one head per task for every budget and seed that the tasks have in common.
+
+    Raises:
+        ArtifactError: examples or encoder are incomplete, altered, or of another family.
+        ConfigError: the tasks have different numbers of budgets or no seed in common, or the settings do not suit the
+            encoder.
+        TrainingError: the loss is not finite, or there is no space for a checkpoint.
+    """
+    settings = for_start(job.settings, trained=is_trained(job.encoder)).model_copy(update={"frozen": False})
+    if settings.method == "auto":
+        # The other ways do not train several tasks together.
+        settings = settings.model_copy(update={"method": "finetune"})
+    if settings.method != "finetune":
+        raise ConfigError(f"finetune.{job.family}.method: multi-task learning trains the encoder; set it to finetune")
+    facts = {task: read_facts(examples) for task, examples in job.examples.items()}
+    if len({each.selection for each in facts.values()}) > 1:
+        named = "; ".join(f"{task} {each.selection}" for task, each in facts.items())
+        raise ConfigError(f"together.{job.group}: its tasks must have the same selection, found {named}")
+    shared = {name: value for name, value in job if name in FinetuneJob.model_fields}
+    singles = [
+        FinetuneJob(**shared | {"task": task, "examples": examples, "words": job.words.get(task)})
+        for task, examples in job.examples.items()
+    ]
+    runs = train_all(
+        {"finetune": list(_specs(job, facts, [spec_maker(single, settings) for single in singles]))},
+        title=f"together {job.group} {job.system}",
+        names=list(job.examples),
+        selection=next(iter(facts.values())).selection,
+        cluster=job.cluster,
+    )
+    with writing(job.output, kind=KIND) as draft:
+        written, numbers = {}, {}
+        for index, single in enumerate(singles):
+            folder = draft.path / single.task
+            folder.mkdir()
+            written[single.task] = write_member(folder, runs, index, job=single, start=job.shared_start)
+            numbers[single.task] = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+        (draft.path / "metrics.json").write_text(json.dumps(numbers, indent=1, sort_keys=True) + "\n")
+        draft.facts |= {"group": job.group, "tasks": written}
+    clear(runs, cluster=job.cluster)
+    return job.output
+
+
+def _specs(
+    job: TogetherJob, facts: Mapping[str, TaskFacts], makers: Sequence[Callable[[int, int], RunSpec]]
+) -> Iterator[GroupSpec]:
+    """The runs of every tuple of budgets, one per task, and every common seed, the longest first."""
+    budgets = {task: each.budgets for task, each in facts.items()}
+    seeds = {task: each.seeds for task, each in facts.items()}
+    refuse_unpaired(job.group, budgets=budgets, seeds=seeds)
+    for row in reversed(list(zip(*budgets.values(), strict=True))):
+        for seed in sorted(set.intersection(*map(set, seeds.values()))):
+            specs = tuple(make(budget, seed) for make, budget in zip(makers, row, strict=True))
+            key = fingerprint(members=[spec.key for spec in specs], temperature=job.temperature)
+            yield GroupSpec(specs, key=f"together-{key}", temperature=job.temperature)
+
+
+def share(job: ShareJob) -> Path:
+    """Copy the results of one task from the output of `together` to a directory as `finetune` writes it.
+
+    If the task does not belong to the group, the directory holds only its manifest.
+
+    Raises:
+        ArtifactError: the output of `together` is incomplete or altered.
+    """
+    manifest = read_manifest(job.together, kind=KIND, verify=True)
+    with writing(job.output, kind=FINETUNED) as draft:
+        if job.task in manifest.facts["tasks"]:
+            shutil.copytree(job.together / job.task, draft.path, dirs_exist_ok=True)
+            draft.facts |= manifest.facts["tasks"][job.task]
+    return job.output

@@ -1,0 +1,206 @@
+"""The ways to learn of a run: one, or with `method: auto` several, of which the one with the best score is used."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence, Set
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from components.core.errors import ConfigError
+from components.data.tasks.examples import read_facts, read_split
+from components.learners.finetuning.crossvalidation import epoch_of
+from components.learners.finetuning.runs import GroupSpec, schedule_of
+from components.learners.finetuning.specs import build, encode, number_of_folds, rows_of
+from components.learners.task_models.base import Task, refuse_settings
+from components.learners.task_models.distillation import TAUGHT_ROWS
+from components.learners.task_models.kinds import find_task
+from components.settings.finetune import FinetuneSettings, Way
+
+#: Nominal speed in floating-point operations a minute: a cost in minutes must not depend on the machine or its load.
+OPERATIONS = 50e9 * 60
+#: Least share of a way's steps that is trained; a way for which `auto.minutes` leaves less is left out.
+LEAST_SHARE = 0.125
+#: Minimum number of training rows with labels from which `finetune` is tried: with fewer, it takes most of the time and
+#: was worse on TREC and SST-2.
+FINETUNE_ROWS = 1000
+#: With `selection: budget`: the way that is kept unless another is better by more than one standard error; then the
+#: first of the ways that is not worse than the best by more than that. With few labels, differences between ways are
+#: mostly chance; contrastive fine-tuning of MiniLM was better than its frozen features and than fine-tuning on TREC and
+#: SST-2.
+PREFERRED: Way | None = "contrastive"
+
+
+def ways_of(settings: FinetuneSettings, task: Task) -> dict[Way, FinetuneSettings]:
+    """Way to learn -> settings of its runs, in the order in which they are tried.
+
+    With `method: auto`, ways that do not suit the kind of task are left out. Contrastive training is left out for
+    pairs: on SICK, with MiniLM, it lowered the score of the head on the frozen encoder.
+
+    Raises:
+        ConfigError: no way is left.
+    """
+    if settings.method != "auto":
+        return {settings.method: settings}
+    ways: dict[Way, FinetuneSettings] = {
+        way: settings.model_copy(update={"method": way}) for way in dict.fromkeys(settings.auto.ways)
+    }
+    if task.kind == "pair" and len(ways) > 1:
+        ways.pop("contrastive", None)
+    suitable = {way: changed for way, changed in ways.items() if refuse_settings(task, changed) is None}
+    if not suitable:
+        raise ConfigError(f"auto.ways: none of {', '.join(ways)} suits kind {task.kind}; add finetune")
+    return suitable
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What one way to learn has brought in one run.
+
+    Attributes:
+        way: the way.
+        minutes: estimated cost (`Cost`); of the whole way if it was left out.
+        score: of selection, mean over the members; None if the way was left out (`auto.minutes`, `FINETUNE_ROWS`).
+        tokens, seconds: of training, before the final run of the way that is kept.
+        share: of the steps of the settings; below 1 where `auto.minutes` has shortened the training.
+    """
+
+    way: Way
+    minutes: float
+    score: float | None = None
+    tokens: int = 0
+    seconds: float = 0.0
+    share: float = 1.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """The entry of a run's record."""
+        return asdict(self) | {"minutes": round(self.minutes, 3), "share": round(self.share, 3)}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Estimated cost of a run with its cross-validation, in minutes at `OPERATIONS`.
+
+    Attributes:
+        fixed: what does not depend on the number of steps: features of all rows, evaluations.
+        step: of one step of the final run and the corresponding steps in the folds' runs.
+        steps: of the final run.
+    """
+
+    fixed: float
+    step: float = 0.0
+    steps: int = 0
+
+    @property
+    def minutes(self) -> float:
+        """Of all steps, with what is fixed."""
+        return self.fixed + self.step * self.steps
+
+
+def cost_of(spec: GroupSpec) -> Cost:
+    """Estimated cost of a run.
+
+    A forward pass takes 2 operations per parameter and piece, a training step 6 (Kaplan et al. 2020, section 2.1);
+    parameters of the embeddings are not counted.
+    """
+    fixed = step = 0.0
+    steps = 0
+    for member in spec.members:
+        facts, whole = read_facts(member.examples), read_split(member.examples, "train")
+        rows = whole.take(rows_of(member, whole).learned)
+        model, tokenizer = build(member)
+        pieces = sum(len(pieces) for row in encode(member, model, tokenizer, rows.fields) for pieces in row.pieces)
+        layers = model.encoder.layer_groups()[1:]
+        parameters = sum(parameter.numel() for group in layers for parameter in group)
+        # Of one operation per parameter and piece of all rows.
+        unit = parameters * pieces / OPERATIONS
+        fixed += 2 * unit
+        if spec.settings.method == "features":
+            continue
+        epoch = epoch_of(spec)
+        steps, evaluations = schedule_of(spec, epoch=epoch)
+        operations: float = 6
+        if member.distillation is not None:
+            operations = 6 + 6 * TAUGHT_ROWS / spec.settings.step_rows
+        folds = number_of_folds(member) if facts.selection == "budget" else 0
+        # Each row is in one fold: all folds together have the steps of `folds - 1` final runs, unless the number of
+        # steps does not depend on that of rows (`min_steps`, `contrastive.pairs`).
+        constant = schedule_of(spec, epoch=2 * epoch)[0] == steps
+        fixed += 2 * unit * evaluations
+        step += unit * operations / epoch * (1 + folds if constant else max(1, folds))
+    return Cost(fixed, step, steps)
+
+
+def share_left(spec: GroupSpec, cost: Cost, attempts: Sequence[Attempt], *, ways: Sequence[Way]) -> float:
+    """The share of its steps that a run is trained for; 0: the way is left out.
+
+    Args:
+        spec: of the run.
+        cost: of the run.
+        attempts: with earlier ways. The first way has no limit, and no way with teachers.
+        ways: of this run in order; what is left of `auto.minutes` is divided equally among those still to be tried.
+    """
+    settings = spec.settings
+    if settings.method not in ways:
+        return 0.0
+    limit = settings.auto.minutes
+    if settings.method == "distil" or limit is None or not attempts:
+        return 1.0
+    spent = sum(attempt.minutes for attempt in attempts if attempt.score is not None)
+    return share_within(cost, max(0.0, limit - spent) / (len(ways) - ways.index(settings.method)))
+
+
+def share_within(cost: Cost, minutes: float) -> float:
+    """The share of a way's steps whose cost is within `minutes`; 0 if that is less than `LEAST_SHARE`."""
+    if cost.minutes <= minutes:
+        return 1.0
+    if not cost.steps or minutes <= cost.fixed:
+        return 0.0
+    share = math.floor((minutes - cost.fixed) / cost.step) / cost.steps
+    return share if share >= LEAST_SHARE else 0.0
+
+
+def shortened(spec: GroupSpec, cost: Cost, share: float) -> GroupSpec:
+    """A run with a share of its steps."""
+    if share == 1.0:
+        return spec
+    settings, epochs = spec.settings, share * cost.steps / epoch_of(spec)
+    if settings.method == "contrastive":
+        changed: dict[str, Any] = {"contrastive": settings.contrastive.model_copy(update={"epochs": epochs})}
+    else:
+        changed = {"epochs": epochs, "min_steps": 0}
+    short = settings.model_copy(update=changed)
+    return replace(spec, members=tuple(replace(member, settings=short) for member in spec.members))
+
+
+def has_few_rows(spec: GroupSpec) -> bool:
+    """Whether a run whose rows have labels has fewer than `FINETUNE_ROWS`."""
+    labelled = all(find_task(read_facts(member.examples).kind).labels_rows for member in spec.members)
+    rows = sum(len(rows_of(member, read_split(member.examples, "train")).learned) for member in spec.members)
+    return labelled and rows < FINETUNE_ROWS
+
+
+def notes(limit: float | None, costs: Sequence[Cost], shares: Sequence[float], *, few: Set[int]) -> list[str]:
+    """Messages about the runs in which a way to learn is shortened or not tried, and the reason.
+
+    Args:
+        limit: `auto.minutes`.
+        costs: of the runs.
+        shares: of their steps that are trained; 0: the way is left out.
+        few: indices of runs in which it is left out because they have too few rows.
+    """
+    count = len(costs)
+    out = [cost.minutes for run, cost in enumerate(costs) if not shares[run] and run not in few]
+    short = [cost.minutes for run, cost in enumerate(costs) if 0 < shares[run] < 1]
+    least = min((share for share in shares if share), default=1.0)
+    cause = f"minutes at a nominal speed, more than auto.minutes ({limit}) leaves"
+    lines: list[tuple[Collection[float], str]] = [
+        (out, f"it costs {max(out, default=0):.1f} {cause}"),
+        (short, f"to {least:.0%} of its steps or more: the whole way costs {max(short, default=0):.1f} {cause}"),
+        (few, f"fewer than {FINETUNE_ROWS} rows"),
+    ]
+    return [
+        f"{'shortened in' if runs is short else 'left out of'} {len(runs)} of {count} run(s): {line}"
+        for runs, line in lines
+        if runs
+    ]

@@ -1,0 +1,287 @@
+"""Words beside the encoder (`finetune.<name>.words`).
+
+The words model is one of `components.learners.words.systems` that is chosen on the run's rows. `mean` mixes its
+probabilities with those of the encoder; `joint` fits one logistic regression on features of the frozen encoder beside
+the TF-IDF weights, which have a scale of their own, because the penalty that suits hundreds of normalised features
+suppresses TF-IDF weights of norm 1. System, weight and scale are chosen (`components.data.tasks.choice`) on the rows
+that the run's other choices are made on: by predictions out of fold of both, or on dev. The score is that of
+predictions whose choices were made without the row's fold.
+
+Shapes: N rows, F features of the encoder, V of the words, C labels.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from threadpoolctl import threadpool_limits
+from torch import Tensor
+
+from components.data.tasks.choice import Choice, choose
+from components.data.tasks.data import Answer, Split
+from components.data.tasks.examples import read_facts, read_split, run_folds
+from components.data.tasks.kinds import scoring_for
+from components.data.tasks.selection import Data, Predictions, System, predict
+from components.data.unlabelled_texts import read_unlabelled
+from components.learners.finetuning.member import Member
+from components.learners.finetuning.specs import RunSpec, load_initial_encoder, rows_of
+from components.learners.task_models.heads import TextHead
+from components.learners.task_models.words_part import WordsPart, mean
+from components.learners.words.classifier import WordsModel
+from components.learners.words.linear import LinearModel, fit_exclusive, fit_independent
+from components.learners.words.systems import probable_systems
+
+#: Candidates for the weight of the words in a mean, beside 0.
+WEIGHTS: Final = tuple(number / 10 for number in range(1, 11))
+#: Candidates for the inverse strength of the penalty on the words in a joint regression, the strongest first; the scale
+#: of TF-IDF is the root of its product with the penalty of the encoder's features.
+STRENGTHS: Final = (0.1, 1.0, 10.0, 100.0)
+#: Logit of a label without training rows.
+NEVER: Final = -30.0
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """A run with words.
+
+    Attributes:
+        answers: split -> the combined answers.
+        record: entries of the run's record: `words`, and `selected`, or on dev `curve` with the scores at the
+            `chosen` point.
+        part: what is served beside the encoder; None if the encoder alone is better.
+        weights: of the model, under `model.`, if they are not those of the run: the head of a joint regression on the
+            frozen encoder.
+    """
+
+    answers: dict[str, list[Answer]]
+    record: dict[str, Any]
+    part: WordsPart | None = None
+    weights: dict[str, Tensor] = field(default_factory=dict)
+
+
+#: Answers to the rows that choices are made on, and a function that makes the combined run with the answers to them.
+Combination = tuple[Sequence[Answer], Callable[[list[Answer]], Mixed]]
+
+
+def with_words(spec: RunSpec, answers: Mapping[str, list[Answer]], record: Mapping[str, Any]) -> Mixed:
+    """Combine a run with words as its settings ask: no words, the weights of a mean, or the strengths of a joint
+    regression, the simplest first. A kind without probabilities of labels has no words.
+
+    Args:
+        spec: of the finished run.
+        answers: split -> its answers: `test`, and `dev` or `oof`.
+        record: of the run.
+    """
+    work = None if spec.settings.words == "none" else WordsRows(spec)
+    if work is None or not work.systems:
+        return Mixed(dict(answers), {})
+    name, judged = work.data.judged
+    with threadpool_limits(1, user_api="blas"):
+        system, words = work.best_words()
+        ways: list[Combination] = [(answers[name], lambda _: Mixed(dict(answers), {"words": {"how": "none"}}))]
+        ways += [_mean(weight, system, words, answers, judged=name) for weight in WEIGHTS]
+        ways += _joint(work, system, record=record)
+        choice = work.choose([of_judged for of_judged, _ in ways])
+        mixed = ways[choice.index][1](choice.answers)
+    if name == "dev" and mixed.part is None:
+        return mixed
+    scores = work.data.scoring.score(judged.fields, judged.targets, choice.answers)
+    chosen = at_chosen(record, scores) if name == "dev" else {"selected": scores}
+    return replace(mixed, answers={**mixed.answers, name: choice.answers}, record={**mixed.record, **chosen})
+
+
+class WordsRows:
+    """The rows of a run, and its words models."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        self.spec, self.facts = spec, read_facts(spec.examples)
+        whole = read_split(spec.examples, "train")
+        rows = rows_of(replace(spec, fold=None), whole).learned
+        folds = run_folds(self.facts, whole, rows, seed=spec.seed) if self.facts.selection == "budget" else None
+        self.data = Data(
+            whole,
+            rows,
+            # With cross-validation, dev is not read.
+            read_split(spec.examples, "dev") if folds is None else whole.take([]),
+            read_split(spec.examples, "test"),
+            self.facts.labels,
+            scoring_for(self.facts.kind, self.facts.labels),
+            folds,
+            [] if spec.words is None else read_unlabelled(spec.words),
+        )
+        self.systems = probable_systems(self.facts.kind, language=self.facts.language, which=self.facts.baselines)
+
+    def choose(self, candidates: Sequence[Sequence[Answer]]) -> Choice:
+        """The choice of one of several answers to the rows that choices are made on."""
+        return choose(self.data.scoring, self.data.judged[1], candidates, folds=self.data.folds)
+
+    def best_words(self) -> tuple[str, Predictions]:
+        """Name and predictions of the chosen words model; those out of fold are of the models that were chosen without
+        the row's fold."""
+        judged, _ = self.data.judged
+        tried = {name: predict(system, self.data) for name, system in self.systems.items()}
+        choice = self.choose([predictions.answers[judged] for predictions in tried.values()])
+        name, best = list(tried.items())[choice.index]
+        return name, replace(best, answers={**best.answers, judged: choice.answers})
+
+
+def at_chosen(record: Mapping[str, Any], scores: Mapping[str, float]) -> dict[str, Any]:
+    """Entries of a run's record: `curve`, with these scores at the chosen point, and `chosen`, the index of that point.
+    Without the index, a point with higher scores would count as the chosen one."""
+    curve = [dict(point) for point in record["curve"]]
+    best = max(range(len(curve)), key=lambda index: curve[index][record["score"]])
+    chosen = record.get("chosen", best)
+    curve[chosen] |= scores
+    return {"curve": curve, "chosen": chosen}
+
+
+def _mean(
+    weight: float, system: str, words: Predictions, answers: Mapping[str, list[Answer]], *, judged: str
+) -> Combination:
+    def mixed(split: str) -> list[Answer]:
+        return list(mean(np.stack(answers[split]), np.stack(words.answers[split]), weight))
+
+    def make(of_judged: list[Answer]) -> Mixed:
+        assert isinstance(words.model, WordsModel)
+        described = {"how": "mean", "weight": weight, "system": system, **words.details}
+        part = WordsPart("mean", words.model, weight)
+        return Mixed({judged: of_judged, "test": mixed("test")}, {"words": described}, part)
+
+    return mixed(judged), make
+
+
+def _joint(work: WordsRows, system: str, *, record: Mapping[str, Any]) -> list[Combination]:
+    """The joint regressions; none if the head or the labels do not allow it."""
+    member = Member(work.spec, *load_initial_encoder(work.spec))
+    head, penalty = member.model.head, record.get("penalty")
+    if not isinstance(head, TextHead) or not head.is_linear or member.model.features.mix is not None or penalty is None:
+        return []
+    if "head_norm" in record:
+        head.set_norm(record["head_norm"])
+    data = work.data
+    name, judged = data.judged
+    train = member.head_inputs("train").matrix()
+    fit = partial(JointRegression, work, work.systems[system], head, train, penalty=penalty)
+    pooled = [np.zeros((len(judged), len(work.facts.labels)), dtype=np.float32) for _ in STRENGTHS]
+    # Training rows that are held out, by fold; None: the models learn from all rows and predict dev.
+    parts: list[NDArray[np.int64] | None] = [None]
+    if data.folds is not None:
+        parts = [np.flatnonzero(data.folds == fold) for fold in np.unique(data.folds)]
+    for held in parts:
+        regression = fit(held)
+        rows = judged if held is None else data.train.take(held)
+        features = member.head_inputs("dev").matrix() if held is None else train[held]
+        for probabilities, strength in zip(pooled, STRENGTHS, strict=True):
+            matrix = regression.matrix(features, rows, strength)
+            probabilities[slice(None) if held is None else held] = regression(strength).probabilities(matrix)
+    regression = fit(None)
+    if not len(regression(STRENGTHS[0]).classes):
+        return []
+
+    def make(of_judged: list[Answer], strength: float) -> Mixed:
+        linear = regression(strength)
+        weight, bias = of_head(linear, features=train.shape[1])
+        model = WordsModel(
+            regression.words, of_words(linear, features=train.shape[1], scale=regression.scale(strength))
+        )
+        with torch.no_grad():
+            head.fit_norm(train)
+            head.output.weight.copy_(torch.from_numpy(weight))
+            head.output.bias.copy_(torch.from_numpy(bias))
+        member.model.eval()
+        part = WordsPart("joint", model)
+        test = part.combined(data.test.fields, member.test_answers(trained=False))
+        described = {"how": "joint", "strength": strength, "system": system, "vocabulary": regression.words.vocabulary}
+        return Mixed(
+            {name: of_judged, "test": test},
+            {"words": described, "best_step": 0, "best_epoch": 0.0},
+            part,
+            member.weights(without="encoder."),
+        )
+
+    return [
+        (list(answers), partial(make, strength=strength)) for answers, strength in zip(pooled, STRENGTHS, strict=True)
+    ]
+
+
+class JointRegression:
+    """A joint regression on some of the training rows.
+
+    Args:
+        work: of the run.
+        system: whose vocabulary is used.
+        head: whose normalisation is used.
+        vectors: (N, F) features of the run's rows.
+        held: indices of rows that are held out, with all that belongs to them; None: no row is.
+        penalty: on the weights of the encoder's features (1 / C).
+    """
+
+    def __init__(
+        self,
+        work: WordsRows,
+        system: System,
+        head: TextHead,
+        vectors: Tensor,
+        held: NDArray[np.int64] | None,
+        *,
+        penalty: float,
+    ) -> None:
+        training = work.data.training(held)
+        model = system(training)[0].model
+        assert isinstance(model, WordsModel)
+        assert isinstance(model.linear, LinearModel)
+        self.words, self._exclusive = model.features, model.linear.exclusive
+        self._rows, self._vectors = training.rows, vectors[work.data.learned(held)]
+        self._penalty, self._labels = penalty, len(work.facts.labels)
+        with torch.no_grad():
+            head.fit_norm(self._vectors)
+        self._norm = copy.deepcopy(head.norm).eval()
+
+    def scale(self, strength: float) -> float:
+        """Factor on the TF-IDF weights, whose penalty becomes 1 / strength."""
+        return math.sqrt(strength * self._penalty)
+
+    def matrix(self, vectors: Tensor, rows: Split, strength: float) -> Any:
+        """(N, F) features of the encoder and N rows -> (N, F + V)."""
+        with torch.no_grad():
+            normed = self._norm(vectors).double().numpy()
+        tfidf = sparse.csr_matrix(self.words.matrix(rows.fields)) * self.scale(strength)
+        return sparse.hstack([sparse.csr_matrix(normed), tfidf], format="csr")
+
+    def __call__(self, strength: float) -> LinearModel:
+        """The regression on F + V features."""
+        x, c = self.matrix(self._vectors, self._rows, strength), 1 / self._penalty
+        if self._exclusive:
+            return fit_exclusive(x, self._rows.labels, self._labels, c=c)
+        return fit_independent(x, self._rows.targets, self._labels, c=c)
+
+
+def of_head(linear: LinearModel, *, features: int) -> tuple[Floats, Floats]:
+    """Weights (C, F) and biases (C,) of the encoder's part of a regression on F + V features."""
+    count = len(linear.usual)
+    weights, biases = np.zeros((count, features)), np.where(linear.usual > 0, -NEVER, NEVER)
+    biases[linear.classes] = 0.0
+    # Of two exclusive labels, the function is about the second.
+    about = linear.classes[-len(linear.weights) :]
+    weights[about], biases[about] = linear.weights[:, :features], linear.intercepts
+    return weights, biases
+
+
+def of_words(linear: LinearModel, *, features: int, scale: float) -> LinearModel:
+    """The part on words of a regression on F + V features, as a model of unscaled TF-IDF weights."""
+    return replace(
+        linear,
+        weights=linear.weights[:, features:] * scale,
+        intercepts=np.zeros_like(linear.intercepts),
+        usual=np.zeros_like(linear.usual),
+    )

@@ -1,0 +1,331 @@
+"""Predict the rows of a file with a classifier, batch by batch.
+
+Reads and writes csv, tsv, jsonl and parquet with one batch in memory. Every output row has the columns of its input row
+and those of the task's answers (`components.data.tasks.task_io`), such as `prediction` and `confidence`; they are empty
+if a part of the input is missing. The output is a partial file that is renamed at the end, so it is complete or absent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from components.core.errors import ConfigError, DataError, nearest
+from components.data.formats.rows import READERS, Rejected, Row, Rows, Span, open_rows
+from components.data.tasks.data import Answer, Fields
+from components.data.tasks.kinds import find_kind
+from components.data.tasks.task_io import TaskIO
+from components.learners.writing import Rejects, open_output
+from components.settings.tasks import TaskSource
+
+#: Maximum number of rows of a batch: many, so that inputs of similar length can be grouped.
+ROWS = 4096
+#: Maximum number of characters of a text, about a thousand pages: a longer one is a file that was not split.
+LONGEST = 2_000_000
+#: Number of characters after which a batch ends.
+CHARACTERS = 4_000_000
+
+
+class Classifier(Protocol):
+    """A model for one kind of task."""
+
+    @property
+    def kind(self) -> str:
+        """Kind of task."""
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """Names of the labels, by index."""
+
+    def answer(self, rows: Sequence[Fields], batch_size: int = ...) -> Sequence[Answer]:
+        """N inputs -> N answers."""
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Number of rows written, how many of them were skipped because a part of the input is missing, and number of rows
+    that were rejected."""
+
+    rows: int
+    empty: int
+    rejected: int = 0
+
+
+def predict_rows(
+    classifier: Classifier, rows: Sequence[Fields | None], *, batch_size: int = ROWS
+) -> list[dict[str, Any] | None]:
+    """The formatted answers to N inputs, in their order.
+
+    Args:
+        rows: N inputs. None: a part of the input is missing.
+        batch_size: maximum number of rows of a batch.
+
+    Returns:
+        N times the columns and outputs of the kind's `TaskIO`; None for an input that is None.
+    """
+    task_io = find_kind(classifier.kind).io
+    answers: list[dict[str, Any] | None] = [None] * len(rows)
+    indices = [index for index, fields in enumerate(rows) if fields is not None]
+    inputs = [fields for fields in rows if fields is not None]
+    if inputs:
+        collected = classifier.answer(inputs, batch_size)
+        for index, fields, answer in zip(indices, inputs, collected, strict=True):
+            answers[index] = task_io.format(fields, answer, classifier.labels)
+    return answers
+
+
+def check_files(source: Path, output: Path, *, task_io: TaskIO, columns: Mapping[str, str] | None) -> None:
+    """Check the arguments of a prediction, and that the input exists.
+
+    Raises:
+        ConfigError: `columns` names an input that the task does not have.
+        DataError: a format is unknown, or the input is missing or empty.
+    """
+    for path in (source, output):
+        if path.suffix not in READERS:
+            raise DataError(f"{path}: unknown format {path.suffix or '(no suffix)'!r}; known: {', '.join(READERS)}")
+    if unknown := sorted(set(columns or {}) - set(task_io.inputs)):
+        raise ConfigError(f"the task has no input {unknown[0]!r}{nearest(unknown[0], task_io.inputs)}")
+    if not source.is_file():
+        raise DataError(f"{source}: does not exist")
+    if source.stat().st_size == 0:
+        raise DataError(f"{source}: is empty")
+
+
+def all_rejected(source: Path, first: str) -> DataError:
+    """The error about a file without a good row."""
+    return DataError(f"{source}: every row is rejected, the first because: {first}")
+
+
+@dataclass(frozen=True)
+class Part:
+    """The prediction of a part of a file; plain values, to be sent to another process.
+
+    Attributes:
+        output: csv, tsv, jsonl or parquet file of the part's predictions; replaced if it exists.
+        rejects: file of its rejected rows; None: the first one is an error.
+        load: loads the classifier; called once per process.
+        columns: input of the task -> column of the file.
+        schema: types of a parquet output; None: those of the table, or of its first batch.
+        header: whether a csv or tsv begins with its header.
+        batch_size: maximum number of rows of a batch.
+        every_output: whether rows of jsonl also have what a served model answers, such as probabilities.
+    """
+
+    source: Path
+    span: Span
+    output: Path
+    rejects: Path | None
+    load: Callable[[], Classifier]
+    columns: Mapping[str, str]
+    schema: pa.Schema | None
+    header: bool
+    batch_size: int
+    every_output: bool
+
+    @property
+    def mark(self) -> Path:
+        """File that exists if the part is finished."""
+        return self.output.with_suffix(".json")
+
+    def finished(self) -> Predicted | None:
+        """The counts of a finished part; None if it is not finished."""
+        try:
+            return Predicted(**json.loads(self.mark.read_text(encoding="utf-8"))["counts"])
+        except FileNotFoundError:
+            return None
+
+
+def predict_table(
+    part: Part,
+    table: Rows,
+    *,
+    classifier: Classifier,
+    bad: Rejects | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Predicted:
+    """Predict the rows of a part and write them with their predictions.
+
+    Args:
+        bad: receives bad rows; None: they are raised.
+        progress: called with the number of rows of each finished batch.
+
+    Raises:
+        DataError: the file is damaged; a column is missing or ambiguous; the output cannot be written. The message
+            names the line.
+    """
+    task_io = find_kind(classifier.kind).io
+    inputs = _inputs(task_io, part.columns)
+    rows = empty = 0
+    with open_output(part.output, table.names, task_io, part.schema or table.schema, header=part.header) as write:
+        parsed = _parsed(part.source, table, inputs, rejected=bad)
+        for batch in _batches(parsed, part.batch_size):
+            answers = predict_rows(classifier, [fields for _, fields in batch], batch_size=part.batch_size)
+            names = {**task_io.columns, **(task_io.outputs if part.every_output else {})}
+            added = ({name: answer[name] if answer else None for name in names} for answer in answers)
+            write([row | columns for (row, _), columns in zip(batch, added, strict=True)])
+            rows += len(batch)
+            empty += sum(answer is None for answer in answers)
+            if progress is not None:
+                progress(len(batch))
+    return Predicted(rows=rows, empty=empty, rejected=bad.count if bad is not None else 0)
+
+
+def schema_of(source: Path, *, task_io: TaskIO, columns: Mapping[str, str] | None) -> pa.Schema | None:
+    """The types of a parquet output for a file without types: those of its first batch; None if it has no rows."""
+    with ExitStack() as stack:
+        table = open_rows(source, stack, rejected=_ignore)
+        if table.schema is not None:
+            return table.schema
+        batches = _batches(_parsed(source, table, _inputs(task_io, columns), rejected=_ignore), ROWS)
+        first = next(batches, None)
+        try:
+            return None if first is None else pa.Table.from_pylist([row for row, _ in first]).schema
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            return None  # the writer reports it
+
+
+def _ignore(error: DataError, row: Any) -> None:
+    """A bad row is reported by the part that contains it."""
+
+
+def _inputs(task_io: TaskIO, columns: Mapping[str, str] | None) -> _Inputs:
+    return _Inputs(task_io, {name: name for name in task_io.inputs} | dict(columns or {}))
+
+
+def named_columns(pairs: Sequence[str]) -> dict[str, str]:
+    """Parse `["first=one", "second=two"]` to input -> column. A name without `=` is the column of the input `text`.
+
+    Raises:
+        ConfigError: a side of a pair is empty, or an input is named twice.
+    """
+    columns: dict[str, str] = {}
+    for pair in pairs:
+        name, separator, column = pair.partition("=")
+        if not separator:
+            name, column = "text", pair
+        if not name or not column or name in columns:
+            raise ConfigError(f"column {pair!r}: expected INPUT=COLUMN, once for each input")
+        columns[name] = column
+    return columns
+
+
+def columns_of_data(path: Path, *, kind: str, source: TaskSource) -> dict[str, str]:
+    """The inputs that a table names as the labelled data do: input -> column.
+
+    Only inputs without a column of their own name are in it. The errors of a table that cannot be read are left to its
+    prediction.
+    """
+    if path.suffix not in READERS or not path.is_file():
+        return {}
+    with ExitStack() as stack:
+        try:
+            names = open_rows(path, stack, rejected=_ignore).names
+        except DataError:
+            return {}
+    local = {name: getattr(source, name, None) for name in find_kind(kind).io.inputs if name not in names}
+    return {name: column for name, column in local.items() if column in names}
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """The inputs of a task in a file; `columns`: input -> column."""
+
+    task_io: TaskIO
+    columns: Mapping[str, str]
+
+    def parse(self, row: Row, location: str) -> Fields | None:
+        """The input's parts in a row; None if one is missing.
+
+        Raises:
+            DataError: a value has the wrong type; the message begins with `location`.
+        """
+        try:
+            return self.task_io.parse({name: row[column] for name, column in self.columns.items()})
+        except ValueError as error:
+            message = str(error)
+            for name, column in self.columns.items():
+                message = message.replace(repr(name), repr(column))
+            raise DataError(f"{location}: {message}") from error
+
+    def check_text(self, fields: Fields | None, location: str) -> None:
+        """Check for what no text of a person contains.
+
+        Raises:
+            DataError: a part contains a NUL character or is longer than `LONGEST`; the message begins with `location`.
+        """
+        for part in fields or ():
+            if "\0" in part:
+                raise DataError(f"{location}: contains a NUL character; remove it")
+            if len(part) > LONGEST:
+                raise DataError(f"{location}: {len(part):,} characters, more than {LONGEST:,}; cut the text")
+
+    def check_columns(self, where: str, names: Sequence[str], *, whole: bool = False) -> None:
+        """Check the column names of a row, or of a whole file.
+
+        Raises:
+            DataError: an input is missing, or a column of the predictions exists; the message begins with `where`.
+        """
+        if missing := [(name, column) for name, column in self.columns.items() if column not in names]:
+            name, column = missing[0]
+            hint = f"; name the column with --column {name}=COLUMN" if whole else ""
+            raise DataError(f"{where}: has no column {column!r}; found: {', '.join(names) or 'none'}{hint}")
+        if existing := [name for name in self.task_io.columns if name in names]:
+            raise DataError(f"{where}: already has a column {existing[0]!r}; rename it")
+
+
+Parsed = tuple[Row, Fields | None]
+
+
+def _parsed(path: Path, table: Rows, inputs: _Inputs, *, rejected: Rejected | None) -> Iterator[Parsed]:
+    """(row, input) of every row; the columns are checked first, in a file without fixed columns row by row."""
+    if table.fixed:
+        inputs.check_columns(str(path), table.names, whole=True)
+    if table.schema is not None:
+        _check_types(path, table.schema, inputs)
+    for where, row in table.rows:
+        try:
+            if not table.fixed:
+                inputs.check_columns(where, list(row))
+            fields = inputs.parse(row, where)
+            inputs.check_text(fields, where)
+        except DataError as error:
+            if rejected is None:
+                raise
+            rejected(error, row)
+        else:
+            yield row, fields
+
+
+def _check_types(path: Path, schema: pa.Schema, inputs: _Inputs) -> None:
+    for name, column in inputs.columns.items():
+        kind, lists = schema.field(column).type, inputs.task_io.inputs[name] == "texts"
+        if not (_is_text(kind) or (lists and _is_list_of_text(kind))):
+            raise DataError(f"{path}: column {column!r} is {kind}, expected {'a list of texts' if lists else 'text'}")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_list_of_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_text(kind.value_type)
+
+
+def _batches(rows: Iterator[Parsed], size: int) -> Iterator[list[Parsed]]:
+    batch: list[Parsed] = []
+    characters = 0
+    for row in rows:
+        batch.append(row)
+        characters += sum(map(len, row[1] or ()))
+        if len(batch) == size or characters >= CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch

@@ -1,0 +1,106 @@
+"""The interface of the torch half of a task kind: encoding of rows, and head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from components.data.tasks.data import Fields
+from components.learners.task_models.heads import Head
+from components.models.base import LanguageModel
+from components.settings.finetune import FinetuneSettings
+from components.tokenization import Tokenizer
+
+#: (S, F) features of sequences and (S,) the row that each belongs to -> (B, G) features of rows.
+Combine = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One row as input of an encoder: S sequences (one; one per choice; or one per window of a long text).
+
+    Attributes:
+        pieces: S arrays (T,) of piece ids, with the family's special pieces.
+        segments: S arrays (T,): 0 for the first text and its special pieces, 1 for the second.
+        units: S arrays (U, 2): indices of the first and last piece of each unit (a word, or a piece of the context);
+            (0, 2) for tasks with one vector per sequence.
+        offsets: S arrays (U, 2): character offsets of each unit in the row's context, end exclusive; (0, 2) for tasks
+            without offsets.
+    """
+
+    pieces: list[NDArray[np.int64]]
+    segments: list[NDArray[np.int64]]
+    units: list[NDArray[np.int64]]
+    offsets: list[NDArray[np.int64]]
+
+    @classmethod
+    def of_texts(cls, pieces: Sequence[ArrayLike], segments: Sequence[ArrayLike] | None = None) -> Encoded:
+        """A row without units."""
+        arrays = [np.asarray(sequence, dtype=np.int64) for sequence in pieces]
+        none = [np.zeros((0, 2), dtype=np.int64)] * len(arrays)
+        given = [np.zeros_like(sequence) for sequence in arrays] if segments is None else segments
+        return cls(arrays, [np.asarray(segment, dtype=np.int64) for segment in given], none, none)
+
+
+def uncombined(settings: FinetuneSettings, encoder: LanguageModel) -> None:
+    """`Task.combine` of kinds whose head reads each sequence separately."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One entry of the table TASKS.
+
+    Attributes:
+        reads: input of the head: one pooled vector per sequence (`text`), or one vector per unit (`units`).
+        encode: (rows, tokenizer, encoder, settings) -> the rows as piece ids.
+        head: (settings, number of features, labels) -> the layers on top of the encoder.
+        combine: (settings, encoder) -> function that combines the vectors of a row's sequences before the head; None:
+            the head reads each sequence separately.
+        single: whether a row is one text, and its sequence is made by `inputs.encode_texts`.
+        windows_apart: whether each window of a row has its own loss, so that a step may use a sample of them.
+        labels_rows: whether the targets are labels of a row with one vector, so that rows can be compared by their
+            labels (`task_models.model.pair_loss`).
+        imitates: whether its head is an `ImitatingHead`, which learns the predictions of a teacher.
+    """
+
+    kind: str
+    reads: Literal["text", "units"]
+    encode: Callable[[Sequence[Fields], Tokenizer, LanguageModel, FinetuneSettings], list[Encoded]]
+    head: Callable[[FinetuneSettings, int, Sequence[str]], Head]
+    combine: Callable[[FinetuneSettings, LanguageModel], Combine | None] = uncombined
+    single: bool = False
+    windows_apart: bool = False
+    labels_rows: bool = False
+    imitates: bool = False
+
+
+def refuse_settings(task: Task, settings: FinetuneSettings) -> str | None:
+    """What is wrong if the settings ask for a loss on labels of rows, and the kind has none; else None."""
+    if task.labels_rows:
+        if settings.label_names == "always" and not task.single:
+            return f"label_names needs a kind that reads one text; set it to none for kind {task.kind}"
+        return None
+    if settings.label_names == "always":
+        return f"label_names needs labels of whole texts; set it to none for kind {task.kind}"
+    if settings.method == "contrastive":
+        return f"method contrastive compares texts by their labels and does not suit kind {task.kind}; use finetune"
+    return None
+
+
+def refuse_distillation(task: Task, settings: FinetuneSettings) -> str | None:
+    """What is wrong if a model of this kind teaches or learns by distillation; None if nothing is."""
+    if not task.imitates:
+        return f"kind {task.kind} has no predictions that a student learns; remove the task or the group"
+    if task.kind == "tagging" and settings.tagger != "linear":
+        return f"tagger {settings.tagger} has no probabilities of the tags of a word; set it to linear"
+    return None
+
+
+def most_pieces(settings: FinetuneSettings, encoder: LanguageModel) -> int:
+    """Maximum number of pieces of a sequence, special pieces included: `max_length`, or the encoder's limit."""
+    return min(settings.max_length, encoder.max_tokens or settings.max_length)

@@ -1,0 +1,406 @@
+"""Task models as directories: the output of fine-tuning, for the registry and for prediction.
+
+config.json         task kind, settings, precision of training and evaluation
+labels.json         names of the labels, by index
+head.safetensors    weights above the encoder
+encoder/            an encoder directory: config.json, model.safetensors, tokenizer/
+words/              with `finetune.<name>.words`: words.json, words.safetensors (components.learners.words.classifier)
+manifest.json       digests of all files (components.core.artifacts)
+
+The average of several models holds them as its members (components.data.tasks.members). Probabilities and numbers are
+averaged. Answers that are decoded (tag sequences, spans) cannot be: the outputs of the heads are averaged, and decoded
+by a head whose parameters of decoding (transitions, threshold) are averaged as well.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from components.core.artifacts import read_manifest
+from components.core.errors import ArtifactError, ConfigError
+from components.data.tasks.data import Answer, Fields, mean_answers
+from components.data.tasks.members import ENCODER, KIND, encoder_of, members_of, save_members
+from components.learners.task_models.base import Encoded, most_pieces
+from components.learners.task_models.fixed_batches import (
+    FixedBatches,
+    Observe,
+    RowFeatures,
+    count_rows,
+    nothing_observed,
+)
+from components.learners.task_models.heads import FixedNorm, Head
+from components.learners.task_models.inference_weights import why_not_quantised
+from components.learners.task_models.inputs import plain_pieces
+from components.learners.task_models.kinds import find_task
+from components.learners.task_models.model import TaskModel
+from components.learners.task_models.pooling import mask
+from components.learners.task_models.words_part import WordsPart
+from components.models.base import Batch, LanguageModel
+from components.models.encoder import Encoder, load_encoder, load_weights, save_encoder, save_weights
+from components.settings.finetune import FinetuneSettings
+from components.tokenization import Tokenizer
+from components.tokenization.special import UNK
+from components.training.precision import Precision
+
+#: Settings of training only, which are not read with a stored model.
+LEARNED_WITH = ("auto", "contrastive", "scratch", "unlabelled", "words")
+#: Settings of earlier versions that a model of this version cannot have, and their values without effect.
+REMOVED = {"reader": "none", "answering": "linear", "context": 0}
+
+
+#: Number of features F -> (F, S) random numbers.
+Projection = Callable[[int], NDArray[np.float32]]
+
+
+def sketches(model: TaskModel, vectors: Tensor, batch: Batch, projection: Projection) -> list[NDArray[np.float32]]:
+    """The sketches (S,) of the B rows of a batch.
+
+    Args:
+        vectors: inputs of its head: (S, F), (B, F) or (S, U, F).
+    """
+    norm = getattr(model.head, "norm", None)
+    if model.of_units:
+        lengths = batch["unit_lengths"]
+        inside = mask(lengths, vectors.shape[1])[..., None]
+        vectors = vectors.float().masked_fill(~inside, 0.0).sum(1) / lengths.clamp(min=1)[:, None]
+    if isinstance(norm, FixedNorm):
+        vectors = norm(vectors)
+    table = torch.from_numpy(projection(vectors.shape[-1])).to(vectors.device)
+    with torch.autocast(vectors.device.type, enabled=False):
+        result = vectors.float() @ table
+    rows = batch["rows"]
+    count = int(rows[-1]) + 1
+    if len(result) != count:
+        total = result.new_zeros(count, table.shape[1]).index_add(0, rows, result)
+        result = total / torch.bincount(rows, minlength=count)[:, None]
+    return list(result.cpu().numpy())
+
+
+def measured(
+    encoded: Sequence[Encoded], result: Sequence[NDArray[np.float32]]
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """(N, 2) pieces and unknown pieces of N rows, and (N, S) their sketches."""
+    counts = [(sum(map(len, row.pieces)), sum(int((pieces == UNK).sum()) for pieces in row.pieces)) for row in encoded]
+    none = np.zeros((0, 1), dtype=np.float32)
+    return np.array(counts, dtype=np.int64).reshape(-1, 2), np.stack(result) if len(result) else none
+
+
+#: Number of rows that are tokenized and sorted by length together.
+ROWS = 4096
+#: Number of rows whose features are in memory at a time.
+PORTION = 512
+
+
+@dataclass(frozen=True)
+class TextClassifier:
+    """A trained task model of any kind.
+
+    Attributes:
+        precision: of prediction; float32 if the processor has no instructions for bfloat16.
+        head_precision: of the head; None: `precision`. A head that was fitted on features of the frozen encoder is
+            computed in float32.
+        words: a words model that is combined with the encoder; None: there is none.
+        int8: whether the encoder's matrices are quantised for prediction.
+    """
+
+    model: TaskModel
+    tokenizer: Tokenizer
+    precision: Precision = "float32"
+    head_precision: Precision | None = None
+    words: WordsPart | None = None
+    int8: bool = False
+
+    @property
+    def kind(self) -> str:
+        """Name of the task's kind."""
+        return self.model.task.kind
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """C names."""
+        return self.model.labels
+
+    @property
+    def settings(self) -> FinetuneSettings:
+        """The settings of fine-tuning."""
+        return self.model.settings
+
+    @property
+    def encoder(self) -> LanguageModel:
+        """The encoder."""
+        return self.model.encoder
+
+    def on(self, device: torch.device) -> TextClassifier:
+        """This classifier after its model has been moved to a device. To be called before the first answer."""
+        self.model.to(device)
+        return self
+
+    def quantised(self) -> TextClassifier:
+        """This classifier with the encoder's matrices in 8-bit integers; it predicts on a processor.
+
+        Raises:
+            ConfigError: the encoder is not a Transformer, or torch has no oneDNN.
+        """
+        if reason := why_not_quantised(self.encoder):
+            raise ConfigError(f"the model {reason}")
+        return replace(self, int8=True)
+
+    def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> list[Answer]:
+        """The answers to N rows; `batch_size` rows are tokenized and sorted by length together. The answer to a row
+        does not depend on the other rows, nor on the number of threads."""
+        answers: list[Answer] = []
+        for start in range(0, len(rows), batch_size):
+            part = rows[start : start + batch_size]
+            if self.model.task.single and self.batches.reads_bags:
+                most = most_pieces(self.settings, self.encoder) - len(self.encoder.special_tokens([]))
+                pieces = plain_pieces([text for (text,) in part], self.tokenizer, most)
+                answers += self.with_words(part, self.batches.answers_of_sequences(pieces))
+            else:
+                answers += self.with_words(part, self.batches.answers(self.encode(part)))
+        return answers
+
+    def with_words(self, rows: Sequence[Fields], answers: list[Answer]) -> list[Answer]:
+        """The answers to N rows from the answers of the encoder and its head."""
+        return answers if self.words is None else self.words.combined(rows, answers)
+
+    def encode(self, rows: Sequence[Fields]) -> list[Encoded]:
+        """The piece ids of N rows, as the encoder reads them."""
+        return self.model.task.encode(rows, self.tokenizer, self.encoder, self.settings)
+
+    def answer_measured(
+        self, rows: Sequence[Fields], projection: Projection
+    ) -> tuple[list[Answer], NDArray[np.int64], NDArray[np.float32]]:
+        """The answers of `answer`, and the measurements of `components.registry.drift`.
+
+        Args:
+            projection: number of features F -> (F, S) random numbers.
+
+        Returns:
+            N answers; (N, 2) pieces and unknown pieces; (N, S) projections of the features that the head reads.
+        """
+        encoded = self.encode(rows)
+        both = self.batches.observed_answers(encoded, partial(sketches, projection=projection))
+        answers = self.with_words(rows, [answer for answer, _ in both])
+        return answers, *measured(encoded, [sketch for _, sketch in both])
+
+    @cached_property
+    def batches(self) -> FixedBatches:
+        """Prediction in batches of fixed shapes."""
+        return FixedBatches(self.model, precision=self.precision, head_precision=self.head_precision, int8=self.int8)
+
+    def predict(self, texts: Sequence[str], batch_size: int = ROWS) -> NDArray[np.float32]:
+        """Probabilities (N, C), for kinds that read one text and predict a probability per label."""
+        none = np.zeros((0, len(self.labels)), dtype=np.float32)
+        return np.stack(self.answer([(text,) for text in texts], batch_size)) if texts else none
+
+
+class _AboveEncoder(nn.Module):
+    """The modules of a task model except the encoder, with the names of the stored weights."""
+
+    def __init__(self, classifier: TaskModel) -> None:
+        super().__init__()
+        self.features = classifier.features
+        self.head = classifier.head
+
+
+def save_classifier(directory: Path, classifier: TaskModel, *, facts: dict[str, Any], **stored: Any) -> None:
+    """Write one task model as a directory, which may be part of another draft; `facts` is of the manifest, `stored`
+    are arguments of `write_files`."""
+    save_members(directory, [partial(write_files, classifier=classifier, **stored)], facts=facts)
+
+
+def write_files(
+    directory: Path,
+    classifier: TaskModel,
+    *,
+    family: str,
+    tokenizer: Path,
+    precision: Precision = "float32",
+    head_precision: Precision | None = None,
+    words: WordsPart | None = None,
+) -> None:
+    """Write the files of a task model."""
+    config: dict[str, Any] = {
+        "kind": classifier.task.kind,
+        # The checkpoint interval has no influence on the model.
+        "settings": classifier.settings.model_dump(mode="json", exclude={"training": {"checkpoint_seconds"}}),
+        "precision": precision,
+    }
+    if head_precision not in (None, precision):
+        config["head_precision"] = head_precision
+    if words is not None:
+        config["words"] = words.write(directory)
+    (directory / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
+    (directory / "labels.json").write_text(json.dumps(classifier.labels, ensure_ascii=False, indent=1) + "\n")
+    save_weights(directory / "head.safetensors", _AboveEncoder(classifier))
+    save_encoder(directory / ENCODER, family=family, model=classifier.encoder, tokenizer=tokenizer)
+
+
+def load_classifier(directory: Path) -> TextClassifier | AveragedClassifier:
+    """Load the task model of a directory, or the average of its members; see `load_members`."""
+    members = load_members(directory)
+    return members[0] if len(members) == 1 else AveragedClassifier(members)
+
+
+def load_members(directory: Path) -> list[TextClassifier]:
+    """Load the task models of a directory; every file is compared with its digest. An encoder that all have is loaded
+    once.
+
+    Raises:
+        ArtifactError: the directory is incomplete or altered, the tokenizer is not the one of training, or the weights
+            do not fit the config.
+    """
+    directory = Path(directory)
+    read_manifest(directory, kind=KIND, verify=True)
+    try:
+        folders = members_of(directory)
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{directory}: not a classifier of this version ({error}); fine-tune again") from error
+    encoders: dict[Path, Encoder] = {}
+    result = []
+    for folder in folders:
+        path = encoder_of(folder)
+        encoders[path] = encoders.get(path) or load_encoder(path, part=True)
+        result.append(_read(folder, encoders[path]))
+    return result
+
+
+def _read(directory: Path, encoder: Encoder) -> TextClassifier:
+    try:
+        config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+        labels = json.loads((directory / "labels.json").read_text(encoding="utf-8"))
+        # How the model has learned does not change a prediction; earlier versions had other keys and values.
+        read = {name: value for name, value in config["settings"].items() if name not in LEARNED_WITH}
+        read["method"] = "finetune" if read["method"] == "consistency" else read["method"]
+        if gone := [name for name, value in REMOVED.items() if read.get(name, value) != value]:
+            raise ConfigError(f"finetune.<name>.{gone[0]} is {read[gone[0]]!r}, which was removed")
+        settings = FinetuneSettings.model_validate(read, extra="ignore")
+        task = find_task(config["kind"])
+        precision: Precision = "bf16" if config["precision"] == "bf16" else "float32"
+        head_precision: Precision | None = "float32" if config.get("head_precision") == "float32" else None
+        words = WordsPart.read(directory, config["words"], labels=len(labels)) if "words" in config else None
+    except (OSError, ValueError, KeyError, ConfigError) as error:
+        raise ArtifactError(f"{directory}: not a classifier of this version ({error}); fine-tune again") from error
+    classifier = TaskModel(encoder.model, task=task, settings=settings, labels=labels)
+    load_weights(directory / "head.safetensors", _AboveEncoder(classifier))
+    return TextClassifier(classifier.eval(), encoder.tokenizer, precision, head_precision, words)
+
+
+@dataclass(frozen=True)
+class AveragedClassifier:
+    """The average of several task models, with the interface of one."""
+
+    members: Sequence[TextClassifier]
+
+    @property
+    def kind(self) -> str:
+        """Name of the task's kind."""
+        return self.members[0].kind
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """C names."""
+        return self.members[0].labels
+
+    @property
+    def encoder(self) -> LanguageModel:
+        """The encoder of the first member."""
+        return self.members[0].encoder
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the members are heads on the same features, which are computed once."""
+        first = self.members[0]
+        return all(
+            (member.encoder is first.encoder, member.settings, member.precision)
+            == (True, first.settings, first.precision)
+            for member in self.members
+        )
+
+    def on(self, device: torch.device) -> AveragedClassifier:
+        """This classifier after its models have been moved to a device. To be called before the first answer."""
+        for member in self.members:
+            member.on(device)
+        return self
+
+    def quantised(self) -> AveragedClassifier:
+        """This classifier with the encoders' matrices in 8-bit integers; see `TextClassifier.quantised`."""
+        return replace(self, members=[member.quantised() for member in self.members])
+
+    def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> list[Answer]:
+        """The answers to N rows. The answer to a row does not depend on the other rows."""
+        if not self._decodes and not self.is_shared:
+            return mean_answers([member.answer(rows, batch_size) for member in self.members])
+        return self._answers(rows)[0]
+
+    def answer_measured(
+        self, rows: Sequence[Fields], projection: Projection
+    ) -> tuple[list[Answer], NDArray[np.int64], NDArray[np.float32]]:
+        """The same answers, with what `components.registry.drift` measures on the first member; see
+        `TextClassifier`."""
+        answers, result = self._answers(rows, partial(sketches, projection=projection))
+        return answers, *measured(self.members[0].encode(rows), result)
+
+    @property
+    def _decodes(self) -> bool:
+        return self.members[0].model.of_units
+
+    @cached_property
+    def _decoder(self) -> Head:
+        states = [member.model.head.state_dict() for member in self.members]
+        decoder = copy.deepcopy(self.members[0].model.head)
+        mean = {
+            name: torch.stack([state[name] for state in states]).mean(0) if value.is_floating_point() else value
+            for name, value in states[0].items()
+        }
+        decoder.load_state_dict(mean)
+        return decoder
+
+    def _answers(self, rows: Sequence[Fields], observe: Observe = nothing_observed) -> tuple[list[Answer], list[Any]]:
+        answers: list[Answer] = []
+        observed: list[Any] = []
+        for start in range(0, len(rows), PORTION):
+            part = rows[start : start + PORTION]
+            features = [self._features(member, part) for member in self.members[: 1 if self.is_shared else None]]
+            features *= len(self.members) // len(features)
+
+            def both(*inputs: Any) -> list[Any]:
+                return list(zip(_outputs(*inputs), observe(*inputs), strict=True))
+
+            of_members = [
+                member.batches.observe(of_member, both if member is self.members[0] else _outputs)
+                for member, of_member in zip(self.members, features, strict=True)
+            ]
+            observed += [value for _, (_, value) in of_members[0]]
+            if self._decodes:
+                outputs = [[output for _, (output, _) in of_members[0]]]
+                outputs += [[output for _, output in result] for result in of_members[1:]]
+                means = [torch.stack(of_row).mean(0) for of_row in zip(*outputs, strict=True)]
+                answers += self.members[0].batches.decoded(features[0], means, self._decoder)
+            else:
+                answers += mean_answers(
+                    [
+                        member.with_words(part, [answer for answer, _ in result])
+                        for member, result in zip(self.members, of_members, strict=True)
+                    ]
+                )
+        return answers, observed
+
+    def _features(self, member: TextClassifier, rows: Sequence[Fields]) -> list[RowFeatures]:
+        result = dict(member.batches.features(member.encode(rows)))
+        return [result[row] for row in range(len(rows))]
+
+
+def _outputs(model: TaskModel, vectors: Tensor, batch: Batch) -> list[Tensor]:
+    return list(model.outputs(vectors, batch).float().cpu().unflatten(0, (count_rows(batch), -1)))

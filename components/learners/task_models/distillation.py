@@ -1,0 +1,71 @@
+"""Distillation: a model learns a teacher's predictions for texts without labels, beside the labelled rows.
+
+L = w L_task(labelled rows) + (1 - w) L_teacher(unlabelled rows), where L_teacher is `ImitatingHead.imitation`: T^2
+times the Kullback-Leibler divergence from the teacher's probabilities at temperature T (Hinton et al. 2015, "Distilling
+the knowledge in a neural network", section 2).
+
+Shapes: U unlabelled rows of a batch.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from components.learners.task_models.heads import ImitatingHead
+from components.learners.task_models.model import TaskModel
+from components.learners.task_models.sampler import ExampleSampler
+from components.models.base import Batch, Carry, Losses, count_tensor
+from components.training.windows import Sampler
+
+#: Prefix of the tensors of a batch that belong to the unlabelled rows; its `targets` are the teacher's answers.
+TAUGHT = "taught."
+#: T and w.
+TEMPERATURE, LABEL_WEIGHT = 2.0, 0.1
+#: Maximum number of unlabelled rows of a batch, beside `training.batch_size` labelled rows.
+TAUGHT_ROWS = 64
+
+
+class DistillationSampler(Sampler):
+    """Batches of labelled rows, with unlabelled rows and the teacher's answers.
+
+    Args:
+        taught: batches of unlabelled rows, with the teacher's answers as targets.
+    """
+
+    def __init__(self, labelled: ExampleSampler, taught: ExampleSampler) -> None:
+        self.labelled, self.taught = labelled, taught
+
+    def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
+        """The batch of a step, or the part of it on one rank."""
+        taught = self.taught.batch(step, rank, world)
+        return self.labelled.batch(step, rank, world) | {f"{TAUGHT}{name}": value for name, value in taught.items()}
+
+    def tokens_before(self, step: int) -> int:
+        """Number of tokens before a step."""
+        return self.labelled.tokens_before(step) + self.taught.tokens_before(step)
+
+
+class DistilledModel(nn.Module):
+    """A task model that learns from labelled rows and from a teacher."""
+
+    def __init__(self, model: TaskModel) -> None:
+        super().__init__()
+        self.model = model
+        self.eval()
+
+    def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
+        """w times the loss of the labelled rows, plus (1 - w) times the loss of the unlabelled rows."""
+        taught = {name.removeprefix(TAUGHT): value for name, value in batch.items() if name.startswith(TAUGHT)}
+        labelled = {name: value for name, value in batch.items() if not name.startswith(TAUGHT)}
+        result, weight = self.model.losses(labelled), LABEL_WEIGHT
+        loss = self.imitation(self.model(taught), taught)
+        count = count_tensor(len(taught["targets"]), loss)
+        return Losses(
+            weight * result.loss + (1 - weight) * loss, result.sums | {"unlabelled": (loss.detach() * count, count)}
+        )
+
+    def imitation(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """The loss of the unlabelled rows."""
+        head = self.model.head
+        assert isinstance(head, ImitatingHead)  # as `refuse_distillation` has found
+        return head.imitation(outputs, batch, temperature=TEMPERATURE)

@@ -1,0 +1,374 @@
+"""Prediction that does not depend on the batch: every row is computed in shapes that follow from the row alone.
+
+Libraries choose kernels by the sizes of a matrix product and by the number of threads, and kernels differ in the last
+bits. Therefore
+
+- a sequence is padded to the next of a fixed set of lengths (`padded_length`), whatever the others are;
+- a batch of one length always has the same number of rows; the rest of the last batch is filled with copies of a row;
+- a batch is computed by one thread; further threads compute other batches;
+- static word vectors are pooled without padding, each text on its own
+(`components.learners.task_models.fixed_batches`).
+
+The head is computed in a second step, because the sequences of a row may have different lengths. Its shapes follow from
+the number of sequences and units of the row.
+
+Shapes: S sequences of a row, T padded length, U units, F features.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from components.data.tasks.data import Answer
+from components.learners.task_models.base import Encoded
+from components.learners.task_models.heads import Head
+from components.learners.task_models.inference_weights import converted
+from components.learners.task_models.model import TaskModel, computing, evaluating
+from components.learners.task_models.pooling import Pooling
+from components.learners.task_models.sampler import pad
+from components.models.base import Batch
+from components.models.layers.host import fixed_shapes, move, to_device
+from components.models.static import StaticVectors
+from components.training.precision import Precision, has_bf16
+
+
+def suits_bags(model: TaskModel) -> bool:
+    """Whether the features of a model are pooled word vectors, computed on the processor."""
+    return isinstance(model.encoder, StaticVectors) and not model.of_units and model.device.type == "cpu"
+
+
+def pool_bags(encoder: StaticVectors, sequences: Sequence[NDArray[np.integer[Any]]], *, pooling: Pooling) -> Tensor:
+    """(S, F) float32: the features of `pooling.Features.pooled` up to rounding."""
+    lengths_S = torch.from_numpy(np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences)))
+    begins_S = lengths_S.cumsum(0) - lengths_S
+    ids_N = torch.from_numpy(np.concatenate(sequences).astype(np.int64, copy=False))
+    # Each distinct piece is embedded once: fastText composes its vectors.
+    distinct_W, which_N = ids_N.unique(return_inverse=True)
+    table_WD = encoder.embed(distinct_W).float()
+
+    def mean() -> Tensor:
+        return F.embedding_bag(which_N, table_WD, begins_S, mode="sum") / lengths_S[:, None]
+
+    def most() -> Tensor:
+        return F.embedding_bag(which_N, table_WD, begins_S, mode="max")
+
+    if pooling == "lead":
+        places_N = torch.arange(len(ids_N)) - begins_S.repeat_interleave(lengths_S)
+        weights_N = 1 / (3 + places_N).float()
+        sums_S = torch.zeros(len(lengths_S)).index_add(
+            0, torch.arange(len(lengths_S)).repeat_interleave(lengths_S), weights_N
+        )
+        weighted = F.embedding_bag(which_N, table_WD, begins_S, mode="sum", per_sample_weights=weights_N)
+        return weighted / sums_S[:, None]
+    if pooling == "max":
+        return most()
+    if pooling == "concat":
+        average = mean()
+        return torch.cat([average, most(), average], dim=1)
+    return mean()
+
+
+#: (up to this length, padded to a multiple of this).
+STEPS = ((32, 4), (64, 8), (128, 16), (256, 32), (512, 64))
+LONGEST_STEP = 128
+#: Pieces of a batch on a processor, padding included. More are hardly faster, and one text costs as much as a batch.
+PIECES = 128
+#: Rows of a batch of a recurrent model on a processor, which reads its weights once per position of a batch.
+RECURRENT_ROWS = 16
+#: Pieces of a batch on a GPU, and maximum for recurrent models.
+CUDA_PIECES = 2048
+#: Rows of a batch of the head, and units of a batch of a head that reads units.
+HEAD_ROWS, HEAD_UNITS = 64, 256
+#: Maximum number of pieces whose features are in memory at a time.
+PORTION_PIECES = 32_768
+#: Number of elements that vectorised functions compute at a time: two vectors of 512 bits in bfloat16.
+VECTOR = 64
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+#: Pieces, segments and units of a sequence (`task_models.base.Encoded`).
+Parts = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+#: (model, inputs of its head, batch of B rows) -> B values, which may depend on the batch.
+Observe = Callable[[TaskModel, Tensor, Batch], Sequence[Any]]
+
+
+def padded_length(length: int, most: int | None = None) -> int:
+    """The length to which a sequence is padded, at most `most`: it depends on nothing else."""
+    step = next((step for limit, step in STEPS if length <= limit), LONGEST_STEP)
+    padded = -(-length // step) * step
+    return padded if most is None else min(padded, most)
+
+
+def power_of_two(number: int) -> int:
+    """The largest power of two that is not larger, at least 1."""
+    return 1 << max(0, number.bit_length() - 1)
+
+
+def whole_vectors(elements: int) -> int:
+    """The smallest number of rows, a power of two, for which the elements of all rows fill whole vectors.
+
+    Elementwise functions (tanh, exp) compute the elements that are left over at the end of a tensor by scalar
+    instructions, which differ in the last bit.
+    """
+    return VECTOR // math.gcd(VECTOR, elements)
+
+
+def nothing_observed(model: TaskModel, vectors: Tensor, batch: Batch) -> list[None]:
+    """An `Observe` that returns None for each row."""
+    return [None] * count_rows(batch)
+
+
+def count_rows(batch: Batch) -> int:
+    """Number of rows of a batch."""
+    return int(batch["rows"][-1]) + 1
+
+
+@dataclass(frozen=True)
+class RowFeatures:
+    """The inputs of the head for one row.
+
+    Attributes:
+        vectors: (F,) or (U, F) of each of the S sequences; one vector if they are combined without parameters.
+        offsets: (U, 2) of each sequence; see `task_models.base.Encoded`.
+    """
+
+    vectors: list[Tensor]
+    offsets: list[NDArray[np.int64]]
+
+
+class FixedBatches:
+    """Answers of a model in batches of fixed shapes.
+
+    Args:
+        head_precision: of the head; None: the precision of the encoder.
+        int8: whether the encoder's matrices are quantised (`inference_weights.converted`).
+    """
+
+    def __init__(
+        self,
+        model: TaskModel,
+        *,
+        precision: Precision = "float32",
+        head_precision: Precision | None = None,
+        int8: bool = False,
+    ) -> None:
+        self.precision: Precision = precision if has_bf16(model.device) else "float32"
+        self.head_precision: Precision = self.precision if head_precision is None else head_precision
+        bf16 = self.precision == "bf16"
+        self.model = converted(model, bf16=bf16, int8=int8) if bf16 or int8 else model
+        self._recurrent = model.encoder.attention == "none"
+        # A divisor of the widths of all layers.
+        widths = [size for layer in model.encoder.layer_groups()[1:] for part in layer for size in part.shape]
+        self._width = math.gcd(model.width, *widths)
+
+    def answers(self, encoded: Sequence[Encoded]) -> list[Answer]:
+        """The answers to N rows."""
+        return [answer for answer, _ in self.observed_answers(encoded)]
+
+    def observed_answers(
+        self, encoded: Sequence[Encoded], observe: Observe = nothing_observed
+    ) -> list[tuple[Answer, Any]]:
+        """The answers to N rows, each with what `observe` returns for the row."""
+        results: dict[int, tuple[Answer, Any]] = {}
+        for rows in _portions(encoded):
+            features = self._read([encoded[row] for row in rows])
+            results |= zip(rows, self.observe(features, observe), strict=True)
+        return [results[row] for row in range(len(encoded))]
+
+    def features(self, encoded: Sequence[Encoded]) -> Iterator[tuple[int, RowFeatures]]:
+        """The inputs of the head for N rows, with the rows' indices, portion by portion."""
+        for rows in _portions(encoded):
+            yield from zip(rows, self._read([encoded[row] for row in rows]), strict=True)
+
+    def decide(self, features: Sequence[RowFeatures]) -> list[Answer]:
+        """The answers of the head to N rows."""
+        return [answer for answer, _ in self.observe(features)]
+
+    def observe(self, features: Sequence[RowFeatures], observe: Observe = nothing_observed) -> list[tuple[Answer, Any]]:
+        """`observed_answers` of N rows whose features are known."""
+
+        def answer(key: tuple[int, int], rows: Sequence[RowFeatures]) -> list[tuple[Answer, Any]]:
+            kept, batch = self._head_inputs(rows, key)
+            with self._computing(self.head_precision):
+                vectors = kept if self.model.keeps_rows else self.model.above(kept, batch["rows"])
+                answers = self.model.head.answers(self.model.outputs(vectors, batch), batch)
+                return list(zip(answers, observe(self.model, vectors, batch), strict=True))
+
+        return self._compute(features, [self._head_key(row) for row in features], self._head_rows, answer)
+
+    @property
+    def reads_bags(self) -> bool:
+        """Whether the features are pooled word vectors, so that `answers_of_sequences` may be used."""
+        return suits_bags(self.model)
+
+    def answers_of_sequences(self, sequences: Sequence[NDArray[Any]]) -> list[Answer]:
+        """The same answers as of `answers` to N rows of one sequence each, for pooled word vectors."""
+        (vectors,) = self._each(self._pooled, [sequences])
+        return self.decide([RowFeatures([vector], []) for vector in vectors])
+
+    def decoded(self, features: Sequence[RowFeatures], outputs: Sequence[Tensor], head: Head) -> list[Answer]:
+        """The answers of another head to the (S, U, C) outputs of N rows, each row on its own."""
+        answers: list[Answer] = []
+        with self._computing(self.head_precision):
+            for row, of_row in zip(features, outputs, strict=True):
+                _, batch = self._head_inputs([row], self._head_key(row))
+                answers += head.answers(of_row.to(self.model.device), batch)
+        return answers
+
+    # -- the two steps -----------------------------------------------------------------------------------------------
+
+    def _read(self, encoded: Sequence[Encoded]) -> list[RowFeatures]:
+        sequences = [part for row in encoded for part in zip(row.pieces, row.segments, row.units, strict=True)]
+        if self.reads_bags:
+            (pooled,) = self._each(self._pooled, [[pieces for pieces, _, _ in sequences]])
+            vectors = list(pooled)
+        else:
+            most = self.model.encoder.max_tokens
+            lengths = [padded_length(len(pieces), most) for pieces, _, _ in sequences]
+            vectors = self._compute(sequences, lengths, self._rows, self._encode)
+        ends = np.cumsum([0, *(len(row.pieces) for row in encoded)])
+        of_rows = [vectors[start:end] for start, end in pairwise(ends)]
+        if self.model.keeps_rows:
+            jobs = [(part, list(map(len, row.pieces))) for part, row in zip(of_rows, encoded, strict=True)]
+            of_rows = [[vector] for vector in self._each(self._combined, jobs)]
+        return [RowFeatures(part, row.offsets) for part, row in zip(of_rows, encoded, strict=True)]
+
+    def _encode(self, length: int, sequences: Sequence[Parts]) -> list[Tensor]:
+        model, device = self.model, self.model.device
+        tokens, segments = np.zeros((2, len(sequences), length), dtype=np.int64)
+        for row, (pieces, segment, _) in enumerate(sequences):
+            tokens[row, : len(pieces)] = pieces
+            segments[row, : len(segment)] = segment
+        lengths = move(torch.tensor([len(pieces) for pieces, _, _ in sequences]), device)
+        with self._computing(self.precision):
+            hidden = model.encoder.hidden_states(
+                move(torch.from_numpy(tokens), device),
+                lengths,
+                move(torch.from_numpy(segments), device) if segments.any() else None,
+            )
+            if model.of_units:
+                units, counts = pad([units for _, _, units in sequences], value=-1)
+                result = model.features.of_units(hidden, move(units, device)).float().cpu()
+                return [row[:count] for row, count in zip(result, counts.tolist(), strict=True)]
+            return list(model.features.pooled(hidden, lengths).float().cpu())
+
+    def _pooled(self, sequences: Sequence[NDArray[Any]]) -> Tensor:
+        encoder, features = self.model.encoder, self.model.features
+        assert isinstance(encoder, StaticVectors)  # as `suits_bags` has checked
+        with self._computing(self.precision):
+            pooled = pool_bags(encoder, sequences, pooling=features.pooling)
+            return features.joined(pooled.chunk(3 if features.pooling == "concat" else 1, dim=1))
+
+    def _combined(self, job: tuple[list[Tensor], list[int]]) -> Tensor:
+        vectors, lengths = torch.stack(job[0]).to(self.model.device), torch.tensor(job[1], device=self.model.device)
+        with self._computing(self.precision):
+            return self.model.of_rows(vectors, torch.zeros_like(lengths), lengths)[0].float().cpu()
+
+    def _head_inputs(self, rows: Sequence[RowFeatures], key: tuple[int, int]) -> tuple[Tensor, Batch]:
+        model, device = self.model, self.model.device
+        sequences, units = key
+        batch: Batch = {"rows": torch.arange(len(rows)).repeat_interleave(sequences)}
+        vectors = [vector for row in rows for vector in row.vectors]
+        if model.of_units:
+            kept = torch.zeros(len(vectors), units, vectors[0].shape[1])
+            for target, vector in zip(kept, vectors, strict=True):
+                target[: len(vector)] = vector
+            batch["unit_lengths"] = torch.tensor([len(vector) for vector in vectors])
+            offsets = [part for row in rows for part in row.offsets]
+            if any(len(part) for part in offsets):
+                padded = np.full((len(vectors), units, 2), -1, dtype=np.int64)
+                for place, part in zip(padded, offsets, strict=True):
+                    place[: len(part)] = part
+                batch["offsets"] = torch.from_numpy(padded)
+        else:
+            kept = torch.stack(vectors)
+        return move(kept, device), to_device(batch, device)
+
+    # -- shapes and threads ------------------------------------------------------------------------------------------
+
+    def _rows(self, length: int) -> int:
+        if self.model.device.type == "cuda":
+            wanted = CUDA_PIECES // length
+        else:
+            wanted = min(RECURRENT_ROWS, CUDA_PIECES // length) if self._recurrent else PIECES // length
+        return max(whole_vectors(length * self._width), power_of_two(wanted))
+
+    def _head_key(self, row: RowFeatures) -> tuple[int, int]:
+        return len(row.vectors), padded_length(max(map(len, row.vectors))) if self.model.of_units else 0
+
+    def _head_rows(self, key: tuple[int, int]) -> int:
+        sequences, units = key
+        return max(whole_vectors(units), power_of_two(HEAD_UNITS // (sequences * units))) if units else HEAD_ROWS
+
+    def _compute(
+        self,
+        items: Sequence[Item],
+        keys: Sequence[Any],
+        rows_of: Callable[[Any], int],
+        function: Callable[[Any, Sequence[Item]], Sequence[Result]],
+    ) -> list[Result]:
+        """Apply a function to batches of items with the same key, of `rows_of(key)` items; N results in the order of
+        the items."""
+        groups: dict[Any, list[int]] = defaultdict(list)
+        for index, key in enumerate(keys):
+            groups[key].append(index)
+        jobs = [
+            (key, indices[start : start + rows_of(key)])
+            for key, indices in sorted(groups.items(), reverse=True)
+            for start in range(0, len(indices), rows_of(key))
+        ]
+
+        def batch(job: tuple[Any, list[int]]) -> Sequence[Result]:
+            key, part = job
+            filled = [items[index] for index in part] + [items[part[0]]] * (rows_of(key) - len(part))
+            return function(key, filled)[: len(part)]
+
+        results: dict[int, Result] = {}
+        for (_, part), of_part in zip(jobs, self._each(batch, jobs), strict=True):
+            results |= zip(part, of_part, strict=True)
+        return [results[index] for index in range(len(items))]
+
+    def _each(self, function: Callable[[Item], Result], jobs: Sequence[Item]) -> list[Result]:
+        threads = 1 if self.model.device.type == "cuda" else torch.get_num_threads()
+        with evaluating(self.model):
+            if threads == 1:
+                return list(map(function, jobs))
+            with ThreadPoolExecutor(threads, "predict", initializer=torch.set_num_threads, initargs=(1,)) as pool:
+                try:
+                    return list(pool.map(function, jobs))
+                finally:
+                    # Threads that other parts of the process start later are not limited.
+                    torch.set_num_threads(threads)
+
+    @contextmanager
+    def _computing(self, precision: Precision) -> Iterator[None]:
+        with computing(precision, self.model.device), fixed_shapes():
+            yield
+
+
+def _portions(encoded: Sequence[Encoded]) -> Iterator[list[int]]:
+    """Row indices, the longest rows first, so that rows of similar length are in one portion."""
+    pieces = [sum(map(len, row.pieces)) for row in encoded]
+    portion: list[int] = []
+    held = 0
+    for row in sorted(range(len(encoded)), key=lambda row: (-max(map(len, encoded[row].pieces)), row)):
+        if portion and held + pieces[row] > PORTION_PIECES:
+            yield portion
+            portion, held = [], 0
+        portion.append(row)
+        held += pieces[row]
+    if portion:
+        yield portion

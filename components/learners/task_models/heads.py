@@ -1,0 +1,387 @@
+"""Heads: the layers of a task on top of the features, their normalisation, the loss, and the answers.
+
+Shapes: S sequences of B rows, U units, F features in blocks of widths D_1 .. D_b, C outputs.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from components.models.base import Batch
+from components.settings.finetune import FinetuneSettings
+
+#: `finetune.<name>.head_norm`.
+Norm = Literal["fixed", "block", "length", "auto", "batch", "none"]
+#: Normalisations with the statistics of the training features.
+Statistics = Literal["fixed", "block", "length"]
+
+
+class FixedNorm(nn.Module):
+    """(x - mean) / std with the statistics of the training features; independent of the batch.
+
+    The buffer of the std is named `deviation` in stored heads.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(features))
+        self.register_buffer("deviation", torch.ones(features))
+
+    def fit(self, features: Tensor) -> None:
+        """Set mean and std from (N, F) features; constant features are not scaled."""
+        std = features.std(0, correction=0)
+        self.mean.copy_(features.mean(0))
+        self.deviation.copy_(torch.where(std > 1e-6, std, torch.ones_like(std)))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(S, F) -> (S, F)."""
+        return (features - self.mean) / self.deviation
+
+
+class BlockNorm(FixedNorm):
+    """Normalisation by blocks: (x - mean) / std with one std for all features of a block, the root of their mean
+    variance; with `length`, each block of a text is then scaled to the length sqrt(D).
+
+    With few rows, the std of a single feature is uncertain. One std for a block does not scale up the features of small
+    variance, which are mostly noise. It also gives blocks of different magnitude, such as layers and the products of
+    two vectors, the same mean variance. With `length`, the vectors of all texts have the same length: differences in
+    length come from properties that say nothing about the class, such as the number of pieces.
+
+    Attributes:
+        kind: what `fit` sets: `fixed` (a std for each feature, as `FixedNorm`), `block` or `length`.
+    """
+
+    unit: Tensor
+
+    def __init__(self, features: int, *, kind: Statistics) -> None:
+        super().__init__(features)
+        self.blocks = [features]
+        self.kind: Statistics = kind
+        # Stored with the head, because it may have been chosen (`auto`).
+        self.register_buffer("unit", torch.zeros(()))
+
+    def fit(self, features: Tensor) -> None:
+        """Set mean and std from (N, F) features."""
+        super().fit(features)
+        self.unit.fill_(float(self.kind == "length"))
+        if self.kind == "fixed":
+            return
+        variance = features.var(0, correction=0)
+        stds = [part.mean().sqrt().expand(len(part)) for part in variance.split(self.blocks)]
+        std = torch.cat(stds)
+        self.deviation.copy_(torch.where(std > 1e-6, std, torch.ones_like(std)))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(S, F) -> (S, F)."""
+        x = super().forward(features)
+        parts = [nn.functional.normalize(part, dim=-1) * math.sqrt(part.shape[-1]) for part in x.split(self.blocks, -1)]
+        return torch.where(self.unit > 0, torch.cat(parts, -1), x)
+
+
+class BatchNorm(nn.BatchNorm1d):
+    """Batch normalisation; a batch of one sequence, which has no variance, is normalised by the running statistics."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(S, F) -> (S, F)."""
+        if self.training and len(features) == 1:
+            return nn.functional.batch_norm(
+                features, self.running_mean, self.running_var, self.weight, self.bias, training=False, eps=self.eps
+            )
+        return super().forward(features)
+
+
+def make_norm(kind: Norm, features: int) -> nn.Module:
+    """The normalisation of F features; `auto` begins as `fixed`."""
+    match kind:
+        case "fixed":
+            return FixedNorm(features)
+        case "block" | "length":
+            return BlockNorm(features, kind=kind)
+        case "auto":
+            return BlockNorm(features, kind="fixed")
+        case "batch":
+            return BatchNorm(features)
+        case "none":
+            return nn.Identity()
+
+
+#: Smallest probability of a teacher, whose logarithm is finite.
+LEAST = 1e-7
+
+
+def precise(outputs: Tensor) -> Tensor:
+    """Outputs in float32, or float64 if they are float64."""
+    return outputs if outputs.dtype == torch.float64 else outputs.float()
+
+
+class Head(nn.Module, ABC):
+    """The layers of a task on top of the features of S sequences of B rows, its loss, and its answers.
+
+    Attributes:
+        penalty: weight of the L2 penalty in `loss`, for heads with one; set when the head is fitted on frozen features.
+    """
+
+    penalty: float = 0.0
+
+    def prepare(self, targets: Sequence[NDArray[np.float64]]) -> None:
+        """Called with the N training targets before training, for statistics such as their range."""
+
+    def fit_norm(self, vectors: Tensor) -> None:
+        """Called with the (N, F) features of the training rows, for the statistics of a normalisation."""
+
+    @abstractmethod
+    def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Outputs from which `loss` and `answers` are computed.
+
+        Args:
+            features: (S, F); (S, U, F) for tasks that read units.
+            lengths: (S,) number of units, for these tasks.
+
+        Returns:
+            (S, C), or (S, U, C).
+        """
+
+    def of_batch(self, features: Tensor, batch: Batch) -> Tensor:
+        """`forward` with the lengths of a batch; for heads that read more of a batch."""
+        outputs: Tensor = self(features, batch.get("unit_lengths"))
+        return outputs
+
+    @abstractmethod
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """The loss of a batch of `components.learners.task_models.sampler` with `targets`: a scalar, averaged over the
+        batch."""
+
+    @abstractmethod
+    def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+        """The answers to the B rows of a batch (see `components.data.tasks.data.Answer`)."""
+
+    def calibrate(
+        self,
+        answer: Callable[[], list[NDArray[np.float32]]],
+        score: Callable[[list[NDArray[np.float32]]], NDArray[np.float64]],
+    ) -> list[NDArray[np.float32]]:
+        """Fit parameters without gradient (a threshold) on dev; they are stored with the weights.
+
+        Args:
+            score: answers on dev -> (N,) primary metric of each row.
+
+        Returns:
+            The answers on dev with the fitted parameters.
+        """
+        return answer()
+
+
+class TextHead(Head):
+    """Normalisation, dropout, linear layer; with `hidden`, a ReLU layer in between (Howard and Ruder 2018, 3.3).
+
+    Args:
+        norm: `finetune.<name>.head_norm`; a hidden layer gets `batch` or none.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        outputs: int,
+        *,
+        hidden: int = 0,
+        dropout: float = 0.1,
+        norm: Norm = "fixed",
+    ) -> None:
+        super().__init__()
+        self.norm = make_norm(norm, features)
+        self.chooses_norm = norm == "auto"
+        self.dropout = nn.Dropout(dropout)
+        self.hidden: nn.Module = nn.Identity()
+        if hidden:
+            between = make_norm("batch" if norm == "batch" else "none", hidden)
+            self.hidden = nn.Sequential(nn.Linear(features, hidden), nn.ReLU(), between, nn.Dropout(dropout))
+        self.output = nn.Linear(hidden or features, outputs)
+
+    @classmethod
+    def of(cls, settings: FinetuneSettings, features: int, outputs: int) -> Self:
+        """A head with the settings of `finetune.<family>`."""
+        return cls(
+            features,
+            outputs,
+            hidden=settings.head_hidden,
+            dropout=settings.head_dropout,
+            norm=settings.head_norm,
+        )
+
+    def fit_norm(self, vectors: Tensor) -> None:
+        """Set the statistics of the normalisation from the training features."""
+        if isinstance(self.norm, FixedNorm):
+            self.norm.fit(vectors)
+        elif isinstance(self.norm, BatchNorm) and isinstance(self.norm.running_mean, Tensor):
+            assert self.norm.running_var is not None
+            self.norm.running_mean.copy_(vectors.mean(0))
+            self.norm.running_var.copy_(vectors.var(0, correction=0))
+
+    @property
+    def norm_kinds(self) -> list[Statistics]:
+        """The normalisations among which `head_norm: auto` chooses, the first at a tie; empty for other settings."""
+        return ["length", "block", "fixed"] if self.chooses_norm else []
+
+    def set_norm(self, kind: Statistics) -> None:
+        """Choose the normalisation that `fit_norm` fits; only with `head_norm: auto`."""
+        assert isinstance(self.norm, BlockNorm)
+        self.norm.kind = kind
+
+    def set_blocks(self, widths: Sequence[int]) -> None:
+        """Set the widths of the blocks of features: pooled layers, and parts of a pair."""
+        if isinstance(self.norm, BlockNorm):
+            assert sum(widths) == len(self.norm.mean)
+            self.norm.blocks = list(widths)
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the head is a normalisation and a linear layer, so that its optimum can be computed by L-BFGS."""
+        return isinstance(self.hidden, nn.Identity)
+
+    def penalty_of(self, strength: float, targets: Sequence[NDArray[np.float64]]) -> float:
+        """The `penalty` with which `loss`, a mean over N rows, has the minimum of scikit-learn's estimators on them:
+        sum of the losses + strength / 2 * |w|^2, w the weights of one label. strength is 1 / C of LogisticRegression.
+        """
+        return strength / len(targets)
+
+    def penalised(self, loss: Tensor) -> Tensor:
+        """loss + penalty / 2 * |W|^2, W the weights of the last layer.
+
+        The objective is the same as when the head is fitted on frozen features. If the head starts at its optimum,
+        its gradient is 0 and the first steps change the features only.
+        """
+        return loss + self.penalty / 2 * self.output.weight.square().sum()
+
+    def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """(S, F) -> (S, C)."""
+        outputs: Tensor = self.output(self.hidden(self.dropout(self.norm(features))))
+        return outputs
+
+
+class CalibratedHead(TextHead):
+    """A head with a parameter that `calibrate` fits.
+
+    Attributes:
+        decides: whether `answers` applies the parameter; false gives the answers from which it can be fitted.
+    """
+
+    decides: bool = True
+
+    @property
+    @abstractmethod
+    def calibration(self) -> float:
+        """The parameter."""
+
+    @abstractmethod
+    def set_calibration(self, value: float) -> None:
+        """Set the parameter to one that another instance has fitted."""
+
+
+class ImitatingHead(TextHead):
+    """A head that can learn the predictions of another model (distillation: Hinton et al. 2015).
+
+    A batch of rows without labels has the teacher's `taught` answers as `targets`, (B, X) padded with nan.
+    """
+
+    def taught(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+        """What a student learns from these outputs, one vector per row: probabilities, or a number."""
+        return self.answers(outputs, batch)
+
+    @abstractmethod
+    def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float) -> Tensor:
+        """T^2 times the Kullback-Leibler divergence of the outputs' distribution from the teacher's, both at
+        temperature T, averaged over rows; or the mean squared error of numbers. A scalar."""
+
+
+def softened(probabilities: Tensor, temperature: float) -> Tensor:
+    """Logarithms of (..., C) exclusive probabilities at a temperature: log softmax(log p / T) over the last axis."""
+    return (probabilities.clamp(min=LEAST).log() / temperature).log_softmax(-1)
+
+
+def divergence_at(outputs: Tensor, probabilities: Tensor, temperature: float) -> Tensor:
+    """T^2 KL(q || p) of each of N rows, q the (N, C) probabilities and p the softmax of the (N, C) outputs, both at
+    temperature T. The factor keeps the size of the gradients (Hinton et al. 2015, section 2)."""
+    wanted = softened(probabilities, temperature)
+    result = (outputs / temperature).log_softmax(-1)
+    return temperature**2 * (wanted.exp() * (wanted - result)).sum(-1)
+
+
+class LabelHead(ImitatingHead):
+    """A head with one probability per label, which can learn soft targets.
+
+    Attributes:
+        exclusive: whether the probabilities of a row add up to 1.
+    """
+
+    exclusive: ClassVar[bool]
+
+
+class ClassificationHead(LabelHead):
+    """One of C classes per row; a row has one feature vector."""
+
+    exclusive = True
+
+    def penalty_of(self, strength: float, targets: Sequence[NDArray[np.float64]]) -> float:
+        """As of any head. With two labels, w is the difference of their weights, whose square is twice the sum of
+        theirs."""
+        return super().penalty_of(strength, targets) * (2 if len(np.unique(np.concatenate(targets))) == 2 else 1)
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Mean cross entropy plus the penalty."""
+        return self.penalised(nn.functional.cross_entropy(outputs.float(), batch["targets"][:, 0].long()))
+
+    def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float) -> Tensor:
+        """`divergence_at` of the labels, averaged over rows."""
+        result = precise(outputs)
+        return divergence_at(result, batch["targets"].to(result.dtype), temperature).mean()
+
+    def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+        """Probabilities (C,) of each row."""
+        return list(outputs.float().softmax(1).cpu().numpy())
+
+
+class RegressionHead(ImitatingHead):
+    """One number per row. The targets are scaled to [0, 1] by `low` and `range` of the training rows."""
+
+    low: Tensor
+    range: Tensor
+
+    def __init__(self, features: int, outputs: int, **shape: object) -> None:
+        super().__init__(features, outputs, **shape)  # type: ignore[arg-type]
+        self.register_buffer("low", torch.zeros(()))
+        self.register_buffer("range", torch.ones(()))
+
+    def prepare(self, targets: Sequence[NDArray[np.float64]]) -> None:
+        """Set `low` and `range` from the training targets."""
+        values = np.asarray([target[0] for target in targets])
+        self.low.fill_(float(values.min()))
+        self.range.fill_(float(values.max() - values.min()) or 1.0)
+
+    def penalty_of(self, strength: float, targets: Sequence[NDArray[np.float64]]) -> float:
+        """As of any head; strength is alpha of scikit-learn's Ridge, whose squared errors have no factor 1 / 2."""
+        return 2 * super().penalty_of(strength, targets)
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Mean squared error of the scaled targets, plus the penalty."""
+        return self.penalised(self.imitation(outputs, batch))
+
+    def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float = 1.0) -> Tensor:
+        """Mean squared error of the scaled numbers; numbers have no temperature."""
+        result = precise(outputs[:, 0])
+        wanted = (batch["targets"][:, 0].to(result.dtype) - self.low) / self.range
+        return nn.functional.mse_loss(result, wanted)
+
+    def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+        """[value] of each row, on the scale of the targets; not clipped."""
+        return list((self.low + self.range * outputs.float()).cpu().numpy())

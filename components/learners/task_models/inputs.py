@@ -1,0 +1,262 @@
+"""Encoding of one text or two texts as sequences of piece ids, windows over long texts, and how much of a text is read.
+
+For encoders without recurrent state, a text is split into windows of `chunk` pieces, each with the family's special
+pieces and encoded independently; the head reads the pooled vectors. Encoders with a state read the whole text chunk by
+chunk (`LanguageModel.set_chunks`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from components.data.tasks.data import Fields
+from components.learners.task_models.base import Combine, Encoded, Task, most_pieces
+from components.learners.task_models.heads import precise
+from components.models.base import Batch, LanguageModel
+from components.models.layers.host import move, on_host, places
+from components.settings.finetune import FinetuneSettings
+from components.tokenization import Tokenizer
+from components.tokenization.special import UNK
+
+Ids = list[int]
+
+
+def cut_texts(texts: Sequence[str], tokenizer: Tokenizer, *, most: int | None = None) -> list[Ids]:
+    """The pieces of each text, truncated to `most`, but at least one: a text without pieces (for example control
+    characters) becomes one unknown piece."""
+    room = None if most is None else max(1, most)
+    return [pieces[:room].tolist() or [UNK] for pieces in tokenizer.encode_batch(texts)]
+
+
+def encode_texts(
+    texts: Sequence[str], tokenizer: Tokenizer, encoder: LanguageModel, most: int
+) -> list[NDArray[np.int64]]:
+    """The pieces of each text with the family's special pieces, truncated to `most` in total."""
+    result = cut_texts(texts, tokenizer, most=most - len(encoder.special_tokens([])))
+    return [np.asarray(encoder.special_tokens(pieces), dtype=np.int64) for pieces in result]
+
+
+def plain_pieces(texts: Sequence[str], tokenizer: Tokenizer, most: int) -> list[NDArray[np.int32]]:
+    """The sequences of `encode_texts` for encoders without special pieces, as views of one array."""
+    room, unknown = max(1, most), np.asarray([UNK], dtype=np.int32)
+    return [pieces[:room] if len(pieces) else unknown for pieces in tokenizer.encode_batch(texts)]
+
+
+def shortened(first: Ids, second: Ids, room: int) -> tuple[Ids, Ids]:
+    """Both texts, truncated to `room` pieces in total, at least one each: the longer text first, until both have the
+    same length, then both (BERT's `_truncate_seq_pair`)."""
+    kept = max(1, min(len(first), max(room - len(second), -(-room // 2))))
+    return first[:kept], second[: max(1, room - kept)]
+
+
+def joined(first: Ids, second: Ids, encoder: LanguageModel, most: int) -> tuple[Ids, Ids]:
+    """Two texts as one sequence of at most `most` pieces; returns pieces and segments."""
+    return encoder.pair_tokens(*shortened(first, second, most - len(encoder.pair_tokens([], [])[0])))
+
+
+def reads_apart(settings: FinetuneSettings, encoder: LanguageModel) -> bool:
+    """Whether two texts are encoded as two sequences (`FinetuneSettings.pairs`)."""
+    return settings.pairs == "apart" or (settings.pairs == "auto" and encoder.attention == "none")
+
+
+def encode_pairs(
+    rows: Sequence[tuple[str, ...]],
+    tokenizer: Tokenizer,
+    encoder: LanguageModel,
+    settings: FinetuneSettings,
+    *,
+    both_orders: bool = False,
+) -> list[Encoded]:
+    """Pairs of texts: as one sequence with a delimiter, or as two sequences (`reads_apart`). With `both_orders` and a
+    causal encoder: as two sequences with either text first (Radford et al. 2018, section 3.3)."""
+    most, apart = most_pieces(settings, encoder), reads_apart(settings, encoder)
+    turned = both_orders and encoder.attention == "before"
+    firsts, seconds = (cut_texts([row[part] for row in rows], tokenizer) for part in (0, 1))
+    encoded: list[Encoded] = []
+    for first, second in zip(firsts, seconds, strict=True):
+        if apart:
+            room = max(1, most - len(encoder.special_tokens([])))
+            encoded.append(Encoded.of_texts([encoder.special_tokens(text[:room]) for text in (first, second)]))
+            continue
+        orders = [(first, second), (second, first)] if turned else [(first, second)]
+        pieces, segments = zip(*(joined(*order, encoder, most) for order in orders), strict=True)
+        encoded.append(Encoded.of_texts(pieces, segments))
+    return encoded
+
+
+def summed(vectors: Tensor, rows: Tensor) -> Tensor:
+    """(2 B, F) vectors of both orders -> (B, F): their sum."""
+    first, second = vectors.unflatten(0, (-1, 2)).unbind(1)
+    return first + second
+
+
+def compared(vectors: Tensor, rows: Tensor) -> Tensor:
+    """(2 B, F) vectors u and v of both texts -> (B, 4 F): [u, v, |u - v|, u v] (Conneau et al. 2017, figure 1)."""
+    first, second = vectors.unflatten(0, (-1, 2)).unbind(1)
+    return torch.cat([first, second, (first - second).abs(), first * second], dim=1)
+
+
+def likened(vectors: Tensor, rows: Tensor) -> Tensor:
+    """(2 B, F) vectors u and v of both texts -> (B, 2 F): [|u - v|, u v], symmetric (Tai et al. 2015)."""
+    first, second = vectors.unflatten(0, (-1, 2)).unbind(1)
+    return torch.cat([(first - second).abs(), first * second], dim=1)
+
+
+def combination(apart: Combine, *, turned: Combine | None = None) -> Callable[..., Combine | None]:
+    """`Task.combine` for pairs."""
+
+    def choose(settings: FinetuneSettings, encoder: LanguageModel) -> Combine | None:
+        if reads_apart(settings, encoder):
+            return apart
+        return turned if encoder.attention == "before" else None
+
+    return choose
+
+
+def window_size(settings: FinetuneSettings, encoder: LanguageModel) -> int | None:
+    """Maximum number of pieces of a window, special pieces included; None if a text is one sequence."""
+    if settings.chunk is None or encoder.carries_state:
+        return None
+    return min(settings.chunk, encoder.max_tokens or settings.chunk)
+
+
+def windows(pieces: Sequence[int], *, size: int, encoder: LanguageModel) -> list[NDArray[np.int64]]:
+    """The pieces of a text (at least one) in windows of at most `size` pieces."""
+    room = max(1, size - len(encoder.special_tokens([])))
+    return [
+        np.asarray(encoder.special_tokens(list(pieces[start : start + room])), dtype=np.int64)
+        for start in range(0, len(pieces), room)
+    ]
+
+
+class WindowPooling:
+    """Pooling of a row's windows: the maximum of features that are maxima over pieces, the mean of all others, in which
+    a window has the weight of its number of pieces. A text of one window has the same vector as without windows.
+
+    Args:
+        settings: `pooling` of the pieces of a window (in `concat`, the middle third of each layer is a maximum), and
+            `chunks_learned`.
+    """
+
+    def __init__(self, settings: FinetuneSettings, *, width: int) -> None:
+        self.pooling = settings.pooling
+        self.width = width
+        self.learned = settings.chunks_learned
+
+    def __call__(self, features: Tensor, rows: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """(S, F) vectors of windows, (S,) indices of their rows, ascending, and (S,) lengths, equal ones by default ->
+        (B, F)."""
+        count = int(on_host(rows)[-1]) + 1
+        index = rows[:, None].expand_as(features)
+        zeros = features.new_zeros(count, features.shape[1])
+        wide = precise(features)
+        pieces = wide.new_ones(len(rows)) if lengths is None else lengths.to(wide)
+        shares = pieces / pieces.new_zeros(count).index_add(0, rows, pieces)[rows]
+        mean = wide.new_zeros(zeros.shape).index_add(0, rows, wide * shares[:, None]).to(features)
+        if self.pooling not in ("concat", "max"):
+            return mean
+        most = zeros.scatter_reduce(0, index, features, "amax", include_self=False)
+        if self.pooling == "max":
+            return most
+        middle = torch.arange(features.shape[1], device=features.device) // self.width % 3 == 1
+        return torch.where(middle, most, mean)
+
+
+def pooling_of_windows(settings: FinetuneSettings, encoder: LanguageModel) -> WindowPooling | None:
+    """`Task.combine` of kinds that read one text; None if a text is one sequence."""
+    if window_size(settings, encoder) is None:
+        return None
+    single = torch.tensor([encoder.special_tokens([])])
+    with torch.no_grad():
+        top = encoder.hidden_states(single, torch.tensor([single.shape[1]]))[-1]
+    return WindowPooling(settings, width=top.shape[-1])
+
+
+def states_of_windows(encoder: LanguageModel, batch: Batch, *, learned: int) -> list[Tensor]:
+    """`hidden_states` of a batch; only the last `learned` sequences of each row receive gradients, so that memory does
+    not depend on the number of windows."""
+    rows, device = on_host(batch["rows"]), batch["tokens"].device
+    behind = rows.bincount().cumsum(0)[rows] - torch.arange(len(rows))
+    learns = behind <= learned
+
+    def read(chosen: Tensor) -> list[Tensor]:
+        index = places(chosen, device)
+        segments = batch["segments"][index] if "segments" in batch else None
+        lengths = move(on_host(batch["lengths"])[chosen], device)
+        return encoder.hidden_states(batch["tokens"][index], lengths, segments)
+
+    if not torch.is_grad_enabled() or bool(learns.all()):
+        return read(torch.ones_like(learns))
+    with torch.no_grad():
+        before = read(~learns)
+    after = read(learns)
+    order = move(torch.cat([(~learns).nonzero(), learns.nonzero()]).flatten().argsort(), device)
+    return [torch.cat(parts)[order] for parts in zip(before, after, strict=True)]
+
+
+#: Lengths in pieces, of which the least is used that holds nearly all texts. Longer texts are read in windows.
+LENGTHS: Final = (64, 128, 256)
+#: Share of the texts that are not cut, up to `LONGEST` pieces, because the time grows with them.
+WHOLE: Final = 0.95
+LONGEST: Final = 2048
+#: Maximum number of rows that are measured, evenly spaced.
+ROWS: Final = 2000
+
+
+@dataclass(frozen=True)
+class Extent:
+    """What is read of a text."""
+
+    max_length: int
+    chunk: int | None = None
+    cut: float = 0.0
+
+
+def sizes_of(
+    rows: Sequence[Fields], tokenizer: Tokenizer, encoder: LanguageModel, settings: FinetuneSettings, *, task: Task
+) -> NDArray[np.int64]:
+    """(N,) pieces of the longest sequence of each row, special pieces included, if nothing were cut; of at most `ROWS`
+    rows."""
+    chosen = [rows[index] for index in np.unique(np.linspace(0, len(rows) - 1, min(len(rows), ROWS)).astype(int))]
+    lengths = iter([len(pieces) for pieces in tokenizer.encode_batch([text for fields in chosen for text in fields])])
+    counts = [[next(lengths) for _ in fields] for fields in chosen]
+    item = len(encoder.special_tokens([]))
+    if task.kind == "tagging":
+        return np.asarray([sum(words) + item for words in counts])
+    if len(counts[0]) == 1 or (task.kind in ("pair", "similarity") and reads_apart(settings, encoder)):
+        return np.asarray([max(parts) + item for parts in counts])
+    two = len(encoder.pair_tokens([], [])[0])
+    return np.asarray([first + max(others) + two for first, *others in counts])
+
+
+def reading_of(sizes: NDArray[np.int64], *, single: bool, most: int | None = None) -> Extent:
+    """What is read of texts of (N,) pieces, so that at most 1 - `WHOLE` of them are cut."""
+    lengths = [length for length in LENGTHS if most is None or length < most]
+    if most is not None and most < LENGTHS[-1]:
+        lengths.append(most)
+    wanted = int(np.quantile(sizes, WHOLE, method="inverted_cdf"))
+    length = next((length for length in lengths if wanted <= length), lengths[-1])
+    chunk = length if single and wanted > length else None
+    if chunk is not None:
+        length = min(-(-wanted // chunk) * chunk, LONGEST)
+    return Extent(length, chunk, float((sizes > length).mean()))
+
+
+def share_cut(
+    rows: Sequence[Fields], tokenizer: Tokenizer, encoder: LanguageModel, settings: FinetuneSettings, *, task: Task
+) -> float:
+    """Share of the rows (of at most `ROWS`) of which the model reads a part only; 0 for kinds that read units, in
+    windows of any number."""
+    if task.reads == "units" or not len(rows):
+        return 0.0
+    windows = task.single and window_size(settings, encoder) is not None
+    most = settings.max_length if windows else most_pieces(settings, encoder)
+    sizes = sizes_of(rows, tokenizer, encoder, settings, task=task)
+    return float((sizes > most).mean())

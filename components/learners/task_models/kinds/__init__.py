@@ -1,0 +1,32 @@
+"""How models learn each kind of task: encoding of rows, head, loss. A kind is one file ending in `TASK = Task(...)` and
+one line here."""
+
+from __future__ import annotations
+
+from components.core.errors import ConfigError, nearest
+from components.core.tables import LazyTable
+from components.learners.task_models.base import Task
+
+TASKS: LazyTable[Task] = LazyTable(
+    {
+        "classification": "components.learners.task_models.kinds.classification:TASK",
+        "multilabel": "components.learners.task_models.kinds.multilabel:TASK",
+        "pair": "components.learners.task_models.kinds.pair:TASK",
+        "similarity": "components.learners.task_models.kinds.similarity:TASK",
+        "regression": "components.learners.task_models.kinds.regression:TASK",
+        "choice": "components.learners.task_models.kinds.choice:TASK",
+        "tagging": "components.learners.task_models.kinds.tagging:TASK",
+        "questions": "components.learners.task_models.kinds.questions:TASK",
+    }
+)
+
+
+def find_task(kind: str) -> Task:
+    """The entry of a kind of task.
+
+    Raises:
+        ConfigError: no model can learn this kind.
+    """
+    if kind not in TASKS:
+        raise ConfigError(f"kind: unknown task kind {kind!r}{nearest(kind, TASKS)}")
+    return TASKS[kind]

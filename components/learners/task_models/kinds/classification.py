@@ -1,0 +1,53 @@
+"""Text classification: one label per text.
+
+A text is encoded with the family's special pieces ([CLS] text [SEP] for BERT); the head reads the pooled hidden
+states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from components.data.tasks.data import Fields
+from components.learners.task_models.base import Encoded, Task, most_pieces
+from components.learners.task_models.heads import ClassificationHead
+from components.learners.task_models.inputs import (
+    cut_texts,
+    encode_texts,
+    pooling_of_windows,
+    window_size,
+    windows,
+)
+from components.models.base import LanguageModel
+from components.settings.finetune import FinetuneSettings
+from components.tokenization import Tokenizer
+
+
+def encode(
+    rows: Sequence[Fields], tokenizer: Tokenizer, encoder: LanguageModel, settings: FinetuneSettings
+) -> list[Encoded]:
+    """One sequence per text, truncated to the maximum number of pieces; or its windows."""
+    texts = [text for (text,) in rows]
+    if (size := window_size(settings, encoder)) is not None:
+        result = cut_texts(texts, tokenizer, most=settings.max_length - len(encoder.special_tokens([])))
+        return [Encoded.of_texts(windows(pieces, size=size, encoder=encoder)) for pieces in result]
+    return [
+        Encoded.of_texts([pieces]) for pieces in encode_texts(texts, tokenizer, encoder, most_pieces(settings, encoder))
+    ]
+
+
+def head(settings: FinetuneSettings, features: int, labels: Sequence[str]) -> ClassificationHead:
+    """The head of `finetune.<family>`: normalisation, dropout, one or two linear layers."""
+    return ClassificationHead.of(settings, features, len(labels))
+
+
+TASK = Task(
+    kind="classification",
+    reads="text",
+    encode=encode,
+    head=head,
+    combine=pooling_of_windows,
+    labels_rows=True,
+    imitates=True,
+    single=True,
+)

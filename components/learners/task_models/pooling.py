@@ -1,0 +1,178 @@
+"""From hidden states to the features of a head: choice of layers, and pooling.
+
+Shapes: S sequences, T pieces (padding included), U units, D width of a layer, F features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from components.core.errors import ConfigError
+from components.models.layers.host import on_host, places
+from components.settings.names import LayerChoice
+
+Pooling = Literal["concat", "summary", "mean", "lead", "max"]
+
+
+def mask(lengths: Tensor, columns: int) -> Tensor:
+    """(S,) lengths -> (S, columns) bool: true at pieces, false at padding."""
+    return torch.arange(columns, device=lengths.device) < lengths[:, None]
+
+
+@dataclass(frozen=True)
+class Inside:
+    """The pieces or units of padded sequences, one after the other."""
+
+    indices: tuple[Tensor, ...]
+    shape: tuple[int, int]
+
+    @classmethod
+    def of(cls, lengths: Tensor, columns: int) -> Inside:
+        """Those of sequences of (S,) lengths, padded to U = `columns`."""
+        return cls(places(mask(on_host(lengths), columns), lengths.device), (len(lengths), columns))
+
+    def take(self, padded: Tensor) -> Tensor:
+        """(S, U, ...) -> (N, ...)."""
+        return padded[self.indices]
+
+    def put(self, vectors_NX: Tensor) -> Tensor:
+        """(N, X) -> (S, U, X), 0 at padding."""
+        padded = vectors_NX.new_zeros(*self.shape, vectors_NX.shape[-1])
+        padded[self.indices] = vectors_NX
+        return padded
+
+
+def masked_mean(hidden: Tensor, lengths: Tensor) -> Tensor:
+    """Mean over the pieces without padding, in float32: (S, T, D) -> (S, D)."""
+    inside = mask(lengths, hidden.shape[1])[..., None]
+    return hidden.float().masked_fill(~inside, 0.0).sum(1) / lengths[:, None]
+
+
+def lead_mean(hidden: Tensor, lengths: Tensor) -> Tensor:
+    """Mean with weight 1 / (3 + t) at position t, which favours the beginning of a text: (S, T, D) -> (S, D)."""
+    columns = hidden.shape[1]
+    weights = mask(lengths, columns) / (3 + torch.arange(columns, device=hidden.device))
+    return torch.einsum("btd,bt->bd", hidden.float(), weights / weights.sum(1, keepdim=True))
+
+
+def masked_max(hidden: Tensor, lengths: Tensor) -> Tensor:
+    """Maximum over the pieces without padding: (S, T, D) -> (S, D)."""
+    inside = mask(lengths, hidden.shape[1])[..., None]
+    return hidden.float().masked_fill(~inside, float("-inf")).amax(1)
+
+
+class ScalarMix(nn.Module):
+    """gamma * sum_j softmax(s)_j h_j over the embedding and all layers (Peters et al. 2018, equation 1)."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.scores = nn.Parameter(torch.zeros(layers))
+        self.gamma = nn.Parameter(torch.ones(()))
+
+    def forward(self, hidden: Sequence[Tensor]) -> Tensor:
+        """L hidden states (S, T, D) -> (S, T, D)."""
+        weights = self.scores.softmax(0)
+        mixed = torch.stack([weight * layer.float() for weight, layer in zip(weights, hidden, strict=True)]).sum(0)
+        return self.gamma * mixed
+
+
+class Features(nn.Module):
+    """One vector per sequence from an encoder's hidden states.
+
+    The choices `last` to `concat_last_four` are the rows of Devlin et al. 2019, table 7 (the sums exclude the
+    embedding); `first` is the embedding; `mix` is ELMo's learned scalar mix; `all` pools the embedding and every layer
+    separately and concatenates the results. Pooling `concat` is ULMFiT's [last, max, mean] (Howard and Ruder 2018,
+    section 3.3), where "last" is the family's summary (the last state; both ends for a bidirectional model; the first
+    token).
+
+    For tasks that read units there is one vector per unit: the unit states of the chosen layers, concatenated.
+
+    Args:
+        unit_length: whether each pooled vector is scaled to length 1.
+        widths: D of the embedding and of every layer, lowest first.
+
+    Raises:
+        ConfigError: the choice adds up layers of different widths, or needs layers above the embedding and the model
+            (word vectors) has none.
+    """
+
+    def __init__(
+        self,
+        *,
+        layers: LayerChoice,
+        pooling: Pooling,
+        unit_length: bool = False,
+        widths: Sequence[int],
+        summary: Callable[[Tensor, Tensor], Tensor],
+        unit_states: Callable[[Tensor, Tensor], Tensor],
+    ) -> None:
+        super().__init__()
+        self.layers = layers
+        self.pooling = pooling
+        self.unit_length = unit_length
+        self._summary = summary
+        self._unit_states = unit_states
+        if len(widths) == 1 and layers in ("second_to_last", "sum", "sum_last_four", "concat_last_four"):
+            raise ConfigError(f"layers: {layers!r} needs layers above the embedding, and there are none; choose last")
+        added = {"sum": widths[1:], "sum_last_four": widths[1:][-4:], "mix": widths}.get(layers, ())
+        if len(set(added)) > 1:
+            raise ConfigError(
+                f"layers: {layers!r} adds up layers, but they are {', '.join(map(str, added))} wide; "
+                "choose all, concat_last_four or last, or equal widths in the model"
+            )
+        self.mix = ScalarMix(len(widths)) if layers == "mix" else None
+
+    def select(self, hidden: Sequence[Tensor]) -> list[Tensor]:
+        """The chosen hidden states, each (S, T, D); all of them for `mix` and `all`."""
+        above = hidden[1:]
+        chosen = {
+            "last": hidden[-1:],
+            "second_to_last": hidden[-2:-1],
+            "first": hidden[:1],
+            "sum": above,
+            "sum_last_four": above[-4:],
+            "concat_last_four": above[-4:],
+        }.get(self.layers, hidden)
+        return [torch.stack(list(chosen)).sum(0)] if self.layers.startswith("sum") else list(chosen)
+
+    def forward(self, hidden: Sequence[Tensor], lengths: Tensor) -> Tensor:
+        """L + 1 tensors (S, T, D_l) -> (S, F) float32."""
+        return self.mixed(self.pooled(hidden, lengths))
+
+    def mixed(self, vectors: Tensor) -> Tensor:
+        """The vectors of `pooled` or `of_units`; with `mix`, the weighted sum of the layers' parts."""
+        if self.mix is None:
+            return vectors
+        mixed: Tensor = self.mix(vectors.chunk(len(self.mix.scores), dim=-1))
+        return mixed
+
+    def pooled(self, hidden: Sequence[Tensor], lengths: Tensor) -> Tensor:
+        """L + 1 tensors (S, T, D_l) -> (S, F) float32; with `mix` (S, (L + 1) F), one part per layer, so that
+        frozen-encoder features do not depend on the weights of the mix."""
+        pools: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+            "summary": self._summary,
+            "max": masked_max,
+            "mean": masked_mean,
+            "lead": lead_mean,
+        }
+        names = ("summary", "max", "mean") if self.pooling == "concat" else (self.pooling,)
+        return self.joined([pools[name](layer, lengths).float() for layer in self.select(hidden) for name in names])
+
+    def joined(self, parts: list[Tensor] | tuple[Tensor, ...]) -> Tensor:
+        """Vectors (S, D_i) of each layer and pool -> (S, F), each scaled to length 1 with `unit_length`."""
+        return torch.cat([nn.functional.normalize(part, dim=1) for part in parts] if self.unit_length else parts, dim=1)
+
+    def block_widths(self, hidden: Sequence[Tensor], *, units: bool) -> list[int]:
+        """Widths of the blocks of a vector: the pools of each chosen layer, or with `units` the layers."""
+        pools = 3 if self.pooling == "concat" and not units else 1
+        layers = [hidden[0]] if self.layers == "mix" else self.select(hidden)
+        return [layer.shape[-1] for layer in layers for _ in range(pools)]
+
+    def of_units(self, hidden: Sequence[Tensor], units: Tensor) -> Tensor:
+        """L + 1 tensors (S, T, D_l) and (S, U, 2) columns -> (S, U, F) float32; with `mix` as in `pooled`."""
+        return torch.cat([self._unit_states(layer, units).float() for layer in self.select(hidden)], dim=2)

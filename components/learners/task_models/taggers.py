@@ -1,0 +1,185 @@
+"""Heads that predict one tag per unit (word): linear, CRF, biLSTM-CRF; legal transitions between tags, by name.
+
+Shapes: S sequences of B rows, U units, F features, C tags, W units of a row (in all its sequences), N units in total.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from components.data.scoring.spans import B, E, I, O, S, Tags, read_tags
+from components.learners.task_models.heads import ImitatingHead, divergence_at
+from components.learners.task_models.pooling import Inside, mask
+from components.models.base import Batch
+from components.models.layers.chunks import Texts
+from components.models.layers.crf import Legal, LinearChainCRF, illegal_scores, viterbi
+from components.models.layers.host import is_fixed, move, on_host
+from components.models.layers.lstm import BiLSTM
+from components.settings.finetune import FinetuneSettings
+
+
+def legal_transitions(labels: Sequence[str]) -> Legal:
+    """The starts, transitions and ends that the tagging scheme allows (`components.data.scoring.spans`); without one,
+    all.
+
+    BIO: I follows B or I of its type. IOB1: B follows B or I of its type, to separate two spans. IOBES: a span is S, or
+    B, any number of I, and E of one type; it must be complete.
+    """
+    tags = read_tags(labels)
+    count = len(labels)
+    if tags.scheme == "none":
+        every = torch.ones(count, dtype=torch.bool)
+        return Legal(every, torch.ones(count, count, dtype=torch.bool), every.clone())
+    outside = Tags(tags.scheme, tags.types, np.asarray([O]), np.asarray([-1]))
+    return Legal(
+        torch.from_numpy(_allowed(outside, tags)[0]),
+        torch.from_numpy(_allowed(tags, tags)),
+        torch.from_numpy(_allowed(tags, outside)[:, 0]),
+    )
+
+
+def _allowed(before: Tags, after: Tags) -> np.ndarray:
+    first, then = before.prefixes[:, None], after.prefixes[None, :]
+    open_ = ((first == B) | (first == I)) & (before.type_of[:, None] == after.type_of[None, :])
+    if before.scheme == "IOB1":
+        return open_ | (then != B)
+    continues = open_ & ((then == I) | (then == E))
+    begins = (then == O) | (then == B) | (then == S)
+    if before.scheme == "IOBES":
+        begins = begins & ((first == O) | (first == E) | (first == S))
+    return continues | begins
+
+
+class Tagger(ImitatingHead):
+    """Scores of the tags at each unit, by the layers of `TextHead`.
+
+    `linear`: a softmax per unit; the prediction is the most probable legal sequence. `crf`: the scores are the
+    emissions of a linear-chain CRF. `bilstm_crf`: a biLSTM before the CRF (Lample et al. 2016; Akbik et al. 2018).
+
+    The windows of a row are concatenated before loss and decoding, and `of_batch` concatenates them before the LSTM, so
+    that neither the sequence of tags nor the states of the LSTM end at window borders.
+
+    Args:
+        labels: names of the tags, which determine the legal transitions.
+        settings: `tagger`, `tagger_hidden`, and the head's normalisation, dropout and (without LSTM) hidden layer.
+    """
+
+    _start: Tensor
+    _step: Tensor
+    _end: Tensor
+
+    def __init__(self, features: int, labels: Sequence[str], settings: FinetuneSettings) -> None:
+        recurrent = settings.tagger == "bilstm_crf"
+        super().__init__(
+            features,
+            len(labels),
+            hidden=0 if recurrent else settings.head_hidden,
+            dropout=settings.head_dropout,
+            norm=settings.head_norm,
+        )
+        self.lstm: BiLSTM | None = None
+        if recurrent:
+            self.lstm = BiLSTM(features, settings.tagger_hidden)
+            self.output = nn.Linear(2 * settings.tagger_hidden, len(labels))
+        legal = legal_transitions(labels)
+        self.crf = LinearChainCRF(len(labels), legal=legal) if settings.tagger != "linear" else None
+        for name, scores in zip(("start", "step", "end"), illegal_scores(legal), strict=True):
+            # Derived from the labels, therefore not stored.
+            self.register_buffer(f"_{name}", scores, persistent=False)
+
+    @property
+    def is_linear(self) -> bool:
+        """False: the units of all rows together need too much memory for a closed-form fit."""
+        return False
+
+    def of_batch(self, features: Tensor, batch: Batch) -> Tensor:
+        """`forward` for a batch: the LSTM reads the windows of a row as one sequence."""
+        outputs: Tensor = self(features, batch["unit_lengths"], batch["rows"])
+        return outputs
+
+    def forward(self, features: Tensor, lengths: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
+        """(S, U, F) and (S,) numbers of units -> scores (S, U, C), 0 at padding.
+
+        Args:
+            rows: (S,) row of each sequence, ascending; None: each sequence is a row.
+        """
+        assert lengths is not None, "a tagger reads units"
+        if is_fixed():
+            inside_SU = mask(lengths, features.shape[1])
+            x_NF = self.norm(features.flatten(0, 1))
+            if self.lstm is not None:
+                x_NF = self._recurrent(x_NF.view_as(features), lengths, rows).flatten(0, 1)
+            outputs_SUC: Tensor = self.output(self.hidden(x_NF)).unflatten(0, inside_SU.shape)
+            return outputs_SUC.masked_fill(~inside_SU[..., None], 0)
+        units = Inside.of(lengths, features.shape[1])
+        x_NF = self.dropout(self.norm(units.take(features)))
+        if self.lstm is not None:
+            x_SUH = self._recurrent(units.put(x_NF), lengths, rows)
+            x_NF = self.dropout(units.take(x_SUH))
+        return units.put(self.output(self.hidden(x_NF)))
+
+    def _recurrent(self, x_SUF: Tensor, lengths: Tensor, rows: Tensor | None) -> Tensor:
+        """(S, U, F) -> (S, U, 2 * hidden): the LSTM's states, over all windows of a row."""
+        assert self.lstm is not None
+        sequences, units = x_SUF.shape[:2]
+        if rows is None or len(lengths_B := _units_of_rows(lengths, rows)) == sequences:
+            result: Tensor = self.lstm(x_SUF, Texts(lengths))
+            return result
+        # In fixed shapes all rows have the same number of windows, and the width must not depend on their lengths.
+        columns = sequences // len(lengths_B) * units if is_fixed() else int(on_host(lengths_B).max())
+        of_windows, of_rows = Inside.of(lengths, units), Inside.of(lengths_B, columns)
+        states_BWH = self.lstm(of_rows.put(of_windows.take(x_SUF)), Texts(lengths_B))
+        return of_windows.put(of_rows.take(states_BWH))
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Mean negative log-likelihood per unit: of the tags, or of the rows' sequences by the CRF."""
+        scores_BWC, lengths_B = _of_rows(outputs.float(), batch)
+        tags_BW = batch["targets"].nan_to_num().long()
+        if self.crf is None:
+            units = Inside.of(lengths_B, scores_BWC.shape[1])
+            return nn.functional.cross_entropy(units.take(scores_BWC), units.take(tags_BW))
+        return -self.crf.log_likelihood(scores_BWC, tags_BW, lengths_B).sum().float() / lengths_B.sum()
+
+    def taught(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+        """Probabilities (W * C,) of the tags at each unit of each row; not of a CRF."""
+        scores_BWC, lengths_B = _of_rows(outputs.float(), batch)
+        result = scores_BWC.softmax(-1).cpu().numpy()
+        return [row[:length].ravel() for row, length in zip(result, on_host(lengths_B).tolist(), strict=True)]
+
+    def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float) -> Tensor:
+        """`divergence_at` of the tags, averaged over the units of all rows; not of a CRF."""
+        scores_BWC, lengths_B = _of_rows(outputs.float(), batch)
+        units = Inside.of(lengths_B, scores_BWC.shape[1])
+        taught_BWC = batch["targets"].view(scores_BWC.shape).to(scores_BWC.dtype)
+        return divergence_at(units.take(scores_BWC), units.take(taught_BWC), temperature).mean()
+
+    def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+        """Tag indices (W,) of each row: the best legal sequence."""
+        scores_BWC, lengths_B = _of_rows(outputs.float(), batch)
+        if self.crf is None:
+            # Scores instead of log-probabilities: they differ by a constant per unit.
+            found_BW = viterbi(scores_BWC, lengths_B, start=self._start, step=self._step, end=self._end)
+        else:
+            found_BW = self.crf.decode(scores_BWC, lengths_B)
+        tags = found_BW.cpu().numpy().astype(np.float32)
+        return [row[:length] for row, length in zip(tags, on_host(lengths_B).tolist(), strict=True)]
+
+
+def _units_of_rows(lengths_S: Tensor, rows_S: Tensor) -> Tensor:
+    rows, lengths = on_host(rows_S), on_host(lengths_S)
+    # `rows` is ascending and every row has a sequence, so the last entry gives B.
+    return move(lengths.new_zeros(int(rows[-1]) + 1).index_add(0, rows, lengths), lengths_S.device)
+
+
+def _of_rows(outputs_SUC: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """The outputs of each row, its sequences concatenated (B, W, C), and (B,) numbers of units."""
+    units_S = batch["unit_lengths"]
+    lengths_B = _units_of_rows(units_S, batch["rows"])
+    of_windows = Inside.of(units_S, outputs_SUC.shape[1])
+    of_rows = Inside.of(lengths_B, int(on_host(lengths_B).max()))
+    return of_rows.put(of_windows.take(outputs_SUC)), lengths_B

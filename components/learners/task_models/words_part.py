@@ -1,0 +1,84 @@
+"""A words model beside an encoder (`finetune.<name>.words`): two ways to combine their probabilities.
+
+    mean    p = (1 - w) p_encoder + w p_words
+    joint   p proportional to p_encoder exp(z), z the logits of the words: one logistic regression on the features of
+            the encoder beside the TF-IDF weights, because p_encoder is proportional to exp of its part of the logits
+
+Shapes: N rows, C labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from components.core.errors import ArtifactError
+from components.data.tasks.data import Answer, Fields
+from components.learners.words.classifier import WordsModel
+from components.learners.words.linear import LinearModel
+
+How = Literal["mean", "joint"]
+#: Folder of the words model in the folder of a classifier.
+FOLDER = "words"
+#: Smallest probability whose logarithm is taken.
+TINY = 1e-30
+
+
+@dataclass(frozen=True)
+class WordsPart:
+    """The words model of a classifier."""
+
+    how: How
+    model: WordsModel
+    weight: float = 0.0
+
+    def combined(self, rows: Sequence[Fields], answers: Sequence[Answer]) -> list[Answer]:
+        """The answers to N rows from the encoder's answers. A row does not depend on the others."""
+        if not rows:
+            return []
+        of_encoder = np.stack(list(answers))
+        if self.how == "mean":
+            return list(mean(of_encoder, np.stack(self.model.answers(rows)), self.weight))
+        linear = self.model.linear
+        assert isinstance(linear, LinearModel)
+        logits = linear.logits(self.model.features.matrix(rows))
+        return list(joint(of_encoder, logits, exclusive=linear.exclusive))
+
+    def write(self, directory: Path) -> dict[str, Any]:
+        """Write the words model below the folder of a classifier; returns the entry of its config.json."""
+        (directory / FOLDER).mkdir()
+        self.model.write(directory / FOLDER)
+        return {"how": self.how, "weight": self.weight}
+
+    @classmethod
+    def read(cls, directory: Path, config: Mapping[str, Any], *, labels: int) -> WordsPart:
+        """Read what `write` has written.
+
+        Raises:
+            ArtifactError: a file is missing or damaged.
+        """
+        if config.get("how") not in ("mean", "joint"):
+            raise ArtifactError(f"{directory}: words: unknown combination {config.get('how')!r}; fine-tune again")
+        return cls(config["how"], WordsModel.read(directory / FOLDER, labels=labels), float(config["weight"]))
+
+
+def mean(of_encoder: NDArray[np.float32], of_words: NDArray[np.float32], weight: float) -> NDArray[np.float32]:
+    """(N, C) weighted means of probabilities."""
+    return np.float32(1 - weight) * of_encoder + np.float32(weight) * of_words
+
+
+def joint(of_encoder: NDArray[np.float32], logits: NDArray[np.float64], *, exclusive: bool) -> NDArray[np.float32]:
+    """(N, C) probabilities from the encoder's probabilities and the logits of the words."""
+    ours = np.clip(of_encoder.astype(np.float64), TINY, None)
+    if not exclusive:
+        other = np.clip(1 - of_encoder.astype(np.float64), TINY, None)
+        return expit(np.log(ours) - np.log(other) + logits).astype(np.float32)
+    values = np.log(ours) + logits
+    values = np.exp(values - values.max(1, keepdims=True))
+    return (values / values.sum(1, keepdims=True)).astype(np.float32)

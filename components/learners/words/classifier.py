@@ -1,0 +1,178 @@
+"""Words models as directories, for the registry and for prediction, without pickle.
+
+config.json         task kind; `form: words`, by which readers tell it from a model with an encoder
+labels.json         names of the labels, by index
+words.json          form of the features, and the terms of each vectorizer in the order of their columns
+words.safetensors   document frequencies as idf, and the weights of the linear model, in float64
+manifest.json       digests of all files (components.core.artifacts)
+
+The average of several models holds them as its members (components.data.tasks.members).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
+
+from components.core.artifacts import read_manifest
+from components.core.errors import ArtifactError
+from components.data.tasks.data import Answer, Fields, mean_answers
+from components.data.tasks.members import KIND, members_of, save_members
+from components.learners.words.features import LatentFeatures, RowFeatures, WordFeatures
+from components.learners.words.linear import LinearFunction, LinearModel, load_linear
+
+FORM: Final = "words"
+DESCRIPTION: Final = "words.json"
+WEIGHTS: Final = "words.safetensors"
+#: Maximum number of rows of a batch.
+ROWS: Final = 4096
+
+
+@dataclass(frozen=True)
+class WordsModel:
+    """Word features and the linear model on them.
+
+    Attributes:
+        features: of a row.
+        linear: on these features.
+    """
+
+    features: RowFeatures
+    linear: LinearModel | LinearFunction
+
+    def answers(self, rows: Sequence[Fields]) -> list[Answer]:
+        """Probabilities (C,) of each row's labels, or [value]."""
+        return list(self.linear.answers(self.features.matrix(rows))) if rows else []
+
+    def write(self, directory: Path) -> None:
+        """Write words.json and words.safetensors into a directory."""
+        described, arrays = self.features.dump()
+        # ASCII, because a term may contain half of a surrogate pair, which UTF-8 cannot express.
+        (directory / DESCRIPTION).write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
+        save_file({**arrays, **self.linear.dump()}, directory / WEIGHTS)
+
+    @classmethod
+    def read(cls, directory: Path, *, labels: int) -> WordsModel:
+        """Read what `write` has written.
+
+        Raises:
+            ArtifactError: a file is missing or damaged, or they do not fit each other.
+        """
+        try:
+            described = json.loads((directory / DESCRIPTION).read_text(encoding="utf-8"))
+            arrays = load_file(directory / WEIGHTS)
+            load = LatentFeatures.load if described["form"] == LatentFeatures.form else WordFeatures.load
+            features: RowFeatures = load(described, arrays)
+            return cls(features, load_linear(arrays, features=features.width, labels=labels))
+        except Exception as error:  # safetensors and scikit-learn raise errors of several classes
+            raise ArtifactError(
+                f"{directory}: not a words model of this version ({error}); run its stage again"
+            ) from error
+
+
+@dataclass(frozen=True)
+class WordsClassifier:
+    """A trained words model as it is served (`components.learners.prediction.Classifier`).
+
+    Attributes:
+        kind: of the task.
+        labels: C names.
+        models: features and weights; the answers of several are averaged.
+    """
+
+    kind: str
+    labels: Sequence[str]
+    models: Sequence[WordsModel]
+
+    def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> list[Answer]:
+        """The answers to N rows. The answer to a row does not depend on the other rows."""
+        found: list[Answer] = []
+        for start in range(0, len(rows), batch_size):
+            part = rows[start : start + batch_size]
+            found += mean_answers([model.answers(part) for model in self.models])
+        return found
+
+    def answer_measured(
+        self, rows: Sequence[Fields], projection: Callable[[int], NDArray[np.float32]]
+    ) -> tuple[list[Answer], NDArray[np.int64], NDArray[np.float32]]:
+        """The same answers, with what `components.registry.drift` measures on the first model.
+
+        Args:
+            rows: N inputs.
+            projection: number of features F -> (F, S) random numbers with variance 1 / F.
+
+        Returns:
+            N answers; (N, 2) words and unknown words; (N, S) projections of the features. Rows of TF-IDF have norm 1,
+            so they are scaled by sqrt(F), as features of variance 1 are.
+        """
+        first = self.models[0]
+        counts = np.asarray([first.features.words(row) for row in rows], dtype=np.int64).reshape(-1, 2)
+        features = first.features.matrix(rows)
+        sketches = features @ projection(features.shape[1]) * np.sqrt(features.shape[1])
+        others = [model.answers(rows) for model in self.models[1:]]
+        answers = mean_answers([list(first.linear.answers(features)), *others])
+        return answers, counts, np.asarray(sketches, dtype=np.float32)
+
+
+def save_words(
+    directory: Path, *, models: Sequence[WordsModel], kind: str, labels: Sequence[str], facts: dict[str, Any]
+) -> None:
+    """Write words models as a directory, which may be part of another draft.
+
+    Args:
+        directory: to write.
+        models: features and weights; several are averaged.
+        kind: of the task.
+        labels: C names.
+        facts: of the manifest.
+    """
+
+    def write(model: WordsModel, path: Path) -> None:
+        config = {"form": FORM, "kind": kind}
+        (path / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
+        (path / "labels.json").write_text(json.dumps(list(labels), ensure_ascii=False, indent=1) + "\n")
+        model.write(path)
+
+    save_members(directory, [partial(write, model) for model in models], facts=facts)
+
+
+def load_words(directory: Path) -> WordsClassifier:
+    """Load words models; every file is compared with its digest.
+
+    Raises:
+        ArtifactError: the directory is incomplete, altered, or not a words model.
+    """
+    directory = Path(directory)
+    read_manifest(directory, kind=KIND, verify=True)
+    if form_of(directory) != FORM:
+        raise ArtifactError(f"{directory}: not a words model; it has an encoder")
+    try:
+        kind = str(json.loads((directory / "config.json").read_text(encoding="utf-8"))["kind"])
+        labels = [str(name) for name in json.loads((directory / "labels.json").read_text(encoding="utf-8"))]
+        members = members_of(directory)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(
+            f"{directory}: not a words model of this version ({error}); run the stage baseline again"
+        ) from error
+    return WordsClassifier(kind, labels, [WordsModel.read(member, labels=len(labels)) for member in members])
+
+
+def form_of(directory: Path) -> str:
+    """The form of a classifier's directory: `words`, or `encoder`.
+
+    Raises:
+        ArtifactError: config.json is missing or damaged.
+    """
+    path = Path(directory) / "config.json"
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8")).get("form", "encoder"))
+    except (OSError, ValueError, AttributeError) as error:
+        raise ArtifactError(f"{path}: not the config of a classifier ({error}); run its stage again") from error

@@ -1,0 +1,180 @@
+"""TF-IDF features of a row: of one text, or of a pair of texts.
+
+Shapes: N rows, F features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from components.data.tasks.data import Fields
+from components.learners.words.latent import LatentSemantics, Vectors, WordMeans
+from components.learners.words.text import fitted_tfidf, terms_of, tfidf
+
+#: `text`: the TF-IDF vectors of the first text, of all vectorizers side by side. `cosine`: the cosine of both texts.
+#: `pair`: the vectors u and v of both texts, |u - v|, u v and their cosine.
+Form = Literal["text", "cosine", "pair"]
+#: Settings of a vectorizer that are stored; the others are constants of `tfidf`.
+STORED = ("analyzer", "ngram_range")
+
+
+@dataclass(frozen=True)
+class WordFeatures:
+    """The features of a words model.
+
+    Attributes:
+        form: which features of the TF-IDF vectors.
+        vectorizers: fitted, the first on words; `cosine` and `pair` have one.
+    """
+
+    form: Form
+    vectorizers: tuple[TfidfVectorizer, ...]
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of terms."""
+        return sum(len(vectorizer.vocabulary_) for vectorizer in self.vectorizers)
+
+    @property
+    def width(self) -> int:
+        """F."""
+        return {"text": self.vocabulary, "cosine": 1, "pair": 4 * self.vocabulary + 1}[self.form]
+
+    def matrix(self, rows: Sequence[Fields]) -> Any:
+        """(N, F), sparse; dense for `cosine`. A row does not depend on the others."""
+        if not rows:
+            return sparse.csr_matrix((0, self.width))
+        if self.form == "text":
+            texts = [row[0] for row in rows]
+            return sparse.hstack([vectorizer.transform(texts) for vectorizer in self.vectorizers], format="csr")
+        first, second = (self.vectorizers[0].transform([row[part] for row in rows]) for part in (0, 1))
+        same = cosines(first, second)[:, None]
+        if self.form == "cosine":
+            return same
+        parts = [first, second, abs(first - second), first.multiply(second), sparse.csr_matrix(same)]
+        return sparse.hstack(parts, format="csr")
+
+    def words(self, row: Fields) -> tuple[int, int]:
+        """Number of words of the row's texts, and how many of them are not in the vocabulary of the first vectorizer,
+        whose terms are words."""
+        vectorizer = self.vectorizers[0]
+        split, prepare = vectorizer.build_tokenizer(), vectorizer.build_preprocessor()
+        found = [word for text in (row[:1] if self.form == "text" else row[:2]) for word in split(prepare(text))]
+        return len(found), sum(word not in vectorizer.vocabulary_ for word in found)
+
+    def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[np.float64]]]:
+        """What `load` reads: JSON, and arrays by name."""
+        described = []
+        for vectorizer in self.vectorizers:
+            settings = vectorizer.get_params()
+            described.append({**{name: settings[name] for name in STORED}, "terms": terms_of(vectorizer)})
+        arrays = {f"idf.{index}": vectorizer.idf_ for index, vectorizer in enumerate(self.vectorizers)}
+        return {"form": self.form, "vectorizers": described}, arrays
+
+    @classmethod
+    def load(cls, described: Mapping[str, Any], arrays: Mapping[str, NDArray[np.float64]]) -> WordFeatures:
+        """The features that `dump` has described.
+
+        Raises:
+            ValueError, KeyError, TypeError: they do not fit each other.
+        """
+        if described["form"] not in get_args(Form):
+            raise ValueError(f"unknown features {described['form']!r}")
+        found = []
+        for index, stored in enumerate(described["vectorizers"]):
+            settings = {name: stored[name] for name in STORED}
+            settings["ngram_range"] = tuple(settings["ngram_range"])
+            found.append(fitted_tfidf(stored["terms"], arrays[f"idf.{index}"], **settings))
+        return cls(described["form"], tuple(found))
+
+
+@dataclass(frozen=True)
+class LatentFeatures:
+    """Dense features of one text.
+
+    Attributes:
+        semantics: fitted.
+        means: fitted.
+    """
+
+    semantics: LatentSemantics
+    means: WordMeans
+    form: ClassVar[Literal["latent"]] = "latent"
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of terms and words."""
+        return len(self.semantics.vectorizer.vocabulary_) + len(self.means.words)
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """Dimensions of both vectors."""
+        return len(self.semantics.components), len(self.means.centre)
+
+    @property
+    def width(self) -> int:
+        """F."""
+        return sum(self.widths)
+
+    def parts(self, texts: Sequence[str]) -> tuple[Vectors, Vectors]:
+        """Both vectors of N texts."""
+        return self.semantics.vectors(texts), self.means.vectors(texts)
+
+    def matrix(self, rows: Sequence[Fields]) -> Any:
+        """(N, F). A row does not depend on the others."""
+        if not rows:
+            return np.zeros((0, self.width))
+        return np.concatenate(self.parts([row[0] for row in rows]), axis=1, dtype=np.float64)
+
+    def words(self, row: Fields) -> tuple[int, int]:
+        """Number of words of the row's text, and how many of them are unknown."""
+        found = self.means.ids(row[0])
+        return len(found), int((found < 0).sum())
+
+    def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """What `load` reads: JSON, and arrays by name."""
+        semantics, arrays = self.semantics.dump()
+        means, further = self.means.dump()
+        return {"form": self.form, "semantics": semantics, "means": means}, arrays | further
+
+    @classmethod
+    def load(cls, described: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> LatentFeatures:
+        """The features that `dump` has described.
+
+        Raises:
+            ValueError, KeyError, TypeError: they do not fit each other.
+        """
+        return cls(LatentSemantics.load(described["semantics"], arrays), WordMeans.load(described["means"], arrays))
+
+
+#: Features of rows that a words model reads.
+RowFeatures = WordFeatures | LatentFeatures
+
+
+def word_vectorizers(ngrams: tuple[int, int]) -> list[TfidfVectorizer]:
+    """One vectorizer of word n-grams; not fitted."""
+    return [tfidf(ngram_range=ngrams)]
+
+
+def character_vectorizers() -> list[TfidfVectorizer]:
+    """Words and word pairs, and character n-grams; not fitted."""
+    return [tfidf(ngram_range=(1, 2)), tfidf(analyzer="char_wb", ngram_range=(2, 4))]
+
+
+def fit_text(vectorizers: Sequence[TfidfVectorizer], rows: Sequence[Fields]) -> tuple[WordFeatures, Any]:
+    """Features of one text with the vocabulary of `rows`, and their matrix (N, F)."""
+    texts = [row[0] for row in rows]
+    parts = [vectorizer.fit_transform(texts) for vectorizer in vectorizers]
+    return WordFeatures("text", tuple(vectorizers)), sparse.hstack(parts, format="csr")
+
+
+def cosines(first: sparse.csr_matrix, second: sparse.csr_matrix) -> NDArray[np.float64]:
+    """(N,) cosines of the rows of two (N, V) matrices with rows of norm 1 or 0."""
+    return np.asarray(first.multiply(second).sum(1)).ravel()

@@ -1,0 +1,151 @@
+"""Words models that are fitted with every candidate of their penalty: logistic regression, a linear support vector
+machine or ridge regression on TF-IDF features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from components.data.tasks.selection import Candidate, System, Training
+from components.learners.words import transductive
+from components.learners.words.classifier import WordsModel
+from components.learners.words.features import WordFeatures, character_vectorizers, fit_text, word_vectorizers
+from components.learners.words.linear import (
+    LinearModel,
+    fit_exclusive,
+    fit_independent,
+    fit_margin,
+    fit_ridge,
+)
+from components.learners.words.text import tfidf
+
+#: Candidates for the inverse strength of the L2 penalty, the strongest penalty first.
+C_GRID: Final = (1.0, 10.0, 100.0, 1000.0)
+#: The same for a support vector machine.
+MARGINS: Final = (0.01, 0.1, 1.0, 10.0)
+#: Candidates for the L2 penalty of ridge regression, the strongest first.
+PENALTIES: Final = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
+#: Maximum number of rows with which ridge regression is also scaled, which takes their (N, N) matrix.
+MOST_SCALED: Final = 1000
+#: Languages that are written without spaces between words.
+UNSPACED: Final = frozenset(("th", "zh", "ja", "lo", "km", "my"))
+#: The system whose probabilities are not calibrated.
+MARGIN: Final = "svm-words-characters"
+
+#: Training rows -> features of words, and their matrix.
+Reading = Callable[[Training], tuple[WordFeatures, Any]]
+
+
+def words(training: Training, *, ngrams: tuple[int, int]) -> tuple[WordFeatures, Any]:
+    """Word n-grams; the vocabulary is that of the training rows."""
+    return fit_text(word_vectorizers(ngrams), training.rows.fields)
+
+
+def characters(training: Training) -> tuple[WordFeatures, Any]:
+    """Words, word pairs and character n-grams."""
+    return fit_text(character_vectorizers(), training.rows.fields)
+
+
+def cosine(training: Training) -> tuple[WordFeatures, Any]:
+    """The cosine of both texts."""
+    features = WordFeatures("cosine", (counted(training),))
+    return features, features.matrix(training.rows.fields)
+
+
+def both(training: Training) -> tuple[WordFeatures, Any]:
+    """The vectors u and v of both texts, |u - v|, u v and their cosine; the vocabulary is that of the training rows."""
+    features = WordFeatures("pair", (tfidf().fit([text for parts in training.rows.fields for text in parts]),))
+    return features, features.matrix(training.rows.fields)
+
+
+def counted(training: Training) -> TfidfVectorizer:
+    """Document frequencies need no labels; they are those of the whole train split, independent of the label budget."""
+    return tfidf().fit([text for parts in training.inputs for text in parts])
+
+
+def linear(
+    training: Training,
+    *,
+    read: Reading,
+    fit: Callable[..., LinearModel] = fit_exclusive,
+    grid: Sequence[float] = C_GRID,
+) -> list[Candidate]:
+    """A linear model of labels on some features. The candidates, one per inverse strength of the penalty, are fitted
+    when they are needed."""
+    features, x = read(training)
+    targets: Any = training.rows.targets if fit is fit_independent else training.rows.labels
+    details = {} if features.form == "cosine" else {"vocabulary": features.vocabulary}
+
+    def model(c: float) -> WordsModel:
+        return WordsModel(features, fit(x, targets, len(training.labels), c=c))
+
+    return [Candidate(partial(model, c), {"c": c, **details}) for c in grid]
+
+
+def ridge(training: Training, *, read: Reading) -> list[Candidate]:
+    """Ridge regression of a number on some features, without and with a scaled slope."""
+    features, x = read(training)
+    targets = training.rows.targets
+
+    def model(penalty: float, scaled: bool) -> WordsModel:
+        return WordsModel(features, fit_ridge(x, targets, penalty=penalty, scaled=scaled))
+
+    # Candidates are identified by their number, and the rows without a fold may be few enough where all are not.
+    return [
+        Candidate(
+            partial(model, penalty, scaled), {"penalty": penalty, "scaled": scaled, "vocabulary": features.vocabulary}
+        )
+        for scaled in ((False,) if len(targets) > MOST_SCALED else (False, True))
+        for penalty in PENALTIES
+    ]
+
+
+_SINGLE, _PAIRS = partial(words, ngrams=(1, 1)), partial(words, ngrams=(1, 2))
+#: Kind of task -> its words models by name: the usual ones; and further ones, slower, for languages without spaces
+#: between words and for `baselines: all`.
+SYSTEMS: Final[Mapping[str, tuple[dict[str, System], dict[str, System]]]] = {
+    "classification": (
+        {
+            "tfidf-words": partial(linear, read=_SINGLE),
+            "tfidf-words-pairs": partial(linear, read=_PAIRS),
+            "latent-words": transductive.exclusive,
+        },
+        {
+            "tfidf-words-characters": partial(linear, read=characters),
+            MARGIN: partial(linear, read=characters, fit=fit_margin, grid=MARGINS),
+        },
+    ),
+    "multilabel": (
+        {
+            "tfidf-words": partial(linear, read=_SINGLE, fit=fit_independent),
+            "tfidf-words-pairs": partial(linear, read=_PAIRS, fit=fit_independent),
+            "latent-words": transductive.independent,
+        },
+        {},
+    ),
+    "pair": ({"tfidf-cosine": partial(linear, read=cosine), "tfidf-both": partial(linear, read=both)}, {}),
+    "regression": (
+        {"ridge-words": partial(ridge, read=_SINGLE), "ridge-words-pairs": partial(ridge, read=_PAIRS)},
+        {"ridge-words-characters": partial(ridge, read=characters)},
+    ),
+}
+
+
+def with_characters(*, language: str, which: str) -> bool:
+    """Whether the systems on characters are used too.
+
+    Args:
+        language: `data.tasks.<name>.language`.
+        which: `data.tasks.<name>.baselines`, `auto` or `all`.
+    """
+    return which == "all" or language in UNSPACED
+
+
+def probable_systems(kind: str, *, language: str, which: str) -> dict[str, System]:
+    """Name -> words model with calibrated probabilities; empty for kinds without one."""
+    usual, further = SYSTEMS[kind] if kind in SYSTEMS and kind != "regression" else ({}, {})
+    every = usual | (further if with_characters(language=language, which=which) else {})
+    return {name: system for name, system in every.items() if name != MARGIN}

@@ -1,0 +1,95 @@
+"""Words models that also learn from the texts of the train split without labels.
+
+The features of a text are its latent semantic vector and the mean of its word vectors
+(`components.learners.words.latent`), both fitted on the texts of the train split. A logistic regression on each learns
+from the labelled rows, and then in rounds
+from the pseudo-labels that both give to the other texts (`components.learners.unlabelled.self_training`). The model is
+the mean of their calibrated logits, which is linear in both vectors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from components.data.tasks.data import Fields, one_hot
+from components.data.tasks.selection import Candidate, Training
+from components.data.unlabelled_texts import digest_of
+from components.learners.unlabelled.self_training import ROUNDS, Round, View, rounds
+from components.learners.words.classifier import WordsModel
+from components.learners.words.features import LatentFeatures
+from components.learners.words.latent import PENALTIES, LatentSemantics, Vectors, WordMeans, dimensions_of
+from components.learners.words.linear import LinearModel
+
+#: Maximum number of texts that the vectors are fitted on, and of texts that get pseudo-labels.
+MOST_FITTED, MOST_TAUGHT = 25_000, 2_000
+
+
+def exclusive(training: Training) -> list[Candidate]:
+    """For texts with one label: the model of the labelled rows alone, and that of each round."""
+    return _candidates(training, exclusive=True)
+
+
+def independent(training: Training) -> list[Candidate]:
+    """For texts with any number of labels: the same."""
+    return _candidates(training, exclusive=False)
+
+
+def _candidates(training: Training, *, exclusive: bool) -> list[Candidate]:
+    features, free = _fitted(tuple(training.inputs), len(training.labels))
+    targets = one_hot(training.rows.targets, labels=len(training.labels))
+    always = targets.all(axis=0)
+    varying, usual = np.flatnonzero(targets.any(axis=0) & ~always), np.asarray(always, dtype=np.float32)
+    details = {"vocabulary": features.vocabulary}
+    if not len(varying):
+        # Nothing to tell apart.
+        nothing = WordsModel(
+            features, LinearModel(np.zeros((0, features.width)), np.zeros(0), varying, usual, exclusive)
+        )
+        return [Candidate.of(nothing, {"round": number, **details}) for number in range(ROUNDS + 1)]
+    used = {digest_of(fields) for fields in training.rows.fields}
+    left = np.asarray([digest not in used for digest in free.digests], dtype=bool)
+    labelled = features.parts([fields[0] for fields in training.rows.fields])
+    views = [View(mine, other[left], PENALTIES) for mine, other in zip(labelled, free.parts, strict=True)]
+    return [
+        Candidate.of(
+            WordsModel(features, _joined(each, varying, usual, exclusive=exclusive)),
+            {"round": number, "pseudo_labels": each.pseudo_labels, **details},
+        )
+        for number, each in enumerate(
+            rounds(views, targets[:, varying], exclusive=exclusive, units=training.rows.units)
+        )
+    ]
+
+
+def _joined(of: Round, varying: NDArray[np.int64], usual: NDArray[np.float32], *, exclusive: bool) -> LinearModel:
+    """The mean of the calibrated logits of all views, as one linear model."""
+    scales = [1 / (temperature * len(of.models)) for temperature in of.temperatures]
+    pairs = list(zip(of.models, scales, strict=True))
+    weights = np.concatenate([model.weight * scale for model, scale in pairs], axis=1)
+    intercepts = np.sum([model.bias * scale for model, scale in pairs], axis=0)
+    if exclusive and len(varying) == 2:
+        weights, intercepts = weights[1:] - weights[:1], intercepts[1:] - intercepts[:1]
+    return LinearModel(weights, intercepts, varying, usual, exclusive)
+
+
+@dataclass(frozen=True)
+class _Free:
+    """Texts without labels: their digests, and their vectors."""
+
+    digests: list[bytes]
+    parts: tuple[Vectors, Vectors]
+
+
+@lru_cache(maxsize=1)
+def _fitted(inputs: tuple[Fields, ...], labels: int) -> tuple[LatentFeatures, _Free]:
+    """The features that are fitted on the inputs, and the texts that get pseudo-labels."""
+    distinct = sorted({digest_of(fields): fields[0] for fields in inputs}.items())
+    texts = [text for _, text in distinct[:MOST_FITTED]]
+    semantics, means = dimensions_of(labels)
+    features = LatentFeatures(LatentSemantics.fit(texts, dimensions=semantics), WordMeans.fit(texts, dimensions=means))
+    taught = distinct[:MOST_TAUGHT]
+    return features, _Free([digest for digest, _ in taught], features.parts([text for _, text in taught]))

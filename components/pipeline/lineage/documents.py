@@ -1,0 +1,151 @@
+"""Look-up of documents: by id, position or text; in the corpora and labelled data of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from components.core.artifacts import is_complete
+from components.core.errors import DataError, HeadstartError
+from components.data.formats import corpus as corpora
+from components.data.formats.corpus import read_batches
+from components.data.formats.lines import Reading
+from components.data.ingestion.cleaning import clean
+from components.data.ingestion.dedup import exact_keys
+from components.data.ingestion.documents import DROPPED, Origin
+from components.data.ingestion.readers import read_documents
+from components.data.matching import Texts, key_of
+from components.data.tasks.examples import KIND as EXAMPLES
+from components.data.tasks.examples import read_split
+from components.pipeline.documents import find_document
+from components.pipeline.jobs import PARALLEL, tasks
+from components.pipeline.jobs.corpora import ingest, ingest_parallel
+from components.settings.params import Params
+from components.settings.tasks import SPLITS
+
+
+@dataclass(frozen=True)
+class Found:
+    """A document of a corpus, or a row of labelled data.
+
+    Attributes:
+        where: `corpus/general` or `examples/aws-type`.
+        split: of the corpus or the task; `dropped` for a duplicate that ingestion has left out.
+        id: of the document.
+        file: shard or table that holds it; the raw file for dropped ones.
+        key: BLAKE2b-128 of a corpus document, else empty.
+    """
+
+    where: str
+    split: str
+    id: str
+    file: str
+    key: bytes = b""
+
+    def __str__(self) -> str:
+        return f"{self.where}, {self.split}: {self.id} ({self.file})"
+
+
+def texts_of(params: Params, document: str, *, where: str = "") -> list[str]:
+    """The cleaned texts of the documents or labelled rows that an id or position names; empty if there is none.
+
+    Args:
+        params: settings of the run.
+        document: an id, FILE:LINE, or FILE#ROW, as in `headstart why --document`.
+        where: corpus or task to search; by default all.
+
+    Raises:
+        DataError: the id names different texts in several corpora or tasks.
+    """
+    matches: dict[str, list[str]] = {}
+    with suppress(HeadstartError):
+        for name, fate in find_document(params, document):
+            matches.setdefault(name, []).extend(_raw_texts(params, name, fate.origin))
+    for task, directory in _tasks(params):
+        source = params.data.tasks[task]
+        for split in SPLITS:
+            rows = read_split(directory, split)
+            for fields, row_id in zip(rows.fields, rows.ids, strict=True):
+                if row_id is not None and f"/{source.path}/{row_id}".endswith(f"/{document.lstrip('/')}"):
+                    matches.setdefault(task, []).extend([" ".join(fields)] if source.kind == "tagging" else fields)
+    if where:
+        matches = {name: texts for name, texts in matches.items() if name == where}
+    if len({tuple(sorted(map(key_of, texts))) for texts in matches.values()}) > 1:
+        names = ", ".join(matches)
+        raise DataError(
+            f"{document!r} names different documents in {names}; add the folder to the position, or --in NAME"
+        )
+    return list(dict.fromkeys(text for texts in matches.values() for text in texts if text.strip()))
+
+
+def _raw_texts(params: Params, name: str, origin: Origin) -> list[str]:
+    """The texts of a document as its raw file has them, cleaned."""
+    parallel = name.endswith(f"-{PARALLEL}")
+    corpus = name.removesuffix(f"-{PARALLEL}")
+    source = params.data.parallel[corpus] if parallel else params.corpora[corpus]  # type: ignore[index]
+    root = Path(source.path)
+    path = root / origin.source if root.is_dir() else root
+    if not path.is_file():
+        return []
+    for number, texts, _ in read_documents(path, source, Reading()):
+        if number == origin.line:
+            return [clean(text, strip_markup=params.ingest.strip_markup) for text in texts]
+    return []
+
+
+def holders(params: Params, texts: Texts) -> list[Found]:
+    """Copies of the texts in the corpora and labelled data that the run's folder holds, and the duplicates of them that
+    ingestion has dropped."""
+    matches: list[Found] = []
+    for name, directory in _corpora(params):
+        kept = [document for split in corpora.SPLITS for document in _in_split(directory, name, split, texts)]
+        ids = {document.id for document in kept}
+        matches += kept
+        for batch in read_batches(directory / DROPPED, ["id", "source", "line", "twin"]):
+            for row in batch.to_pylist():
+                if row["twin"] in ids:
+                    position = f"{row['source']}:{row['line']}"
+                    matches.append(Found(f"corpus/{name}", "dropped", row["id"], position))
+    for task, directory in _tasks(params):
+        for split in SPLITS:
+            rows = read_split(directory, split)
+            matches += [
+                Found(f"examples/{task}", split, row_id or "", f"{split}.parquet")
+                for fields, row_id in zip(rows.fields, rows.ids, strict=True)
+                if texts.in_values(list(fields))
+            ]
+    return matches
+
+
+def _in_split(directory: Path, name: str, split: corpora.Split, texts: Texts) -> Iterator[Found]:
+    for shard in corpora.shards(directory, split):
+        columns = ["id", "text", *(["target"] if corpora.holds_pairs(shard) else [])]
+        for batch in read_batches(shard, columns):
+            values = [column.to_pylist() for column in batch.columns[1:]]
+            for row_id, *parts in zip(batch.column(0).to_pylist(), *values, strict=True):
+                if any(map(texts.held_by, parts)):
+                    key = exact_keys(["\n".join(parts)]).astype("<u8").tobytes()
+                    yield Found(f"corpus/{name}", split, row_id, shard.name, key=key)
+
+
+def _corpora(params: Params) -> list[tuple[str, Path]]:
+    arguments = [*ingest(params).values(), *ingest_parallel(params).values()]
+    return [(job["output"].name, job["output"]) for job in arguments if is_complete(job["output"], kind=corpora.KIND)]
+
+
+def _tasks(params: Params) -> list[tuple[str, Path]]:
+    return [
+        (task, job["output"])
+        for task, job in tasks.examples(params).items()
+        if is_complete(job["output"], kind=EXAMPLES)
+    ]
+
+
+def refuse_unknown(document: str) -> DataError:
+    """The error for an id that names nothing."""
+    return DataError(
+        f"{document!r}: no document of a corpus and no labelled row has this id or position; give an id, FILE:LINE, "
+        "FILE#ROW for Parquet, or the text itself with --text"
+    )

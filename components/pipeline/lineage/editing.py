@@ -1,0 +1,256 @@
+"""Removal of records from raw files: all other records keep their bytes, and a file is replaced atomically.
+
+A format is a function that divides a file into records: it yields the bytes that stay and how many records were left
+out. The file gets a new inode, so that hard links to it, such as objects in DVC's cache, keep the old content until
+they are removed themselves.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from components.core.artifacts import partial_path, sync
+from components.core.errors import DataError
+from components.data.formats.lines import CODECS, LINE_BYTES
+from components.data.formats.tables import DIALECTS, suffix
+from components.data.matching import Texts, columns, held_rows, open_table
+
+#: (bytes to write, number of records left out)
+Kept = Iterator[tuple[bytes, int]]
+_WIKITEXT_TITLE = re.compile(r"\s?= [^=].* =\s*")
+
+
+def remove_records(path: Path, texts: Texts) -> int:
+    """Remove the records of a file that hold one of the texts; a file without such records is not touched.
+
+    csv and tsv (rows), jsonl (lines), json (innermost objects of lists), txt (documents as in ingestion), conll and
+    conllu (sentences), parquet and arrow (rows), and other text (lines); text also with .gz or .zst.
+    Files without suffix that have the same number of lines as others in their folder are parallel files, and a line is
+    removed from all of them. A file that would have no record left is deleted, except for arrow, which the list of
+    files of a data set names.
+
+    Returns:
+        The number of records removed.
+
+    Raises:
+        DataError: the file is damaged.
+        OSError: it cannot be written.
+    """
+    kind = suffix(path.name)
+    if not path.exists():
+        return 0  # it went with the file whose lines belong to its own
+    try:
+        if kind in (".parquet", ".arrow"):
+            return _rewrite_table(path, texts)
+        if kind or len(aligned := _aligned(path)) < 2:
+            edit = _EDITORS.get(kind, _lines)
+            return _rewrite(path, lambda source: edit(source, texts))
+        held: set[int] = set()
+        holders: set[Path] = set()
+        for file in aligned:
+            with _opened(file) as lines:
+                rows = {row for row, raw in enumerate(lines) if texts.held_by(_text(raw))}
+            held |= rows
+            holders |= {file} if rows else set()
+        # Files that hold a text are last, so that one that was killed here finds it again.
+        for file in sorted(aligned, key=lambda file: file in holders):
+            _rewrite(file, lambda lines: ((b"", 1) if row in held else (raw, 0) for row, raw in enumerate(lines)))
+        return len(held)
+    except (pa.ArrowException, UnicodeDecodeError, csv.Error, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise DataError(f"{path}: cannot be edited ({error}); remove the text by hand") from error
+
+
+def _rewrite(path: Path, edit: Callable[[IO[bytes]], Kept]) -> int:
+    """Write a text file without the records that `edit` leaves out; returns their number."""
+    removed, head = 0, b""
+    with partial_path(path) as partial:
+        with _opened(path) as source, pa.output_stream(str(partial), compression=_codec(path)) as target:
+            for raw, count in edit(source):
+                target.write(raw)
+                head += raw.strip()[:3] if len(head) < 3 else b""
+                removed += count
+        if removed:
+            _replace(partial, path, empty=not head or (suffix(path.name) == ".json" and head == b"[]"))
+    return removed
+
+
+def _rewrite_table(path: Path, texts: Texts) -> int:
+    """The same for a Parquet file or an Arrow stream; the schema with its metadata and the compression are kept."""
+    removed, left = 0, 0
+    with partial_path(path) as partial:
+        with (
+            open_table(path) as table,
+            (
+                pq.ParquetWriter(partial, table.schema, compression=table.compression)
+                if table.compression
+                else pa.ipc.new_stream(str(partial), table.schema)
+            ) as writer,
+        ):
+            for batch in table.batches:
+                held = held_rows(batch, texts)
+                removed, left = removed + sum(held), left + len(held) - sum(held)
+                writer.write_batch(batch.filter(pa.array([not flag for flag in held])))
+        if removed:
+            _replace(partial, path, empty=not left and table.compression is not None)
+    return removed
+
+
+def _replace(partial: Path, path: Path, *, empty: bool) -> None:
+    if empty:
+        path.unlink()
+        return
+    partial.chmod(path.stat().st_mode & 0o777 | 0o200)
+    sync(partial)
+    partial.replace(path)
+
+
+def _codec(path: Path) -> str | None:
+    return CODECS.get(path.suffix.lower())
+
+
+def _opened(path: Path) -> io.BufferedReader:
+    return io.BufferedReader(pa.input_stream(str(path), compression=_codec(path)))
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode(errors="replace")
+
+
+def _aligned(path: Path) -> list[Path]:
+    """The files without suffix in the folder of a file that have as many lines as it has, itself included."""
+
+    def count(file: Path) -> int:
+        with _opened(file) as lines:
+            return sum(1 for _ in lines)
+
+    files = [file for file in sorted(path.parent.iterdir()) if file.is_file() and not file.name.startswith(".")]
+    files = [file for file in files if not suffix(file.name)]
+    return [file for file in files if count(file) == count(path)]
+
+
+def _lines(source: IO[bytes], texts: Texts) -> Kept:
+    for raw in source:
+        line = _text(raw).rstrip("\r\n")
+        # In files of labelled lines the label precedes the text.
+        held = texts.may_be_in(line) and any(map(texts.held_by, (line, line.partition(" ")[2], *line.split("\t"))))
+        yield (b"", 1) if held else (raw, 0)
+
+
+def _json_lines(source: IO[bytes], texts: Texts) -> Kept:
+    for raw in source:
+        value: Any = _text(raw)
+        held = texts.may_be_in(value)
+        if held:
+            with suppress(ValueError):
+                value = json.loads(value)
+            held = texts.in_values(value)
+        yield (b"", 1) if held else (raw, 0)
+
+
+def _table(source: IO[bytes], texts: Texts, dialect: dict[str, Any]) -> Kept:
+    """Rows of a table, each with the lines that it was read from."""
+    csv.field_size_limit(LINE_BYTES)
+    pending: list[bytes] = []
+
+    def lines() -> Iterator[str]:
+        for raw in source:
+            pending.append(raw)
+            yield _text(raw)
+
+    for row in csv.reader(lines(), **dialect | {"strict": False}):
+        raw = b"".join(pending)
+        pending.clear()
+        held = texts.may_be_in(_text(raw)) and any(map(texts.held_by, row))
+        yield (b"", 1) if held else (raw, 0)
+    yield b"".join(pending), 0
+
+
+def _json(source: IO[bytes], texts: Texts) -> Kept:
+    """The innermost item that holds the text is removed, not the ones around it."""
+    raw = source.read()
+    removed = 0
+
+    def filtered(value: Any) -> Any:
+        nonlocal removed
+        if isinstance(value, dict):
+            return {key: filtered(inner) for key, inner in value.items()}
+        if not isinstance(value, list):
+            return value
+        items = [filtered(item) if isinstance(item, dict | list) else item for item in value]
+        kept = [item for item in items if not texts.in_values(item)]
+        removed += len(items) - len(kept)
+        return kept
+
+    value = filtered(json.loads(raw))
+    yield (json.dumps(value, ensure_ascii=False).encode() + b"\n" if removed else raw), removed
+
+
+def _sentences(source: IO[bytes], texts: Texts) -> Kept:
+    """Blocks of lines up to an empty line; a column of a block is a sentence."""
+    block: list[bytes] = []
+    for raw in chain(source, [None]):
+        if raw is not None:
+            block.append(raw)
+        if raw is None or not raw.strip():
+            lines = list(map(_text, block))
+            comments = [line.partition("=")[2] for line in lines if line.startswith("# ")]
+            held = any(map(texts.held_by, [*columns(lines), *comments]))
+            yield (b"", 1) if held else (b"".join(block), 0)
+            block.clear()
+
+
+def _documents(source: IO[bytes], texts: Texts) -> Kept:
+    """Documents of a text file, as `components.data.ingestion.readers.read_text` separates them."""
+    from components.data.ingestion.readers import TEXT_DOCUMENT_CHARACTERS
+
+    empty, titled, size = 0, False, 0
+    pieces: list[bytes] = []
+
+    def ended() -> tuple[bytes, int]:
+        nonlocal size
+        whole = b"".join(pieces)
+        pieces.clear()
+        size = 0
+        return (b"", 1) if texts.held_by(_text(whole)) else (whole, 0)
+
+    for raw in source:
+        line = _text(raw).rstrip("\r\n")
+        blank = not line.strip()
+        empty = empty + 1 if blank else 0
+        title = _WIKITEXT_TITLE.fullmatch(line) is not None
+        titled = titled or title
+        full = size >= TEXT_DOCUMENT_CHARACTERS and (blank or size >= 2 * TEXT_DOCUMENT_CHARACTERS)
+        if pieces and (title or full or (empty == 2 and not titled)):
+            yield ended()
+        for index, page in enumerate(raw.split(b"\f")):
+            if index:
+                yield ended()
+                yield b"\f", 0
+            pieces.append(page)
+            size += len(page)
+    yield ended()
+
+
+_EDITORS: dict[str, Callable[[IO[bytes], Texts], Kept]] = {
+    ".jsonl": _json_lines,
+    ".ndjson": _json_lines,
+    ".json": _json,
+    ".csv": lambda source, texts: _table(source, texts, DIALECTS[".csv"]),
+    ".tsv": lambda source, texts: _table(source, texts, DIALECTS[".tsv"]),
+    ".txt": _documents,
+    ".conll": _sentences,
+    ".conllu": _sentences,
+}

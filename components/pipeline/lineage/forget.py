@@ -1,0 +1,335 @@
+"""`headstart forget`: removal of documents from raw data, labels, outputs, caches, DVC's cache and local remotes.
+
+The order makes an interruption harmless: what is wanted is written to `.headstart/forget/pending.json`, tainted
+versions are recorded, then files are removed, then everything is searched again, then the certificate is written. The
+next `headstart forget` completes what an interrupted one has left. The certificate and the ledger hold no text and no
+id: a document is named by an HMAC-SHA256 with the key of the repository (`.headstart/forget/key`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from components.cluster.inputs import node_cache
+from components.cluster.storage import remove_objects
+from components.core.account import who
+from components.core.artifacts import MANIFEST, changing_data, private_folder, write_atomic
+from components.core.errors import ConfigError, DataError, StorageError
+from components.core.masking import masked
+from components.data.matching import Texts, key_of
+from components.data.removed import RECORDS, STATE, name_of, pending, repository_key
+from components.pipeline.lineage.documents import Found, holders, refuse_unknown, texts_of
+from components.pipeline.lineage.editing import remove_records
+from components.pipeline.lineage.models import Evidence, Learner, learners
+from components.pipeline.lineage.places import (
+    data_folders,
+    derived_outputs,
+    holds,
+    output_of,
+    raw_holders,
+    served_texts,
+    tracked_by_git,
+    walk,
+)
+from components.pipeline.lineage.stores import Cache, Item, local_folder, remotes
+from components.registry.ledger import record_taints
+from components.registry.tracking import connect
+from components.settings.imports import is_local_copy
+from components.settings.params import Params
+from components.training.checkpoint import PREFIX as STEP
+
+SCHEMA = 1
+#: Lines that the summary shows of a list.
+_SHOWN = 20
+
+
+@dataclass
+class Plan:
+    """What a removal does.
+
+    Attributes:
+        texts: the documents.
+        copies: their copies in corpora and labelled data.
+        raw: raw files that hold them.
+        side: other files of the repository that hold them (predictions, rejected rows, logs).
+        outputs: directories of stages that hold them or were made from them.
+        caches: folders of checkpoints, features and inputs, and texts in the traffic log.
+        checkpoints: address of checkpoints in a bucket; empty: there are none.
+        elsewhere: what this command does not remove, and what to do, in words.
+        objects: of DVC's cache.
+        remote: name of a remote -> (address, objects that the remote may have).
+        fixed: files that hold them and cannot be edited: under git, or of MLflow.
+        learners: versions that have or may have learned from them.
+    """
+
+    texts: Texts
+    copies: list[Found]
+    raw: list[Path]
+    side: list[Path] = field(default_factory=list)
+    outputs: list[Path] = field(default_factory=list)
+    caches: list[Path] = field(default_factory=list)
+    checkpoints: str = ""
+    elsewhere: list[str] = field(default_factory=list)
+    objects: list[Item] = field(default_factory=list)
+    remote: dict[str, str] = field(default_factory=dict)
+    fixed: list[Path] = field(default_factory=list)
+    learners: list[Learner] = field(default_factory=list)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing holds the documents, and no version has learned from them."""
+        held = (self.raw, self.side, self.outputs, self.caches, self.objects, self.fixed, self.learners)
+        return not any(held)
+
+
+def wanted_texts(
+    params: Params,
+    documents: Sequence[str],
+    *,
+    texts: Sequence[str] = (),
+    file: Path | None = None,
+    where: str = "",
+    root: Path,
+) -> list[str]:
+    """The texts to remove.
+
+    Args:
+        params: settings of the run.
+        documents: ids or positions.
+        texts: texts themselves.
+        file: a list of ids or positions, one per line, or a jsonl with `id` or `text` in each line.
+        where: corpus or task in which ids are looked up; by default all.
+        root: of the repository; a removal that was interrupted there is completed.
+
+    Raises:
+        DataError: an id names nothing, or different documents.
+        ConfigError: nothing is named.
+    """
+    ids, wanted = list(documents), list(texts)
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines() if file is not None else (), 1):
+        if line.lstrip().startswith("{"):
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise DataError(f"{file}, line {number}: not valid JSON ({error})") from error
+            wanted += [str(row["text"])] if row.get("text") else []
+            ids += [str(row["id"])] if row.get("id") and not row.get("text") else []
+        elif line.strip():
+            ids.append(line.strip())
+    for document in ids:
+        copies = texts_of(params, document, where=where)
+        if not copies:
+            raise refuse_unknown(document)
+        wanted += copies
+    wanted += pending(root)
+    if not any(map(key_of, wanted)):
+        raise ConfigError("nothing to forget: name an id, --text TEXT or --file LIST")
+    return list(dict.fromkeys(wanted))
+
+
+def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
+    """Search the repository, DVC's cache and the registry for documents; changes nothing.
+
+    Raises:
+        DataError: a file cannot be read.
+        RegistryError: the registry cannot be reached.
+    """
+    texts = Texts(wanted)
+    copies = holders(params, texts)
+    raw = raw_holders(params, texts, root=root)
+    plan = Plan(texts, copies, raw)
+    cache, tracked = Cache(root), tracked_by_git(root)
+    folders, caches = data_folders(params, root), _caches(params, root)
+    plan.caches = served_texts(root / params.drift.folder, texts)
+    held_outputs: list[Path] = []
+    fixed = (root / "mlruns", root / "mlflow.db")
+    for path in walk(root, without=(cache.path, root / STATE)):
+        removed = [*folders, *caches, *plan.caches]
+        if any(path == folder or folder in path.parents for folder in removed) or not holds(path, texts):
+            continue
+        if path in tracked or any(path == copy or copy in path.parents for copy in fixed) or path.suffix == ".db":
+            plan.fixed.append(path)
+        elif (output := output_of(path, params, root=root)) is not None:
+            held_outputs.append(output)
+        else:
+            plan.side.append(path)
+    plan.outputs = sorted({*held_outputs, *derived_outputs([*raw, *held_outputs], root=root)})
+    evidence = Evidence(texts, wanted, copies=copies, files=raw, cache=cache)
+    ids = {copy.id for copy in copies}
+    plan.objects = cache.affected(texts, exact=evidence.exact, ids=ids)
+    plan.remote = remotes(root) if plan.objects else {}
+    plan.learners = learners(connect(params.registry), evidence)
+    if plan.outputs or raw or plan.learners:
+        plan.caches += [path for path in [*caches, node_cache() / "inputs", node_cache() / "other"] if path.exists()]
+        plan.checkpoints = params.cluster.storage if "://" in params.cluster.storage else ""
+    plan.elsewhere = list(_elsewhere(params, plan, tracked, root=root)) if not plan.empty else []
+    return plan
+
+
+def _caches(params: Params, root: Path) -> list[Path]:
+    """Local folders of checkpoints and features. In a folder outside of the repository, which may hold other things
+    too, the folders of the single runs."""
+    folders = [root / path for path in (params.cluster.storage, params.cluster.features) if "://" not in path]
+    inside = [folder for folder in folders if folder.resolve().is_relative_to(root.resolve())]
+    runs = {path.parent for folder in folders for path in folder.rglob(f"{STEP}*")}
+    runs |= {path.parent for folder in folders for path in folder.glob(f"*/{MANIFEST}")}
+    return [*inside, *sorted(run for run in runs if not any(run.is_relative_to(folder) for folder in inside))]
+
+
+def _elsewhere(params: Params, plan: Plan, tracked: set[Path], *, root: Path) -> Iterator[str]:
+    """Places that can hold the documents and are not searched."""
+    if params.cluster.launcher == "ray" and params.cluster.address != "local":
+        cluster = masked(params.cluster.address)
+        yield f"input caches on the nodes of the Ray cluster {cluster}: remove {node_cache()} on each of them"
+    where = params.registry.address.removeprefix("sqlite:///")
+    if "://" in where or not (root / where).resolve().is_relative_to(root.resolve()):
+        yield f"MLflow at {masked(where)}: delete the tainted versions, and files of runs that quote a text"
+    changed = [*plan.raw, *plan.side, *plan.fixed]
+    if not tracked.isdisjoint(changed):
+        yield "earlier commits of git: rewrite the history (git filter-repo), and ask for it in every clone"
+    for path in changed:
+        if is_local_copy(name := os.path.relpath(path, root)):
+            yield f"the source of {name}: remove the text at its address, which the next run copies again"
+
+
+def plan_lines(plan: Plan, *, root: Path) -> Iterator[str]:
+    """A plan in words."""
+    yield f"{len(plan.texts)} text(s)"
+    sections: list[tuple[str, list[str]]] = [
+        ("records to remove from raw files", _relative(plan.raw, root)),
+        ("records to remove from other files", _relative(plan.side, root)),
+        ("copies in corpora and labelled data", [str(copy) for copy in plan.copies]),
+        ("outputs to remove, which a retraining makes again", _relative(plan.outputs, root)),
+        ("caches to remove", [*_relative(plan.caches, root), *filter(None, [masked(plan.checkpoints)])]),
+        ("objects to remove from DVC's cache", [f"{item.md5} ({item.what})" for item in plan.objects]),
+        ("files that stay and have to be edited by hand", _relative(plan.fixed, root)),
+        ("not removed, because it is not in this repository", plan.elsewhere),
+        ("versions that have learned from them", [str(copy) for copy in plan.learners]),
+    ]
+    for title, lines in sections:
+        if lines:
+            yield f"{title}:"
+            yield from (f"  {line}" for line in lines[:_SHOWN])
+            if len(lines) > _SHOWN:
+                yield f"  ... {len(lines) - _SHOWN} more"
+    if plan.empty:
+        yield "nothing holds them, and no registered version has learned from them"
+
+
+def _relative(paths: Sequence[Path], root: Path) -> list[str]:
+    return [os.path.relpath(path, root) for path in paths]
+
+
+def forget(params: Params, plan: Plan, wanted: Sequence[str], *, root: Path, reason: str = "") -> Path:
+    """Remove documents as planned; returns the path of the certificate.
+
+    Raises:
+        DataError: a file cannot be edited. What was removed stays removed; the next `headstart forget` goes on.
+        RegistryError: the registry cannot be reached; nothing was removed.
+    """
+    now = datetime.now(UTC)
+    name = f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+    private_folder(root / STATE)
+    write_atomic(root / STATE / "pending.json", json.dumps(list(wanted)), private=True)
+    record_taints(
+        connect(params.registry),
+        [learner.version for learner in plan.learners],
+        certificate=name,
+        documents=len(plan.texts),
+        reason=reason,
+    )
+    # What is derived goes before the data that it is found by, for the next command if this one is interrupted.
+    for path in [*plan.outputs, *plan.caches]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    stored, elsewhere = _purge_checkpoints(plan)
+    with changing_data(root, data_folders(params, root)):
+        # Labels may have been written since the plan was made; from now on `merge` refuses these texts.
+        plan.raw = list(dict.fromkeys([*plan.raw, *raw_holders(params, plan.texts, root=root)]))
+        removed = {os.path.relpath(path, root): remove_records(path, plan.texts) for path in [*plan.raw, *plan.side]}
+    certificate = {
+        "schema": SCHEMA,
+        "certificate": name,
+        "time": now.isoformat(timespec="seconds"),
+        "by": who(),
+        "reason": reason,
+        "documents": [name_of(repository_key(root), text) for text in plan.texts.keys],
+        "records": removed,
+        "checkpoints": stored,
+        "not_removed": elsewhere,
+        **_purge(plan, root),
+        "searched_again": _left(plan, root),
+    }
+    path = root / RECORDS / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, json.dumps(certificate, indent=1) + "\n")
+    write_atomic(path.with_suffix(".txt"), yaml.safe_dump(certificate, sort_keys=False, allow_unicode=True, width=1000))
+    (root / STATE / "pending.json").unlink()
+    return path
+
+
+def _purge(plan: Plan, root: Path) -> dict[str, Any]:
+    """Remove objects from DVC's cache and remotes; returns the parts of the certificate that follow from the plan."""
+    objects = [{"md5": item.md5, "bytes": item.path.stat().st_size, "held": item.what} for item in plan.objects]
+    for item in plan.objects:
+        item.path.unlink(missing_ok=True)
+    return {
+        "outputs": _relative(plan.outputs, root),
+        "caches": _relative(plan.caches, root),
+        "dvc_cache": objects,
+        "remotes": {
+            remote: _purge_remote(root, url, plan.objects) | {"url": masked(url)} for remote, url in plan.remote.items()
+        },
+        "versions": [
+            {
+                "version": learner.version.label,
+                "digest": learner.version.digest,
+                "sources": list(learner.sources),
+                "certain": learner.certain,
+            }
+            for learner in plan.learners
+        ],
+    }
+
+
+def _left(plan: Plan, root: Path) -> dict[str, Any]:
+    """The result of a second search: number of files, and those that hold a document still."""
+    cache = Cache(root)
+    files = {os.path.relpath(path, root): path for path in walk(root, without=(cache.path, root / STATE))}
+    files |= {f"DVC object {md5}": path for md5, path in cache.files()}
+    return {"files": len(files), "still_held_by": [name for name, path in files.items() if holds(path, plan.texts)]}
+
+
+def _purge_checkpoints(plan: Plan) -> tuple[dict[str, Any], list[str]]:
+    """Remove checkpoints from a bucket. Returns where, and the number of objects; and what is left to do elsewhere."""
+    if not plan.checkpoints:
+        return {}, plan.elsewhere
+    where = masked(plan.checkpoints)
+    try:
+        count = remove_objects(plan.checkpoints, pattern=rf".*{STEP}\d+/.*")
+    except StorageError as error:
+        return {}, [*plan.elsewhere, f"checkpoints in {where} ({error}): aws s3 rm --recursive {where}"]
+    return {"url": where, "removed": count}, plan.elsewhere
+
+
+def _purge_remote(root: Path, url: str, objects: Sequence[Item]) -> dict[str, Any]:
+    """Remove objects from a remote that is a folder of this machine; for others, say how."""
+    folder = local_folder(root, url)
+    keys = [item.key for item in objects]
+    if folder is None:
+        address = masked(url).rstrip("/")
+        command = "aws s3 rm" if url.startswith("s3://") else "remove"
+        return {"removed": [], "to_remove": [f"{command} {address}/{key}" for key in keys]}
+    removed = [key for key in keys if (folder / key).is_file()]
+    for key in removed:
+        (folder / key).unlink()
+    return {"removed": removed, "to_remove": []}

@@ -1,0 +1,232 @@
+"""`headstart trace`: from a model to its documents, and from a document to the models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from components.core.artifacts import MANIFEST, read_manifest
+from components.core.errors import ConfigError, RegistryError
+from components.data.matching import Texts
+from components.pipeline.lineage.documents import holders, texts_of
+from components.pipeline.lineage.models import Evidence, learners
+from components.pipeline.lineage.places import raw_holders
+from components.pipeline.lineage.stores import Cache
+from components.registry.ledger import TAINTED
+from components.registry.lineage import PROVENANCE, provenance, read_lineage
+from components.registry.tracking import Registry, Version, connect
+from components.settings.params import Params
+from components.settings.registry import RegistrySettings
+
+
+def trace_model(params: Params, model: str, *, root: Path) -> dict[str, Any]:
+    """The provenance of a model and of the models that it was initialised from.
+
+    Args:
+        params: settings of the run.
+        model: NAME (the version of its alias), NAME:VERSION, NAME/VERSION, NAME@ALIAS, the name of a task instead of
+            NAME, or the path of a trained model in the run's folder.
+        root: of the repository.
+
+    Returns:
+        {model, registered, tags, parameters, provenance, parents, teachers}, where parents and teachers are the same
+        objects.
+
+    Raises:
+        ConfigError: the path is no trained model of the run.
+        RegistryError: there is no such model, version or alias.
+    """
+    path = Path(model)
+    if path.exists() or len(path.parts) > 2:
+        return _trace_path(params, path, root=root)
+    registry = connect(params.registry)
+    return _trace_version(registry, find_version(registry, params.registry, model))
+
+
+def find_version(registry: Registry, settings: RegistrySettings, model: str) -> Version:
+    """A version by NAME, NAME:VERSION, NAME/VERSION or NAME@ALIAS; NAME may be the name of a task.
+
+    Raises:
+        RegistryError: there is no such model, version or alias.
+    """
+    name, at, alias = model.partition("@")
+    number = ""
+    if not at:
+        name, _, number = model.replace("/", ":").partition(":")
+    names = registry.models()
+    full = name if name in names else settings.model_name(name)
+    if full not in names:
+        shown = ", ".join(sorted(model for model in names if model.startswith(f"{settings.prefix}-"))) or "none"
+        raise RegistryError(f"{name}: no registered model or task with this name; registered: {shown}")
+    if number:
+        result = registry.find_number(full, number)
+    else:
+        result = registry.alias(full, alias or settings.alias)
+        if result is None and not at and (versions := registry.versions(full)):
+            result = versions[-1]
+    if result is None:
+        numbers = ", ".join(version.number for version in registry.versions(full))
+        raise RegistryError(
+            f"{full}: has no {f'version {number}' if number else f'alias {alias}'}; versions: {numbers}"
+        )
+    return result
+
+
+def _trace_version(registry: Registry, version: Version) -> dict[str, Any]:
+    return {
+        "model": version.label,
+        "registered": True,
+        "tags": dict(version.tags),
+        "parameters": registry.parameters(version),
+        "provenance": registry.document(version, PROVENANCE),
+        "parents": _traced(registry, version.tags.get("parent", "")),
+        "teachers": _traced(registry, version.tags.get("teacher", "")),
+    }
+
+
+def _traced(registry: Registry, labels: str) -> list[dict[str, Any]]:
+    """The traces of the versions in a tag, NAME/NUMBER with commas between."""
+    pairs = [label.rpartition("/") for label in labels.split(", ") if label]
+    result = [registry.find_number(name, number) for name, _, number in pairs]
+    return [_trace_version(registry, version) for version in result if version is not None]
+
+
+def _trace_path(params: Params, path: Path, *, root: Path) -> dict[str, Any]:
+    from components.pipeline.jobs.results import register
+
+    while not (path / MANIFEST).is_file() or path.name in ("classifier", "classifier-frozen"):
+        if path == path.parent or not path.parts:
+            raise ConfigError(f"{path}: not the output of a training; name a directory below {params.run.out}")
+        path = path.parent
+    job = next(iter(register(params).values()))
+    out = Path(params.run.out)
+    absolute = path.resolve()
+    if not absolute.is_relative_to((root / out).resolve()):
+        raise ConfigError(f"{path}: is not below {out}; name a directory of this run, or a registered model")
+    output = out / absolute.relative_to((root / out).resolve())
+    lineage = read_lineage(root, out=out, data=job["data"])
+    return {
+        "model": output.as_posix(),
+        "registered": False,
+        "tags": {
+            "digest": read_manifest(absolute).digest,
+            "teacher_system": ", ".join(job["students"].get(output.name, [])),
+            **lineage.tags(output),
+        },
+        "parameters": {},
+        "provenance": provenance(lineage, out=out, output=output, parent=None),
+        "parents": [],
+        "teachers": [],
+    }
+
+
+def model_lines(result: Mapping[str, Any], *, level: int = 0) -> Iterator[str]:
+    """A trace as an indented tree."""
+    indent = "  " * level
+    tags, made = result["tags"], result["provenance"]
+    what = " ".join(part for part in (tags.get("kind"), tags.get("family"), tags.get("start")) if part)
+    yield f"{indent}{result['model']}" + (f": {what}" if what else "")
+    if TAINTED in tags:
+        yield f"{indent}  TAINTED: has learned from a document that was removed since (certificate {tags[TAINTED]})"
+    yield f"{indent}  content   {tags.get('digest', 'unknown')}"
+    dirty = ", with uncommitted changes" if tags.get("git_dirty") == "true" else ""
+    commit, stage = tags.get("git_commit", "unknown"), tags.get("dvc_stage", "unknown")
+    yield f"{indent}  code      git {commit}{dirty}; stage {stage}"
+    if made is None:
+        yield f"{indent}  data      {tags.get('data', 'unknown')}"
+        yield f"{indent}  registered without a provenance, by an earlier version of Headstart"
+    else:
+        yield from (f"{indent}  {line}" for line in _made_lines(made))
+    if made is not None:
+        yield f"{indent}  teacher   {tags.get('teacher_system') or 'none'}"
+    if result["parameters"]:
+        yield f"{indent}  settings  {len(result['parameters'])} of its stage (all with --json)"
+    for parent in result["parents"]:
+        yield f"{indent}  initialised from"
+        yield from model_lines(parent, level=level + 2)
+    for teacher in result["teachers"]:
+        yield f"{indent}  has learned the predictions of"
+        yield from model_lines(teacher, level=level + 2)
+
+
+def _made_lines(made: Mapping[str, Any]) -> Iterator[str]:
+    codes = made["code"]["stages"]
+    yield "stages    " + (", ".join(f"{name} ({digest[:8]})" for name, digest in codes.items()) or "not recorded")
+    for path, digest in made["data"].items():
+        yield f"data      {path}, DVC version {digest}"
+    for name, corpus in made["corpora"].items():
+        if "files" not in corpus:
+            yield f"corpus    {name}: {corpus.get('md5')}"
+            continue
+        rows = sum(count for shards in corpus["shards"].values() for count in shards.values())
+        yield (
+            f"corpus    {name}: {rows:,} documents in {sum(map(len, corpus['shards'].values()))} shard(s) from "
+            f"{len(corpus['files'])} raw file(s); DVC {corpus['md5']}"
+        )
+        for title, digest in list(corpus["files"].items())[:10]:
+            yield f"            {title}  SHA-256 {digest[:16]}"
+        if len(corpus["files"]) > 10:
+            yield f"            ... {len(corpus['files']) - 10} more (all with --json)"
+    for name, task in made["tasks"].items():
+        rows = ", ".join(f"{split} {count:,}" for split, count in task.get("rows", {}).items())
+        yield f"labels    {name}: {rows}; DVC {task['md5']}"
+    for name, published in made["published"].items():
+        yield (
+            f"imported  {name} from {published.get('source')} ({published.get('digest')}): its training text is unknown"
+        )
+    yield "libraries " + (", ".join(f"{name} {version}" for name, version in made["libraries"].items()) or "unknown")
+    host = made["machine"]
+    yield f"machine   {host['host']}: {host['processor']}, {host['cores']} core(s), Python {host['python']}"
+
+
+def trace_document(params: Params, document: str, *, root: Path, where: str = "") -> dict[str, Any]:
+    """Where a document is, and which versions have learned from it.
+
+    Args:
+        params: settings of the run.
+        document: an id, a position, or a text.
+        root: of the repository.
+        where: corpus or task in which the id is looked up; by default all.
+
+    Returns:
+        {by_id, files, copies, versions}; `by_id` is false if there is no such id, and the argument was searched
+        as a text.
+    """
+    named = texts_of(params, document, where=where)
+    wanted = named or [document]
+    texts = Texts(wanted)
+    if not texts:
+        raise ConfigError("--document: has no words")
+    result = holders(params, texts)
+    files = raw_holders(params, texts, root=root)
+    evidence = Evidence(texts, wanted, copies=result, files=files, cache=Cache(root))
+    learned = learners(connect(params.registry), evidence)
+    return {
+        "by_id": bool(named),
+        "files": [path.relative_to(root).as_posix() for path in files],
+        "copies": [_as_json(match) for match in result],
+        "versions": [
+            {"version": match.version.label, "sources": list(match.sources), "certain": match.certain}
+            for match in learned
+        ],
+    }
+
+
+def _as_json(result: Any) -> dict[str, Any]:
+    return {name: value for name, value in vars(result).items() if name != "key"}
+
+
+def document_lines(result: Mapping[str, Any]) -> Iterator[str]:
+    """The trace of a document in words."""
+    if not result["files"] and not result["copies"]:
+        what = "" if result["by_id"] else "no document has this id; as a text: "
+        yield f"{what}no copy in the raw data, the corpora and the labelled data of this run"
+    yield from (f"raw file  {path}" for path in result["files"])
+    for copy in result["copies"]:
+        yield f"{copy['where']}, {copy['split']}: {copy['id']} ({copy['file']})"
+    if not result["versions"]:
+        yield "no registered version has learned from it"
+    for version in result["versions"]:
+        how = "learned from it in" if version["certain"] else "may have learned from it (data not available) in"
+        yield f"{version['version']} {how} {', '.join(version['sources'])}"

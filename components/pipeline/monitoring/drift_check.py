@@ -1,0 +1,172 @@
+"""`headstart drift`: the served traffic, or a file, compared with the training data of the champion."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+
+from components.core.errors import ConfigError, DataError, RegistryError, nearest
+from components.data.formats.rows import READERS, open_rows
+from components.data.tasks.data import Fields
+from components.data.tasks.kinds import find_kind
+from components.learners.prediction import Classifier
+from components.registry.champion import find_champion, load_version
+from components.registry.drift.comparison import LEAST_ROWS, ROWS, Comparison, compare
+from components.registry.drift.measurements import Measured, Reference, spaced
+from components.registry.drift.measuring import find_reference, measure, record_reference
+from components.registry.drift.traffic import read_traffic
+from components.registry.tracking import Registry, Version, connect
+from components.reporting import findings
+from components.reporting.chapters import Chapter, Table
+from components.reporting.findings import Findings
+from components.settings.params import Params
+
+#: Prefix of the names under which results are kept among the findings of studies, for the report.
+PREFIX = "drift-"
+COLUMNS = ("feature", "training", "now", "effect", "p (Holm)", "")
+
+
+def check_traffic(params: Params, task: str, *, root: Path = Path()) -> Comparison:
+    """Compare the rows that the task's champion has answered with its training data.
+
+    Args:
+        params: the settings.
+        task: name of the task.
+        root: folder that `drift.folder` and `run.out` are relative to.
+
+    Raises:
+        RegistryError: no champion, or neither a reference nor the data to measure one.
+        ArtifactError: the champion's files differ from the registered ones.
+    """
+    settings = params.drift
+    registry = connect(params.registry)
+    version = find_champion(registry, task)
+    since = time.time() - settings.window_days * 86400
+    new = read_traffic(root / settings.folder, task=task, digest=version.digest, since=since, most=ROWS)
+    source = f"{version.label}, served traffic of the last {settings.window_days:g} days"
+    if len(new) < LEAST_ROWS:
+        few = f"{len(new)} rows of at least {LEAST_ROWS}"
+        return Comparison(version.label, source, len(new), 0, settings.error, settings.least_effect, too_few=few)
+    reference = _reference(registry, version, root / params.run.out / "examples" / task)
+    return compare(reference, new, settings=settings, what=version.label, source=source)
+
+
+def check_file(
+    params: Params, task: str, file: Path, *, columns: Mapping[str, str] | None = None, root: Path = Path()
+) -> Comparison:
+    """Compare the rows of a file with the training data of a task's champion, which predicts them.
+
+    Args:
+        params: the settings.
+        task: name of the task.
+        file: csv, tsv, jsonl or parquet.
+        columns: input of the task -> column of the file, if the names differ.
+        root: folder that `run.out` is relative to.
+
+    Raises:
+        DataError: the file is missing, damaged or of an unknown format, or lacks a column.
+        ConfigError: `columns` names an input that the task does not have.
+        RegistryError, ArtifactError: as of `check_traffic`.
+    """
+    registry = connect(params.registry)
+    version = find_champion(registry, task)
+    classifier = load_version(registry, version)
+    rows = read_inputs(file, kind=classifier.kind, columns=columns)
+    chosen = [rows[index] for index in spaced(len(rows), ROWS)]
+    reference = _reference(registry, version, root / params.run.out / "examples" / task, classifier)
+    _, measured = measure(classifier, chosen)
+    texts = tuple("\n".join(parts) for parts in chosen)
+    new = Measured(measured.kind, measured.labels, measured.rows, texts)
+    return compare(reference, new, settings=params.drift, what=version.label, source=f"{version.label}, {file}")
+
+
+def _reference(registry: Registry, version: Version, examples: Path, classifier: Classifier | None = None) -> Reference:
+    """The recorded reference, or one that is measured and recorded now: for versions registered earlier, and those that
+    a person has promoted."""
+    reference = find_reference(registry, version)
+    if reference is not None:
+        return reference
+    if not examples.is_dir():
+        raise RegistryError(
+            f"{version.label}: has no reference for drift, and {examples} does not exist; run `headstart retrain`"
+        )
+    return record_reference(registry, version, classifier or load_version(registry, version), examples=examples)
+
+
+def read_inputs(file: Path, *, kind: str, columns: Mapping[str, str] | None = None) -> list[Fields]:
+    """The inputs of a file's rows; rows that cannot be read or lack a part of the input are left out.
+
+    Raises:
+        DataError: the file is missing, of an unknown format, lacks a column, or has no valid row.
+        ConfigError: `columns` names an input that the task does not have.
+    """
+    task_io = find_kind(kind).io
+    if unknown := sorted(set(columns or {}) - set(task_io.inputs)):
+        raise ConfigError(f"the task has no input {unknown[0]!r}{nearest(unknown[0], task_io.inputs)}")
+    if file.suffix not in READERS:
+        raise DataError(f"{file}: unknown format {file.suffix or '(no suffix)'!r}; known: {', '.join(READERS)}")
+    if not file.is_file():
+        raise DataError(f"{file}: does not exist")
+    names = {name: name for name in task_io.inputs} | dict(columns or {})
+
+    def valid(stack: ExitStack) -> Iterator[Fields]:
+        table = open_rows(file, stack, rejected=lambda error, row: None)
+        if table.fixed and (missing := [column for column in names.values() if column not in table.names]):
+            raise DataError(f"{file}: has no column {missing[0]!r}; found: {', '.join(table.names) or 'none'}")
+        for _, row in table.rows:
+            try:
+                fields = task_io.parse({name: row[column] for name, column in names.items()})
+            except (ValueError, KeyError):
+                continue
+            if fields is not None:
+                yield fields
+
+    with ExitStack() as stack:
+        rows = list(valid(stack))
+    if not rows:
+        raise DataError(f"{file}: no row has the task's input ({', '.join(names.values())})")
+    return rows
+
+
+def publish(result: Comparison, *, out: Path, name: str) -> None:
+    """Keep the result for the report and the summary of the next run."""
+    time_of_check = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    chapter = Chapter(f"Drift: {name}")
+    chapter.lead.append(f"{result.sentence} ({time_of_check}).")
+    if result.features:
+        chapter.tables.append(Table(COLUMNS, cells(result)))
+    chapter.text += notes(result)
+    numbers = json.loads(json.dumps(result.as_dict() | {"time": time_of_check}))
+    # Texts of users are printed, but not kept in a report that others may see.
+    numbers["examples"] = []
+    findings.write(out, f"{PREFIX}{name}", Findings(chapter, numbers), options={}, inputs={})
+
+
+def cells(result: Comparison) -> list[Sequence[str]]:
+    """Rows of a table with `COLUMNS`."""
+    return [
+        [
+            part.name,
+            part.old,
+            part.new,
+            f"{part.effect:.2f}",
+            f"{part.adjusted:.2g}",
+            "drift" if part.alarm else "small" if part.adjusted <= result.error else "",
+        ]
+        for part in result.features
+    ]
+
+
+def notes(result: Comparison) -> list[str]:
+    """A sentence below the table: how often an alarm is false."""
+    if not result.features:
+        return []
+    return [
+        f"{result.rows:,} rows against {result.reference_rows:,} of training. Without drift, a check raises an "
+        f"alarm with a probability of at most {result.error:.2g} (drift.false_alarms in a year of "
+        f"daily checks). An alarm also needs an effect of at least {result.least_effect:g}."
+    ]

@@ -1,0 +1,317 @@
+"""The runs of a retraining in MLflow while it runs, one nested run per stage that runs, and its gauges.
+
+A thread of the flow reads the measurements of the stages and writes to MLflow, so that neither the flow nor a stage
+waits for a server. While MLflow does not answer, everything is kept in memory and sent again; what it has not received
+some seconds after the end of the retraining is missing there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from components.core.account import who
+from components.core.measurements import Point, Points
+from components.pipeline.telemetry.gauges import Gauges
+from components.settings.registry import RegistrySettings
+from components.settings.telemetry import TelemetrySettings
+
+if TYPE_CHECKING:
+    from components.registry.tracking import Registry
+
+KILLED = "the process of the retraining ended without a result: it was killed, or the machine stopped"
+#: Seconds between two updates, and between two attempts while MLflow gives no answer.
+UPDATE_S, RETRY_S = 2.0, 10.0
+#: Time in milliseconds after the end of the retraining at which no more attempts are made.
+GIVE_UP_MS = 120_000
+#: A stage that DVC finds up to date ends within this time, in milliseconds; it has no run.
+SKIP_MS = 3000
+#: Start times of processes are rounded; difference in seconds at which they belong to two processes.
+START_PRECISION_S = 1.0
+#: Outcome of a stage -> status of its run.
+STATUS = {"Failed": "FAILED", "Interrupted": "KILLED"}
+
+
+def now_ms() -> int:
+    """Milliseconds since the epoch."""
+    return int(1000 * time.time())
+
+
+@dataclass
+class Stage:
+    """A stage of the retraining.
+
+    Attributes:
+        name: as in dvc.yaml.
+        reasons: why it runs.
+        points: its measurements; `unsent`: the ones that MLflow has not received.
+        start: in milliseconds since the epoch, as `time`, the end.
+        outcome: Completed, Cached, Skipped, Failed or Interrupted; empty while it runs. It is set last.
+        ended: the outcome when its measurements were read the last time.
+        run: id of its MLflow run.
+        closed: whether MLflow has received everything.
+    """
+
+    name: str
+    reasons: Sequence[str]
+    points: Points
+    start: int = field(default_factory=now_ms)
+    unsent: list[Point] = field(default_factory=list)
+    time: int = 0
+    error: str = ""
+    output: str = ""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    outcome: str = ""
+    ended: str = ""
+    run: str = ""
+    closed: bool = False
+
+
+class Live:
+    """Shows a retraining in MLflow and as gauges, from its first stage to its end.
+
+    Args:
+        root: of the repository.
+        identifier: of the retraining.
+        name: of its run.
+        tags: of its run, with `params`, the settings file, which is also the label of the gauges.
+        registry: connection settings of MLflow.
+        telemetry: `params.telemetry`.
+        texts: name -> content of files of the run.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        identifier: str,
+        name: str,
+        *,
+        tags: Mapping[str, str],
+        registry: RegistrySettings,
+        telemetry: TelemetrySettings,
+        texts: Mapping[str, str],
+    ) -> None:
+        self.id, self.name, self.tags = identifier, name, dict(tags)
+        self.stages: dict[str, Stage] = {}
+        self.problem = ""
+        self._root, self._settings, self._begun, self._run = root, registry, now_ms(), ""
+        self._gauges = Gauges(root, tags["params"], telemetry)
+        self._files: list[Callable[[Any], None]] = [partial(self._log_text, *item) for item in texts.items()]
+        self._end: dict[str, Any] | None = None
+        self._closed = not telemetry.mlflow
+        self._connection: Registry | None = None
+        self._machine: Any = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="telemetry", daemon=True)
+        self._thread.start()
+
+    def _log_text(self, file: str, text: str, client: Any) -> None:
+        client.log_text(self._run, text, file)
+
+    def begin_stage(self, name: str, *, reasons: Sequence[str], file: Path) -> Stage:
+        """Record the start of a stage; `file`: of its measurements, also of earlier attempts."""
+        history = file.stat().st_size if file.exists() else 0
+        stage = Stage(name, list(reasons), Points(file, history=history))
+        self.stages[name] = stage
+        return stage
+
+    def attach(self, path: Path, *, folder: str | None = None) -> None:
+        """Attach a file to the run of the retraining."""
+        self._files.append(lambda client: client.log_artifact(self._run, str(path), folder))
+
+    def finish(self, status: str, *, reason: str, summary: Sequence[str], wait_s: float) -> bool:
+        """Record the end; whether MLflow has received everything within `wait_s` seconds."""
+        self._end = {"status": status, "reason": reason, "summary": summary, "time": now_ms()}
+        self._ended.set()
+        self._thread.join(wait_s)
+        return self._closed
+
+    def _watch(self) -> None:
+        self._gauges.begin(self._begun / 1000)
+        due = 0.0
+        while True:
+            self._ended.wait(UPDATE_S)
+            end = self._end
+            self._measure()
+            if not self._closed and (end is not None or time.monotonic() >= due):
+                try:
+                    self._send(end)
+                    self.problem = ""
+                except Exception as error:  # whatever it is, the retraining goes on, and the rest is sent later
+                    self.problem = str(error)
+                    due = time.monotonic() + RETRY_S
+            if end is not None and (self._closed or now_ms() > end["time"] + GIVE_UP_MS):
+                return
+            if end is not None:
+                time.sleep(UPDATE_S)
+
+    def _measure(self) -> None:
+        for stage in list(self.stages.values()):
+            if not stage.closed:
+                stage.ended = stage.outcome
+                points = stage.points.read(ended=stage.ended == "Completed")
+                stage.unsent += points
+                self._gauges.measure(stage.name, points)
+                self._gauges.set("stage_running", not stage.ended, stage.name)
+                if stage.ended:
+                    self._gauges.set("stage_duration_seconds", (stage.time - stage.start) / 1000, stage.name)
+                    stage.closed = self._closed
+        if self._end is not None:
+            self._gauges.end(self._end["status"], begun=self._begun / 1000, time=self._end["time"] / 1000)
+        self._gauges.publish()
+
+    def _send(self, end: Mapping[str, Any] | None) -> None:
+        """Send what MLflow has not received.
+
+        Raises:
+            Exception: of MLflow or its HTTP client.
+        """
+        from components.registry.tracking import (  # the import of MLflow takes seconds
+            RETRAIN,
+            SystemMetricsMonitor,
+            connect,
+        )
+
+        if self._connection is None:
+            registry = connect(self._settings, self._root)
+            close_killed(registry)
+            self._connection = registry
+        client = self._connection.client
+        if not self._run:
+            self._run = self._create(self.name, stage=RETRAIN, start=self._begun, process=process_of(os.getpid()))
+            self._machine = SystemMetricsMonitor(self._run, tracking_uri=self._connection.uri)
+            self._machine.start()
+        for stage in list(self.stages.values()):
+            if not stage.closed:
+                self._send_stage(stage)
+        while self._files:
+            self._files[0](client)
+            del self._files[0]
+        if end is not None:
+            self._machine.finish()
+            note = _note(end, self.stages.values(), self.tags)
+            close(self._connection, self._run, end["status"], end["time"], {"reason": end["reason"]}, note)
+            self._closed = True
+
+    def _send_stage(self, stage: Stage) -> None:
+        assert self._connection is not None
+        client, outcome = self._connection.client, stage.ended
+        if outcome == "Skipped" and not stage.run:
+            stage.closed = True
+        if not stage.run:
+            if stage.closed or (not outcome and now_ms() - stage.start < SKIP_MS):
+                return
+            # What comes first, because the page cuts long names off.
+            name = f"{stage.name.replace('@', ' ')} {datetime.fromtimestamp(stage.start / 1000):%Y-%m-%d %H:%M:%S}"
+            stage.run = self._create(name, stage=stage.name, start=stage.start, why="; ".join(stage.reasons))
+        if outcome == "Skipped":
+            client.delete_run(stage.run)
+            stage.closed = True
+            return
+        points = list(stage.unsent)
+        if outcome:
+            points += [Point(key, value, stage.time, 0) for key, value in stage.metrics.items()]
+        self._connection.log_points(stage.run, points)
+        stage.unsent.clear()
+        if outcome:
+            tags = {"outcome": outcome, "error": stage.error, "dvc_output": stage.output}
+            status = STATUS.get(outcome, "FINISHED")
+            close(self._connection, stage.run, status, stage.time, tags, _stage_note(stage))
+            stage.closed = True
+
+    def _create(self, name: str, *, stage: str, start: int, **tags: str) -> str:
+        from components.registry.tracking import PARENT
+
+        assert self._connection is not None
+        page = {"mlflow.user": self.tags.get("user", ""), "mlflow.source.name": "headstart retrain", PARENT: self._run}
+        run = self._connection.client.create_run(
+            self._connection.experiment_id(),
+            start_time=start,
+            run_name=name,
+            tags=_filled(self._connection.tags({**self.tags, **tags, "run": self.id, "stage": stage}, page)),
+        )
+        return str(run.info.run_id)
+
+
+def close(registry: Registry, run: str, status: str, end: int, tags: Mapping[str, str], note: str) -> None:
+    """End a run of MLflow with tags and a description in Markdown."""
+    for key, value in _filled(registry.tags(tags, {"mlflow.note.content": note})).items():
+        registry.client.set_tag(run, key, value)
+    registry.client.set_terminated(run, status=status, end_time=end)
+
+
+def process_of(pid: int) -> str:
+    """A process of this machine, as text: user and host, id and start."""
+    return f"{who()} {pid} {psutil.Process(pid).create_time()}"
+
+
+def is_killed(process: str) -> bool:
+    """Whether a process (`process_of`) of this user and machine has ended; False for others."""
+    account, _, rest = process.partition(" ")
+    if account != who():
+        return False
+    pid, created = rest.split()
+    try:
+        running = psutil.Process(int(pid))
+        alive = running.is_running() and running.status() != psutil.STATUS_ZOMBIE
+        return not alive or abs(running.create_time() - float(created)) > START_PRECISION_S
+    except psutil.NoSuchProcess:
+        return True
+
+
+def close_killed(registry: Registry) -> None:
+    """End the runs of retrainings on this machine whose process was killed."""
+    from components.registry.tracking import PARENT, PREFIX
+
+    running = registry.search_runs("attributes.status = 'RUNNING'")
+    killed = {run.info.run_id for run in running if is_killed(run.data.tags.get(f"{PREFIX}process", ""))}
+    for run in running:
+        if killed & {run.info.run_id, run.data.tags.get(PARENT)}:
+            tags = {"outcome": "Interrupted", "error": KILLED, "reason": KILLED}
+            close(registry, run.info.run_id, "KILLED", now_ms(), tags, f"**Killed:** {KILLED}")
+
+
+def _filled(tags: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in tags.items() if value}
+
+
+def _stage_note(stage: Stage) -> str:
+    lines = [f"**{stage.outcome}:** {stage.error}"] if stage.error else []
+    if stage.reasons:
+        lines.append("Ran because: " + "; ".join(stage.reasons[:5]) + ".")
+    if stage.outcome == "Cached":
+        lines.append("DVC restored the output of an earlier run with the same inputs.")
+    return "\n\n".join(lines)
+
+
+def _note(end: Mapping[str, Any], stages: Iterable[Stage], tags: Mapping[str, str]) -> str:
+    lines = [f"**{end['status'].capitalize()}:** {end['reason']}"] if end["reason"] else []
+    lines += [f"- {line}" for line in end["summary"]]
+    outcomes: dict[str, list[str]] = {}
+    for stage in stages:
+        outcomes.setdefault(stage.outcome, []).append(stage.name)
+    lines += [f"\n{outcome}: {', '.join(names)}" for outcome, names in outcomes.items()]
+    if link := tags.get("prefect_url"):
+        lines.append(f"\nPrefect: [{tags.get('prefect_run', '')}]({link})")
+    return "\n".join(lines).strip()
+
+
+def expected_of(tags: Mapping[str, str]) -> dict[str, float | None]:
+    """Stages that were going to run at the start of a retraining -> seconds by earlier runs, from the tags of its
+    run."""
+    from components.registry.tracking import PREFIX
+
+    try:
+        return dict(json.loads(tags.get(f"{PREFIX}expected", "{}")))
+    except ValueError:  # cut off
+        return {}

@@ -1,0 +1,253 @@
+"""The log of served rows: append-only segment files, several writers, bounded size.
+
+FOLDER/TASK/DIGEST/START-PID-RANDOM.rows   one line of JSON {schema, kind, labels, version}, then records of type `ROW`
+FOLDER/TASK/DIGEST/START-PID-RANDOM.text   with `drift.text`: one JSON string per record
+
+DIGEST is the first 16 characters of the model's content digest. A writer has segments of its own and locks the one that
+it appends to, so writers neither wait for each other nor delete each other's current segment. A record is written with
+the batch that it belongs to; SIGKILL can cut the last record of a segment, which readers ignore. Once all segments of a
+task exceed the bound, the oldest ones are deleted. No error of the log reaches a prediction.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from components.data.tasks.data import Fields
+from components.registry.drift.measurements import ROW, SCHEMA, Measured, Rows
+from components.settings.drift import DriftSettings
+from components.settings.registry import find_repository
+
+if TYPE_CHECKING:
+    from components.learners.prediction import Classifier
+    from components.registry.tracking import Version
+
+ROWS_SUFFIX, TEXT_SUFFIX = ".rows", ".text"
+#: A bound is divided into so many segments.
+SEGMENTS: Final = 16
+#: Seconds without attempts after a failed one.
+PAUSE_S = 60.0
+DIGEST_LENGTH = 16
+#: Maximum characters of a text in the log.
+TEXT_LENGTH = 1000
+
+
+class TrafficLog:
+    """Appends the measurements of one model's rows; safe to use from several threads."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        task: str,
+        digest: str,
+        version: str = "",
+        megabytes: float,
+        text: bool = False,
+        say: Callable[[str], None] = print,
+    ) -> None:
+        self._task_folder = Path(folder) / task
+        self._folder = self._task_folder / digest[:DIGEST_LENGTH]
+        self._version, self._text, self._say = version, text, say
+        self._bound = int(megabytes * 1e6)
+        self._lock = threading.Lock()
+        self._rows: IO[bytes] | None = None
+        self._texts: IO[bytes] | None = None
+        self._written = 0
+        self._silent_until = 0.0
+        self._warned = False
+
+    def append(self, inputs: Sequence[Fields], measured: Measured) -> None:
+        """Append the rows of a batch. After an error the log pauses; it is reported once."""
+        with self._lock:
+            if time.monotonic() < self._silent_until:
+                return
+            try:
+                self._append(inputs, measured)
+            except OSError as error:
+                self._close()
+                self._silent_until = time.monotonic() + PAUSE_S
+                if not self._warned:
+                    self._say(f"warning: {self._folder}: the traffic log cannot be written ({error.strerror or error})")
+                    self._warned = True
+
+    def close(self) -> None:
+        """End the current segment."""
+        with self._lock:
+            self._close()
+
+    def _append(self, inputs: Sequence[Fields], measured: Measured) -> None:
+        if self._rows is None or self._written > self._bound // SEGMENTS:
+            self._close()
+            self._open(measured)
+        assert self._rows is not None
+        content = measured.rows.tobytes()
+        # One write per batch and no buffer: what was written survives the end of the process.
+        self._rows.write(content)
+        self._written += len(content)
+        if self._texts is not None:
+            lines = "".join(json.dumps("\n".join(parts)[:TEXT_LENGTH]) + "\n" for parts in inputs).encode()
+            self._texts.write(lines)
+            self._written += len(lines)
+
+    def _open(self, measured: Measured) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        prune(self._task_folder, most=self._bound - self._bound // SEGMENTS)
+        path = self._folder / f"{time.time_ns():019d}-{os.getpid()}-{secrets.token_hex(3)}{ROWS_SUFFIX}"
+        head = {"schema": SCHEMA, "kind": measured.kind, "labels": measured.labels, "version": self._version}
+        line = json.dumps(head).encode() + b"\n"
+        self._rows = path.open("ab", buffering=0)
+        fcntl.flock(self._rows, fcntl.LOCK_EX)
+        self._rows.write(line)
+        self._written = len(line)
+        if self._text:
+            self._texts = path.with_suffix(TEXT_SUFFIX).open("ab", buffering=0)
+
+    def _close(self) -> None:
+        for file in (self._rows, self._texts):
+            if file is not None:
+                with suppress(OSError):
+                    file.close()
+        self._rows = self._texts = None
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One segment: `size` includes its texts."""
+
+    path: Path
+    size: int
+
+    @property
+    def written(self) -> bool:
+        """Whether a process writes to it."""
+        try:
+            with self.path.open("r+b") as file:  # NFS locks no file that is opened for reading only
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return False
+
+    def delete(self) -> None:
+        """Delete the segment; another process may have done so."""
+        for path in (self.path.with_suffix(TEXT_SUFFIX), self.path):
+            path.unlink(missing_ok=True)
+
+
+def segments(folder: Path) -> list[Segment]:
+    """The segments below a folder, oldest first."""
+    sizes: dict[Path, int] = {}
+    for path in sorted(folder.rglob(f"*{ROWS_SUFFIX}"), key=lambda path: path.name):
+        with suppress(OSError):
+            text = path.with_suffix(TEXT_SUFFIX)
+            sizes[path] = path.stat().st_size + (text.stat().st_size if text.exists() else 0)
+    return [Segment(path, size) for path, size in sizes.items()]
+
+
+def prune(folder: Path, *, most: int) -> None:
+    """Delete the oldest segments of a task that nobody writes to until their sizes sum to at most `most` bytes."""
+    present = segments(folder)
+    total = sum(segment.size for segment in present)
+    for segment in present:
+        if total <= most:
+            return
+        if not segment.written:
+            segment.delete()
+            total -= segment.size
+
+
+def read_traffic(folder: Path, *, task: str, digest: str, since: float = 0.0, most: int | None = None) -> Measured:
+    """The logged rows of a model, in the order of their segments.
+
+    Args:
+        folder: of all logs.
+        task: name of the task.
+        digest: content digest of the model.
+        since: time in seconds since the epoch; older rows are left out.
+        most: maximum number of rows, evenly spaced over the time; None: all.
+    """
+    parts = list(_read(Path(folder) / task / digest[:DIGEST_LENGTH], since))
+    if not parts:
+        return Measured("", (), np.zeros(0, dtype=ROW))
+    rows = np.concatenate([part.rows for part in parts])
+    texts = tuple(text for part in parts for text in part.texts) if all(part.texts for part in parts) else ()
+    joined = Measured(parts[-1].kind, parts[-1].labels, rows, texts).take(np.argsort(rows["time"], kind="stable"))
+    return joined if most is None else joined.spread(most)
+
+
+def _read(folder: Path, since: float) -> Iterator[Measured]:
+    for segment in segments(folder):
+        try:
+            head, rows = _content(segment.path)
+            newer = np.flatnonzero(rows["time"] >= since)
+            texts = _texts(segment.path.with_suffix(TEXT_SUFFIX), len(rows))
+            if len(newer):
+                yield Measured(head["kind"], tuple(head["labels"]), rows, texts).take(newer)
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # deleted meanwhile, of another version, or killed before its first line was complete
+
+
+def _content(path: Path) -> tuple[dict[str, Any], Rows]:
+    with path.open("rb") as file:
+        head = json.loads(file.readline())
+        content = file.read()
+    if head["schema"] != SCHEMA:
+        raise ValueError("another version")
+    return head, np.frombuffer(content[: len(content) // ROW.itemsize * ROW.itemsize], dtype=ROW)
+
+
+def _texts(path: Path, count: int) -> tuple[str, ...]:
+    texts = tuple(read_texts(path))[:count] if path.is_file() else ()
+    return texts if len(texts) == count else ()
+
+
+def read_texts(path: Path) -> Iterator[str]:
+    """The complete records of a file of texts."""
+    with path.open(encoding="utf-8", newline="\n") as lines:
+        yield from (str(json.loads(line)) for line in lines if line.endswith("\n"))
+
+
+def logged(classifier: Classifier, version: Version, task: str, settings: DriftSettings) -> Classifier:
+    """The classifier of a version, with a log of its rows; itself if `drift.log` is off or the version was not
+    made by Headstart.
+
+    Args:
+        classifier: the model.
+        version: of the model.
+        task: name of the task.
+        settings: `params.drift`. Its folder is relative to the repository of the working directory.
+    """
+    from components.registry.drift.measuring import ObservedClassifier  # imports the code of predictions
+
+    if not settings.log or not version.digest:
+        return classifier
+    log = TrafficLog(
+        traffic_folder(settings),
+        task=task,
+        digest=version.digest,
+        version=version.number,
+        megabytes=settings.megabytes,
+        text=settings.text,
+        say=lambda line: print(line, file=sys.stderr, flush=True),
+    )
+    return ObservedClassifier(classifier, log.append)
+
+
+def traffic_folder(settings: DriftSettings) -> Path:
+    """The folder of all logs: absolute, or relative to the repository."""
+    return (find_repository(Path()) or Path()) / settings.folder

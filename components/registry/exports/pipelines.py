@@ -1,0 +1,192 @@
+"""Task models as folders that `transformers.pipeline` loads.
+
+transformers has no classes for the heads of text classification. Their folder also contains Python code
+(`exported/modeling_headstart.py`), which a user runs by loading the folder with `trust_remote_code=True`. Tagging and
+questions are a linear layer on the last layer, for which transformers has classes.
+
+Shapes: F features, C outputs.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from components.core.errors import ConfigError, nearest
+from components.interchange.huggingface import CONVERTERS
+from components.interchange.tokenizer_json import write_tokenizer
+from components.learners.task_models.classifier import TextClassifier
+from components.learners.task_models.heads import BatchNorm, FixedNorm, RegressionHead, TextHead
+from components.models.encoder import CONFIG, WEIGHTS
+from components.registry.exports.exported import __file__ as exported
+from components.registry.exports.onnx import several_parts
+
+MODULE: Final = "modeling_headstart.py"
+#: Line of the model card of a folder with this module.
+TRUST: Final = (
+    f"this folder contains Python code, {MODULE}, because transformers has no class for the layers, the pooling or the "
+    "head of this model; `trust_remote_code=True` runs that code with the rights of the user: read it first, and set "
+    "this only for a folder whose origin you trust"
+)
+#: Family -> prefix of the encoder's tensors, prefix of the class names, summary of a text.
+BASES: Final = {
+    "bert": ("bert.", "Bert", "first"),
+    "roberta": ("roberta.", "Roberta", "first"),
+    "albert": ("albert.", "Albert", "first"),
+    "gpt": ("transformer.", "GPT2", "last"),
+    "xlnet": ("transformer.", "XLNet", "last"),
+}
+_TASKS: Final = {
+    "classification": "text-classification",
+    "multilabel": "text-classification",
+    "regression": "text-classification",
+    "pair": "text-classification",
+    "similarity": "text-classification",
+    "tagging": "token-classification",
+    "questions": "question-answering",
+}
+Affine = tuple[Tensor, Tensor]
+
+
+def write_pipeline(directory: Path, classifier: TextClassifier, *, family: str) -> tuple[list[str], str]:
+    """Write config.json, model.safetensors and the tokenizer; returns log lines, and how the folder is used.
+
+    Raises:
+        ConfigError: transformers has no counterpart of the family, of the task or of a part of the model.
+    """
+    task = _TASKS.get(classifier.kind)
+    _refuse(classifier, family, task)
+    config, tensors = CONVERTERS[family].to_huggingface(classifier.model.encoder)
+    prefix, name, summary = BASES[family]
+    encoder = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+    head = affine_layers(classifier.model.head)
+    config |= _labels(classifier)
+    sequence = task == "text-classification"
+    if sequence:
+        kind = "ForSequenceClassification"
+        result = _sequence(classifier, config, head, encoder, summary)
+    else:
+        kind = "ForTokenClassification" if task == "token-classification" else "ForQuestionAnswering"
+        ((weight, bias),) = head
+        output = "classifier" if task == "token-classification" else "qa_outputs"
+        result = {prefix + key: value for key, value in encoder.items() if not key.startswith("pooler.")}
+        result |= {f"{output}.weight": weight, f"{output}.bias": bias}
+    config["architectures"] = [("Headstart" if sequence else name) + kind]
+    if sequence:
+        config["auto_map"] = {"AutoModelForSequenceClassification": f"modeling_headstart.Headstart{kind}"}
+        text = Path(exported).with_name(MODULE).read_text(encoding="utf-8")
+        (directory / MODULE).write_text(text.replace("BertConfig", f"{name}Config"), encoding="utf-8")
+    (directory / CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    save_file({key: value.contiguous().clone() for key, value in result.items()}, directory / WEIGHTS, {"format": "pt"})
+    notes = write_tokenizer(directory, classifier.tokenizer, classifier.model.encoder, segments=family != "gpt")
+    trust = ", trust_remote_code=True" if sequence else ""
+    usage = f'from transformers import pipeline\nmodel = pipeline("{task}", "FOLDER"{trust})\n'
+    if task == "question-answering":
+        # Version 5 of transformers has no pipeline for it.
+        name = "AutoModelForQuestionAnswering"
+        usage = f'from transformers import {name}\nmodel = {name}.from_pretrained("FOLDER")\n'
+    return [
+        f"{config['architectures'][0]}: {len(result)} tensors{' and a module of its own' * sequence}",
+        *notes,
+    ], usage
+
+
+def _refuse(classifier: TextClassifier, family: str, task: str | None) -> None:
+    model, settings = classifier.model, classifier.settings
+    problem = ""
+    if family not in CONVERTERS:
+        problem = f"the family {family!r} has no counterpart in transformers{nearest(family, CONVERTERS)}"
+    elif task is None:
+        problem = f"transformers has no pipeline for a {classifier.kind} task"
+    elif reason := several_parts(classifier):
+        problem = reason
+    elif getattr(model.encoder, "task", None) is not None:
+        problem = "its special tokens of tasks (task_tokens: own) have no counterpart in transformers"
+    elif task != "text-classification":
+        plain = settings.layers == "last" and not settings.head_hidden and model.features.mix is None
+        if family in ("gpt", "xlnet"):
+            problem = f"transformers reads another piece of a word than {family} does here"
+        elif classifier.kind == "tagging" and settings.tagger != "linear":
+            problem = f"tagger: {settings.tagger} has no counterpart in transformers"
+        elif not plain:
+            problem = "transformers reads the last layer by one linear layer (layers: last, head_hidden: 0)"
+    if problem:
+        raise ConfigError(f"{problem}; `--format onnx` or container may express the model")
+
+
+def affine_layers(head: nn.Module) -> list[Affine]:
+    """The linear layers of a head with its normalisations folded in: (C, F) and (C,) of each, with a ReLU between two.
+
+    Numbers are computed in float64. The output of a regression is on the scale of its targets.
+    """
+    assert isinstance(head, TextHead)
+    pairs: list[tuple[nn.Module, nn.Module]] = [(head.norm, head.output)]
+    if isinstance(head.hidden, nn.Sequential):
+        pairs = [(head.norm, head.hidden[0]), (head.hidden[2], head.output)]
+    layers = []
+    for norm, layer in pairs:
+        assert isinstance(layer, nn.Linear)
+        weight, bias = layer.weight.detach().double(), layer.bias.detach().double()
+        if (affine := _normalising(norm)) is not None:
+            scale, offset = affine
+            weight, bias = weight * scale, bias + weight @ offset
+        layers.append((weight, bias))
+    if isinstance(head, RegressionHead):
+        weight, bias = layers[-1]
+        layers[-1] = (weight * head.range.double(), bias * head.range.double() + head.low.double())
+    return [(weight.float(), bias.float()) for weight, bias in layers]
+
+
+def _normalising(norm: nn.Module) -> Affine | None:
+    """Scale (F,) and offset (F,) of a normalisation in evaluation; None if it changes nothing."""
+    if isinstance(norm, FixedNorm):
+        scale = 1 / norm.deviation.double()
+        return scale, -norm.mean.double() * scale
+    if isinstance(norm, BatchNorm):
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        scale = norm.weight.detach().double() / (norm.running_var.double() + norm.eps).sqrt()
+        return scale, norm.bias.detach().double() - norm.running_mean.double() * scale
+    return None
+
+
+def _labels(classifier: TextClassifier) -> dict[str, Any]:
+    if classifier.kind == "questions":
+        return {}
+    if classifier.kind in ("regression", "similarity"):
+        return {"id2label": {"0": "value"}, "label2id": {"value": 0}, "problem_type": "regression"}
+    names = dict(enumerate(classifier.labels))
+    result: dict[str, Any] = {
+        "id2label": {str(number): name for number, name in names.items()},
+        "label2id": {name: number for number, name in names.items()},
+    }
+    if classifier.kind != "tagging":
+        several = classifier.kind == "multilabel"
+        result["problem_type"] = "multi_label_classification" if several else "single_label_classification"
+    return result
+
+
+def _sequence(
+    classifier: TextClassifier, config: dict[str, Any], head: list[Affine], encoder: dict[str, Tensor], summary: str
+) -> dict[str, Tensor]:
+    """The tensors of `exported/modeling_headstart.py`; describes the head in `config`."""
+    features, settings = classifier.model.features, classifier.settings
+    mix = features.mix
+    config["headstart"] = {
+        "layers": settings.layers,
+        "pooling": settings.pooling,
+        "unit_length": settings.unit_length,
+        "summary": summary,
+        "widths": [head[0][0].shape[1], *(len(bias) for _, bias in head)],
+        "mix": 0 if mix is None else len(mix.scores),
+    }
+    result = {f"encoder.{key}": value for key, value in encoder.items()}
+    for index, (weight, bias) in enumerate(head):
+        result |= {f"head.{2 * index}.weight": weight, f"head.{2 * index}.bias": bias}
+    if mix is not None:
+        result["mix"] = (mix.gamma * mix.scores.softmax(0)).detach()
+    return result

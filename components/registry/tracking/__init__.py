@@ -1,0 +1,53 @@
+"""The only package that imports MLflow: runs, registered models, their versions, tags and aliases.
+
+It overrides three of MLflow's defaults: minutes of retries while a server is down, unpickling of loaded models, and
+artifact paths relative to the working directory. Errors that a user can cause are raised as `RegistryError`.
+
+Lineage: every model version has a run with metrics, curves, parameters and dataset inputs. Tags with the prefix
+`headstart.` hold the values that the registry is searched by.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+
+# MLflow reads these variables at import. Existing values take precedence, except that unpickling stays off.
+os.environ["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] = "false"
+for _name, _value in {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+}.items():
+    os.environ.setdefault(_name, _value)
+
+from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor  # noqa: E402
+
+from components.registry.tracking.log import Log  # noqa: E402
+from components.registry.tracking.registry import (  # noqa: E402
+    PARENT,
+    PREFIX,
+    RETRAIN,
+    Record,
+    Registry,
+    Version,
+    connect,
+    metric_key,
+)
+
+__all__ = [
+    "PARENT",
+    "PREFIX",
+    "RETRAIN",
+    "Log",
+    "Record",
+    "Registry",
+    "SystemMetricsMonitor",
+    "Version",
+    "connect",
+    "metric_key",
+]
+
+for _noisy in ("alembic", "mlflow"):
+    logging.getLogger(_noisy).setLevel(logging.WARNING)

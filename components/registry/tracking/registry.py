@@ -1,0 +1,458 @@
+"""The registry: registered models, their versions and aliases, and the runs that have made them."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+
+from components.core.data_version import UNKNOWN, DataVersion
+from components.core.errors import RegistryError, RegistryUnavailableError
+from components.core.masking import masked, masked_json, masked_values
+from components.core.measurements import Point, run_id
+from components.registry.tracking.connection import (
+    SQLITE,
+    as_default,
+    is_unanswered,
+    located,
+    probe,
+    translated,
+)
+from components.registry.tracking.logged_models import log_model
+from components.settings.registry import RegistrySettings
+
+if TYPE_CHECKING:
+    from components.data.tasks.task_io import TaskIO
+
+PREFIX = "headstart."
+#: Value of the tag `stage` of the run of a retraining, and MLflow's tag of a nested run.
+RETRAIN, PARENT = "retrain", "mlflow.parentRunId"
+#: Tag of an experiment whose runs MLflow's page shows as trainings, not of language-model applications.
+TRAINING = {"mlflow.experimentKind": "custom_model_development"}
+#: MLflow's limits for one request and one value.
+BATCH_METRICS = 1000
+BATCH_PARAMETERS = 100
+VALUE_LENGTH = 5000
+#: Folders inside a logged model that may hold the bundle (weights, tokenizer, configuration). Models of earlier
+#: versions have the second; the code that they also contain is never downloaded.
+BUNDLES = ("data", "artifacts")
+#: Folder of a run with the documents of `Registry.record`.
+DOCUMENTS = "lineage"
+#: Codes of MLflow's errors about a model, version or alias that does not exist.
+MISSING = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of a registered model. Tags are without the `headstart.` prefix."""
+
+    name: str
+    number: str
+    source: str
+    run_id: str
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """Name and number, such as `headstart-aws-type/3`."""
+        return f"{self.name}/{self.number}"
+
+    @property
+    def digest(self) -> str:
+        """Content digest of the bundle; empty if the version was not made by Headstart."""
+        return self.tags.get("digest", "")
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is stored with a version of a model.
+
+    Attributes:
+        run_name: name of a new run, without its time, if the stage has none.
+        metrics: name -> final value.
+        curves: name -> (step, value) pairs.
+        tags: of the version, without prefix; `find` searches by `digest`.
+        description: of the version, in Markdown; a link to its run is added.
+        documents: name -> JSON object, stored with the run as DOCUMENTS/NAME.json.
+    """
+
+    run_name: str
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    curves: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
+    datasets: Sequence[DataVersion] = ()
+    tags: Mapping[str, str] = field(default_factory=dict)
+    description: str = ""
+    about: str = ""
+    documents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def connect(settings: RegistrySettings, folder: Path = Path()) -> Registry:
+    """Open the registry of the repository that `folder` is in. A server that is down is detected within seconds.
+
+    Raises:
+        RegistryError: no MLflow server at the address, or the database file cannot be used.
+    """
+    uri = located(settings.address, folder)
+    probe(uri)
+    with translated(masked(uri)):
+        client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+    return Registry(client, uri=uri, address=masked(settings.address), settings=settings)
+
+
+class Registry:
+    """Registered models, versions, aliases and runs at one tracking URI. Created by `connect`.
+
+    Every method raises `RegistryError` if the server rejects the request; its subclass `RegistryUnavailableError` if it
+    gives no answer.
+    """
+
+    def __init__(self, client: MlflowClient, *, uri: str, address: str, settings: RegistrySettings) -> None:
+        self.client = client
+        #: The tracking URI; the path of a SQLite file is absolute.
+        self.uri = uri
+        #: The tracking URI as set, without a password, for messages and records.
+        self.address = address
+        self.settings = settings
+
+    def find(self, name: str, *, digest: str) -> Version | None:
+        """The newest version of model `name` with this content digest, or None."""
+        versions = self.versions(name, digest=digest)
+        return versions[-1] if versions else None
+
+    def get(self, name: str, number: str) -> Version:
+        """One version.
+
+        Raises:
+            RegistryError: there is no such version.
+        """
+        if (version := self.find_number(name, number)) is None:
+            raise RegistryError(f"{name}/{number}: does not exist in the registry")
+        return version
+
+    def find_number(self, name: str, number: str) -> Version | None:
+        """One version, or None if it does not exist or was deleted."""
+        with translated(f"{name}/{number}"), _Missing():
+            return _version(self.client.get_model_version(name, str(number)))
+        return None
+
+    def versions(self, name: str, **tags: str) -> list[Version]:
+        """All versions of a model that have these tags, oldest first; empty if the model does not exist."""
+        query = _query([f"name='{name}'"], tags)
+        with translated(name):
+            raw = _pages(self.client.search_model_versions, query, order_by=["version_number ASC"])
+            return sorted(map(_version, raw), key=lambda version: int(version.number))
+
+    def alias(self, name: str, alias: str) -> Version | None:
+        """The version that an alias points to; None if there is no such alias or model."""
+        with translated(f"{name}@{alias}"), _Missing():
+            return _version(self.client.get_model_version_by_alias(name, alias))
+        return None
+
+    def models(self) -> list[str]:
+        """Names of all registered models."""
+        with translated("registered models"):
+            return [str(model.name) for model in _pages(self.client.search_registered_models)]
+
+    def aliased(self, name: str) -> set[str]:
+        """Numbers of the versions of a model that have any alias; empty if the model does not exist."""
+        with translated(name), _Missing():
+            return {str(number) for number in self.client.get_registered_model(name).aliases.values()}
+        return set()
+
+    def parameters(self, version: Version) -> dict[str, str]:
+        """The parameters of a version's run; empty if the run was deleted."""
+        with translated(version.label), _Missing():
+            return dict(self.client.get_run(version.run_id).data.params)
+        return {}
+
+    def download(self, version: Version, directory: Path) -> Path:
+        """Download a version's bundle into `directory` and return its path. The content is not verified.
+
+        Raises:
+            RegistryError: the artifacts do not exist or cannot be downloaded.
+            RegistryUnavailableError: the registry, or the object store of its artifacts, does not answer.
+        """
+        from mlflow.artifacts import download_artifacts
+        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+        directory.mkdir(parents=True, exist_ok=True)
+        with translated(version.label), as_default(self.uri):
+            uri = self.client.get_model_version_download_uri(version.name, version.number)
+            try:
+                parts = {item.path for item in get_artifact_repository(uri).list_artifacts("")}
+                uri = f"{uri}/{next((part for part in BUNDLES if part in parts), BUNDLES[0])}"
+                root = Path(download_artifacts(artifact_uri=uri, dst_path=str(directory), tracking_uri=self.uri))
+            except MlflowException:
+                raise
+            except Exception as error:
+                kind = RegistryUnavailableError if is_unanswered(error) else RegistryError
+                raise kind(f"{version.label}: its files cannot be downloaded from {uri} ({error})") from error
+        bundles = [path for path in sorted(root.iterdir()) if path.is_dir()] if root.is_dir() else []
+        if len(bundles) != 1:
+            raise RegistryError(f"{version.label}: expected one bundle below {root.name}, found {len(bundles)}")
+        return bundles[0]
+
+    def attached(self, version: Version, file: str) -> bytes | None:
+        """The content of a file that `attach` has stored with a version as `FOLDER/NAME`; None if there is none."""
+        folder, _, _ = file.rpartition("/")
+        with translated(version.label), as_default(self.uri), _Missing():  # the run was deleted
+            if version.run_id and file in {item.path for item in self.client.list_artifacts(version.run_id, folder)}:
+                with tempfile.TemporaryDirectory(prefix="headstart-") as place:
+                    return Path(self.client.download_artifacts(version.run_id, file, place)).read_bytes()
+        return None
+
+    def attach(self, version: Version, file: str, content: bytes) -> None:
+        """Store a file `FOLDER/NAME` among the artifacts of a version's run, in place of an earlier one; nothing is
+        stored if the version has no run."""
+        if not version.run_id:
+            return
+        folder, _, name = file.rpartition("/")
+        with tempfile.TemporaryDirectory(prefix="headstart-") as place:
+            path = Path(place) / name
+            path.write_bytes(content)
+            with translated(version.label), as_default(self.uri):
+                self.client.log_artifact(version.run_id, str(path), folder)
+
+    def document(self, version: Version, name: str) -> dict[str, Any] | None:
+        """A JSON object that `record` has stored with a version's run; None if there is none."""
+        content = self.attached(version, f"{DOCUMENTS}/{name}.json")
+        return None if content is None else dict(json.loads(content))
+
+    def size(self, version: Version) -> int:
+        """Bytes of a version's files."""
+        with translated(version.label), as_default(self.uri):
+            repository = self._repository(version)
+            folders, total = [""], 0
+            while repository is not None and folders:
+                for item in repository.list_artifacts(folders.pop()):
+                    if item.is_dir:
+                        folders.append(item.path)
+                    total += item.file_size or 0
+            return total
+
+    def delete(self, version: Version) -> None:
+        """Delete a version and its files. Metrics and parameters of its run are kept.
+
+        Raises:
+            RegistryError: the version has an alias now.
+        """
+        if version.number in self.aliased(version.name):
+            raise RegistryError(f"{version.label}: has an alias now; it is not deleted")
+        with translated(version.label), as_default(self.uri):
+            # Files without a version are useless, a version without files is an error for everyone who loads it.
+            repository = self._repository(version)
+            self.client.delete_model_version(version.name, version.number)
+            if repository is not None:
+                repository.delete_artifacts()
+
+    def _repository(self, version: Version) -> Any:
+        """Where the files of a version are; None if they cannot be found."""
+        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+        try:
+            return get_artifact_repository(self.client.get_model_version_download_uri(version.name, version.number))
+        except MlflowException:
+            return None
+
+    def set_alias(self, name: str, alias: str, version: Version) -> None:
+        """Set an alias of a model to a version, in one transaction of MLflow's database."""
+        with translated(f"{name}@{alias}"):
+            self.client.set_registered_model_alias(name, alias, version.number)
+
+    def set_tag(self, version: Version, key: str, value: str) -> None:
+        """Set a tag of a model version."""
+        with translated(version.label):
+            self.client.set_model_version_tag(version.name, version.number, PREFIX + key, masked(value)[:VALUE_LENGTH])
+
+    def description(self, version: Version) -> str:
+        """Description of a version; empty if it has none."""
+        with translated(version.label):
+            return str(self.client.get_model_version(version.name, version.number).description or "")
+
+    def describe(self, version: Version, text: str) -> None:
+        """Set the description of a version, in Markdown."""
+        with translated(version.label):
+            self.client.update_model_version(version.name, version.number, masked(text)[:VALUE_LENGTH])
+
+    def record(self, name: str, bundle: Path, form: TaskIO | None, record: Record) -> Version:
+        """Log a model in the run of the stage that made it, then register it as a version of `name`; `bundle` and
+        `form` as of `log_model`.
+
+        The version is created last, in one transaction with its tags, so every version can be found by its digest. A
+        process that is killed earlier leaves a run without a version, and the next registration creates one.
+        """
+        with translated(name), as_default(self.uri):
+            with self._run(record.run_name, output=record.tags.get("dvc_output", "")) as run:
+                self._log(run, record)
+                logged = self.client.create_logged_model(self.experiment_id(), name=name, source_run_id=run)
+                model = log_model(bundle, form, model_id=logged.model_id, run=run)
+            self._ensure_model(name, description=record.about)
+            version = self.client.create_model_version(
+                name,
+                source=model.model_uri,
+                run_id=run,
+                tags=self.tags(record.tags),
+                description=f"{record.description}\n\nRun: [{run}](#/experiments/{self.experiment_id()}/runs/{run})",
+                model_id=model.model_id,
+            )
+            return self.get(name, str(version.version))
+
+    def search_runs(self, *conditions: str, most: int = 1000, **tags: str) -> list[Any]:
+        """The newest runs of the experiment with these conditions and tags (without prefix)."""
+        with translated(f"experiment {self.settings.experiment}"):
+            experiment, _ = self.experiment(self.settings.experiment, create=False)
+            order = ["attributes.start_time DESC"]
+            query = _query(conditions, tags)
+            return list(
+                self.client.search_runs([experiment], query, max_results=most, order_by=order) if experiment else []
+            )
+
+    @contextmanager
+    def _run(self, name: str, *, output: str) -> Iterator[str]:
+        """Id of the run of the stage that has written an output, in this retraining or an earlier one. Without such a
+        run (the stage ran without a monitor) a new one, nested in the run of this retraining if there is one.
+        """
+        if output not in ("", UNKNOWN) and (runs := self.search_runs(dvc_output=output, outcome="Completed", most=1)):
+            yield str(runs[0].info.run_id)
+            return
+        tags = {}
+        if run_id():
+            tags = {f"{PREFIX}run": run_id()}
+            if runs := self.search_runs(run=run_id(), stage=RETRAIN, most=1):
+                tags[PARENT] = runs[0].info.run_id
+        title = f"{name} {time.strftime('%Y-%m-%d %H:%M:%S')}"
+        run = self.client.create_run(self.experiment_id(), run_name=title, tags=tags).info.run_id
+        try:
+            yield run
+        except BaseException:
+            self.client.set_terminated(run, status="FAILED")
+            raise
+        self.client.set_terminated(run)
+
+    def experiment_id(self) -> str:
+        """Id of the experiment `registry.experiment`, which is created if it does not exist.
+
+        Raises:
+            RegistryError: it was deleted.
+        """
+        return self.experiment(self.settings.experiment, create=True)[0]
+
+    def experiment(self, name: str, *, create: bool) -> tuple[str, bool]:
+        """Id of an experiment, and whether this call has created it; an empty id if it does not exist and is not
+        created.
+
+        Raises:
+            RegistryError: it was deleted.
+        """
+        experiment = self.client.get_experiment_by_name(name)
+        if experiment is None and not create:
+            return "", False
+        if experiment is None:
+            try:
+                location = self._artifact_location()
+                return str(self.client.create_experiment(name, artifact_location=location, tags=TRAINING)), True
+            except MlflowException as error:
+                if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                    raise
+                experiment = self.client.get_experiment_by_name(name)  # another process created it first
+                assert experiment is not None
+        if experiment.lifecycle_stage != "active":
+            choice = " or choose another name" if name == self.settings.experiment else ""
+            raise RegistryError(
+                f"{'registry.experiment: ' if choice else ''}{name!r} was deleted in MLflow; restore it "
+                f"(`mlflow experiments restore -x {experiment.experiment_id}`){choice}"
+            )
+        return str(experiment.experiment_id), False
+
+    def _artifact_location(self) -> str | None:
+        """Artifact location: an absolute path next to a local database; None: the server chooses."""
+        if self.uri.startswith(SQLITE):
+            return (Path(self.uri.removeprefix(SQLITE)).resolve().parent / "mlruns").as_uri()
+        return None
+
+    def _ensure_model(self, name: str, *, description: str) -> None:
+        """Create a registered model; one without a description gets it."""
+        try:
+            self.client.create_registered_model(name, description=description)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+            if not self.client.get_registered_model(name).description:
+                self.client.update_registered_model(name, description)
+
+    def _log(self, run: str, record: Record) -> None:
+        now = int(time.time() * 1000)
+        points = [Point(key, value, now, 0) for key, value in record.metrics.items()]
+        points += [Point(key, value, now, step) for key, curve in record.curves.items() for step, value in curve]
+        # MLflow refuses another value of a parameter, which settings without effect on the result may have by now.
+        present = self.client.get_run(run).data.params
+        values = {metric_key(key): str(value)[:VALUE_LENGTH] for key, value in masked_values(record.parameters).items()}
+        parameters = [Param(key, value) for key, value in values.items() if key not in present]
+        self.client.log_batch(run, tags=[RunTag(key, value) for key, value in self.tags(record.tags).items()])
+        for start in range(0, len(parameters), BATCH_PARAMETERS):
+            self.client.log_batch(run, params=parameters[start : start + BATCH_PARAMETERS])
+        self.log_points(run, points)
+        if record.datasets:
+            datasets = [
+                Dataset(item.path, item.digest[:36], source_type="dvc", source=json.dumps({"path": item.path}))
+                for item in record.datasets
+            ]
+            self.client.log_inputs(run, datasets=[DatasetInput(dataset) for dataset in datasets])
+        for title, content in record.documents.items():
+            self.client.log_dict(run, masked_json(content), f"{DOCUMENTS}/{title}.json")
+
+    def log_points(self, run: str, points: Iterable[Point]) -> None:
+        """Log points of metrics in a run."""
+        metrics = [Metric(metric_key(point.key), point.value, point.time, point.step) for point in points]
+        for start in range(0, len(metrics), BATCH_METRICS):
+            self.client.log_batch(run, metrics=metrics[start : start + BATCH_METRICS])
+
+    @staticmethod
+    def tags(ours: Mapping[str, str], others: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Tags as MLflow stores them: `ours` with the prefix of Headstart, `others` without; without secrets."""
+        tags = {**{PREFIX + key: value for key, value in ours.items()}, **(others or {})}
+        return {key: masked(value)[:VALUE_LENGTH] for key, value in tags.items()}
+
+
+def metric_key(name: str) -> str:
+    """A key with the characters that MLflow accepts: letters, digits, _ - . space : /"""
+    return "".join(letter if letter.isalnum() or letter in "_-./: " else "_" for letter in name)[:250]
+
+
+class _Missing:
+    """Ends the block, without an error, if a request is about something that does not exist."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        return isinstance(error, MlflowException) and error.error_code in MISSING
+
+
+def _query(conditions: Iterable[str], tags: Mapping[str, str]) -> str:
+    return " and ".join([*conditions, *(f"tags.`{PREFIX}{key}` = '{value}'" for key, value in tags.items())])
+
+
+def _pages(search: Any, *arguments: Any, **options: Any) -> list[Any]:
+    """The results of a search on all of its pages."""
+    results: list[Any] = []
+    token = None
+    while True:
+        page = search(*arguments, page_token=token, **options)
+        results += page
+        if not (token := page.token):
+            return results
+
+
+def _version(raw: Any) -> Version:
+    tags = {key.removeprefix(PREFIX): str(value) for key, value in raw.tags.items() if key.startswith(PREFIX)}
+    return Version(name=raw.name, number=str(raw.version), source=raw.source or "", run_id=raw.run_id or "", tags=tags)

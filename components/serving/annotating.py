@@ -1,0 +1,200 @@
+"""Predictions in the forms of annotation tools, where a person corrects them.
+
+The texts of the input are written to a file of their own, which `predict_parts` predicts, so large inputs are predicted
+by several processes and resumed after a kill; then the predictions are written in the form of the tool.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from components.core.artifacts import digest_file, partial_path
+from components.core.errors import ConfigError, DataError, nearest
+from components.core.outputs import check_output, discard, named_output
+from components.data.formats.annotations.hub import column_names, read_hub
+from components.data.formats.annotations.records import CharSpan, PredictedRow
+from components.data.formats.annotations.writers import form_named
+from components.data.formats.lines import Reading
+from components.data.formats.rows import READERS, open_rows
+from components.data.formats.tables import Layout, parse_json
+from components.data.formats.words import spans_of
+from components.data.tasks.words import words_of
+from components.learners.prediction import Predicted
+from components.learners.writing import write_errors
+from components.serving.parts import KIND, LoadableModel, PartOptions, predict_parts
+from components.settings.detection import is_saved
+
+#: Kinds whose predictions the tools can show.
+KINDS: Final = ("classification", "multilabel", "tagging")
+_ROW, _TEXT, _BOUNDS, _WHERE = "_row", "_text", "_bounds", "_where"
+
+
+def predict_annotations(
+    source: Path, output: Path, *, model: LoadableModel, options: PartOptions, form: str
+) -> Predicted:
+    """Predict the texts of `source` and write them with their predictions in the form of an annotation tool.
+
+    Args:
+        source: csv, tsv, jsonl or parquet; tasks of Label Studio (.json), or a folder that
+            `save_to_disk` has written. A text that is to be tagged is split into words as training data are.
+        options: as of `predict_parts`; `columns` names the column of the text.
+
+    Raises:
+        ArtifactError: as `predict_parts`.
+        ConfigError: the form is unknown, or cannot express predictions of the kind.
+        DataError: as `predict_parts`; or a row of `source` has no text (file and row).
+    """
+    source, output, rejects = Path(source), Path(output), options.rejects
+    written = form_named(form, output)
+    if model.kind not in KINDS:
+        raise ConfigError(
+            f"{form}: cannot express predictions of a {model.kind} task; write csv, tsv, jsonl or parquet without "
+            "--format"
+        )
+    texts, predicted = (output.with_name(f".{output.name}.{name}.jsonl") for name in ("texts", "predicted"))
+    interface = output.with_suffix(".xml") if form == "label-studio" else None
+    overwrite = options.overwrite or texts.exists()  # what an interrupted run has written
+    for path in filter(None, (output, interface, rejects)):
+        check_output(path, overwrite=overwrite)
+    with write_errors(output):
+        output.parent.mkdir(parents=True, exist_ok=True)
+    _write_texts(source, texts, tagging=model.kind == "tagging", column=_column(model.kind, options.columns))
+    try:
+        of_texts = replace(options, columns={}, overwrite=True, every_output=True)
+        done = predict_parts(texts, predicted, model=model, options=of_texts)
+    except DataError as error:
+        raise _located(error, texts, source) from error
+    if rejects is not None and rejects.exists():
+        _restore_rejects(rejects, texts, source)
+    with write_errors(output):
+        with named_output(output, kind=None if written.suffix else KIND, overwrite=overwrite) as draft:
+            written.write(draft.path, _rows(predicted), model=model.name)
+            if interface is not None:
+                text = (made := draft.path.with_suffix(".xml")).read_text(encoding="utf-8")
+                made.unlink()
+                with named_output(interface, overwrite=overwrite) as second:
+                    second.path.write_text(text, encoding="utf-8")
+        texts.unlink()
+        discard(predicted)
+    return done
+
+
+def _column(kind: str, given: Mapping[str, str]) -> str | None:
+    names = ("words", "text") if kind == "tagging" else ("text",)
+    if unknown := sorted(given.keys() - set(names)):
+        raise ConfigError(f"the task has no input {unknown[0]!r}{nearest(unknown[0], names)}")
+    return next((given[name] for name in names if name in given), None)
+
+
+def _write_texts(source: Path, path: Path, *, tagging: bool, column: str | None) -> None:
+    """Write the inputs, unless the file of an interrupted run has the same content, whose parts are still valid."""
+    with write_errors(path), partial_path(path) as partial:
+        with partial.open("w", encoding="utf-8") as file:
+            for where, row in _source_rows(source):
+                line = _input(row, where, tagging=tagging, column=column) | {_WHERE: where}
+                file.write(json.dumps(line, default=str) + "\n")
+        if not path.exists() or digest_file(path) != digest_file(partial):
+            partial.replace(path)
+
+
+def _input(row: Mapping[str, Any], where: str, *, tagging: bool, column: str | None) -> dict[str, Any]:
+    name = column or ("words" if tagging and "text" not in row else "text")
+    if name not in row:
+        raise DataError(f"{where}: no column {name!r}{nearest(name, list(row))}; name it with --column text=COLUMN")
+    value = row[name]
+    if tagging and isinstance(value, list) and all(isinstance(word, str) for word in value):
+        bounds, position = [], 0
+        for word in value:
+            bounds.append((position, position + len(word)))
+            position += len(word) + 1
+        return {"words": value, _TEXT: " ".join(value), _BOUNDS: bounds, _ROW: row}
+    if value is not None and not isinstance(value, str):
+        raise DataError(f"{where}: {name!r} is {type(value).__name__}, expected text")
+    if not tagging:
+        return {"text": value, _TEXT: value or "", _ROW: row}
+    bounds = words_of(value or "")
+    return {
+        "words": [(value or "")[start:end] for start, end in bounds],
+        _TEXT: value or "",
+        _BOUNDS: bounds,
+        _ROW: row,
+    }
+
+
+def _source_rows(source: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(location for messages, row) of an input of any form."""
+    if source.is_dir() and is_saved(source):
+        names = column_names(source)
+        for number, values in read_hub(source, names, Layout(nested=True), Reading()):
+            yield f"{source}, row {number}", dict(zip(names, values, strict=True))
+    elif not source.is_file():
+        raise DataError(f"{source}: " + ("is a folder, not a file" if source.is_dir() else "does not exist"))
+    elif source.suffix == ".json":
+        tasks = parse_json(source, Reading())
+        if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
+            raise DataError(f"{source}: is not a list of tasks of Label Studio")
+        for number, task in enumerate(tasks, 1):
+            yield f"{source}, task {number}", task["data"] if isinstance(task.get("data"), dict) else task
+    elif source.suffix in READERS:
+        with ExitStack() as stack:
+            yield from open_rows(source, stack).rows
+    else:
+        choices = ", ".join((*READERS, ".json"))
+        raise DataError(f"{source}: unknown format {source.suffix or '(no suffix)'!r}; known: {choices}")
+
+
+def _located(error: DataError, texts: Path, source: Path) -> DataError:
+    """An error about the file of texts as one about the input, which is the file that a person knows."""
+    message, where = str(error), ""
+    if collected := re.search(rf"{re.escape(str(texts))}, line (\d+)", message):
+        with texts.open(encoding="utf-8") as file:
+            where = json.loads(next(islice(file, int(collected.group(1)) - 1, None)))[_WHERE]
+    return DataError(_about_source(message, where, texts, source))
+
+
+def _about_source(message: str, where: str, texts: Path, source: Path) -> str:
+    position = rf"{re.escape(str(texts))}(, line \d+)?"
+    return re.sub(position, lambda match: where if match[1] else str(source), message)
+
+
+def _restore_rejects(path: Path, texts: Path, source: Path) -> None:
+    """Replace rejected rows of the file of texts by those of the input."""
+    with named_output(path, overwrite=True) as draft, path.open("rb") as file, draft.path.open("wb") as restored:
+        for line in file:
+            bad = json.loads(line)
+            reason = _about_source(bad["reason"], bad["row"][_WHERE], texts, source)
+            text = json.dumps({"reason": reason, "row": bad["row"][_ROW]}, ensure_ascii=False)
+            restored.write(text.encode() + b"\n")
+
+
+def _rows(path: Path) -> Iterator[PredictedRow]:
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            yield _predicted(json.loads(line))
+
+
+def _predicted(row: Mapping[str, Any]) -> PredictedRow:
+    common = {"row": row[_ROW], "text": row[_TEXT]}
+    if _BOUNDS in row:
+        bounds = [(start, end) for start, end in row[_BOUNDS]]
+        spans = [(span["start"], span["end"], span["type"]) for span in row["spans"] or ()]
+        if not spans:
+            # Tags that mark no spans, such as parts of speech, are one span per word.
+            tags = list(enumerate(row["tags"] or ()))
+            spans = [(index, index + 1, tag) for index, tag in tags if tag != "O" and "-" not in tag]
+        return PredictedRow(**common, spans=[CharSpan(*span) for span in spans_of(bounds, spans)], tokens=bounds)
+    shares = row["probabilities"] or {}
+    bounds = words_of(row[_TEXT])
+    if "labels" in row:
+        sure = [max(share, 1 - share) for share in shares.values()]
+        score = min(sure) if sure else None
+        return PredictedRow(**common, labels=row["labels"] or [], score=score, shares=shares, tokens=bounds)
+    labels = [] if row["label"] is None else [row["label"]]
+    return PredictedRow(**common, labels=labels, score=row["confidence"], shares=shares, tokens=bounds)

@@ -1,0 +1,215 @@
+"""Generation with language models: continuations, pieces for gaps, translations, and analogies of word vectors.
+
+Sampling: temperature; top-k (Fan, Lewis and Dauphin 2018, Hierarchical Neural Story Generation); top-p, the smallest
+set of pieces with total probability p (Holtzman et al. 2020, The Curious Case of Neural Text Degeneration). All are
+pure functions of the logits and a seed.
+
+Shape suffixes: T positions, V vocabulary, M gaps, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from components.core.errors import ConfigError, DataError, nearest
+from components.models.base import LanguageModel
+from components.models.cove import CoVe
+from components.models.static import StaticVectors
+from components.serving.neighbours import nearest_words
+from components.tokenization import Tokenizer
+from components.tokenization.special import END, FIRST_ORDINARY, MASK, UNK
+
+#: Marks a gap in a text.
+GAP: Final = "[MASK]"
+
+#: Pieces or words with their probabilities or cosines, best first.
+Scored = list[tuple[str, float]]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the next piece is sampled.
+
+    Attributes:
+        temperature: divisor of the logits; 0: greedy decoding.
+        top_k: sample from the k most probable pieces; 0: all.
+        top_p: of these, sample from the smallest set with at least this total probability.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+
+    def __post_init__(self) -> None:
+        problems = [
+            *(["temperature must be at least 0 (greedy)"] if not self.temperature >= 0 else []),
+            *(["top-k must be at least 0 (all)"] if self.top_k < 0 else []),
+            *(["top-p must be above 0 and at most 1"] if not 0 < self.top_p <= 1 else []),
+        ]
+        if problems:
+            raise ConfigError(f"sampling: {'; '.join(problems)}")
+
+
+def probabilities(logits_V: Tensor, sampling: Sampling) -> Tensor:
+    """(V,) logits -> (V,) float64 sampling distribution. Pieces with equal logits are ordered by id."""
+    logits_V = logits_V.double()
+    if sampling.temperature == 0:
+        return torch.zeros_like(logits_V).index_fill_(0, logits_V.argmax(), 1.0)
+    ordered_V, order_V = (logits_V / sampling.temperature).sort(descending=True, stable=True)
+    if sampling.top_k:
+        ordered_V[sampling.top_k :] = -torch.inf
+    sorted_V = ordered_V.softmax(0)
+    # A piece is kept if the pieces before it have not reached p, so the first one always is.
+    before_V = sorted_V.cumsum(0) - sorted_V
+    kept_V = sorted_V.masked_fill(before_V >= sampling.top_p, 0)
+    return torch.zeros_like(logits_V).index_copy_(0, order_V, kept_V / kept_V.sum())
+
+
+@torch.no_grad()
+def generate(
+    model: LanguageModel, prompt: Sequence[int], *, length: int, sampling: Sampling, seed: int = 0
+) -> list[int]:
+    """Ids that continue `prompt`: at most `length`, up to END. Special pieces are not sampled.
+
+    Each piece takes one step of the model, which carries its state.
+
+    Raises:
+        ConfigError: the model is not a causal language model, or prompt and length exceed its positions.
+    """
+    room = model.max_tokens
+    if room is not None and len(prompt) + length > room:
+        raise ConfigError(
+            f"{len(prompt)} pieces of text and {length} to generate exceed the model's {room} positions; "
+            "shorten the text or lower --length"
+        )
+    generator = torch.Generator().manual_seed(seed)
+    model.eval()
+    device = next(model.parameters()).device
+    written: list[int] = []
+    logits, carry = model.predict(torch.tensor([list(prompt)], device=device))
+    while len(written) < length:
+        last_V = logits[0, -1].float().cpu()
+        last_V[[id_ for id_ in range(FIRST_ORDINARY) if id_ != END]] = -torch.inf
+        sampled = int(torch.multinomial(probabilities(last_V, sampling), 1, generator=generator))
+        if sampled == END:
+            break
+        written.append(sampled)
+        if len(written) < length:
+            logits, carry = model.predict(torch.tensor([[sampled]], device=device), carry)
+    return written
+
+
+def continue_text(
+    model: LanguageModel, tokenizer: Tokenizer, text: str, *, length: int, sampling: Sampling, seed: int = 0
+) -> str:
+    """`text` with its continuation.
+
+    Raises:
+        DataError: a part of the text is not in the vocabulary.
+        ConfigError: see `generate`.
+    """
+    ids = known_ids(tokenizer, text)
+    around = model.special_tokens([-1])
+    # Only the special pieces before the text: those after it would end it.
+    prompt = [*around[: around.index(-1)], *ids]
+    return tokenizer.decode([*ids, *generate(model, prompt, length=length, sampling=sampling, seed=seed)])
+
+
+@torch.no_grad()
+def fill_gaps(model: LanguageModel, tokenizer: Tokenizer, text: str, *, count: int = 5) -> list[Scored]:
+    """The `count` most probable pieces with their probabilities, for each [MASK] in `text`.
+
+    Raises:
+        DataError: the text has no [MASK], or a part of it is not in the vocabulary.
+        ConfigError: the model is not a language model, or the text is longer than its positions.
+    """
+    parts = text.split(GAP)
+    if len(parts) == 1:
+        raise DataError(f"{text!r}: has no gap; write {GAP} in place of a word")
+    if tokenizer.leads_with_space:
+        # The space before a gap is part of the predicted piece.
+        parts[:-1] = [part.rstrip() for part in parts[:-1]]
+    pieces: list[int] = []
+    for index, part in enumerate(parts):
+        pieces += [*([MASK] if index else []), *known_ids(tokenizer, part)]
+    tokens = model.special_tokens(pieces)
+    if model.max_tokens is not None and len(tokens) > model.max_tokens:
+        raise ConfigError(f"{len(tokens)} pieces exceed the model's {model.max_tokens} positions")
+    logits, _ = model.eval().predict(torch.tensor([tokens], device=next(model.parameters()).device))
+    gaps_M = [index for index, id_ in enumerate(tokens) if id_ == MASK]
+    logits_MV = logits[0, gaps_M].float().cpu()
+    logits_MV[:, :FIRST_ORDINARY] = -torch.inf
+    best = logits_MV.softmax(1).topk(min(count, tokenizer.vocab_size - FIRST_ORDINARY), dim=1)
+    return [
+        [(tokenizer.pieces[id_], probability) for id_, probability in zip(ids, values, strict=True)]
+        for ids, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    ]
+
+
+def translate_text(model: CoVe, tokenizer: Tokenizer, text: str, *, length: int) -> str:
+    """The translation of a text with greedy decoding, at most `length` pieces.
+
+    Raises:
+        DataError: the text is empty.
+    """
+    (pieces,) = tokenizer.encode_batch([text])
+    if not len(pieces):
+        raise DataError("the text is empty: nothing to translate")
+    tokens = torch.tensor([model.special_tokens(pieces.tolist())])
+    collected = model.eval().translate(tokens, torch.tensor([tokens.shape[1]]), most=length)
+    return tokenizer.decode(collected[0].tolist())
+
+
+def nearest_to(model: StaticVectors, tokenizer: Tokenizer, expression: str, *, count: int = 10) -> Scored:
+    """The words nearest to a word or to a sum of words, such as "king - man + woman", with their cosines.
+
+    3CosAdd with vectors of length 1 (Mikolov, Yih and Zweig 2013, Linguistic Regularities in Continuous Space Word
+    Representations). The words of the expression are excluded.
+
+    Raises:
+        DataError: the expression is malformed, or a word has no vector.
+    """
+    words: list[str] = []
+    signs: list[int] = []
+    sign = 1
+    expected = True
+    for part in expression.split():
+        if not expected and part in ("+", "-"):
+            sign, expected = (1 if part == "+" else -1), True
+        elif expected and part not in ("+", "-"):
+            words.append(part)
+            signs.append(sign)
+            expected = False
+        else:
+            raise DataError(f"{expression!r}: expected words with + or - between them, such as king - man + woman")
+    if expected:
+        raise DataError(f"{expression!r}: expected {'a word' if not words else 'a word after the last sign'}")
+    lowercase = getattr(tokenizer, "lowercase", False)
+    spelled = [word.lower() if lowercase else word for word in words]
+    vectors_D = [torch.nn.functional.normalize(model.vector(word), dim=0) for word in spelled]
+    query_D = sum((vector * sign for vector, sign in zip(vectors_D, signs, strict=True)), torch.zeros(()))
+    return nearest_words(model.vectors(), tokenizer.pieces, query_D, count=count, without=spelled)
+
+
+def known_ids(tokenizer: Tokenizer, text: str) -> list[int]:
+    """The ids of a text that the vocabulary covers completely.
+
+    Raises:
+        DataError: names the unknown words or characters.
+    """
+    ids, spans = tokenizer.encode_with_offsets(text)
+    unknown = dict.fromkeys(text[start:end] for id_, (start, end) in zip(ids, spans, strict=True) if id_ == UNK)
+    if unknown:
+        named = ", ".join(map(repr, list(unknown)[:5]))
+        what = "not in the alphabet:" if tokenizer.kind == "char" else "not in the vocabulary:"
+        close = nearest(next(iter(unknown)), tokenizer.pieces[FIRST_ORDINARY:]) if len(unknown) == 1 else ""
+        raise DataError(f"{what} {named}{close if close.startswith('; did') else ''}")
+    return [int(id_) for id_ in ids]

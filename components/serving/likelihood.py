@@ -1,0 +1,180 @@
+"""Log-probabilities of texts under language models, causal and masked.
+
+Shape suffixes: B rows, T positions, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from components.core.errors import ConfigError, DataError
+from components.models.base import Carry, LanguageModel
+from components.tokenization.special import END, MASK, UNK
+
+#: Maximum number of logits of a batch: 128 MiB in float32.
+LOGITS: Final = 1 << 25
+#: Pieces per forward pass of a model that carries its state.
+SEGMENT: Final = 256
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Gap:
+    """An input and the positions whose pieces are scored.
+
+    Attributes:
+        pieces: ids of the complete input, special pieces included.
+    """
+
+    pieces: Sequence[int]
+    positions: Sequence[int]
+
+
+@torch.no_grad()
+def causal_log_probs(model: LanguageModel, inputs: Sequence[Gap]) -> list[Floats]:
+    """log p(piece | all pieces before it) in nats, of the scored pieces of each input. For causal families.
+
+    Raises:
+        ConfigError: the model is not a causal language model.
+    """
+    return _scored(model, inputs, shift=1)
+
+
+@torch.no_grad()
+def masked_log_probs(model: LanguageModel, inputs: Sequence[Gap]) -> list[Floats]:
+    """log p(piece | the input with [MASK] at all scored positions) in nats, of the scored pieces of each input. For
+    masked families (Petroni et al. 2019, Language Models as Knowledge Bases; several masks: Schick and Schütze 2021).
+
+    Raises:
+        ConfigError: the model is not a language model.
+    """
+    return _scored(model, inputs, shift=0)
+
+
+def _scored(model: LanguageModel, inputs: Sequence[Gap], *, shift: int) -> list[Floats]:
+    model.eval()
+    collected: list[Floats] = [np.zeros(0)] * len(inputs)
+    for rows in _batches([len(entry.pieces) for entry in inputs], model.config.vocabulary):
+        logits_BTV = _logits(model, [inputs[row] for row in rows], masked=not shift)
+        for row, logits_TV in zip(rows, logits_BTV, strict=True):
+            positions = np.asarray(inputs[row].positions, dtype=np.int64)
+            targets = torch.tensor([_known(model, inputs[row].pieces[position]) for position in positions])
+            # A causal model predicts a piece at the position before it.
+            log_probs = logits_TV[torch.from_numpy(positions - shift)].double().log_softmax(-1).cpu()
+            collected[row] = log_probs.gather(1, targets[:, None]).squeeze(1).numpy()
+    return collected
+
+
+def _logits(model: LanguageModel, inputs: Sequence[Gap], *, masked: bool) -> Tensor:
+    tokens = np.asarray([entry.pieces for entry in inputs], dtype=np.int64)
+    if masked:
+        for row, entry in zip(tokens, inputs, strict=True):
+            row[list(entry.positions)] = MASK
+    return model.predict(torch.from_numpy(tokens).to(next(model.parameters()).device))[0]
+
+
+def _batches(lengths: Sequence[int], vocabulary: int) -> Iterator[list[int]]:
+    """Batches of inputs of equal length with at most LOGITS logits: `predict` takes no padding."""
+    by_length: dict[int, list[int]] = {}
+    for row, length in enumerate(lengths):
+        by_length.setdefault(length, []).append(row)
+    for length, rows in sorted(by_length.items()):
+        most = max(1, LOGITS // (length * vocabulary))
+        for start in range(0, len(rows), most):
+            yield rows[start : start + most]
+
+
+def _known(model: LanguageModel, piece: int) -> int:
+    """The id in the output layer: pieces of an open vocabulary beyond it are unknown."""
+    return piece if piece < model.config.vocabulary else UNK
+
+
+@torch.no_grad()
+def text_log_probs(model: LanguageModel, pieces: Sequence[int]) -> Floats:
+    """log p(piece | the pieces before it) of every piece of a text, (len(pieces),) in nats. For causal families.
+
+    END precedes the text, as in pretraining. A model that carries its state has all preceding pieces as context; a
+    model with limited positions reads windows that overlap by half, so the context is at least half a window.
+
+    Raises:
+        ConfigError: the model is not a causal language model.
+    """
+    tokens = [END, *pieces]
+    model.eval()
+    if model.max_tokens is None:
+        parts = []
+        carry: Carry = ()
+        device = next(model.parameters()).device
+        targets = torch.tensor([_known(model, piece) for piece in pieces], dtype=torch.int64)
+        for start in range(0, len(pieces), SEGMENT):
+            segment = torch.tensor([tokens[start : start + min(SEGMENT, len(pieces) - start)]], device=device)
+            logits_1TV, carry = model.predict(segment, carry)
+            log_probs_TV = logits_1TV[0].double().log_softmax(-1).cpu()
+            parts.append(log_probs_TV.gather(1, targets[start : start + SEGMENT, None]).squeeze(1).numpy())
+        return np.concatenate([*parts, np.zeros(0)])
+    inputs = []
+    done = 1
+    while done < len(tokens):
+        start = 0 if done == 1 else max(0, done - model.max_tokens // 2)
+        end = min(len(tokens), start + model.max_tokens)
+        inputs.append(Gap(tokens[start:end], range(done - start, end - start)))
+        done = end
+    return np.concatenate([*causal_log_probs(model, inputs), np.zeros(0)])
+
+
+def pseudo_log_probs(model: LanguageModel, pieces: Sequence[int]) -> Floats:
+    """log p(piece | all other pieces) of every piece of a text, (len(pieces),) in nats. For masked families.
+
+    Each piece in turn is the only [MASK] (Salazar et al. 2020, Masked Language Model Scoring), so there are as many
+    inputs as pieces. A text that exceeds the model's positions is split into segments.
+
+    Raises:
+        ConfigError: the model is not a language model.
+    """
+    around = len(model.special_tokens([]))
+    room = len(pieces) if model.max_tokens is None else model.max_tokens - around
+    lead = model.special_tokens([-1]).index(-1)
+    collected = [np.zeros(0)]
+    for start in range(0, len(pieces), max(1, room)):
+        segment = list(pieces[start : start + room])
+        tokens = model.special_tokens(segment)
+        collected += masked_log_probs(model, [Gap(tokens, [lead + index]) for index in range(len(segment))])
+    return np.concatenate(collected)
+
+
+def gap_between(
+    model: LanguageModel, before: Sequence[int], answer: Sequence[int], after: Sequence[int], *, causal: bool
+) -> Gap:
+    """An answer between two texts as an input in which the answer's pieces are scored. For a causal model the pieces of
+    `after` are scored, too, since they depend on the answer.
+
+    To fit the model's positions, `after` is truncated at its end, then `before` at its beginning.
+
+    Raises:
+        DataError: the answer has no piece, or more pieces than the model has positions.
+        ConfigError: the model is causal and nothing precedes the answer.
+    """
+    specials = len(model.special_tokens([]))
+    room = None if model.max_tokens is None else model.max_tokens - specials - len(answer)
+    if not answer:
+        raise DataError("the answer has no piece of the vocabulary; rephrase it")
+    if room is not None and room < 0:
+        raise DataError(f"an answer of {len(answer)} pieces exceeds the model's positions; shorten it")
+    if room is not None:
+        after = after[:room]
+        before = before[len(before) - min(len(before), room - len(after)) :]
+    whole = model.special_tokens([*before, *answer, *after])
+    lead = model.special_tokens([-1]).index(-1)
+    first = lead + len(before)
+    if causal and first == 0:
+        raise ConfigError(f"{type(model).__name__} has no special piece before a text; begin the prompt with a text")
+    last = first + len(answer) + (len(after) if causal else 0)
+    return Gap(whole, range(first, last))

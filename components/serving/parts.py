@@ -1,0 +1,309 @@
+"""Prediction of large files: in parts, by several processes, resumed after a kill.
+
+The input is divided at borders of rows (`components.data.formats.spans`). Every part is predicted into a file of its
+own in the folder `.OUTPUT.parts` next to the output; a JSON file, written last, marks a finished part. An interrupted
+run continues with the parts that are missing. At the end the parts are joined into the output, which is complete or
+absent. A prediction does not depend on its batch, so the output does not depend on parts, processes and interruptions.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import pyarrow.parquet as pq
+
+from components.cluster.placement import WHOLE_GPU
+from components.core.artifacts import write_atomic
+from components.core.errors import DataError
+from components.core.outputs import check_output, discard, named_output
+from components.data.formats.rows import Span, open_rows
+from components.data.formats.spans import spans
+from components.data.tasks.kinds import find_kind
+from components.learners.prediction import (
+    ROWS,
+    Classifier,
+    Part,
+    Predicted,
+    all_rejected,
+    check_files,
+    predict_table,
+    schema_of,
+)
+from components.learners.writing import Rejects, write_errors
+from components.settings.cluster import ClusterSettings
+
+#: Sizes of parts: minutes of work for a small model, so that an interruption loses little.
+PART_BYTES = 4_000_000
+PART_ROWS = 16_384
+#: Kind of an output that is a folder.
+KIND: Final = "predictions"
+PLAN = "plan.json"
+LOCK = "lock"
+
+
+@dataclass(frozen=True)
+class LoadableModel:
+    """A classifier that every process loads for itself.
+
+    Attributes:
+        identity: of the classifier; parts predicted by another one are not used.
+        gpu: whether the classifier computes on a GPU, if there is one. Each process has a GPU of its own.
+    """
+
+    load: Callable[[], Classifier]
+    kind: str
+    identity: str
+    gpu: bool = False
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class PartOptions:
+    """How the parts of a file are predicted.
+
+    Attributes:
+        workers: number of processes on this machine; None: one per core, or per GPU. 1: this process.
+        columns: input of the task -> column of the file, if the names differ; for tagging also `document`, the column
+            of the document to which a sentence belongs, or `left` and `right`, the columns of the words around it.
+        overwrite: whether an output that Headstart has written is replaced; that of this interrupted run always is.
+        rejects: file of the rows that cannot be predicted, as JSON lines with `reason` and `row`; they are not in the
+            output. It is written only if there are some. None: the first bad row is an error.
+        part_bytes, part_rows: sizes of the parts of text files and parquet files.
+        batch_size: maximum number of rows of a batch.
+        started: called with the number of rows, of rows that an earlier run has predicted, and of parts that remain;
+            returns a function that is called with numbers of rows that have been predicted since.
+        every_output: whether rows of jsonl also have what a served model answers, such as probabilities.
+    """
+
+    cluster: ClusterSettings
+    workers: int | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    overwrite: bool = False
+    rejects: Path | None = None
+    part_bytes: int = PART_BYTES
+    part_rows: int = PART_ROWS
+    batch_size: int = ROWS
+    started: Callable[[int, int, int], Callable[[int], None]] = lambda rows, done, parts: lambda rows: None
+    every_output: bool = False
+
+
+def predict_parts(source: Path, output: Path, *, model: LoadableModel, options: PartOptions) -> Predicted:
+    """Predict every row of a file of any size and write the rows with their predictions.
+
+    Args:
+        output: one of the same formats; or a folder, a path without suffix, which receives one file per part in the
+            format of the input.
+
+    Raises:
+        ArtifactError: the output or `options.rejects` exists and may not be replaced
+            (`components.core.outputs.check_output`).
+        ConfigError: `options.columns` names an input that the task does not have.
+        DataError: the input is missing, empty, damaged or of an unknown format; a column is missing or ambiguous; every
+            row is rejected; the output cannot be written, or another process writes it, or nodes of a cluster do
+            not share its folder. The message names the line.
+    """
+    source, output, rejects = Path(source), Path(output), options.rejects
+    task_io = find_kind(model.kind).io
+    suffix = output.suffix or source.suffix
+    check_files(source, output.with_suffix(suffix), task_io=task_io, columns=options.columns)
+    work = output.with_name(f".{output.name}.parts")
+    with _owned(work, output):
+        key = _key(source, output, model, options)
+        planned = _planned(work, key)
+        options = replace(options, overwrite=options.overwrite or planned is not None)
+        for path in (output, *([rejects] if rejects is not None else [])):
+            check_output(path, overwrite=options.overwrite)
+        if planned is None:
+            planned = _plan(source, output, work, key, options)
+        schema = schema_of(source, task_io=task_io, columns=options.columns) if suffix == ".parquet" else None
+        parts = [
+            Part(
+                source=source,
+                span=span,
+                output=work / f"part-{number:06d}{suffix}",
+                rejects=work / f"part-{number:06d}.rejected.jsonl" if rejects is not None else None,
+                load=model.load,
+                columns=options.columns,
+                schema=schema,
+                header=not output.suffix or number == 0,
+                batch_size=options.batch_size,
+                every_output=options.every_output,
+            )
+            # An input without rows has one part, which writes the header.
+            for number, span in enumerate(planned or _no_rows(source))
+        ]
+        try:
+            _compute(parts, options, gpu=model.gpu)
+        except DataError as error:
+            # With --strict the input has to be corrected, so its parts are of no use.
+            if rejects is None:
+                shutil.rmtree(work)
+            # A person knows the output, not its parts.
+            part = rf"{re.escape(str(work))}/part-\d+{re.escape(suffix)}"
+            raise DataError(re.sub(part, lambda _: str(output), str(error))) from error
+        with write_errors(output):
+            return _joined(parts, source=source, output=output, work=work, options=options)
+
+
+def _plan(source: Path, output: Path, work: Path, key: str, options: PartOptions) -> list[Span]:
+    """Divide the input, and write the plan in the place of the parts of other inputs."""
+    with write_errors(output):
+        for path in work.iterdir():
+            if path.name != LOCK:
+                path.unlink()
+    planned = spans(source, part_bytes=options.part_bytes, part_rows=options.part_rows)
+    with write_errors(output):
+        write_atomic(work / PLAN, json.dumps({"key": key, "spans": [asdict(span) for span in planned]}))
+    return planned
+
+
+def _compute(parts: Sequence[Part], options: PartOptions, *, gpu: bool) -> None:
+    """Predict the parts that are not finished."""
+    waiting = [part for part in parts if part.finished() is None]
+    total = sum(part.span.rows for part in parts)
+    advance = options.started(total, total - sum(part.span.rows for part in waiting), len(waiting))
+    if options.workers == 1 or len(waiting) == 1:
+        for part in waiting:
+            predict_part(part, progress=advance)
+    elif waiting:
+        from components.cluster.launcher import map_parallel  # imports torch, which words models do not need
+
+        needed = WHOLE_GPU if gpu else None
+        done = map_parallel(predict_part, waiting, settings=options.cluster, most=options.workers, gpu_bytes=needed)
+        for index, _ in done:
+            advance(waiting[index].span.rows)
+
+
+#: The classifier of this process, and what has loaded it.
+_loaded: list[tuple[Callable[[], Classifier], Classifier]] = []
+
+
+def predict_part(part: Part, progress: Callable[[int], None] | None = None) -> Predicted:
+    """Predict one part, and mark it as finished; `progress` is called with the number of rows of each batch."""
+    if not _loaded or _loaded[0][0] != part.load:
+        _loaded[:] = [(part.load, part.load())]
+    with ExitStack() as stack:
+        bad = stack.enter_context(Rejects(part.rejects)) if part.rejects is not None else None
+        table = open_rows(part.source, stack, rejected=bad, span=part.span)
+        done = predict_table(part, table, classifier=_loaded[0][1], bad=bad, progress=progress)
+    first = bad.first if bad is not None else ""
+    with write_errors(part.output):
+        write_atomic(part.mark, json.dumps({"counts": asdict(done), "first": first}))
+    return done
+
+
+def _joined(parts: Sequence[Part], *, source: Path, output: Path, work: Path, options: PartOptions) -> Predicted:
+    """Join the parts into the output and the file of rejected rows, and remove the folder of the parts."""
+    rejects, overwrite = options.rejects, options.overwrite
+    try:
+        marks = [json.loads(part.mark.read_text(encoding="utf-8")) for part in parts]
+    except FileNotFoundError as error:
+        raise DataError(
+            f"{output.parent}: the nodes of the Ray cluster do not share this folder (no {Path(error.filename).name}); "
+            "predict into one that all of them mount, or on this machine with cluster.launcher: local"
+        ) from error
+    done = Predicted(**{name: sum(mark["counts"][name] for mark in marks) for name in ("rows", "empty", "rejected")})
+    if done.rejected and not done.rows:
+        first = next(mark["first"] for mark in marks if mark["first"])
+        shutil.rmtree(work)
+        raise all_rejected(source, first)
+    if rejects is not None:
+        if bad := [part.rejects for part in parts if part.rejects is not None and part.rejects.exists()]:
+            with named_output(rejects, overwrite=overwrite) as draft:
+                _append(draft.path, bad)
+        else:
+            discard(rejects)
+    with named_output(output, kind=None if output.suffix else KIND, overwrite=overwrite) as draft:
+        if not output.suffix:
+            for part in parts:
+                _link(part.output, draft.path / part.output.name)
+        elif output.suffix == ".parquet":
+            _join_parquet(parts, draft.path)
+        else:
+            _append(draft.path, [part.output for part in parts])
+    shutil.rmtree(work)
+    return done
+
+
+def _link(source: Path, target: Path) -> None:
+    """Not a rename: a run that is killed here still has its parts."""
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without links
+        shutil.copyfile(source, target)
+
+
+def _append(target: Path, paths: Sequence[Path]) -> None:
+    with target.open("wb") as file:
+        for path in paths:
+            with path.open("rb") as part:
+                shutil.copyfileobj(part, file, 1 << 20)
+
+
+def _join_parquet(parts: Sequence[Part], path: Path) -> None:
+    writer: pq.ParquetWriter | None = None
+    try:
+        for part in parts:
+            with pq.ParquetFile(part.output) as file:
+                if writer is None:
+                    writer = pq.ParquetWriter(path, file.schema_arrow)
+                for group in range(file.num_row_groups):
+                    writer.write_table(file.read_row_group(group).cast(writer.schema))
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _no_rows(source: Path) -> list[Span]:
+    with ExitStack() as stack:
+        names = tuple(open_rows(source, stack, rejected=lambda error, row: None).names)
+    size = source.stat().st_size
+    return [Span(0 if source.suffix == ".parquet" else size, size, 0, 0, names)]
+
+
+@contextmanager
+def _owned(work: Path, output: Path) -> Iterator[None]:
+    """The folder of the parts, for one process at a time; the lock ends with the process."""
+    with write_errors(output):
+        work.mkdir(parents=True, exist_ok=True)
+        file = (work / LOCK).open("w")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DataError(f"{output}: another process writes this file; wait for it or choose another path") from None
+        try:
+            yield
+        finally:
+            # A run that failed before its first part leaves nothing behind.
+            if work.is_dir() and {path.name for path in work.iterdir()} <= {LOCK, PLAN}:
+                shutil.rmtree(work)
+
+
+def _key(source: Path, output: Path, model: LoadableModel, options: PartOptions) -> str:
+    """A digest of what the parts depend on."""
+    state = source.stat()
+    content = [str(source.resolve()), state.st_size, state.st_mtime_ns, model.identity, output.suffix]
+    content += [dict(options.columns), options.rejects is None, options.part_bytes, options.part_rows]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def _planned(work: Path, key: str) -> list[Span] | None:
+    """The parts that an interrupted run with the same inputs has planned."""
+    try:
+        content = json.loads((work / PLAN).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    if content["key"] != key:
+        return None
+    return [Span(**{**span, "names": tuple(span["names"])}) for span in content["spans"]]

@@ -1,0 +1,235 @@
+"""The stages `static-*`: word vectors from an encoder, for prediction without a pass through it.
+
+model2vec (Tulkens and van Dongen 2024), with the weights of smooth inverse frequency (Arora, Liang and Ma 2017, A
+Simple but Tough-to-Beat Baseline for Sentence Embeddings, section 3): for every piece v of the vocabulary
+
+    e(v) = mean over positions of the encoder's last layer for "[CLS] v [SEP]"
+    t(v) = a / (a + p(v)) * (first D principal components of e(v))
+
+The vector of a text is then the mean of its t(v). The result is an encoder directory of the family word2vec.
+
+Shape suffixes: V pieces, W words, T positions, E width of the encoder, D width of the vectors.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from components.core import threads
+from components.core.artifacts import read_manifest, writing
+from components.core.errors import ConfigError, DataError
+from components.core.progress import Progress
+from components.models.base import LanguageModel
+from components.models.encoder import KIND, Encoder, build_model, load_encoder, save_encoder, write_untrained
+from components.settings.derive import StaticSettings
+from components.settings.params import STATIC_FAMILY
+from components.settings.section import Section
+from components.settings.tokenizer import WordSettings
+from components.tokenization import Tokenizer
+from components.tokenization.bert import count_words
+from components.tokenization.special import FIRST_ORDINARY, UNK
+from components.tokenization.train import choose_segmentation, count_pieces, sample
+from components.tokenization.word import WordTokenizer, frequent_words, ranked
+from components.tokenization.wordpiece import WordPieceTokenizer
+from components.tokenization.words import encode_words
+from components.training.pretraining.word_vectors import principal_directions
+from components.training.rng import counter_seed
+
+#: Number of pieces of a batch of the encoder.
+BATCH_PIECES: Final = 2048
+#: Minimum number of occurrences of a word that gets a vector of its own.
+LEAST_COUNT: Final = 3
+#: a of the weight a / (a + p) of a piece, p its relative frequency in the domain corpus (smooth inverse frequency).
+#: Arora et al. 2017 use 1e-3 to 1e-4 for vectors that are compared as they are; a trained head also uses what frequent
+#: words say.
+SMOOTHING: Final = 1e-2
+
+
+class StaticJob(Section):
+    """Inputs and output of the stage.
+
+    Attributes:
+        corpus: output directory of the stage `ingest`: text for the frequencies of pieces, and the words.
+        word: `tokenizer.word`, for a vocabulary of words.
+        segmenter, sample_megabytes: of `tokenizer`.
+        seed: of random vectors, if the teacher is not trained.
+    """
+
+    name: str = ""
+    teacher: Path
+    corpus: Path
+    output: Path
+    settings: StaticSettings
+    word: WordSettings = WordSettings()
+    segmenter: Literal["auto", "none", "thai"] = "auto"
+    sample_megabytes: float = 16
+    seed: int = 0
+
+
+def static(job: StaticJob) -> Path:
+    """Write an encoder directory with the word vectors of an encoder; returns it.
+
+    An encoder with random weights gives random vectors, and the fact `trained: false`.
+
+    Raises:
+        ArtifactError: the encoder or the corpus is incomplete.
+        ConfigError: the encoder reads characters, and no words are requested.
+        DataError: the corpus has too few words.
+    """
+    teacher = load_encoder(job.teacher)
+    if teacher.tokenizer.kind == "char" and not job.settings.words:
+        raise ConfigError(
+            f"static.{job.name}: {job.settings.teacher} reads characters, which have no useful vectors; set "
+            f"static.{job.name}.words to a number of words, such as 20000"
+        )
+    texts = list(sample(job.corpus, megabytes=job.sample_megabytes))
+    tokenizer = _vocabulary(job, teacher.tokenizer, texts)
+    frequencies = tokenizer.frequencies
+    assert frequencies is not None  # counted in the sample
+    if teacher.trained:
+        vectors_VE = encode_pieces(teacher, tokenizer, name=f"static {job.name}")
+        table_VD = reduce(vectors_VE, width=job.settings.width)
+        weights_V = piece_weights(frequencies, smoothing=SMOOTHING)
+        table_VD = table_VD * torch.from_numpy(weights_V).float()[:, None]
+        settings: dict[str, Any] = {"width": table_VD.shape[1]}
+    else:
+        settings = {"width": min(job.settings.width, _width(teacher.model))}
+    torch.manual_seed(counter_seed(job.seed, "weights"))
+    model = build_model(STATIC_FAMILY, vocabulary=tokenizer.vocab_size, settings=settings)
+    if teacher.trained:
+        model.load_state_dict({"input": table_VD, "output": torch.zeros_like(table_VD)})
+    with writing(job.output, kind=KIND) as draft, tempfile.TemporaryDirectory() as folder:
+        tokenizer.save(Path(folder))
+        save_encoder(draft.path, family=STATIC_FAMILY, model=model, tokenizer=Path(folder))
+        write_untrained(draft.path, model, pieces=tokenizer.vocab_size, width=settings["width"])
+        draft.facts |= {
+            "trained": teacher.trained,
+            "family": STATIC_FAMILY,
+            "tokenizer": tokenizer.fingerprint(),
+            "parent": read_manifest(job.teacher).digest,
+            "teacher": {"family": teacher.family, "tokenizer": teacher.tokenizer.fingerprint()},
+            "corpus": read_manifest(job.corpus).digest,
+            "settings": job.settings.model_dump(mode="json"),
+            "seed": job.seed,
+            "torch": torch.__version__,
+        }
+    return job.output
+
+
+def _vocabulary(job: StaticJob, teacher: Tokenizer, texts: Sequence[str]) -> Tokenizer:
+    """The tokenizer of the vectors, with its frequencies in the texts: the teacher's; with `words` and WordPiece, that
+    with the words as further pieces; with `words` and another kind, a vocabulary of words."""
+    if not job.settings.words:
+        tokenizer = teacher
+    elif isinstance(teacher, WordPieceTokenizer):
+        tokenizer = with_words(teacher, texts, count=job.settings.words)
+    else:
+        tokenizer = word_vocabulary(job, texts)
+    spaced = [tokenizer.segmentation.spaced(text, tokenizer.separator) for text in texts]
+    count_pieces(tokenizer, spaced)
+    return tokenizer
+
+
+def with_words(teacher: WordPieceTokenizer, texts: Sequence[str], *, count: int) -> WordPieceTokenizer:
+    """A WordPiece vocabulary with the `count` most frequent words of the texts as further pieces.
+
+    WordPiece takes the longest piece that matches, so these words are no longer split.
+    """
+    words = count_words([teacher.segmentation.spaced(text) for text in texts], teacher.backend)
+    for piece in teacher.pieces:
+        del words[piece]
+    return WordPieceTokenizer(
+        [*teacher.pieces, *ranked(words, least=LEAST_COUNT)[:count]],
+        segmentation=teacher.segmentation,
+        lowercase=teacher.lowercase,
+        strip_accents=teacher.strip_accents,
+    )
+
+
+def word_vocabulary(job: StaticJob, texts: Sequence[str]) -> WordTokenizer:
+    """A vocabulary of the `job.settings.words` most frequent words, by the rules of `tokenizer.word`.
+
+    Raises:
+        DataError: no word is frequent enough.
+    """
+    segmentation = choose_segmentation(job.segmenter, list(texts))
+    spaced = [segmentation.spaced(text) for text in texts]
+    tokenizer = frequent_words(spaced, settings=job.word, segmentation=segmentation, most=job.settings.words or 0)
+    if tokenizer.vocab_size == FIRST_ORDINARY:
+        raise DataError(
+            f"{job.corpus}: no word occurs {job.word.min_frequency} times (tokenizer.word.min_frequency); add text"
+        )
+    return tokenizer
+
+
+def encode_pieces(teacher: Encoder, tokenizer: Tokenizer, *, name: str) -> Tensor:
+    """(V, E) float32: the mean of the last layer over a piece alone, the special pieces of the family included.
+
+    Pieces that the teacher's vocabulary has too are read as they are, the others as words. The vectors of the special
+    pieces other than UNK are 0.
+    """
+    ids = {piece: index for index, piece in enumerate(teacher.tokenizer.pieces)}
+    others = [piece for piece in tokenizer.pieces[FIRST_ORDINARY:] if piece not in ids]
+    spelt = dict(zip(others, encode_words(teacher.tokenizer, [[piece] for piece in others]), strict=True))
+    model = teacher.model.eval()
+    most = model.max_tokens
+    room = None if most is None else most - len(model.special_tokens([]))
+    rows: dict[int, list[tuple[int, list[int]]]] = defaultdict(list)
+    for index, piece in enumerate(tokenizer.pieces):
+        if index == UNK or index >= FIRST_ORDINARY:
+            pieces = [ids[piece]] if piece in ids else spelt[piece].ids.tolist()[:room]
+            sequence = model.special_tokens(pieces or [UNK])
+            rows[len(sequence)].append((index, sequence))
+    results = torch.zeros(tokenizer.vocab_size, _width(model))
+    with Progress(name, total=tokenizer.vocab_size, unit="pieces") as bar, torch.inference_mode():
+        for length, group in sorted(rows.items()):
+            size = max(1, BATCH_PIECES // length)
+            for start in range(0, len(group), size):
+                indices, sequences = zip(*group[start : start + size], strict=True)
+                tokens_BT = torch.tensor(sequences)
+                hidden_BTE = model.hidden_states(tokens_BT, torch.full((len(sequences),), length))[-1]
+                results[list(indices)] = hidden_BTE.float().mean(1)
+                bar.advance(len(indices))
+    return results
+
+
+@threads.limited(1)
+def reduce(vectors_VE: Tensor, *, width: int) -> Tensor:
+    """(V, D) float32: the first D principal components of the vectors, D at most `width`, E and the number of pieces.
+
+    The directions are those of the ordinary pieces; the sign of each makes its largest coordinate positive. Special
+    pieces other than UNK, whose vectors are 0, stay 0. One thread, because rounding depends on the number of threads.
+    """
+    ordinary = vectors_VE[FIRST_ORDINARY:].double()
+    mean_E = ordinary.mean(0)
+    centred = ordinary - mean_E
+    kept = min(width, vectors_VE.shape[1], max(1, len(ordinary)))
+    table_VD = (vectors_VE.double() - mean_E) @ principal_directions(centred.t() @ centred, kept)
+    table_VD[[index for index in range(FIRST_ORDINARY) if index != UNK]] = 0
+    return table_VD.float()
+
+
+def piece_weights(frequencies: NDArray[np.int64], *, smoothing: float) -> NDArray[np.float64]:
+    """(V,) a / (a + p), with a the smoothing and p the relative frequency of a piece among all; 1 for special pieces.
+
+    Args:
+        frequencies: (V,) counts; the special pieces do not count.
+    """
+    counts = frequencies[FIRST_ORDINARY:].astype(np.float64)
+    weights = smoothing / (smoothing + counts / max(counts.sum(), 1e-12))
+    return np.concatenate([np.ones(min(FIRST_ORDINARY, len(frequencies))), weights])
+
+
+def _width(model: LanguageModel) -> int:
+    entry = torch.tensor([model.special_tokens([UNK])])
+    with torch.no_grad():
+        return int(model.hidden_states(entry, torch.tensor([entry.shape[1]]))[-1].shape[-1])

@@ -1,0 +1,243 @@
+"""Embedding tables that start from word vectors of a file (word2vec, GloVe, fastText or one's own) or of the same text.
+
+Pieces are matched with the words of a file. Rows without a match keep their initial values, or are mapped from
+co-occurrence vectors of the corpus (`training.vectors`), as in adaptation to a new vocabulary.
+
+Levy and Goldberg 2014 (Neural Word Embedding as Implicit Matrix Factorization): skip-gram with negative sampling
+implicitly factorises pointwise mutual information, so its truncated singular value decomposition gives similar vectors
+in seconds, computed by randomised subspace iteration (Halko, Martinsson and Tropp 2011):
+
+    PMI+(w, c) = max(0, log #(w, c) / (#(w) p(c)))   with p(c) ~ #(c)^0.75        vectors = U sqrt(S)
+
+Shape suffixes: V pieces, D width of the table, N words of the file, E their width.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from components.core import threads
+from components.core.artifacts import digest_files, read_manifest, writing
+from components.core.errors import ArtifactError, ConfigError
+from components.interchange.vectors_text import UNKNOWN, WordVectors, read_vectors
+from components.tokenization import Tokenizer
+from components.tokenization.special import FIRST_ORDINARY, UNK
+from components.training.pretraining.cooccurrence import CHUNK, count_pairs
+from components.training.windows import Tokens
+
+KIND: Final = "word-vectors"
+FILE: Final = "vectors.safetensors"
+
+
+@dataclass(frozen=True)
+class Matched:
+    """The vectors of a file that belong to pieces.
+
+    Attributes:
+        rows: (V,) index of each piece's word in the file; -1: none.
+        pieces: number of ordinary pieces with a vector, as a share of all.
+        occurrences: the same share of the pieces' occurrences in the corpus; None if they were not counted.
+    """
+
+    rows: NDArray[np.int64]
+    pieces: float
+    occurrences: float | None
+
+    def numbers(self) -> dict[str, float]:
+        """The shares, for the metrics of a stage."""
+        results = {"vectors_pieces": round(self.pieces, 4)}
+        return results if self.occurrences is None else results | {"vectors_occurrences": round(self.occurrences, 4)}
+
+
+def match(tokenizer: Tokenizer, read: WordVectors) -> Matched:
+    """Match the pieces of a tokenizer with the words of a file.
+
+    A piece is matched as it is written, and a piece that begins a word also by its text, as it is and in lower case.
+    The first match counts. UNK is matched with the names that published files use.
+    """
+    row_of = {word: row for row, word in enumerate(read.words)}
+    rows = np.full(tokenizer.vocab_size, -1, dtype=np.int64)
+    rows[UNK] = next((row_of[name] for name in UNKNOWN if name in row_of), -1)
+    for index in range(FIRST_ORDINARY, tokenizer.vocab_size):
+        forms = [tokenizer.pieces[index]]
+        if not tokenizer.continues(index):
+            surface = tokenizer.surface(index)
+            forms += [surface, surface.lower()]
+        rows[index] = next((row_of[form] for form in forms if form in row_of), -1)
+    matched = rows[FIRST_ORDINARY:] >= 0
+    occurrences = None
+    if tokenizer.frequencies is not None and (counts := tokenizer.frequencies[FIRST_ORDINARY:]).any():
+        occurrences = float(counts[matched].sum() / counts.sum())
+    return Matched(rows, float(matched.mean()) if len(matched) else 0.0, occurrences)
+
+
+def prepare_vectors(path: Path, tokenizer: Tokenizer, *, digest: str | None, output: Path) -> Matched:
+    """Match a file of vectors with a tokenizer, and write the matching vectors as the directory `output`, which a
+    worker on another node can read.
+
+    Raises:
+        DataError: the file is damaged.
+        ArtifactError: it has another digest.
+        ConfigError: no piece has a vector.
+    """
+    actual = digest_files([path])
+    if digest is not None and actual != digest:
+        raise ArtifactError(
+            f"{path}: its digest is {actual}, expected {digest} (vectors_digest); it is not the file that was specified"
+        )
+    read = read_vectors(path)
+    matched = match(tokenizer, read)
+    if not (matched.rows[FIRST_ORDINARY:] >= 0).any():
+        raise ConfigError(f"{path}: none of its {len(read.words)} words is a piece of the vocabulary")
+    held = matched.rows >= 0
+    with writing(output, kind=KIND) as draft:
+        tensors = {
+            "vectors": torch.from_numpy(read.vectors[matched.rows[held]]),
+            "pieces": torch.from_numpy(np.flatnonzero(held)),
+        }
+        save_file(tensors, draft.path / FILE)
+        draft.facts |= {"source": actual, "width": read.vectors.shape[1]}
+    return matched
+
+
+@threads.limited(1)
+def start_from_vectors(table: nn.Parameter, directory: Path, *, keep_scale: bool) -> NDArray[np.bool_]:
+    """Copy vectors of `prepare_vectors` into an embedding table (V, D); returns (V,) bool, the rows that have one.
+
+    Wider vectors are reduced to their first D principal directions, through the origin; narrower ones fill the first E
+    columns, and the others keep their initial values. One thread, because rounding depends on the number of threads.
+
+    Args:
+        keep_scale: whether the vectors keep their length; otherwise they get the standard deviation of the table, for
+            which the layers above are initialised.
+    """
+    read_manifest(directory, kind=KIND)
+    stored = load_file(directory / FILE)
+    vectors_NE, pieces_N = stored["vectors"], stored["pieces"]
+    width = table.shape[1]
+    if vectors_NE.shape[1] > width:
+        vectors_NE = first_directions(vectors_NE, width)
+    scale = 1.0 if keep_scale else float(table.detach().std() / vectors_NE.std().clamp_min(1e-12))
+    with torch.no_grad():
+        table[pieces_N, : vectors_NE.shape[1]] = (vectors_NE * scale).to(table.device)
+    trained = np.zeros(len(table), dtype=np.bool_)
+    trained[pieces_N.numpy()] = True
+    return trained
+
+
+def first_directions(vectors_NE: Tensor, width: int) -> Tensor:
+    """(N, width) coordinates in the directions of the largest second moments."""
+    exact = vectors_NE.double()
+    return (exact @ principal_directions(exact.t() @ exact, width)).float()
+
+
+def principal_directions(moments_EE: Tensor, width: int) -> Tensor:
+    """(E, width) eigenvectors of the largest eigenvalues; the sign of each makes its largest coordinate positive."""
+    _, directions_EE = torch.linalg.eigh(moments_EE)
+    directions_ED = directions_EE.flip(1)[:, :width]
+    signs_1D = directions_ED.gather(0, directions_ED.abs().argmax(0, keepdim=True)).sign()
+    return directions_ED * signs_1D
+
+
+#: Weight of a pair at distance 1, 2 ...: the expectation for word2vec's random window of 1 to 5.
+WEIGHTS: Final = (1.0, 0.8, 0.6, 0.4, 0.2)
+#: Maximum number of pieces that are counted, in evenly spaced chunks of the text.
+MAX_PIECES: Final = 8_000_000
+OVERSAMPLING: Final = 20
+ITERATIONS: Final = 4
+#: Ridge penalty of the linear map between two vector spaces.
+RIDGE: Final = 10.0
+
+
+# One thread, because the rounding of products and decompositions depends on the number of threads.
+@threads.limited(1)
+def cooccurrence_vectors(store: Tokens, *, vocabulary: int, width: int) -> Tensor:
+    """(V, width) float32: vectors normalised to unit length, then centred; the same for any number of threads.
+
+    Pieces that do not occur in the text have the zero vector before centring. Dimensions beyond the vocabulary size are
+    zero.
+    """
+    counts = _counts(store, vocabulary)
+    totals = counts.sum(1).to_dense()
+    context = totals.pow(0.75)
+    context /= context.sum()
+    rows, columns = counts.indices()
+    information = (counts.values() / (totals[rows] * context[columns])).log()
+    kept = information > 0
+    matrix = torch.sparse_coo_tensor(
+        counts.indices()[:, kept], information[kept], (vocabulary, vocabulary), check_invariants=False
+    )
+    with warnings.catch_warnings():
+        # "Sparse CSR tensor support is in beta state": products in CSR are three times as fast as in COO.
+        warnings.simplefilter("ignore", UserWarning)
+        by_row, by_column = matrix.to_sparse_csr(), matrix.t().to_sparse_csr()
+    rank = min(width, vocabulary)
+    generator = torch.Generator().manual_seed(0)
+    basis = torch.randn(vocabulary, min(rank + OVERSAMPLING, vocabulary), generator=generator)
+    for _ in range(ITERATIONS):
+        basis = torch.linalg.qr(by_row @ (by_column @ basis)).Q
+    small = (by_column @ basis).t()
+    left, values, _ = torch.linalg.svd(small, full_matrices=False)
+    vectors = torch.zeros(vocabulary, width)
+    vectors[:, :rank] = (basis @ left)[:, :rank] * values[:rank].sqrt()
+    # The vector of a piece without co-occurrences consists of rounding errors.
+    vectors[totals == 0] = 0
+    vectors /= vectors.norm(dim=1, keepdim=True).clamp_min(1e-6)
+    return vectors - vectors.mean(0)
+
+
+@threads.limited(1)
+def initialise_embeddings(table: nn.Parameter, vectors: Tensor, *, trained: NDArray[np.bool_] | None = None) -> None:
+    """Initialise an embedding table (V, D) with vectors (V, D). The scale of the table does not change.
+
+    Computed on the CPU, so that the result does not depend on the device of the table.
+
+    Args:
+        trained: (V,) bool, rows that are trained already and remain unchanged. The vectors of the other rows are mapped
+            to the table's space by a linear map, fitted to the trained rows by ridge regression (after Mikolov, Le and
+            Sutskever 2013). None: no row is trained.
+    """
+    with torch.no_grad():
+        if trained is None:
+            table.copy_(vectors * (table.cpu().std() / vectors.std()))
+            return
+        anchors = torch.from_numpy(trained).clone()
+        anchors[:FIRST_ORDINARY] = False
+        new = torch.from_numpy(~trained)
+        if int(anchors.sum()) < 2 or not bool(new.any()):
+            return
+        inputs = torch.cat([vectors / vectors.std(), torch.ones(len(vectors), 1)], dim=1).double()
+        rows = table.cpu()
+        learned = rows[anchors].double()
+        square = inputs[anchors].t() @ inputs[anchors] + RIDGE * torch.eye(inputs.shape[1], dtype=torch.float64)
+        mapped = inputs[new] @ torch.linalg.solve(square, inputs[anchors].t() @ learned)
+        # Regression shrinks the predictions, so they are rescaled to the std of the trained rows.
+        rows[new] = (mapped * (learned.std() / mapped.std().clamp_min(1e-6))).float()
+        table.copy_(rows)
+
+
+def _counts(store: Tokens, vocabulary: int) -> Tensor:
+    chunks = max(1, min(store.tokens, MAX_PIECES) // CHUNK)
+    length = min(CHUNK, store.tokens)
+    starts = np.linspace(0, store.tokens - length, chunks).astype(np.int64)
+    keys, counts = count_pairs(
+        ((store.span(int(start), length), length) for start in starts), vocabulary=vocabulary, weights=WEIGHTS
+    )
+    low, high = torch.from_numpy(np.stack(np.divmod(keys, vocabulary)))
+    values = torch.from_numpy(counts.astype(np.float32))
+    # Both (i, j) and (j, i); on the diagonal the two are summed by coalescing.
+    return torch.sparse_coo_tensor(
+        torch.stack([torch.cat([low, high]), torch.cat([high, low])]),
+        torch.cat([values, values]),
+        (vocabulary, vocabulary),
+        check_invariants=False,
+    ).coalesce()
