@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from components.core.artifacts import is_complete
+import numpy as np
+
+from components.core.artifacts import is_complete, read_manifest
 from components.core.errors import DataError, HeadstartError
 from components.data.formats import corpus as corpora
 from components.data.formats.corpus import read_batches
 from components.data.formats.lines import Reading
 from components.data.ingestion.cleaning import clean
-from components.data.ingestion.dedup import exact_keys
+from components.data.ingestion.dedup import Shingles, exact_keys, unpacked_rows
 from components.data.ingestion.documents import DROPPED, Origin
 from components.data.ingestion.readers import read_documents
 from components.data.matching import Texts, key_of
@@ -25,6 +27,9 @@ from components.pipeline.jobs.corpora import ingest, ingest_parallel
 from components.settings.params import Params
 from components.settings.tasks import SPLITS
 
+#: Maximum number of near copies that are listed per corpus.
+_MOST_NEAR = 20
+
 
 @dataclass(frozen=True)
 class Found:
@@ -35,6 +40,7 @@ class Found:
         split: of the corpus or the task; `dropped` for a duplicate that ingestion has left out.
         id: of the document.
         file: shard or table that holds it; the raw file for dropped ones.
+        similarity: 1 for a copy; less for a near copy.
         key: BLAKE2b-128 of a corpus document, else empty.
     """
 
@@ -42,10 +48,12 @@ class Found:
     split: str
     id: str
     file: str
+    similarity: float = 1.0
     key: bytes = b""
 
     def __str__(self) -> str:
-        return f"{self.where}, {self.split}: {self.id} ({self.file})"
+        how = "" if self.similarity == 1 else f", near copy, estimated Jaccard similarity {self.similarity:.2f}"
+        return f"{self.where}, {self.split}: {self.id} ({self.file}{how})"
 
 
 def texts_of(params: Params, document: str, *, where: str = "") -> list[str]:
@@ -128,6 +136,41 @@ def _in_split(directory: Path, name: str, split: corpora.Split, texts: Texts) ->
                 if any(map(texts.held_by, parts)):
                     key = exact_keys(["\n".join(parts)]).astype("<u8").tobytes()
                     yield Found(f"corpus/{name}", split, row_id, shard.name, key=key)
+
+
+def near_copies(params: Params, wanted: Sequence[str], *, without: Sequence[Found]) -> list[Found]:
+    """Near copies of texts in the corpora of the run's folder, most similar first; at most 20 per corpus. They are
+    found by the signatures in the key shards (`ingest.near_duplicates`), without reading texts; corpora with signatures
+    of another form are left out.
+
+    Args:
+        params: settings of the run.
+        wanted: the texts.
+        without: copies, which are left out.
+    """
+    near = params.ingest.near_duplicates
+    if near is None:
+        return []
+    listed = {(match.where, match.id) for match in without}
+    signatures = Shingles(ngram=near.ngram, permutations=near.permutations).sketches([clean(text) for text in wanted])
+    matches: list[Found] = []
+    for name, directory in _corpora(params):
+        here: list[Found] = []
+        facts = read_manifest(directory, kind=corpora.KIND).facts
+        stored = facts["recipe"]["settings"].get("near_duplicates") or {}
+        if (stored.get("ngram"), stored.get("permutations")) != (near.ngram, near.permutations):
+            continue
+        for shard in facts["keys"]:
+            for batch in read_batches(directory / shard, ["sketch", "id", "heldout"]):
+                sketches = unpacked_rows(batch.column(0), np.uint16)
+                similarity = np.max([(sketches == signature).mean(axis=1) for signature in signatures], axis=0)
+                for row in np.flatnonzero(similarity >= near.threshold).tolist():
+                    split = "heldout" if batch.column(2)[row].as_py() else "train"
+                    match = Found(f"corpus/{name}", split, batch.column(1)[row].as_py(), shard, float(similarity[row]))
+                    if (match.where, match.id) not in listed:
+                        here.append(match)
+        matches += sorted(here, key=lambda match: -match.similarity)[:_MOST_NEAR]
+    return matches
 
 
 def _corpora(params: Params) -> list[tuple[str, Path]]:

@@ -28,7 +28,7 @@ from components.core.errors import ConfigError, DataError, StorageError
 from components.core.masking import masked
 from components.data.matching import Texts, key_of
 from components.data.removed import RECORDS, STATE, name_of, pending, repository_key
-from components.pipeline.lineage.documents import Found, holders, refuse_unknown, texts_of
+from components.pipeline.lineage.documents import Found, holders, near_copies, refuse_unknown, texts_of
 from components.pipeline.lineage.editing import remove_records
 from components.pipeline.lineage.models import Evidence, Learner, learners
 from components.pipeline.lineage.places import (
@@ -60,6 +60,7 @@ class Plan:
     Attributes:
         texts: the documents.
         copies: their copies in corpora and labelled data.
+        near: near copies, which stay.
         raw: raw files that hold them.
         side: other files of the repository that hold them (predictions, rejected rows, logs).
         outputs: directories of stages that hold them or were made from them.
@@ -74,6 +75,7 @@ class Plan:
 
     texts: Texts
     copies: list[Found]
+    near: list[Found]
     raw: list[Path]
     side: list[Path] = field(default_factory=list)
     outputs: list[Path] = field(default_factory=list)
@@ -147,7 +149,7 @@ def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
     texts = Texts(wanted)
     copies = holders(params, texts)
     raw = raw_holders(params, texts, root=root)
-    plan = Plan(texts, copies, raw)
+    plan = Plan(texts, copies, near_copies(params, wanted, without=copies), raw)
     cache, tracked = Cache(root), tracked_by_git(root)
     folders, caches = data_folders(params, root), _caches(params, root)
     plan.caches = served_texts(root / params.drift.folder, texts)
@@ -212,6 +214,7 @@ def plan_lines(plan: Plan, *, root: Path) -> Iterator[str]:
         ("outputs to remove, which a retraining makes again", _relative(plan.outputs, root)),
         ("caches to remove", [*_relative(plan.caches, root), *filter(None, [masked(plan.checkpoints)])]),
         ("objects to remove from DVC's cache", [f"{item.md5} ({item.what})" for item in plan.objects]),
+        ("near copies, which stay; name their ids to remove them too", [str(copy) for copy in plan.near]),
         ("files that stay and have to be edited by hand", _relative(plan.fixed, root)),
         ("not removed, because it is not in this repository", plan.elsewhere),
         ("versions that have learned from them", [str(copy) for copy in plan.learners]),
@@ -289,6 +292,7 @@ def _purge(plan: Plan, root: Path) -> dict[str, Any]:
         "remotes": {
             remote: _purge_remote(root, url, plan.objects) | {"url": masked(url)} for remote, url in plan.remote.items()
         },
+        "near_copies": len(plan.near),
         "versions": [
             {
                 "version": learner.version.label,

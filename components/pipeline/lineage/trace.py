@@ -9,7 +9,7 @@ from typing import Any
 from components.core.artifacts import MANIFEST, read_manifest
 from components.core.errors import ConfigError, RegistryError
 from components.data.matching import Texts
-from components.pipeline.lineage.documents import holders, texts_of
+from components.pipeline.lineage.documents import holders, near_copies, texts_of
 from components.pipeline.lineage.models import Evidence, learners
 from components.pipeline.lineage.places import raw_holders
 from components.pipeline.lineage.stores import Cache
@@ -190,7 +190,7 @@ def trace_document(params: Params, document: str, *, root: Path, where: str = ""
         where: corpus or task in which the id is looked up; by default all.
 
     Returns:
-        {by_id, files, copies, versions}; `by_id` is false if there is no such id, and the argument was searched
+        {by_id, files, copies, near, versions}; `by_id` is false if there is no such id, and the argument was searched
         as a text.
     """
     named = texts_of(params, document, where=where)
@@ -206,6 +206,7 @@ def trace_document(params: Params, document: str, *, root: Path, where: str = ""
         "by_id": bool(named),
         "files": [path.relative_to(root).as_posix() for path in files],
         "copies": [_as_json(match) for match in result],
+        "near": [_as_json(match) for match in near_copies(params, wanted, without=result)],
         "versions": [
             {"version": match.version.label, "sources": list(match.sources), "certain": match.certain}
             for match in learned
@@ -225,6 +226,9 @@ def document_lines(result: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"raw file  {path}" for path in result["files"])
     for copy in result["copies"]:
         yield f"{copy['where']}, {copy['split']}: {copy['id']} ({copy['file']})"
+    for copy in result["near"]:
+        similarity = f"estimated Jaccard similarity {copy['similarity']:.2f}"
+        yield f"near copy: {copy['where']}, {copy['split']}: {copy['id']} ({copy['file']}; {similarity})"
     if not result["versions"]:
         yield "no registered version has learned from it"
     for version in result["versions"]:
