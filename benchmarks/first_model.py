@@ -113,9 +113,9 @@ def _environment() -> dict[str, str]:
 @contextmanager
 def _server(folder: Path) -> Iterator[int]:
     """A server of the champion that takes requests; its port."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = int(free.getsockname()[1])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
     command = _command("serve", "--port", str(port))
     with subprocess.Popen(command, cwd=folder, env=_environment(), stderr=subprocess.DEVNULL) as process:
         try:
@@ -145,8 +145,8 @@ def measure(
         further: number of rows without labels.
         folder: an empty folder.
     """
-    found = {str(row[text]).strip(): str(row[label]) for row in read_rows(file).rows if str(row[text]).strip()}
-    rows = list(found.items())
+    result = {str(row[text]).strip(): str(row[label]) for row in read_rows(file).rows if str(row[text]).strip()}
+    rows = list(result.items())
     random.Random(0).shuffle(rows)
     if len(rows) < labelled + further:
         raise SystemExit(f"{file}: {len(rows)} different texts, fewer than the {labelled + further} that are needed")

@@ -80,13 +80,13 @@ def run_step(name: str, *, cpu: bool) -> dict[str, Any]:
         "lstm": speed.lstm,
     }
     began = time.perf_counter()
-    found: dict[str, Any] = {"step": name, "card": "cpu" if cpu else torch.cuda.get_device_name(device)}
-    found["torch"] = torch.__version__
+    result: dict[str, Any] = {"step": name, "card": "cpu" if cpu else torch.cuda.get_device_name(device)}
+    result["torch"] = torch.__version__
     try:
-        found["result"] = steps[name](device)
+        result["result"] = steps[name](device)
     except Exception as error:
-        found |= {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc(limit=-4)}
-    return found | {"seconds": round(time.perf_counter() - began, 1)}
+        result |= {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc(limit=-4)}
+    return result | {"seconds": round(time.perf_counter() - began, 1)}
 
 
 def in_process(name: str, *, cpu: bool) -> dict[str, Any]:

@@ -93,10 +93,10 @@ def main() -> None:
         quantised = classifier.quantised()
         sides["headstart, int8"] = lambda part: quantised.predict(list(part))
         print(f"{len(texts)} texts, precision {classifier.precision}, {torch.get_num_threads()} threads")
-        found = _throughput(sides, texts, arguments.repeats)
+        result = _throughput(sides, texts, arguments.repeats)
         single = {name: label for name, label in sides.items() if not name.endswith(SORTED)}
         for name, times in _latency(single, texts, arguments.repeats).items():
-            found[name] |= times
+            result[name] |= times
     record(
         arguments.record,
         title=f"Prediction, {len(texts):,} texts, {classifier.precision}, medians of {arguments.repeats} turns",
@@ -107,7 +107,7 @@ def main() -> None:
             Column(name="p50", title="latency, p50", format=".1f", unit=" ms"),
             Column(name="p99", title="latency, p99", format=".1f", unit=" ms"),
         ],
-        values=found,
+        values=result,
     )
 
 
@@ -115,13 +115,13 @@ def _texts(arguments: argparse.Namespace) -> list[str]:
     if (path := arguments.texts) is not None:
         with pa.input_stream(str(path), compression="detect") as stream:
             if ".jsonl" in path.suffixes:
-                found = [json.loads(line)[arguments.column] for line in stream.read().splitlines()]
+                result = [json.loads(line)[arguments.column] for line in stream.read().splitlines()]
             else:
                 options = csv.ParseOptions(delimiter="\t" if ".tsv" in path.suffixes else ",", newlines_in_values=True)
-                found = csv.read_csv(stream, parse_options=options).column(arguments.column).to_pylist()
+                result = csv.read_csv(stream, parse_options=options).column(arguments.column).to_pylist()
         # Files are often sorted by label, so rows are sampled.
-        order = np.random.default_rng(0).permutation(len(found))[: arguments.rows]
-        return [str(found[row]) for row in order if found[row]]
+        order = np.random.default_rng(0).permutation(len(result))[: arguments.rows]
+        return [str(result[row]) for row in order if result[row]]
     rng = np.random.default_rng(0)
     words = ["".join(rng.choice(list("etaoinshrdlu"), size=int(length))) for length in rng.integers(2, 10, 20_000)]
     # Zipf's law: the frequency of the n-th word is proportional to 1 / n.
@@ -202,8 +202,8 @@ def _pipelines(
             # The pipeline sorts labels by score; a label's name ends in its index.
             return np.asarray(
                 [
-                    [entry["score"] for entry in sorted(found, key=lambda entry: int(entry["label"].split("_")[-1]))]
-                    for found in pipe(list(texts), batch_size=batch, **options)
+                    [entry["score"] for entry in sorted(result, key=lambda entry: int(entry["label"].split("_")[-1]))]
+                    for result in pipe(list(texts), batch_size=batch, **options)
                 ]
             )
 
@@ -212,8 +212,8 @@ def _pipelines(
     def by_length(label: Label) -> Label:
         def sorted_first(texts: Sequence[str]) -> np.ndarray:
             order = np.argsort([len(text) for text in texts], kind="stable")
-            found: np.ndarray = label([texts[index] for index in order])
-            return found[np.argsort(order)]
+            result: np.ndarray = label([texts[index] for index in order])
+            return result[np.argsort(order)]
 
         return sorted_first
 
@@ -226,8 +226,8 @@ def _pipelines(
 def _compare(sides: dict[str, Label], texts: Sequence[str]) -> None:
     """End the benchmark if the probabilities of the systems differ by more than 0.02."""
     first, *others = (np.asarray(label(texts)) for label in sides.values())
-    for name, found in zip(list(sides)[1:], others, strict=True):
-        if (distance := float(np.abs(first - found).max())) > 0.02:
+    for name, result in zip(list(sides)[1:], others, strict=True):
+        if (distance := float(np.abs(first - result).max())) > 0.02:
             raise SystemExit(f"{name}: probabilities differ by up to {distance:.3f}, so it is not the same model")
 
 
@@ -240,18 +240,18 @@ def _throughput(sides: dict[str, Label], texts: Sequence[str], repeats: int) -> 
             label(texts)
             times[name].append(time.perf_counter() - began)
     print(f"\n{'throughput':<24}{'seconds':>10}{'texts/s':>10}")
-    for name, found in times.items():
-        seconds = statistics.median(found)
+    for name, result in times.items():
+        seconds = statistics.median(result)
         print(f"{name:<24}{seconds:>10.2f}{len(texts) / seconds:>10.0f}")
-    medians = {name: statistics.median(found) for name, found in times.items()}
-    own = medians["headstart"]
-    return {name: {"rate": len(texts) / median, "ratio": median / own} for name, median in medians.items()}
+    medians = {name: statistics.median(result) for name, result in times.items()}
+    ours = medians["headstart"]
+    return {name: {"rate": len(texts) / median, "ratio": median / ours} for name, median in medians.items()}
 
 
 def _latency(sides: dict[str, Label], texts: Sequence[str], repeats: int) -> dict[str, dict[str, float]]:
     """Print and return the latency of one text in milliseconds: p50 and p99 of each system."""
     single = texts[:SINGLE]
-    found: dict[str, list[list[float]]] = {name: [] for name in sides}
+    result: dict[str, list[list[float]]] = {name: [] for name in sides}
     for _ in range(repeats):
         took: dict[str, list[float]] = {name: [] for name in sides}
         for text in single:
@@ -260,10 +260,10 @@ def _latency(sides: dict[str, Label], texts: Sequence[str], repeats: int) -> dic
                 label([text])
                 took[name].append(1000 * (time.perf_counter() - began))
         for name, times in took.items():
-            found[name].append(times)
+            result[name].append(times)
     print(f"\n{'latency of one text':<24}{'p50 ms':>10}{'p99 ms':>10}")
     latency = {}
-    for name, rounds in found.items():
+    for name, rounds in result.items():
         p50, p99 = (statistics.median(float(np.percentile(times, q)) for times in rounds) for q in (50, 99))
         print(f"{name:<24}{p50:>10.2f}{p99:>10.2f}")
         latency[name] = {"p50": p50, "p99": p99}

@@ -116,9 +116,9 @@ def in_process(step: Callable[[Path], dict[str, float]], folder: Path) -> dict[s
     results = spawn.Queue()
     process = spawn.Process(target=measured, args=(step, folder, results))
     process.start()
-    found: dict[str, float] = results.get()
+    result: dict[str, float] = results.get()
     process.join()
-    return found
+    return result
 
 
 def size_of(folder: Path) -> float:
@@ -136,10 +136,10 @@ def measure(sources: list[Path], folder: Path, *, gigabytes: float) -> dict[str,
             settings = TokenizerSettings(sample_megabytes=8)
             output = folder / "tokenizer"
             train_tokenizer(TokenizerJob(corpus=folder / "corpus", output=output, kind="wordpiece", settings=settings))
-        found = in_process(step, folder)
-        numbers[f"{name}_memory"] = found.pop("memory")
-        numbers[f"{name}_seconds"] = found.pop("seconds") / size
-        numbers |= {key: value / size for key, value in found.items()}
+        result = in_process(step, folder)
+        numbers[f"{name}_memory"] = result.pop("memory")
+        numbers[f"{name}_seconds"] = result.pop("seconds") / size
+        numbers |= {key: value / size for key, value in result.items()}
     return numbers
 
 

@@ -116,12 +116,12 @@ def main() -> None:
     rows = read_split(Path(params.run.out) / "examples" / task, "test").fields[:500]
     bodies = [json.dumps({"inputs": {"text": [text]}}).encode() for (text,) in rows]
     ports = {"headstart": free_port(), "mlflow": free_port()}
-    own = ["-m", "components.cli", "serve", "--task", task]
+    ours = ["-m", "components.cli", "serve", "--task", task]
     theirs = ["-m", "mlflow", "models", "serve", "--env-manager", "local", "--host", "127.0.0.1"]
     theirs += ["--model-uri", f"models:/{version.name}/{version.number}"]
     commands = {
         name: [sys.executable, *command, "--port", str(ports[name])]
-        for name, command in (("headstart", own), ("mlflow", theirs))
+        for name, command in (("headstart", ours), ("mlflow", theirs))
     }
     health = {"headstart": "/readyz", "mlflow": "/ping"}
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
@@ -134,12 +134,12 @@ def main() -> None:
         for name, process in processes.items():
             wait_until_up(f"http://127.0.0.1:{ports[name]}{health[name]}", process)
             load(ports[name], bodies, clients=4, seconds=1)  # warm-up
-        found: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
+        result: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
         for clients in CLIENTS:
             for _ in range(arguments.rounds):
                 for name in processes:
                     turn = load(ports[name], bodies, clients=clients, seconds=arguments.seconds)
-                    found.setdefault((name, clients), []).append(turn)
+                    result.setdefault((name, clients), []).append(turn)
     finally:
         for process in processes.values():
             with contextlib.suppress(ProcessLookupError):  # it has ended by itself
@@ -149,7 +149,7 @@ def main() -> None:
     for clients in CLIENTS:
         row = {}
         for name in processes:
-            rate, p50, p99 = (statistics.median(column) for column in zip(*found[name, clients], strict=True))
+            rate, p50, p99 = (statistics.median(column) for column in zip(*result[name, clients], strict=True))
             print(f"{name:10} {clients:3} clients  {rate:7.1f} requests/s  p50 {p50:7.1f} ms  p99 {p99:7.1f} ms")
             row |= {f"{name}-rate": rate, f"{name}-p50": p50, f"{name}-p99": p99}
         row["ratio"] = row["headstart-rate"] / row["mlflow-rate"]

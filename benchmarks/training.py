@@ -102,7 +102,7 @@ def bert(size: str, device: torch.device) -> Pair:
         "128x512": (128, 512, 768, 12, 30_522),
     }[size]
     masked = round(0.15 * length)
-    own = build_model("bert", vocabulary=pieces, preset=f"{layers}x{width}").to(device)
+    ours = build_model("bert", vocabulary=pieces, preset=f"{layers}x{width}").to(device)
     peer = BertForPreTraining(
         BertConfig(
             vocab_size=pieces,
@@ -133,7 +133,7 @@ def bert(size: str, device: torch.device) -> Pair:
 
     flops = transformer_flops(tokens.numel(), length=length, width=width, layers=layers)
     flops += 2.0 * rows * masked * (width**2 + width * pieces)
-    return Pair(own, lambda: own.losses(batch).loss, peer, peer_loss, tokens.numel(), flops)
+    return Pair(ours, lambda: ours.losses(batch).loss, peer, peer_loss, tokens.numel(), flops)
 
 
 def gpt(size: str, device: torch.device) -> Pair:
@@ -146,7 +146,7 @@ def gpt(size: str, device: torch.device) -> Pair:
     }[size]
     settings = {"width": width, "layers": layers, "heads": width // 64, "positions": length}
     settings |= {"dropout": 0.1, "dropout_attention": 0.1}
-    own = build_model("gpt", vocabulary=pieces, settings=settings).to(device)
+    ours = build_model("gpt", vocabulary=pieces, settings=settings).to(device)
     peer = GPT2LMHeadModel(
         GPT2Config(
             vocab_size=pieces,
@@ -167,7 +167,7 @@ def gpt(size: str, device: torch.device) -> Pair:
 
     tokens = rows * length
     flops = transformer_flops(tokens, length=length, width=width, layers=layers) + 2.0 * tokens * width * pieces
-    return Pair(own, lambda: own.losses(batch).loss, peer, peer_loss, tokens, flops)
+    return Pair(ours, lambda: ours.losses(batch).loss, peer, peer_loss, tokens, flops)
 
 
 def awd_lstm(size: str, device: torch.device) -> Pair:
@@ -177,7 +177,7 @@ def awd_lstm(size: str, device: torch.device) -> Pair:
         "wikitext-103": (128, 70, 400, 1152, 60_000),
     }[size]
     settings = {"embedding": embedding, "hidden": hidden, "layers": 3}
-    own = build_model("ulmfit", vocabulary=pieces, preset="awd-lstm-1152", settings=settings).to(device)
+    ours = build_model("ulmfit", vocabulary=pieces, preset="awd-lstm-1152", settings=settings).to(device)
     stream = torch.randint(5, pieces, (rows, length + 1), device=device)
     batch: Batch = {"tokens": stream[:, :-1].contiguous(), "targets": stream[:, 1:].contiguous()}
     tokens = rows * length
@@ -187,7 +187,7 @@ def awd_lstm(size: str, device: torch.device) -> Pair:
         from fastai.text.models.awdlstm import AWD_LSTM, awd_lstm_lm_config
         from fastai.text.models.core import get_language_model
     except ImportError:
-        return Pair(own, carrying(own, batch), None, None, tokens, flops)
+        return Pair(ours, carrying(ours, batch), None, None, tokens, flops)
     peer = get_language_model(
         AWD_LSTM, pieces, awd_lstm_lm_config | {"emb_sz": embedding, "n_hid": hidden, "n_layers": 3}
     ).to(device)
@@ -199,13 +199,13 @@ def awd_lstm(size: str, device: torch.device) -> Pair:
         loss = loss + 2.0 * dropped.float().pow(2).mean()
         return loss + 1.0 * (raw[:, 1:] - raw[:, :-1]).float().pow(2).mean()
 
-    return Pair(own, carrying(own, batch), peer, peer_loss, tokens, flops)
+    return Pair(ours, carrying(ours, batch), peer, peer_loss, tokens, flops)
 
 
 def flair(size: str, device: torch.device) -> Pair:
     """Character language model, one LSTM per direction; small: 1024 wide, 64 streams of 128 characters."""
     rows, length, hidden = {"small": (64, 128, 1024), "2048": (100, 250, 2048)}[size]
-    own = build_model("flair", vocabulary=CHARACTERS, settings={"hidden": hidden, "dropout": 0.1}).to(device)
+    ours = build_model("flair", vocabulary=CHARACTERS, settings={"hidden": hidden, "dropout": 0.1}).to(device)
     texts = [torch.randint(0, CHARACTERS, (rows, length + 1), device=device) for _ in range(2)]
     batch: Batch = {
         f"{way}{name}": part.contiguous()
@@ -218,7 +218,7 @@ def flair(size: str, device: torch.device) -> Pair:
         from flair.data import Dictionary
         from flair.models.language_model import LanguageModel as PeerModel
     except ImportError:
-        return Pair(own, carrying(own, batch), None, None, tokens, flops)
+        return Pair(ours, carrying(ours, batch), None, None, tokens, flops)
     characters = Dictionary(add_unk=False)
     for index in range(CHARACTERS):
         characters.add_item(chr(0x100 + index))
@@ -237,7 +237,7 @@ def flair(size: str, device: torch.device) -> Pair:
             losses.append(F.cross_entropy(logits.float().flatten(0, 1), text[:, 1:].t().flatten()))
         return losses[0] + losses[1]
 
-    return Pair(own, carrying(own, batch), peers, peer_loss, tokens, flops)
+    return Pair(ours, carrying(ours, batch), peers, peer_loss, tokens, flops)
 
 
 def carrying(model: LanguageModel, batch: Batch) -> Loss:
@@ -270,7 +270,7 @@ def steps_of(
 ) -> dict[str, Callable[[], None]]:
     """Side -> one training step of its model, with an optimizer of its own. The sides are `headstart` and, if it is
     installed, `peer`."""
-    found: dict[str, Callable[[], None]] = {}
+    result: dict[str, Callable[[], None]] = {}
     for name, loss, model in (("headstart", pair.own_loss, pair.own), ("peer", pair.peer_loss, pair.peer)):
         if loss is None or model is None:
             continue
@@ -281,8 +281,8 @@ def steps_of(
         def run(loss: Loss = function, model: nn.Module = model, optimizer: torch.optim.Optimizer = optimizer) -> None:
             step(loss, model, optimizer, torch.autocast(device.type, torch.bfloat16, enabled=bf16))
 
-        found[name] = run
-    return found
+        result[name] = run
+    return result
 
 
 def peak(device: torch.device, precision: torch.dtype) -> float:
@@ -378,13 +378,13 @@ def main() -> None:
     flops = peak(device, torch.bfloat16 if arguments.bf16 else torch.float32)
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{arguments.threads} threads"
     print(f"{where}, {arguments.precision}, peak {flops / 1e12:,.1f} TFLOPs/s, medians of {arguments.rounds} turns")
-    found: dict[str, dict[str, float]] = {}
+    result: dict[str, dict[str, float]] = {}
     for workload in PAIRS if arguments.workload == "all" else [arguments.workload]:
         own_sizes = PAIRS[workload][1] if device.type == "cuda" else ("small",)
         for size in [arguments.size] if arguments.size else own_sizes:
             if size not in (*PAIRS[workload][1], "small"):
                 parser.error(f"{workload} has no size {size!r}; known: small, {', '.join(PAIRS[workload][1])}")
-            found[f"{workload} {size}"] = compare(workload, size, device, arguments, flops)
+            result[f"{workload} {size}"] = compare(workload, size, device, arguments, flops)
     record(
         arguments.record,
         title=f"Training speed relative to other libraries, {arguments.precision}, medians of {arguments.rounds} turns",
@@ -394,7 +394,7 @@ def main() -> None:
             Column(name="headstart", title="Headstart, tokens per second", format=",.0f"),
             Column(name="peer", title="the peer, tokens per second", format=",.0f"),
         ],
-        values=found,
+        values=result,
         processor=torch.cuda.get_device_name(device) if device.type == "cuda" else None,
     )
 

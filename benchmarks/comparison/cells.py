@@ -43,7 +43,7 @@ class Cells:
         size = self.path.stat().st_size if self.path.is_file() else 0
         if size == self._size:
             return self._found
-        found: dict[Key, dict[str, Any]] = {}
+        result: dict[Key, dict[str, Any]] = {}
         if size:
             for line in self.path.read_text(encoding="utf-8").splitlines():
                 try:
@@ -51,9 +51,9 @@ class Cells:
                 except ValueError:
                     continue  # the line that a killed run was writing
                 key = Key(**{name: entry.pop(name) for name in ("set", "budget", "draw", "system")})
-                found[key] = entry
-        self._found, self._size = found, size
-        return found
+                result[key] = entry
+        self._found, self._size = result, size
+        return result
 
     def has(self, key: Key, digest: str) -> bool:
         """Whether a cell was measured on the set with this digest."""

@@ -189,7 +189,7 @@ def _cell(path: Path, budget: int, draw: int, result: Path) -> None:
     cluster = params.cluster.model_copy(
         update={"storage": str(cell / "checkpoints"), "features": str(cell / "features")}
     )
-    found = []
+    values = []
     items = {"examples": name, "baseline": name, "finetune": f"{name}-{family}-{start}"}
     if params.finetune[family].method != "auto":
         del items["baseline"]
@@ -205,7 +205,7 @@ def _cell(path: Path, budget: int, draw: int, result: Path) -> None:
             # Systems without predictions of held-out rows were not selected within the labels, and are no candidates.
             compared = read_answers(cell / stage, OUT_OF_FOLD)
             records = json.loads((cell / stage / "runs.json").read_text(encoding="utf-8"))
-            found += [
+            values += [
                 (stage, record, compared[record["system"], budget, draw])
                 for record in records
                 if (record["system"], budget, draw) in compared
@@ -213,14 +213,14 @@ def _cell(path: Path, budget: int, draw: int, result: Path) -> None:
     train, facts = read_split(cell / "examples", "train"), read_facts(cell / "examples")
     rows = train.take(sample_rows(train.labels, budget, seed=draw)[0])
     published = params.pretrain[family].source is not None
-    found.sort(key=lambda entry: not (published and entry[0] == "finetune"))
+    values.sort(key=lambda entry: not (published and entry[0] == "finetune"))
     scoring = scoring_for(facts.kind, facts.labels)
-    stage, chosen, _ = found[choose(scoring, rows, [answers for *_, answers in found]).index]
+    stage, chosen, _ = values[choose(scoring, rows, [answers for *_, answers in values]).index]
     answers = read_answers(cell / stage, "test")[chosen["system"], budget, draw]
     details = {
         "chosen": chosen["system"],
         "score": best_score(chosen),
-        "scores": {record["system"]: round(best_score(record), 4) for _, record, _ in found},
+        "scores": {record["system"]: round(best_score(record), 4) for _, record, _ in values},
         "record": {key: value for key, value in chosen.items() if key not in ("curve", "short")},
         "shared_seconds": shared,
     }

@@ -88,8 +88,8 @@ def regression(features: Any, labels: Sequence[int], *, search: bool) -> tuple[A
         return LogisticRegression(max_iter=1000).fit(features, labels), {"c": 1.0}
     split = StratifiedKFold(count, shuffle=True, random_state=0)
     grid = {"C": [0.1, 1.0, 10.0, 100.0, 1000.0]}
-    found = GridSearchCV(LogisticRegression(max_iter=1000), grid, cv=split).fit(features, labels)
-    return found.best_estimator_, {"c": found.best_params_["C"]}
+    result = GridSearchCV(LogisticRegression(max_iter=1000), grid, cv=split).fit(features, labels)
+    return result.best_estimator_, {"c": result.best_params_["C"]}
 
 
 def combined(first: Any, second: Any) -> Any:
@@ -317,8 +317,8 @@ def forked(learn: Learn, cell: Cell) -> dict[str, Any]:
             try:
                 # Standard output belongs to the protocol; libraries print there too.
                 os.dup2(2, 1)
-                found = answer(learn, cell)
-                Path(file.name).write_text(json.dumps(found), encoding="utf-8")
+                result = answer(learn, cell)
+                Path(file.name).write_text(json.dumps(result), encoding="utf-8")
                 code = 0
             except BaseException as error:
                 Path(file.name).write_text(json.dumps({"error": f"{type(error).__name__}: {error}"}), encoding="utf-8")

@@ -141,15 +141,15 @@ def prepare(name: str, *, data: Path, folder: Path) -> Prepared:
 def _write(name: str, data: Path, target: Path) -> None:
     chosen = SETS[name]
     source = TaskSource.model_validate(chosen.source | {"path": str(data / chosen.source["path"]), "dev_rows": 500})
-    found = find_kind(source.kind).read(name, source)
+    result = find_kind(source.kind).read(name, source)
     target.mkdir(parents=True, exist_ok=True)
-    for split, rows in (("train", found.train), ("dev", found.dev), ("test", found.test)):
+    for split, rows in (("train", result.train), ("dev", result.dev), ("test", result.test)):
         given = np.random.default_rng(0).permutation(rows.labels) if split == "dev" else rows.labels
         pairs = zip(rows.fields, given, strict=True)
-        lines = (json.dumps(_row(fields, found.labels[label]), ensure_ascii=False) + "\n" for fields, label in pairs)
+        lines = (json.dumps(_row(fields, result.labels[label]), ensure_ascii=False) + "\n" for fields, label in pairs)
         write_atomic(target / f"{split}.jsonl", "".join(lines))
-    train, test = ([[_clean(text) for text in row] for row in split.fields] for split in (found.train, found.test))
-    labels = found.train.labels.tolist()
+    train, test = ([[_clean(text) for text in row] for row in split.fields] for split in (result.train, result.test))
+    labels = result.train.labels.tolist()
     peers = json.dumps({"train": train, "labels": labels, "test": test}, ensure_ascii=False)
     write_atomic(target / "peers.json", peers)
     texts = [text for row in train for text in row]
@@ -160,9 +160,9 @@ def _write(name: str, data: Path, target: Path) -> None:
         texts = [_clean(json.loads(line)["text"]) for line in lines[:: max(1, len(lines) // most)][:most]]
     unlabelled = (json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
     write_atomic(target / "unlabelled.jsonl", "".join(unlabelled))
-    truth = found.test.labels.tolist()
+    truth = result.test.labels.tolist()
     content = {
-        "names": found.labels,
+        "names": result.labels,
         "labels": labels,
         "truth": truth,
         "digest": hashlib.sha256((peers + json.dumps(truth)).encode()).hexdigest(),

@@ -86,12 +86,12 @@ class Scored:
 
 def table_of(cells: Cells) -> Table:
     """The cells by set and budget."""
-    found: Table = {}
+    result: Table = {}
     for key, cell in cells:
-        found.setdefault((key.set, key.budget), {}).setdefault(key.system, {})[key.draw] = cell
+        result.setdefault((key.set, key.budget), {}).setdefault(key.system, {})[key.draw] = cell
     order = {(name, budget): place for name in SETS for place, budget in enumerate(SETS[name].budgets)}
     ranks = list(SETS)
-    return dict(sorted(found.items(), key=lambda entry: (ranks.index(entry[0][0]), order.get(entry[0], 9))))
+    return dict(sorted(result.items(), key=lambda entry: (ranks.index(entry[0][0]), order.get(entry[0], 9))))
 
 
 def common_draws(systems: Mapping[str, Mapping[int, Any]]) -> list[int]:
@@ -149,7 +149,7 @@ def summarise(path: Path, name: str | None) -> None:
     systems = [system for system in TITLES if any(system in row for row in table.values())]
     columns = {system: Column(name=system, title=TITLES[system]) for system in systems}
     draws = {key: draws_of_row(row) for key, row in table.items()}
-    drawn = sorted({draw for found in draws.values() for draw in found})
+    drawn = sorted({draw for result in draws.values() for draw in result})
     notes = (
         "Labels a class; the column draws is their number, the same for all systems of a row. Test: at most 2,000 rows "
         "of a set, 1,000 of IMDb and TrueVoice. Other work ran on the machine."
@@ -178,10 +178,10 @@ def summarise(path: Path, name: str | None) -> None:
                 title="Paired differences in macro F1 with few labels",
                 row_title="labels",
                 columns={
-                    f"{one}-{other}": Column(
-                        name=f"{one}-{other}", title=f"{TITLES[one]} − {TITLES[other]}", format="+.3f"
+                    f"{each}-{other}": Column(
+                        name=f"{each}-{other}", title=f"{TITLES[each]} − {TITLES[other]}", format="+.3f"
                     )
-                    for one, other in COMPARED
+                    for each, other in COMPARED
                 },
                 values=differences(table, test, metric),
                 seeds=drawn,
@@ -211,13 +211,13 @@ def differences(table: Table, test: Callable[[str], tuple[Any, list[str]]], metr
     """Rows of the differences: one per set and budget, and the means over sets by place of the budget."""
     rows: dict[str, dict[str, Any]] = {}
     means: dict[str, dict[str, Any]] = {}
-    for one, other in COMPARED:
-        name = f"{one}-{other}"
+    for each, other in COMPARED:
+        name = f"{each}-{other}"
         by_size: dict[int, list[dict[int, tuple[float, Floats]]]] = {}
         for (chosen, budget), row in table.items():
-            if one not in row or other not in row or not (draws := common_draws({one: row[one], other: row[other]})):
+            if each not in row or other not in row or not (draws := common_draws({each: row[each], other: row[other]})):
                 continue
-            left, right = (scored(row[system], draws, test(chosen), metric) for system in (one, other))
+            left, right = (scored(row[system], draws, test(chosen), metric) for system in (each, other))
             difference = Scored(left.draws - right.draws, left.without - right.without)
             rows.setdefault(label(chosen, budget), {})[name] = difference.estimate()
             size = SETS[chosen].budgets.index(budget) if budget in SETS[chosen].budgets else 0
@@ -261,17 +261,17 @@ def _show(name: str | None, *, values: dict[str, dict[str, Any]], columns: dict[
     if not values:
         return
     print(f"\n{described['title']}")
-    for row, found in values.items():
+    for row, result in values.items():
         shown = []
         for key, column in columns.items():
-            value = found.get(key)
+            value = result.get(key)
             numbers = value if isinstance(value, tuple) else (value,)
             shown.append(f"{column.title}: {column.show(numbers)}" if value is not None else "")
         print(f"  {row:34} " + "  ".join(text for text in shown if text))
     intervals = any(isinstance(value, tuple) and len(value) == 3 for row in values.values() for value in row.values())
     plain = {
-        row: {key: value[0] if isinstance(value, tuple) and len(value) == 1 else value for key, value in found.items()}
-        for row, found in values.items()
+        row: {key: value[0] if isinstance(value, tuple) and len(value) == 1 else value for key, value in result.items()}
+        for row, result in values.items()
     }
     record(
         name,

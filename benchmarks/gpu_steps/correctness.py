@@ -55,7 +55,7 @@ def smoke(device: torch.device) -> dict[str, Any]:
             losses = [report.loss for report in reports if report.loss is not None]
             ok = all(map(math.isfinite, losses)) and (device.type == "cpu" or losses[-1] < losses[0])
             models[f"{family} {precision}"] = {"ok": ok, "loss": [losses[0], losses[-1]]}
-    return {"ok": all(one["ok"] for one in models.values()), "models": models}
+    return {"ok": all(each["ok"] for each in models.values()), "models": models}
 
 
 def parity(device: torch.device) -> dict[str, Any]:
@@ -65,15 +65,15 @@ def parity(device: torch.device) -> dict[str, Any]:
     for family in FAMILIES:
         expected = _measured(family, torch.device("cpu"), compiled=False)
         ways = {"eager": False} | ({"compiled": True} if model_of(family).compiles and device.type == "cuda" else {})
-        found = {
+        result = {
             way: max(
                 abs(value - wanted) / abs(wanted)
                 for value, wanted in zip(_measured(family, device, compiled=compiled), expected, strict=True)
             )
             for way, compiled in ways.items()
         }
-        models[family] = {"ok": max(found.values()) <= TOLERANCE, **found}
-    return {"ok": all(one["ok"] for one in models.values()), "models": models}
+        models[family] = {"ok": max(result.values()) <= TOLERANCE, **result}
+    return {"ok": all(each["ok"] for each in models.values()), "models": models}
 
 
 def _measured(family: str, device: torch.device, *, compiled: bool) -> tuple[float, float]:
@@ -93,7 +93,7 @@ def resume(device: torch.device) -> dict[str, Any]:
     models = {}
     for family in RESUMED:
         whole, broken = _weights(family, device, stops=[8]), _weights(family, device, stops=[4, 8])
-        models[family] = all(torch.equal(one, other) for one, other in zip(whole, broken, strict=True))
+        models[family] = all(torch.equal(each, other) for each, other in zip(whole, broken, strict=True))
     return {"ok": all(models.values()), "same_bits": models}
 
 

@@ -51,13 +51,13 @@ def _compare(workload: str, size: str, device: torch.device, compiled: bool, pea
         torch.use_deterministic_algorithms(name == "headstart", warn_only=device.type == "cpu")
         seconds[name] = _timed(step, device)
     torch.use_deterministic_algorithms(False)
-    found = {
+    result = {
         "headstart": pair.tokens / seconds["headstart"],
         "utilisation": 3 * pair.flops / seconds["headstart"] / peak,
     }
     if "peer" in seconds:
-        found |= {"peer": pair.tokens / seconds["peer"], "ratio": seconds["peer"] / seconds["headstart"]}
-    return {"compiled": float(compiled), **found}
+        result |= {"peer": pair.tokens / seconds["peer"], "ratio": seconds["peer"] / seconds["headstart"]}
+    return {"compiled": float(compiled), **result}
 
 
 def _timed(step: Callable[[], object], device: torch.device) -> float:
@@ -97,8 +97,8 @@ def _profiled(step: Callable[[], object], device: torch.device) -> list[tuple[st
         step()
         training.synchronise(device)
     kind = "self_device_time_total" if device.type == "cuda" else "self_cpu_time_total"
-    found = [(entry.key, getattr(entry, kind) / 1000) for entry in recorded.key_averages()]
-    return sorted(((name, ms) for name, ms in found if ms > 0), key=lambda entry: -entry[1])
+    result = [(entry.key, getattr(entry, kind) / 1000) for entry in recorded.key_averages()]
+    return sorted(((name, ms) for name, ms in result if ms > 0), key=lambda entry: -entry[1])
 
 
 def attention(device: torch.device) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def attention(device: torch.device) -> dict[str, Any]:
     shape = dict.fromkeys(ways, (rows, heads, length, width))
     torch.use_deterministic_algorithms(True, warn_only=device.type == "cpu")
     masks = {name: _attention(way, shape[name], device) for name, way in ways.items()}
-    return {"ok": all(one["finite"] for name, one in masks.items() if name != "all keys masked"), "masks": masks}
+    return {"ok": all(each["finite"] for name, each in masks.items() if name != "all keys masked"), "masks": masks}
 
 
 def _attention(
@@ -146,7 +146,7 @@ def lstm(device: torch.device) -> dict[str, Any]:
     torch.manual_seed(0)
     layer = LSTM(width, width).to(device)
     x_TBI = torch.randn(steps, rows, width, device=device, requires_grad=True)
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     outputs = {}
     for name, enabled in (("float32", False), ("bf16", True)):
 
@@ -158,10 +158,10 @@ def lstm(device: torch.device) -> dict[str, Any]:
 
         outputs[name] = step()
         kernels = [kernel[:80] for kernel, _ in _profiled(step, device)[:3]]
-        found[name] = {
+        result[name] = {
             "ms": round(1000 * _timed(step, device), 3),
             "kernels": kernels,
             "dtype": str(outputs[name].dtype),
         }
-    found["difference"] = float((outputs["bf16"].float() - outputs["float32"]).detach().abs().max())
-    return {"ok": found["difference"] < 0.05 and "bfloat16" in found["bf16"]["dtype"], **found}
+    result["difference"] = float((outputs["bf16"].float() - outputs["float32"]).detach().abs().max())
+    return {"ok": result["difference"] < 0.05 and "bfloat16" in result["bf16"]["dtype"], **result}

@@ -219,13 +219,13 @@ class Pages:
     def errors(self, query: Mapping[str, str]) -> Response:
         """The wrong answers of a system."""
         tasks, task = self.project.settings.run.tasks, self._task(query.get("task", ""))
-        found = errors.read_errors(self.project, task, query)
-        return self.page("errors.html.j2", "/errors", tasks=tasks, task=task, found=found, page_size=errors.PAGE)
+        result = errors.read_errors(self.project, task, query)
+        return self.page("errors.html.j2", "/errors", tasks=tasks, task=task, found=result, page_size=errors.PAGE)
 
     def lineage(self, node: str = "") -> Response:
         """From the data to the served model; `node` is the one whose facts are shown."""
-        found = graph.picture(self.project, chosen=node)
-        return self.page("lineage.html.j2", "/lineage", picture=found, size=(graph.WIDTH, graph.HEIGHT))
+        result = graph.picture(self.project, chosen=node)
+        return self.page("lineage.html.j2", "/lineage", picture=result, size=(graph.WIDTH, graph.HEIGHT))
 
     def report(self) -> Response:
         """The HTML report of the last run."""

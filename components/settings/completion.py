@@ -102,8 +102,8 @@ class Completed:
 
     def blocks(self, *keys: str) -> dict[str, Any]:
         """A section of named blocks; empty if it is not one, which is reported when it is validated."""
-        found = self.at(*keys)
-        return {str(name): block for name, block in found.items()} if isinstance(found, dict) else {}
+        result = self.at(*keys)
+        return {str(name): block for name, block in result.items()} if isinstance(result, dict) else {}
 
 
 def complete(raw: Mapping[str, Any], *, file: Path) -> Completed:
@@ -180,10 +180,10 @@ def _complete_run(done: Completed, file: Path, root: Path | None) -> None:
 def _starts(done: Completed) -> tuple[list[str], str]:
     """Initialisations that the given models and texts allow."""
     blocks = done.blocks("pretrain")
-    own = [name for name, block in blocks.items() if not _source(block)]
+    trained = [name for name, block in blocks.items() if not _source(block)]
     if not done.at("run", "families"):
         return [], "no language model"
-    if not own:
+    if not trained:
         return ["pretrained"], "the encoders are imported"
     if not done.at("data", "general"):
         return ["scratch", "pretrained"], "no data.general: the domain's text is the text of pretraining"
@@ -194,7 +194,7 @@ def _starts(done: Completed) -> tuple[list[str], str]:
 
 def _complete_models(done: Completed, root: Path) -> None:
     starts, families = _texts(done.at("run", "starts")), _texts(done.at("run", "families"))
-    run = {one for name in families for one in (name, *_origins(done, name))}
+    run = {each for name in families for each in (name, *_origins(done, name))}
     for name, block in done.blocks("pretrain").items():
         if block is None or block == {}:
             if name == OWN:
@@ -255,7 +255,7 @@ def _complete_finetune(done: Completed, name: str, root: Path) -> None:
     if {"rate", "batch_size"} <= (given.get("training") or {}).keys() and given.keys() != {"training"}:
         return
     origins = [name, *_origins(done, name)]
-    sources = [source for one in origins if (source := _source(done.at("pretrain", one)))]
+    sources = [source for each in origins if (source := _source(done.at("pretrain", each)))]
     recipe: dict[str, Any] = dict(IMPORTED if sources else TRAINED)
     why = f"recipe for imported encoders ({sources[0]})" if sources else "recipe for trained language models"
     if sources and not done.at("static", name) and _normalised(root / sources[0]):
@@ -300,17 +300,17 @@ def _source(block: Any) -> str:
 
 def _normalised(folder: Path) -> bool:
     """Whether a folder of sentence-transformers scales its vectors to length 1."""
-    found = _json(folder / "modules.json", like=list)
-    return any(str(module.get("type", "")).endswith(".Normalize") for module in found if isinstance(module, dict))
+    result = _json(folder / "modules.json", like=list)
+    return any(str(module.get("type", "")).endswith(".Normalize") for module in result if isinstance(module, dict))
 
 
 def _json(path: Path, like: type = dict) -> Any:
     """A JSON file of an imported model; empty if it cannot be read, which `headstart check` reports."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        result = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return like()
-    return found if isinstance(found, like) else like()
+    return result if isinstance(result, like) else like()
 
 
 def _texts(values: Any) -> list[str]:

@@ -89,11 +89,11 @@ def take_files(files: Mapping[str, Path], *, name: str, root: Path) -> tuple[str
         for file in files.values():
             # A member of a JSON document is in its file; a folder holds the parallel files of a split.
             given = Path(str(file).partition("#")[0])
-            for one in [path for path in given.iterdir() if path.is_file()] if given.is_dir() else [given]:
-                copy = target / one.relative_to(given.parent)
-                if not copy.is_file() or copy.read_bytes() != one.read_bytes():
+            for each in [path for path in given.iterdir() if path.is_file()] if given.is_dir() else [given]:
+                copy = target / each.relative_to(given.parent)
+                if not copy.is_file() or copy.read_bytes() != each.read_bytes():
                     with named_output(copy, overwrite=True) as draft:
-                        shutil.copyfile(one, draft.path)
+                        shutil.copyfile(each, draft.path)
     return target.relative_to(root).as_posix(), {split: file.name for split, file in files.items()}
 
 

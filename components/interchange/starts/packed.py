@@ -59,15 +59,15 @@ class _Reader:
 
     def take(self, form: str) -> tuple[Any, ...]:
         """The next numbers, in the notation of `struct`, little-endian."""
-        found = struct.unpack_from(f"<{form}", self.data, self.place)
+        result = struct.unpack_from(f"<{form}", self.data, self.place)
         self.place += struct.calcsize(f"<{form}")
-        return found
+        return result
 
     def array(self, kind: Any, count: int) -> NDArray[Any]:
         """The next `count` numbers."""
-        found = np.frombuffer(self.data, kind, count, self.place)
-        self.place += found.nbytes
-        return found
+        result = np.frombuffer(self.data, kind, count, self.place)
+        self.place += result.nbytes
+        return result
 
 
 def convert(source: Path, target: Path) -> None:
@@ -130,20 +130,20 @@ def read(data: bytes) -> tuple[dict[str, Any], list[tuple[str, float]], dict[str
     ]
     _, skipped = reader.take("iI")
     reader.place += skipped
-    found: dict[str, Floats] = {}
+    result: dict[str, Floats] = {}
     for _ in range(reader.take("i")[0]):
         (letters,) = reader.take("H")
         name = reader.array("S1", letters).tobytes().decode("ascii")
         packed, values, offset, _ = reader.take("BIQQ")
-        found[name] = unpacked(data, offset, values) if packed else np.frombuffer(data, "<f4", values, offset).copy()
+        result[name] = unpacked(data, offset, values) if packed else np.frombuffer(data, "<f4", values, offset).copy()
     shapes = {"emb.word": (rows, width), "emb.pos": (positions, width), "emb.type": (types, width)}
-    tensors = {theirs: found[own].reshape(shapes.get(own, (-1,))) for own, theirs in EMBEDDINGS.items()}
+    tensors = {theirs: result[ours].reshape(shapes.get(ours, (-1,))) for ours, theirs in EMBEDDINGS.items()}
     # Rows above the last piece are padding.
     tensors[EMBEDDINGS["emb.word"]] = tensors[EMBEDDINGS["emb.word"]][:count]
     for layer in range(layers):
-        for own, theirs in LAYER.items():
-            weight = found[f"l{layer}.{own}.w"]
-            bias = found[f"l{layer}.{own}.b"]
+        for ours, theirs in LAYER.items():
+            weight = result[f"l{layer}.{ours}.w"]
+            bias = result[f"l{layer}.{ours}.b"]
             is_matrix = weight.size > bias.size
             tensors[f"{theirs.format(layer)}.weight"] = weight.reshape(bias.size, -1) if is_matrix else weight
             tensors[f"{theirs.format(layer)}.bias"] = bias

@@ -69,10 +69,10 @@ def find_start(name: str) -> Start:
     Raises:
         ConfigError: there is none.
     """
-    known = read_starts()
-    if name not in known:
-        raise ConfigError(f"start {name!r}: neither a folder nor a known start{nearest(name, known)}")
-    return known[name]
+    starts = read_starts()
+    if name not in starts:
+        raise ConfigError(f"start {name!r}: neither a folder nor a known start{nearest(name, starts)}")
+    return starts[name]
 
 
 def cache_folder() -> Path:
@@ -102,8 +102,8 @@ def folder_of(start: str | Path) -> Path:
         return Path(start)
     if isinstance(start, Path) or os.sep in str(start):
         raise ConfigError(f"start: {start}: does not exist; name a folder, or a start of `headstart starts`")
-    found = find_start(start)
-    folder = installed(found)
+    result = find_start(start)
+    folder = installed(result)
     if folder is None:
         raise ConfigError(f"start {start!r}: is not installed; run `headstart starts --install {start}`")
     return folder

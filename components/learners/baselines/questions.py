@@ -67,21 +67,21 @@ class Words:
 def words_of(text: str, segmentation: Segmentation) -> Words:
     """Words and punctuation marks of a text; languages without spaces are segmented."""
     spaced, inserted = segmentation.spaced_with_insertions(text)
-    found = list(_WORD.finditer(spaced))
-    starts = np.asarray([match.start() for match in found], dtype=np.int64)
-    ends = np.asarray([match.end() for match in found], dtype=np.int64)
+    result = list(_WORD.finditer(spaced))
+    starts = np.asarray([match.start() for match in result], dtype=np.int64)
+    ends = np.asarray([match.end() for match in result], dtype=np.int64)
     # Offsets in the original text: without the spaces that were inserted before.
     added = np.asarray(inserted, dtype=np.int64)
     starts, ends = (offsets - np.searchsorted(added, offsets) for offsets in (starts, ends))
     spans = list(zip(starts.tolist(), ends.tolist(), strict=True))
     sentence, sentences = 0, []
-    for index, match in enumerate(found):
+    for index, match in enumerate(result):
         sentences.append(sentence)
         following = text[spans[index][1] : spans[index][1] + 1]
         # The points within "3.5" and "U.S." end no sentence.
         if match[0] in _ENDS and (not following or following.isspace()):
             sentence += 1
-    return Words([unicodedata.normalize("NFC", match[0]).lower() for match in found], spans, sentences)
+    return Words([unicodedata.normalize("NFC", match[0]).lower() for match in result], spans, sentences)
 
 
 class SlidingWindow:
@@ -114,14 +114,14 @@ class SlidingWindow:
     def answers(self, fields: Sequence[Fields]) -> list[Answer]:
         """[start, end, score, threshold] of each question; start == end if the score is below the threshold."""
         contexts = {text: words_of(text, self.segmentation) for text in dict.fromkeys(text for _, text in fields)}
-        found = [
+        result = [
             (
                 *best_candidate(words_of(question, self.segmentation).words, contexts[context], self.common),
                 self.threshold,
             )
             for question, context in fields
         ]
-        return apply_threshold(np.asarray(found, dtype=np.float32).reshape(-1, 4))
+        return apply_threshold(np.asarray(result, dtype=np.float32).reshape(-1, 4))
 
 
 def best_candidate(question: Sequence[str], context: Words, common: frozenset[str]) -> tuple[int, int, float]:
@@ -134,7 +134,7 @@ def best_candidate(question: Sequence[str], context: Words, common: frozenset[st
     overlap = _Overlap(context, query, pairs)
     shared = [overlap(a, b) for a, b in candidates]
     most = max(shared)
-    left = [candidate for candidate, found in zip(candidates, shared, strict=True) if found == most]
+    left = [candidate for candidate, result in zip(candidates, shared, strict=True) if result == most]
     windows = _Windows(context, query)
     best, first = -np.inf, 0
     for index, (a, b) in enumerate(left):
@@ -168,20 +168,20 @@ class _Overlap:
         words, self.sentences = context.words, context.sentences
         self.words = [word if word in query else None for word in words]
         self.pairs = [
-            pair if pair in pairs and one == other else None
-            for pair, one, other in zip(pairwise(words), self.sentences, self.sentences[1:], strict=False)
+            pair if pair in pairs and each == other else None
+            for pair, each, other in zip(pairwise(words), self.sentences, self.sentences[1:], strict=False)
         ]
         self.held: dict[int, Counter[str | tuple[str, str]]] = defaultdict(Counter)
-        for found in (self.words, self.pairs):
-            for key, sentence in zip(found, self.sentences, strict=False):
+        for result in (self.words, self.pairs):
+            for key, sentence in zip(result, self.sentences, strict=False):
                 if key is not None:
                     self.held[sentence][key] += 1
 
     def __call__(self, a: int, b: int) -> int:
         held = self.held[self.sentences[a]]
         # Without the words of the candidate, and the pairs that contain one of them.
-        own = Counter(key for key in (*self.words[a:b], *self.pairs[max(a - 1, 0) : b]) if key is not None)
-        return len(held) - sum(held[key] == count for key, count in own.items())
+        counts = Counter(key for key in (*self.words[a:b], *self.pairs[max(a - 1, 0) : b]) if key is not None)
+        return len(held) - sum(held[key] == count for key, count in counts.items())
 
 
 class _Windows:
@@ -232,8 +232,8 @@ def by_overlap(training: Training) -> list[Candidate]:
     baseline = SlidingWindow(context for _, context in training.inputs)
     rows, scoring = training.held_out, training.scoring
 
-    def per_row(found: list[Answer]) -> NDArray[np.float64]:
-        return scoring.scores(scoring.statistics(rows.fields, rows.targets, found).toarray())[scoring.main]
+    def per_row(result: list[Answer]) -> NDArray[np.float64]:
+        return scoring.scores(scoring.statistics(rows.fields, rows.targets, result).toarray())[scoring.main]
 
     baseline.fit(rows.fields, per_row)
     return [Candidate.of(baseline, {"threshold": baseline.threshold})]

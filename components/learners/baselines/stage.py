@@ -117,7 +117,7 @@ def _run(name: str, system: System, data: Data, record: Mapping[str, Any]) -> tu
     with threadpool_limits(1, user_api="blas"):
         predictions = predict(system, data)
     point = {"step": 0, "epoch": 0.0, "train_loss": None, **predictions.scores}
-    found = {
+    result = {
         **record,
         **predictions.details,
         **({} if data.folds is None else {"folds": len(np.unique(data.folds))}),
@@ -129,7 +129,7 @@ def _run(name: str, system: System, data: Data, record: Mapping[str, Any]) -> tu
         "tokens": 0,
         "seconds": round(time.perf_counter() - began, 3),
     }
-    return RunResult(name, BASELINE, "none", found, predictions.answers), predictions
+    return RunResult(name, BASELINE, "none", result, predictions.answers), predictions
 
 
 def _write_best(directory: Path, facts: TaskFacts, best: Best) -> None:
@@ -139,8 +139,8 @@ def _write_best(directory: Path, facts: TaskFacts, best: Best) -> None:
     seeds = sorted(best)
     systems = list(best[seeds[0]][1])
     chosen = Counter(
-        choose(data.scoring, data.judged[1], [found[name][1] for name in systems], folds=data.folds).index
-        for data, found in best.values()
+        choose(data.scoring, data.judged[1], [result[name][1] for name in systems], folds=data.folds).index
+        for data, result in best.values()
     )
     system = systems[max(sorted(chosen), key=chosen.__getitem__)]
     save_words(

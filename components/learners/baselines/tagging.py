@@ -51,7 +51,7 @@ def most_frequent_tags(train: Split, fields: Sequence[Fields]) -> list[Answer]:
         for word, tag in zip(words, tags.astype(int).tolist(), strict=True):
             counts[word][tag] += 1
             overall[tag] += 1
-    best = {word: _most(found) for word, found in counts.items()}
+    best = {word: _most(result) for word, result in counts.items()}
     usual = _most(overall)
     return [np.asarray([best.get(word, usual) for word in words], dtype=np.float32) for words in fields]
 
@@ -80,10 +80,10 @@ class FeatureTagger:
             train: R sentences.
             penalties: candidates, in order.
         """
-        found = [_features(words) for words in train.fields]
-        known = sorted({name for sentence in found for names in sentence for name in names})
-        self._number = {name: index for index, name in enumerate(known)}
-        x_NF = self._matrix(found)
+        result = [_features(words) for words in train.fields]
+        present = sorted({name for sentence in result for names in sentence for name in names})
+        self._number = {name: index for index, name in enumerate(present)}
+        x_NF = self._matrix(result)
         problem = _Likelihood(self.crf, x_NF, [target.astype(np.int64) for target in train.targets])
         point = np.zeros(problem.size)
         for penalty in penalties:
@@ -100,22 +100,22 @@ class FeatureTagger:
 
     def _copy(self) -> FeatureTagger:
         """A tagger with the present weights."""
-        found = FeatureTagger(self.labels)
-        found.crf.load_state_dict(self.crf.state_dict())
-        found.weights, found._number = self.weights.copy(), self._number
-        return found
+        result = FeatureTagger(self.labels)
+        result.crf.load_state_dict(self.crf.state_dict())
+        result.weights, result._number = self.weights.copy(), self._number
+        return result
 
     def answers(self, fields: Sequence[Fields]) -> list[Answer]:
         """Tag indices of each sentence's words."""
         x_NF = self._matrix([_features(words) for words in fields])
         lengths = np.asarray([len(words) for words in fields], dtype=np.int64)
         emissions = torch.from_numpy(x_NF @ self.weights)
-        found: list[Answer] = [np.zeros(0, dtype=np.float32)] * len(fields)
+        result: list[Answer] = [np.zeros(0, dtype=np.float32)] * len(fields)
         for rows, inside, words in _batches(lengths):
             tags = self.crf.decode(_padded(emissions, inside, words), inside.sum(1)).numpy().astype(np.float32)
             for row, sentence, length in zip(rows.tolist(), tags, lengths[rows].tolist(), strict=True):
-                found[row] = sentence[:length]
-        return found
+                result[row] = sentence[:length]
+        return result
 
     def _matrix(self, sentences: Sequence[list[list[str]]]) -> sparse.csr_array:
         """(N, F) indicators of the features that occur in train."""
@@ -175,16 +175,16 @@ def _batches(lengths: NDArray[np.int64]) -> list[tuple[NDArray[np.int64], Tensor
     of these words among all N words."""
     starts = np.cumsum(lengths) - lengths
     order = np.argsort(lengths, kind="stable")
-    found = []
+    result = []
     first = 0
     for last in range(1, len(order) + 1):
         if last == len(order) or (last + 1 - first) * lengths[order[last]] > BATCH_WORDS:
             rows = order[first:last]
             columns = np.arange(lengths[rows].max())
             inside = columns < lengths[rows, None]
-            found.append((rows, torch.from_numpy(inside), torch.from_numpy((starts[rows, None] + columns)[inside])))
+            result.append((rows, torch.from_numpy(inside), torch.from_numpy((starts[rows, None] + columns)[inside])))
             first = last
-    return found
+    return result
 
 
 def _padded(values_NX: Tensor, inside: Tensor, words: Tensor) -> Tensor:
@@ -196,19 +196,19 @@ def _padded(values_NX: Tensor, inside: Tensor, words: Tensor) -> Tensor:
 
 def _features(words: Sequence[str]) -> list[list[str]]:
     """The features of each word of a sentence."""
-    own = [_of_word(word) for word in words]
+    features = [_of_word(word) for word in words]
     near = [_of_neighbour(word) for word in words]
     edge = ("edge",)
-    found = []
-    for index, names in enumerate(own):
+    result = []
+    for index, names in enumerate(features):
         described = list(names)
         for distance in (-2, -1, 1, 2):
             other = index + distance
             seen = near[other] if 0 <= other < len(words) else edge
             # At distance 2 only the word itself.
             described += [f"{distance}:{name}" for name in (seen if abs(distance) == 1 else seen[:1])]
-        found.append(described)
-    return found
+        result.append(described)
+    return result
 
 
 @lru_cache(maxsize=1 << 16)
@@ -249,8 +249,8 @@ def usual_tags(training: Training) -> list[Candidate]:
 
 def by_features(training: Training) -> list[Candidate]:
     """The CRF on features, with each penalty."""
-    found = FeatureTagger(training.labels).fit(training.rows)
-    return [Candidate.of(tagger, {"penalty": penalty, "features": len(tagger.weights)}) for penalty, tagger in found]
+    result = FeatureTagger(training.labels).fit(training.rows)
+    return [Candidate.of(tagger, {"penalty": penalty, "features": len(tagger.weights)}) for penalty, tagger in result]
 
 
 TAGGING = Systems({"word-features-crf": by_features}, constant=usual_tags)

@@ -107,7 +107,7 @@ def cross_validate(specs: Sequence[GroupSpec], *, title: str, cluster: ClusterSe
 
 def final(spec: GroupSpec, selections: Sequence[Selection]) -> GroupSpec:
     """The run that learns from all rows with the chosen settings."""
-    members = (replace(member, chosen=found.chosen) for member, found in zip(spec.members, selections, strict=True))
+    members = (replace(member, chosen=result.chosen) for member, result in zip(spec.members, selections, strict=True))
     return replace(spec, members=tuple(members))
 
 
@@ -169,11 +169,11 @@ def _heads(spec: GroupSpec) -> list[_Head]:
         if not of_folds[0].is_solved:
             heads.append(_Head())
             continue
-        answers = [one.answers_by_candidate() for one in of_folds]
-        pooled = _Pooled(member, [one.rows.held for one in of_folds])
+        answers = [item.answers_by_candidate() for item in of_folds]
+        pooled = _Pooled(member, [item.rows.held for item in of_folds])
         # Of equal penalties, first with names, then the first normalisation.
         candidates = sorted(answers[0], key=lambda candidate: -candidate.penalty)
-        tried = [pooled.answers([one[candidate] for one in answers]) for candidate in candidates]
+        tried = [pooled.answers([item[candidate] for item in answers]) for candidate in candidates]
         scores = [pooled.scores(each)[pooled.scoring.main] for each in tried]
         heads.append(_Head(candidates, pooled.choose(tried), dict(zip(map(str, candidates), scores, strict=True))))
     return heads
@@ -273,7 +273,7 @@ def choose_way(specs: Sequence[GroupSpec], selections: Sequence[Selection]) -> t
     count = number_of_folds(spec)
     held = [rows_of(replace(spec, fold=fold, folds=count), whole).held for fold in range(count)]
     pooled = _Pooled(spec, held)
-    choice = pooled.choose([one.answers for one in selections])
+    choice = pooled.choose([each.answers for each in selections])
     best = selections[choice.index]
     record = best.record | {"selected": pooled.scores(choice.answers)}
     return choice.index, replace(best, answers=choice.answers, record=record)

@@ -96,11 +96,11 @@ def teach(job: TeachJob) -> Path:
     _refuse(job)
     texts = read_manifest(job.texts, kind=UNLABELLED)
     labelling = list(_labelling(job, texts=texts.digest)) if texts.facts["rows"] else []
-    specs = [GroupSpec((one,), key=one.key) for one in labelling]
+    specs = [GroupSpec((each,), key=each.key) for each in labelling]
     execute_all(specs, title=f"teach {job.task} {job.system}", names=[], cluster=job.cluster)
     tensors: dict[str, Tensor] = {}
-    for spec, one in zip(specs, labelling, strict=True):
-        tensors |= pack(name_of(one), unpack(LABELS, result(spec, 0)[0]))
+    for spec, each in zip(specs, labelling, strict=True):
+        tensors |= pack(name_of(each), unpack(LABELS, result(spec, 0)[0]))
     with writing(job.output, kind=SOFT_LABELS) as draft:
         save_file(tensors, draft.path / FILE)
         draft.facts |= {"teacher": job.system, "finetuned": finetuned.digest, "texts": texts.digest, "runs": len(specs)}

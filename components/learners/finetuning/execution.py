@@ -157,7 +157,7 @@ def train_all(
                 done[run].attempt(way, cost, shares[run]) if run in done else Attempt(way, cost.minutes)
             )
     chosen = list(map(_best, candidates))
-    last = [final(one.spec, one.selections) if one.selections else one.spec for one in chosen]
+    last = [final(each.spec, each.selections) if each.selections else each.spec for each in chosen]
     if selection == "budget":
         execute_all(last, title=title, names=[], cluster=cluster)
     return [
@@ -179,7 +179,7 @@ def _best(candidates: Sequence[TrainedRun]) -> TrainedRun:
     if not candidates[0].selections:
         return max(candidates, key=lambda candidate: candidate.score)
     ordered = sorted(candidates, key=lambda candidate: candidate.spec.settings.method != PREFERRED)
-    best, selection = choose_way([one.spec for one in ordered], [one.selections[0] for one in ordered])
+    best, selection = choose_way([each.spec for each in ordered], [each.selections[0] for each in ordered])
     return replace(ordered[best], selections=[selection])
 
 
@@ -196,11 +196,11 @@ def _candidates(
     if selection == "dev":
         execute_all(specs, title=title, names=names, cluster=cluster)
         records = [[result(spec, member)[1] for member in range(len(spec.members))] for spec in specs]
-        return [TrainedRun(spec, (), found, [spec.store]) for spec, found in zip(specs, records, strict=True)]
+        return [TrainedRun(spec, (), values, [spec.store]) for spec, values in zip(specs, records, strict=True)]
     compute_all((member for spec in specs for member in spec.members), cluster=cluster)
     return [
-        TrainedRun(spec, found, [one.record for one in found], list(stores(spec)))
-        for spec, found in zip(specs, cross_validate(specs, title=title, cluster=cluster), strict=True)
+        TrainedRun(spec, values, [each.record for each in values], list(stores(spec)))
+        for spec, values in zip(specs, cross_validate(specs, title=title, cluster=cluster), strict=True)
     ]
 
 
@@ -220,9 +220,9 @@ def execute_all(specs: Sequence[GroupSpec], *, title: str, names: Sequence[str],
         for index, records in map_parallel(execute, left, settings=cluster, gpu_bytes=needed):
             # A run on another node writes no measurements itself.
             curve = Curve(left[index].title)
-            for point, found in enumerate(records[0]["curve"]):
-                loss = {"loss": found["train_loss"]} if len(records) == 1 else {}
-                curve.add(found["step"], **loss, **dev_scores(records, left[index].tasks, point=point))
+            for point, result in enumerate(records[0]["curve"]):
+                loss = {"loss": result["train_loss"]} if len(records) == 1 else {}
+                curve.add(result["step"], **loss, **dev_scores(records, left[index].tasks, point=point))
             scores = {
                 f"{name}_{record['score']}": round(best_score(record), 4)
                 for name, record in zip(names, records, strict=bool(names))

@@ -57,8 +57,8 @@ class FeatureTable:
             vectors: (S, F).
             counts: (N,) number of sequences of each row; None: one.
         """
-        one = np.ones(len(vectors), dtype=np.int64) if counts is None else counts
-        return cls(vectors, np.arange(len(vectors)), None, one, np.zeros((0, 2), dtype=np.int64))
+        each = np.ones(len(vectors), dtype=np.int64) if counts is None else counts
+        return cls(vectors, np.arange(len(vectors)), None, each, np.zeros((0, 2), dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -137,7 +137,7 @@ class FeatureTable:
             if self.lengths is None:
                 yield RowFeatures([self.vectors[start] for start in self.starts[chosen]], [none] * len(chosen))
                 continue
-            spans = [slice(self.starts[one], self.starts[one] + self.lengths[one]) for one in chosen]
+            spans = [slice(self.starts[each], self.starts[each] + self.lengths[each]) for each in chosen]
             offsets = [self.offsets[span] if len(self.offsets) else none for span in spans]
             yield RowFeatures([self.vectors[span] for span in spans], offsets)
 
@@ -188,8 +188,8 @@ def extract_fixed(
 ) -> FeatureTable:
     """`extract` in batches of fixed shapes (`components.learners.task_models.fixed_batches`)."""
     table = _empty(model, encoded, file=file)
-    for row, found in FixedBatches(model, precision=precision).features(encoded):
-        for sequence, vectors in zip(table.sequences_of(np.asarray([row])), found.vectors, strict=True):
+    for row, result in FixedBatches(model, precision=precision).features(encoded):
+        for sequence, vectors in zip(table.sequences_of(np.asarray([row])), result.vectors, strict=True):
             start = int(table.starts[sequence])
             table.vectors[start : start + (1 if table.lengths is None else len(vectors))] = vectors
     return table
@@ -245,12 +245,12 @@ def cached(folder: Path, key: str, compute: Callable[[Path], FeatureTable]) -> F
 def trim(folder: Path, *, gigabytes: float) -> None:
     """Remove the least recently used tables until the cache has at most this size in gigabytes (10^9 bytes)."""
     sweep(Path(folder))
-    found = []
+    result = []
     for manifest in Path(folder).glob(f"[!.]*/{MANIFEST}"):
         size = sum(file.stat().st_size for file in manifest.parent.iterdir())
-        found.append((manifest.stat().st_mtime, size, manifest.parent))
+        result.append((manifest.stat().st_mtime, size, manifest.parent))
     kept = 0.0
-    for _, size, directory in sorted(found, reverse=True):
+    for _, size, directory in sorted(result, reverse=True):
         kept += size
         if kept > gigabytes * 1e9:
             shutil.rmtree(directory, ignore_errors=True)
@@ -286,6 +286,6 @@ def head_answers(
     with predicting(head):
         for rows in table.batches():
             batch = {name: tensor.to(device) for name, tensor in table.batch(rows).items()}
-            found = answer(head.of_batch(batch["features"], batch), batch)
-            results |= zip(rows.tolist(), found, strict=True)
+            result = answer(head.of_batch(batch["features"], batch), batch)
+            results |= zip(rows.tolist(), result, strict=True)
     return [results[row] for row in range(len(table))]

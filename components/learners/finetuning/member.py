@@ -141,19 +141,19 @@ class Member:
         elif self.head_only and not self.is_solved:
             head.fit_norm(self.head_inputs("train").matrix())
         self.model.eval()
-        found = None if dev is None else self._calibrated(lambda: head_answers(head, dev))
+        result = None if dev is None else self._calibrated(lambda: head_answers(head, dev))
         head.to(first_device())
         if settings.frozen and self.spec.fold is None:
-            self._frozen = {} if found is None else pack(f"{ON_FROZEN}dev", found)
+            self._frozen = {} if result is None else pack(f"{ON_FROZEN}dev", result)
             self._frozen |= pack(f"{ON_FROZEN}test", self.test_answers(trained=False))
             self._frozen |= {f"{ON_FROZEN}{name}": value for name, value in self.weights(without="encoder.").items()}
-        return found
+        return result
 
     def answers_by_candidate(self) -> dict[HeadCandidate, list[Answer]]:
         """The predictions on the rows of the fold by a head that is solved with each candidate."""
         dev, head = self.head_inputs("dev"), self.model.head.cpu()
         assert isinstance(head, TextHead)
-        found = {}
+        result = {}
         rows = self._head_rows(self.head_inputs)
         for names, norm, penalty in product(self._names, self._norms, self.spec.settings.head_penalties):
             candidate = HeadCandidate(norm, penalty, names)
@@ -166,8 +166,8 @@ class Member:
                 steps=self.spec.settings.head_steps,
             )
             self.model.eval()
-            found[candidate] = head_answers(head, dev)
-        return found
+            result[candidate] = head_answers(head, dev)
+        return result
 
     @property
     def _norms(self) -> Sequence[Statistics | None]:
@@ -176,17 +176,17 @@ class Member:
         head, chosen = self.model.head, self.spec.chosen
         if not isinstance(head, TextHead) or not head.norm_kinds:
             return [None]
-        known = self.record.get("head_norm") or (None if chosen is None else chosen.norm)
-        return head.norm_kinds if known is None else [known]
+        recorded = self.record.get("head_norm") or (None if chosen is None else chosen.norm)
+        return head.norm_kinds if recorded is None else [recorded]
 
     @property
     def _names(self) -> Sequence[bool | None]:
         """Whether the names of the labels are training texts, as `names_of`; one candidate, if it is chosen, or if the
         head is not solved."""
         chosen = self.spec.chosen
-        known = self.record.get("label_names", None if chosen is None else chosen.names)
-        if known is not None:
-            return [known]
+        recorded = self.record.get("label_names", None if chosen is None else chosen.names)
+        if recorded is not None:
+            return [recorded]
         candidates = names_of(self.spec)
         return candidates if self.is_solved or len(candidates) == 1 else [None]
 
@@ -209,8 +209,8 @@ class Member:
         rows = {"train": self.rows.learned, "dev": self.rows.held}.get(split)
         if rows is None:
             return frozen.features(self.spec, split)
-        known = all_training_rows(self.spec, read_split(self.spec.examples, "train"), self._facts)
-        return frozen.features(self.spec, "train").take(np.searchsorted(known, rows))
+        recorded = all_training_rows(self.spec, read_split(self.spec.examples, "train"), self._facts)
+        return frozen.features(self.spec, "train").take(np.searchsorted(recorded, rows))
 
     def _head_rows(self, inputs: Callable[[str], FeatureTable]) -> dict[bool | None, HeadRows]:
         """The rows on which the head is trained alone, without and with the names of the labels (`_names`): a sample of
@@ -285,8 +285,8 @@ class Member:
         """Fit the head to the current encoder's features of the training rows, with the penalty that was chosen on the
         frozen encoder's; returns the features of dev, None without dev."""
         dev = self._current_inputs("dev") if self.is_scored else None
-        known = self.record.get("penalty")
-        self._fit_head(self._current_inputs, dev, penalties=self._penalties if known is None else [known])
+        recorded = self.record.get("penalty")
+        self._fit_head(self._current_inputs, dev, penalties=self._penalties if recorded is None else [recorded])
         self.model.head.to(first_device()).eval()
         return dev
 
@@ -322,11 +322,11 @@ class Member:
             rows=rows,
             dev=dev,
             score=self._main_score,
-            candidates=[HeadCandidate(*one, names) for names in rows for one in product(self._norms, penalties)],
+            candidates=[HeadCandidate(*each, names) for names in rows for each in product(self._norms, penalties)],
             steps=settings.head_steps,
         )
         if "penalty" not in self.record:
-            self.record |= {"penalty": best.penalty, "penalties": {str(one): score for one, score in scores.items()}}
+            self.record |= {"penalty": best.penalty, "penalties": {str(each): score for each, score in scores.items()}}
             self.record |= {} if best.norm is None else {"head_norm": best.norm}
             self.record |= {} if best.names is None else {"label_names": best.names}
 
@@ -343,15 +343,15 @@ class Member:
         if self.is_scored:
             dev = self.refit_head() if self.refitted else None
             head = self.model.head
-            found = self._calibrated(lambda: self._answers("dev") if dev is None else head_answers(head, dev))
-            self.add_scores(found, state, numbers=numbers, epoch=epoch, loss=loss)
+            result = self._calibrated(lambda: self._answers("dev") if dev is None else head_answers(head, dev))
+            self.add_scores(result, state, numbers=numbers, epoch=epoch, loss=loss)
         else:
             self.keep(state, numbers=numbers, epoch=epoch)
         _swap(state)
 
     def add_scores(
         self,
-        found: list[Answer],
+        result: list[Answer],
         state: TrainingState,
         *,
         numbers: Sequence[int],
@@ -360,14 +360,14 @@ class Member:
     ) -> None:
         """Add the metrics of predictions on dev to the curve; keep the weights if their primary metric is the highest
         so far (the earlier weights at a tie). In a fold, keep the predictions instead."""
-        scores = self._scores(found)
+        scores = self._scores(result)
         step = state.step
         curve = self.record["curve"]
         if self.spec.fold is not None:
-            self._held |= dict.fromkeys(numbers, found)
+            self._held |= dict.fromkeys(numbers, result)
         elif not curve or scores[self.scoring.main] > best_score(self.record):
             self._keep(state, epoch=epoch)
-            self._best_on_dev = found if step else None
+            self._best_on_dev = result if step else None
         curve.append({"step": step, "epoch": round(step / epoch, 3), "train_loss": loss, **scores})
 
     def keep(self, state: TrainingState, *, numbers: Sequence[int], epoch: int) -> None:
@@ -428,7 +428,7 @@ class Member:
 
     def _held_tensors(self) -> dict[str, Tensor]:
         return {
-            name: value for number, found in self._held.items() for name, value in pack(held(number), found).items()
+            name: value for number, result in self._held.items() for name, value in pack(held(number), result).items()
         }
 
     def restore(self, tensors: Mapping[str, Tensor], record: Mapping[str, Any], *, penalty: float) -> None:
@@ -473,17 +473,17 @@ class Member:
             return answer()
         return self.model.head.calibrate(answer, per_row(self.scoring, self.splits["dev"]))
 
-    def _main_score(self, found: Sequence[Answer]) -> float:
-        return self._scores(found)[self.scoring.main]
+    def _main_score(self, result: Sequence[Answer]) -> float:
+        return self._scores(result)[self.scoring.main]
 
-    def _scores(self, found: Sequence[Answer]) -> dict[str, float]:
+    def _scores(self, result: Sequence[Answer]) -> dict[str, float]:
         dev = self.splits["dev"]
-        return self.scoring.score(dev.fields, dev.targets, found)
+        return self.scoring.score(dev.fields, dev.targets, result)
 
 
 def per_row(scoring: Scoring, rows: Split) -> Callable[[list[Answer]], NDArray[np.float64]]:
     """Answers -> (N,) primary metric of each row."""
-    return lambda found: scoring.scores(scoring.statistics(rows.fields, rows.targets, found).toarray())[scoring.main]
+    return lambda result: scoring.scores(scoring.statistics(rows.fields, rows.targets, result).toarray())[scoring.main]
 
 
 def _swap(state: TrainingState) -> None:

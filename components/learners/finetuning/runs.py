@@ -207,11 +207,11 @@ class Run:
             member.model.head.penalty *= rows / (rows + len(member.taught[0]))
         # An average of the weights starts at the heads that were just trained.
         self.state = self._fresh_state()
-        for member, found in zip(self.members, answers, strict=True):
-            if found is None:
+        for member, result in zip(self.members, answers, strict=True):
+            if result is None:
                 member.keep(self.state, numbers=[0], epoch=self.epoch)
             else:
-                member.add_scores(found, self.state, numbers=[0], epoch=self.epoch)
+                member.add_scores(result, self.state, numbers=[0], epoch=self.epoch)
         self.curve.add(0, **dev_scores([member.record for member in self.members], self.spec.tasks))
 
     def resume(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
@@ -385,10 +385,10 @@ def steps_of(settings: FinetuneSettings, *, epoch: int) -> int:
 
 def evaluations_at(steps: int, *, count: int) -> dict[int, list[int]]:
     """Step -> numbers of the evaluations after it, from 1; they are evenly spaced over all steps."""
-    found: dict[int, list[int]] = {}
+    result: dict[int, list[int]] = {}
     for number in range(1, count + 1):
-        found.setdefault(max(1, round(steps * number / count)), []).append(number)
-    return found
+        result.setdefault(max(1, round(steps * number / count)), []).append(number)
+    return result
 
 
 def steps_between(epochs: float, *, epoch: int) -> int:

@@ -42,15 +42,15 @@ def read_soft_labels(files: Sequence[Path], name: str) -> list[Target]:
     Raises:
         ArtifactError: an output is incomplete, or has no predictions of this run.
     """
-    found = []
+    result = []
     for file in files:
         read_manifest(file.parent, kind=KIND)
         try:
             with safe_open(file, framework="pt") as stored:
-                found.append(unpack(name, {key: stored.get_tensor(key) for key in (name, f"{name}.lengths")}))
+                result.append(unpack(name, {key: stored.get_tensor(key) for key in (name, f"{name}.lengths")}))
         except (SafetensorError, OSError) as error:
             raise ArtifactError(f"{file}: has no predictions of the run {name}; run the stage teach again") from (error)
-    return [np.mean(answers, axis=0, dtype=np.float64) for answers in zip(*found, strict=True)]
+    return [np.mean(answers, axis=0, dtype=np.float64) for answers in zip(*result, strict=True)]
 
 
 def soft_labels_of(spec: RunSpec, held: Split, left_out: frozenset[bytes]) -> tuple[NDArray[np.int64], list[Target]]:

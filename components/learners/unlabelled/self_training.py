@@ -246,9 +246,9 @@ def fit(
         weight, bias = flat[:size].reshape(labels, features), flat[size:]
         logits = np.asarray(x @ weight.T.astype(kind), dtype=np.float64) + bias
         if exclusive:
-            found = log_softmax(logits, axis=1)
-            loss = -(scale * targets * found).sum()
-            difference = scale * (np.exp(found) * targets.sum(1, keepdims=True) - targets)
+            result = log_softmax(logits, axis=1)
+            loss = -(scale * targets * result).sum()
+            difference = scale * (np.exp(result) * targets.sum(1, keepdims=True) - targets)
         else:
             # log(1 + exp(z)) - t z
             loss = (scale * (np.logaddexp(0, logits) - targets * logits)).sum()

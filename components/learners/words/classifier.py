@@ -94,11 +94,11 @@ class WordsClassifier:
 
     def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> list[Answer]:
         """The answers to N rows. The answer to a row does not depend on the other rows."""
-        found: list[Answer] = []
+        result: list[Answer] = []
         for start in range(0, len(rows), batch_size):
             part = rows[start : start + batch_size]
-            found += mean_answers([model.answers(part) for model in self.models])
-        return found
+            result += mean_answers([model.answers(part) for model in self.models])
+        return result
 
     def answer_measured(
         self, rows: Sequence[Fields], projection: Callable[[int], NDArray[np.float32]]

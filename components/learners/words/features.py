@@ -66,8 +66,8 @@ class WordFeatures:
         whose terms are words."""
         vectorizer = self.vectorizers[0]
         split, prepare = vectorizer.build_tokenizer(), vectorizer.build_preprocessor()
-        found = [word for text in (row[:1] if self.form == "text" else row[:2]) for word in split(prepare(text))]
-        return len(found), sum(word not in vectorizer.vocabulary_ for word in found)
+        result = [word for text in (row[:1] if self.form == "text" else row[:2]) for word in split(prepare(text))]
+        return len(result), sum(word not in vectorizer.vocabulary_ for word in result)
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[np.float64]]]:
         """What `load` reads: JSON, and arrays by name."""
@@ -87,12 +87,12 @@ class WordFeatures:
         """
         if described["form"] not in get_args(Form):
             raise ValueError(f"unknown features {described['form']!r}")
-        found = []
+        result = []
         for index, stored in enumerate(described["vectorizers"]):
             settings = {name: stored[name] for name in STORED}
             settings["ngram_range"] = tuple(settings["ngram_range"])
-            found.append(fitted_tfidf(stored["terms"], arrays[f"idf.{index}"], **settings))
-        return cls(described["form"], tuple(found))
+            result.append(fitted_tfidf(stored["terms"], arrays[f"idf.{index}"], **settings))
+        return cls(described["form"], tuple(result))
 
 
 @dataclass(frozen=True)
@@ -135,8 +135,8 @@ class LatentFeatures:
 
     def words(self, row: Fields) -> tuple[int, int]:
         """Number of words of the row's text, and how many of them are unknown."""
-        found = self.means.ids(row[0])
-        return len(found), int((found < 0).sum())
+        result = self.means.ids(row[0])
+        return len(result), int((result < 0).sum())
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """What `load` reads: JSON, and arrays by name."""

@@ -114,19 +114,19 @@ class WordMeans:
         least = _least(texts)
         # `most_common` orders ties by first occurrence.
         words = [word for word, count in counts.most_common(MOST_WORDS) if count >= least] or list(counts)
-        known = {word: index for index, word in enumerate(words)}
-        table = _word_vectors(_ids(texts, known), len(words), dimensions=dimensions)
+        present = {word: index for index, word in enumerate(words)}
+        table = _word_vectors(_ids(texts, present), len(words), dimensions=dimensions)
         share = np.asarray([counts[word] for word in words], dtype=np.float64)
         share /= share.sum()
         weighted = (table * (SMOOTHING / (SMOOTHING + share))[:, None]).astype(np.float32)
-        found = cls(words, weighted, np.zeros(weighted.shape[1], dtype=np.float32))
-        return cls(words, weighted, found._means(texts).mean(axis=0))
+        result = cls(words, weighted, np.zeros(weighted.shape[1], dtype=np.float32))
+        return cls(words, weighted, result._means(texts).mean(axis=0))
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
         """(N, D)."""
         means = self._means(texts)
-        known = np.abs(means).sum(axis=1, keepdims=True) > 0
-        return unit(np.where(known, means - self.centre, 0).astype(np.float32))
+        present = np.abs(means).sum(axis=1, keepdims=True) > 0
+        return unit(np.where(present, means - self.centre, 0).astype(np.float32))
 
     def ids(self, text: str) -> NDArray[np.int64]:
         """The words of a text by index; -1 for unknown words."""
@@ -155,9 +155,9 @@ class WordMeans:
         """(N, D) means over the distinct known words of each text."""
         means = np.zeros((len(texts), self.table.shape[1]), dtype=np.float32)
         for row, ids in enumerate(_ids(texts, self._known)):
-            known = np.unique(ids[ids >= 0])
-            if len(known):
-                means[row] = self.table[known].mean(axis=0)
+            present = np.unique(ids[ids >= 0])
+            if len(present):
+                means[row] = self.table[present].mean(axis=0)
         return means
 
 
@@ -181,11 +181,11 @@ def _splitter() -> Any:
     return tfidf().build_analyzer()
 
 
-def _ids(texts: Sequence[str], known: Mapping[str, int]) -> Iterator[NDArray[np.int64]]:
+def _ids(texts: Sequence[str], present: Mapping[str, int]) -> Iterator[NDArray[np.int64]]:
     """The words of each text by index; -1 for unknown words."""
     split = _splitter()
     for text in texts:
-        yield np.fromiter((known.get(word, -1) for word in split(text)), dtype=np.int64)
+        yield np.fromiter((present.get(word, -1) for word in split(text)), dtype=np.int64)
 
 
 def _word_vectors(texts: Iterator[NDArray[np.int64]], size: int, *, dimensions: int) -> Vectors:

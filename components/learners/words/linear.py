@@ -47,29 +47,29 @@ class LinearModel:
 
     def probabilities(self, features: Any) -> NDArray[np.float32]:
         """(N, F) features -> (N, C). A row does not depend on the others."""
-        found = np.tile(self.usual, (features.shape[0], 1))
+        result = np.tile(self.usual, (features.shape[0], 1))
         if not len(self.classes):
-            return found
+            return result
         values = safe_sparse_dot(features, self.weights.T, dense_output=True) + self.intercepts
         if self.exclusive and len(self.classes) > 2:
-            found[:, self.classes] = softmax(values, copy=False)
+            result[:, self.classes] = softmax(values, copy=False)
         elif self.exclusive:
             right = expit(values[:, 0])
-            found[:, self.classes] = np.stack([1 - right, right], axis=1)
+            result[:, self.classes] = np.stack([1 - right, right], axis=1)
         else:
-            found[:, self.classes] = expit(values)
-        return found
+            result[:, self.classes] = expit(values)
+        return result
 
     answers = probabilities
 
     def logits(self, features: Any) -> NDArray[np.float64]:
         """(N, F) features -> (N, C) logits; 0 for labels without a function. Of two exclusive labels, the first has
         logit 0."""
-        found = np.zeros((features.shape[0], len(self.usual)))
+        result = np.zeros((features.shape[0], len(self.usual)))
         if len(self.classes):
             values = safe_sparse_dot(features, self.weights.T, dense_output=True) + self.intercepts
-            found[:, self.classes[-values.shape[1] :]] = values
-        return found
+            result[:, self.classes[-values.shape[1] :]] = values
+        return result
 
     def dump(self) -> dict[str, NDArray[Any]]:
         """The arrays by name."""

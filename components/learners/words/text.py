@@ -37,7 +37,7 @@ def terms_of(vectorizer: TfidfVectorizer) -> list[str]:
 def spaced(text: str) -> str:
     """Lower-case text in NFC with spaces between words of Thai. A text without words (`:-)`, an emoji) becomes one word
     per character: its code point."""
-    found = _SEGMENTATION.spaced(unicodedata.normalize("NFC", text)).lower()
-    if words(found):
-        return found
-    return " ".join(f"u{ord(character):x}" for character in found if not character.isspace())
+    result = _SEGMENTATION.spaced(unicodedata.normalize("NFC", text)).lower()
+    if words(result):
+        return result
+    return " ".join(f"u{ord(character):x}" for character in result if not character.isspace())

@@ -39,7 +39,7 @@ def independent(training: Training) -> list[Candidate]:
 
 
 def _candidates(training: Training, *, exclusive: bool) -> list[Candidate]:
-    features, free = _fitted(tuple(training.inputs), len(training.labels))
+    features, unlabelled = _fitted(tuple(training.inputs), len(training.labels))
     targets = one_hot(training.rows.targets, labels=len(training.labels))
     always = targets.all(axis=0)
     varying, usual = np.flatnonzero(targets.any(axis=0) & ~always), np.asarray(always, dtype=np.float32)
@@ -51,9 +51,9 @@ def _candidates(training: Training, *, exclusive: bool) -> list[Candidate]:
         )
         return [Candidate.of(nothing, {"round": number, **details}) for number in range(ROUNDS + 1)]
     used = {digest_of(fields) for fields in training.rows.fields}
-    left = np.asarray([digest not in used for digest in free.digests], dtype=bool)
+    left = np.asarray([digest not in used for digest in unlabelled.digests], dtype=bool)
     labelled = features.parts([fields[0] for fields in training.rows.fields])
-    views = [View(mine, other[left], PENALTIES) for mine, other in zip(labelled, free.parts, strict=True)]
+    views = [View(mine, other[left], PENALTIES) for mine, other in zip(labelled, unlabelled.parts, strict=True)]
     return [
         Candidate.of(
             WordsModel(features, _joined(each, varying, usual, exclusive=exclusive)),
