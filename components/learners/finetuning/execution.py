@@ -119,10 +119,8 @@ def train_all(
 
     Args:
         specs: way to learn -> all runs; the same runs in the same order for each way.
-        title: of the progress lines.
         names: as in `execute_all`.
         selection: where choices are made: by cross-validation within the label budget, or on dev.
-        cluster: where the runs are executed.
     """
     several = len(specs) > 1
     count = len(next(iter(specs.values())))

@@ -209,8 +209,8 @@ class Member:
         rows = {"train": self.rows.learned, "dev": self.rows.held}.get(split)
         if rows is None:
             return frozen.features(self.spec, split)
-        recorded = all_training_rows(self.spec, read_split(self.spec.examples, "train"), self._facts)
-        return frozen.features(self.spec, "train").take(np.searchsorted(recorded, rows))
+        numbers = all_training_rows(self.spec, read_split(self.spec.examples, "train"), self._facts)
+        return frozen.features(self.spec, "train").take(np.searchsorted(numbers, rows))
 
     def _head_rows(self, inputs: Callable[[str], FeatureTable]) -> dict[bool | None, HeadRows]:
         """The rows on which the head is trained alone, without and with the names of the labels (`_names`): a sample of

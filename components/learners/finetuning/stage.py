@@ -134,9 +134,7 @@ def write_member(
     """Write the results and the classifiers of one member of finished runs.
 
     Args:
-        directory: where to write.
-        runs: the finished runs.
-        member: index of the member.
+        member: its index in the runs.
         job: of the member's task.
         start: name of the initialisation in results.
 
@@ -261,7 +259,6 @@ def spec_maker(
     """The inputs of one task in a run, as a function of label budget (rows per stratum; -1 for all) and seed.
 
     Args:
-        job: of the task.
         settings: of the runs (`for_start`).
         distillation: of runs with method `distil`; the others have none.
     """
