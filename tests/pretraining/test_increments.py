@@ -170,7 +170,7 @@ def test_a_rebuild_equals_a_first_run(inputs: Path, corpus: Growing, tmp_path: P
 def test_a_rebuild_of_all_stages_equals_a_run_in_an_empty_folder(
     inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("components.tokenization.vocabulary.NEW_WORDS", 5)
+    monkeypatch.setattr("components.tokenization.train.NEW_WORDS", 5)
     pretrained = pretrain(pretrain_job(inputs, "ulmfit", tmp_path))
     settings = {"wordpiece": {"vocabulary": 50}}
 
