@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from components.pipeline import rebuild, stages
+from components.pipeline import rebuild, running
 from components.pipeline.running import run_stage
 from components.pipeline.stages import STAGES, Stage
 from components.settings.loading import load_params
@@ -48,7 +48,7 @@ def test_a_request_stays_until_the_output_is_complete(
         return tmp_path
 
     monkeypatch.setattr(Stage, "run", run)
-    monkeypatch.setattr(stages, "check_identity", lambda *_: SimpleNamespace(code_digest="x"))
+    monkeypatch.setattr(running, "check_identity", lambda *_: SimpleNamespace(code_digest="x"))
     with pytest.raises(KeyboardInterrupt):
         run_stage("adapt", params, item="ulmfit")
     run_stage("adapt", params, item="ulmfit")

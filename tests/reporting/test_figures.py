@@ -77,7 +77,6 @@ DRAWINGS: dict[str, Callable[[str], str]] = {
     "bars": lambda name: figures.bars({name: 1.0}, x_label=""),
     "ranges": lambda name: figures.ranges({name: (1, 0, None)}, x_label="", reference=1.0),
     "confusion": lambda name: figures.confusion([[1, 2], [3, 4]], [name, "b"]),
-    "lineage": lambda name: figures.lineage([[("a", name, name)]], []),
 }
 
 
