@@ -94,7 +94,7 @@ def test_the_cheapest_candidate_that_is_better_than_chance(
     monkeypatch.setattr(stage, "decision_key", lambda *_, **__: "key")
     monkeypatch.setattr(Contest, "record", lambda *_, **__: None)
     state: Any = SimpleNamespace(
-        decisions=(), bars=lambda registry, version: "barred" if systems[version.number] in refused else ""
+        decisions=(), refusal=lambda registry, version: "barred" if systems[version.number] in refused else ""
     )
     entry = next(entry for entry in ENTRIES if entry["system"] == challenger)
     by = Comparison(PromotionRule(), registry, tmp_path, tmp_path / "finetuned" / "task")
