@@ -1,7 +1,7 @@
 """Models as scikit-learn estimators: for pipelines, cross-validation and grid search.
 
 Inputs are lists or arrays of texts, (N, 2) pairs of texts, or the columns of a DataFrame. The constructor stores its
-arguments, which are those of `headstart.fit`; everything is done in `fit`.
+arguments, which are the arguments of `headstart.fit`; everything is done in `fit`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Placement: how many workers or runs there are at once, and which processors and GPUs each of them has.
 
 Both launchers decide here. `plan_workers` is for the workers of one training, which compute together; `plan_runs` for
-many runs that do not communicate, such as those of fine-tuning, several of which may share a GPU.
+many runs that do not communicate, such as runs of fine-tuning, several of which may share a GPU.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """XLNet <-> `XLNetLMHeadModel`; files of the bare `XLNetModel` can also be imported.
 
-The classes of transformers use segments only if `token_type_ids` are passed; those of its tokenizer, with a separate
-segment for the final [CLS], give equal hidden states.
+The classes of transformers use segments only if `token_type_ids` are passed. With the ids of its tokenizer, which have
+a separate segment for the final [CLS], the hidden states are equal.
 """
 
 from __future__ import annotations

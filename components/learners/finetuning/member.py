@@ -331,7 +331,7 @@ class Member:
             self.record |= {} if best.names is None else {"label_names": best.names}
 
     def evaluate(self, state: TrainingState, *, numbers: Sequence[int], epoch: int, loss: float | None) -> None:
-        """Evaluate the current weights, or their average, on dev; without dev, keep those of the chosen evaluation.
+        """Evaluate the current weights, or their average, on dev; without dev, keep them at the chosen evaluation.
 
         Args:
             state: of the run.
@@ -453,7 +453,7 @@ class Member:
         return head_answers(self.model.head, self.head_inputs(split))
 
     def test_answers(self, *, trained: bool) -> list[Answer]:
-        """Predictions of the best weights on test: those of the stored classifier, to the last bit.
+        """Predictions of the best weights on test, which the stored classifier repeats to the last bit.
 
         Args:
             trained: whether the encoder was trained; else its features are cached.

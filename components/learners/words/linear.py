@@ -148,7 +148,7 @@ def left_out_slope(features: Any, values: NDArray[np.float64], *, penalty: float
     other rows; at least 0, and 1 with fewer than 3 rows.
 
     Texts have few words in common, so predictions for other texts lie too close to the mean, whatever the penalty is.
-    The residual of a row that is left out is that of the fit with it, divided by 1 - its leverage.
+    The residual of a row that is left out is its residual in the fit with it, divided by 1 - its leverage.
 
     Args:
         features: (N, F), sparse.

@@ -29,7 +29,7 @@ MOST_FITTED, MOST_TAUGHT = 25_000, 2_000
 
 
 def exclusive(training: Training) -> list[Candidate]:
-    """For texts with one label: the model of the labelled rows alone, and that of each round."""
+    """The candidates for texts with one label: the model of the labelled rows alone, and the model of each round."""
     return _candidates(training, exclusive=True)
 
 

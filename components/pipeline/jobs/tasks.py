@@ -383,7 +383,7 @@ def _seen(params: Params, task: str, system: System, others: Sequence[str]) -> l
     read = [f"corpus/{corpus}{suffix}" for corpus in dict.fromkeys(corpora)]
     computed = {family, *params.origins(family)} & params.static.keys()
     if computed and "corpus/domain" not in read:
-        # The words and frequencies of static vectors are those of the domain corpus.
+        # The words and frequencies of static vectors come from the domain corpus.
         read.append("corpus/domain")
     for teacher in _teachers(params, system):
         read += [source for source in _seen(params, task, teacher, ()) if source not in [*read, f"train/{task}"]]
