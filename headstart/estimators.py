@@ -156,7 +156,6 @@ class HeadstartClassifier(ClassifierMixin, _Estimator):
 
     @property
     def _order(self) -> list[int]:
-        """Columns of the model in the order of `classes_`."""
         return [self.model_.labels.index(name_of(value)) for value in self.classes_.tolist()]
 
     def __sklearn_tags__(self) -> Tags:

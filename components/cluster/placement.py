@@ -118,7 +118,7 @@ def plan_workers(
 
 
 def plan_runs(nodes: Sequence[Node], *, runs: int, gpu_bytes: int | None) -> RunPlan:
-    """As many runs share a GPU as its memory and the node's processors allow, but no GPU is left idle by that.
+    """Plan the placement of runs: as many share a GPU as its memory and the node's processors allow. No GPU stays idle.
 
     Args:
         gpu_bytes: memory that a run needs on a GPU; None: runs compute on the CPU.
@@ -132,7 +132,6 @@ def plan_runs(nodes: Sequence[Node], *, runs: int, gpu_bytes: int | None) -> Run
 
 
 def _most_workers(limit: int, rows: int) -> int:
-    """The largest number of workers, at most `limit`, that divides the rows."""
     return next((count for count in range(limit, 1, -1) if rows % count == 0), min(limit, 1))
 
 

@@ -141,7 +141,6 @@ def _write_delimited(
 
 
 def _cell(value: Any) -> Any:
-    """The value of a cell, for a spreadsheet too; lists and objects as JSON."""
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else escaped(value)
 
 

@@ -223,7 +223,7 @@ class Pages:
         return self.page("errors.html.j2", "/errors", tasks=tasks, task=task, found=result, page_size=errors.PAGE)
 
     def lineage(self, node: str = "") -> Response:
-        """From the data to the served model; `node` is the one whose facts are shown."""
+        """The steps from the data to the served model; the facts of `node` are shown."""
         result = graph.picture(self.project, chosen=node)
         return self.page("lineage.html.j2", "/lineage", picture=result, size=(graph.WIDTH, graph.HEIGHT))
 

@@ -236,7 +236,7 @@ def _joined(parts: Sequence[Part], *, source: Path, output: Path, work: Path, op
 
 
 def _link(source: Path, target: Path) -> None:
-    """Not a rename: a run that is killed here still has its parts."""
+    """Link, and do not rename: a run that is killed here still has its parts."""
     try:
         os.link(source, target)
     except OSError:  # a file system without links

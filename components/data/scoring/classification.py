@@ -60,7 +60,7 @@ class Classification(Scoring):
         return ("macro_f1", "accuracy", "micro_f1", "mcc", "ece", *(["outside_auroc"] if self.outside else []))
 
     def fitting(self, targets: Vectors) -> Scoring:
-        """With `outside`, if a row belongs to no class."""
+        """The scoring of these targets: `outside` is set if a row belongs to no class."""
         return replace(self, outside=bool((numbers(targets) < 0).any()))
 
     @property
@@ -70,7 +70,7 @@ class Classification(Scoring):
 
     @property
     def ranges(self) -> Mapping[str, tuple[float, float]]:
-        """From 0 to 1; MCC, a correlation, from -1."""
+        """The metrics are between 0 and 1; MCC, a correlation, is between -1 and 1."""
         return {name: (-1.0 if name == "mcc" else 0.0, 1.0) for name in self.names}
 
     @property

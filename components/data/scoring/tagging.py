@@ -108,7 +108,6 @@ class Tagging(Scoring):
 
 
 def _joined(values: Vectors) -> Integers:
-    """The values of all rows, concatenated."""
     return np.concatenate([np.zeros(0), *values]).astype(np.int64)
 
 

@@ -93,7 +93,7 @@ class Cost:
 
     @property
     def minutes(self) -> float:
-        """Of all steps, with what is fixed."""
+        """The cost of all steps and of what is fixed."""
         return self.fixed + self.step * self.steps
 
 

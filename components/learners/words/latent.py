@@ -177,7 +177,6 @@ def _least(texts: Sequence[str]) -> int:
 
 
 def _splitter() -> Any:
-    """Text -> its words."""
     return tfidf().build_analyzer()
 
 

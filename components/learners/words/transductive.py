@@ -34,7 +34,7 @@ def exclusive(training: Training) -> list[Candidate]:
 
 
 def independent(training: Training) -> list[Candidate]:
-    """For texts with any number of labels: the same."""
+    """The candidates for texts with any number of labels: the same models."""
     return _candidates(training, exclusive=False)
 
 

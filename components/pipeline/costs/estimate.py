@@ -69,7 +69,7 @@ class Total:
     unknown: list[str]
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """The estimate as JSON."""
         return asdict(self)
 
 

@@ -156,5 +156,4 @@ def static(params: Params, start: str) -> dict[str, Arguments]:
 
 
 def _of(params: Params, folder: str, corpus: str, kind: str) -> Path | None:
-    """Tokens or vocabulary of a corpus; None if the run has none."""
     return out(params, folder, f"{corpus}-{kind}") if corpus in params.vocabularies else None

@@ -39,7 +39,6 @@ def finetune(params: Params) -> dict[str, Arguments]:
 
 
 def _systems(params: Params) -> list[tuple[str, str]]:
-    """Family and initialisation of the run's systems that are common to all tasks."""
     return list(product(params.run.families, params.run.starts))
 
 

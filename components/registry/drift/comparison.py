@@ -273,7 +273,7 @@ def sequential(observed: float, draw: Callable[[int], Floats], *, most: int) -> 
 
 
 def _generator(*samples: NDArray[Any]) -> np.random.Generator:
-    """Depends on the samples: repeatable, and yet repeated checks do not share their permutations."""
+    # Depends on the samples: repeatable, and yet repeated checks do not share their permutations.
     return np.random.default_rng([SEED, *(zlib.crc32(np.ascontiguousarray(sample).tobytes()) for sample in samples)])
 
 

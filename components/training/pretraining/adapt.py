@@ -195,7 +195,6 @@ def _run(job: AdaptJob, decision: Decision, store: TokenStore) -> LanguageModelR
 
 
 def _replayed(decision: Decision, run: LanguageModelRun) -> int:
-    """Tokens of earlier text that an increment repeats; 0 for a rebuild."""
     return 0 if decision.text is None else run.text().tokens - decision.new_tokens
 
 

@@ -86,7 +86,6 @@ def _full(task: dict[str, Any], number: int, where: str, reading: Reading) -> An
 
 
 def _contents(annotation: dict[str, Any]) -> Any:
-    """What an annotator has chosen, without ids and times."""
     return [[result.get("type"), result.get("from_name"), result.get("value")] for result in annotation["result"]]
 
 
