@@ -74,8 +74,8 @@ Combination = tuple[Sequence[Answer], Callable[[list[Answer]], Mixed]]
 
 
 def with_words(spec: RunSpec, answers: Mapping[str, list[Answer]], record: Mapping[str, Any]) -> Mixed:
-    """Combine a run with words as its settings ask: no words, the weights of a mean, or the strengths of a joint
-    regression, the simplest first. A kind without probabilities of labels has no words.
+    """Combine a run with words, if `words` is `auto`. Candidates are no words, the weights of a mean, and the strengths
+    of a joint regression, the simplest first. A kind without probabilities of labels has no words.
 
     Args:
         spec: of the finished run.
