@@ -1,4 +1,4 @@
-"""What a person wants to know first, and what to do next: did transfer pay, what is served, where it is wrong."""
+"""What a person wants to know first, and what to do next: whether transfer helped, what is served, what is wrong."""
 
 from __future__ import annotations
 
