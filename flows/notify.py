@@ -41,7 +41,7 @@ FLOWS = ("retrain", "sync", "promote")
 
 @dataclass(frozen=True)
 class Occasion:
-    """What is told."""
+    """What a message is about."""
 
     name: str
     events: frozenset[str]

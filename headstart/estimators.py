@@ -61,7 +61,7 @@ class _Estimator(BaseEstimator):
 
     @property
     def report_(self) -> Report:
-        """What was tried."""
+        """The report: what was tried."""
         check_is_fitted(self, "model_")
         assert self.model_.report is not None
         return self.model_.report
@@ -179,7 +179,7 @@ class HeadstartRegressor(RegressorMixin, _Estimator):
         return self
 
     def predict(self, X: Data) -> NDArray[np.float64]:
-        """(N,) numbers."""
+        """Predict (N,) numbers."""
         return np.asarray([float(answer[0]) for answer in self._answers(X)])
 
 

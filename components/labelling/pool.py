@@ -40,7 +40,7 @@ NGRAM, PERMUTATIONS, BAND, SIMILAR = 2, 128, 4, 0.7
 
 @dataclass(frozen=True)
 class Pool:
-    """Candidates.
+    """The candidates for labelling.
 
     Attributes:
         fields: N texts, distinct.

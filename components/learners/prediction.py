@@ -37,7 +37,7 @@ class Classifier(Protocol):
 
     @property
     def kind(self) -> str:
-        """Kind of task."""
+        """The kind of the task."""
 
     @property
     def labels(self) -> Sequence[str]:

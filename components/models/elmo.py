@@ -90,7 +90,7 @@ class Highway(nn.Module):
 
 
 class CharacterCNN(nn.Module):
-    """Character CNN.
+    """A CNN over the characters of a word.
 
     Args:
         filters: (width of the filter in characters, number of such filters), F in total.

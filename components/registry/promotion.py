@@ -112,7 +112,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class TestRows:
-    """The test split.
+    """The test split of a task.
 
     Attributes:
         stand_in: (N, K) statistics of the constant prediction (`Scoring.constant`).

@@ -18,7 +18,7 @@ CONFUSED, SHARE = 5, 0.15
 
 @dataclass(frozen=True)
 class Advice:
-    """One step.
+    """A step to take.
 
     Attributes:
         text: a sentence.

@@ -31,7 +31,7 @@ LATENCIES = 1000
 
 @dataclass
 class Counts:
-    """What was observed.
+    """What the challenger's requests have shown.
 
     Attributes:
         agree: rows of the shadow on which both predictions are the same.

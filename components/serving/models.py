@@ -68,10 +68,10 @@ class FixedModel:
         self.current = warmed(Served(version, load_model(directory, int8=int8)))
 
     def start(self) -> None:
-        """Nothing: there is no alias to follow."""
+        """Do nothing: there is no alias to follow."""
 
     def stop(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class ChampionFollower:

@@ -85,7 +85,7 @@ class Running:
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """The process id."""
         return self.process.pid
 
     @property

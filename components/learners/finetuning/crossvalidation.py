@@ -210,7 +210,7 @@ class _Pooled:
         return self.head.calibration if isinstance(self.head, CalibratedHead) else None
 
     def scores(self, answers: Sequence[Answer]) -> dict[str, float]:
-        """All metrics."""
+        """The values of all metrics."""
         return self.scoring.score(self.rows.fields, self.rows.targets, answers)
 
     def choose(self, candidates: Sequence[Sequence[Answer]]) -> Choice:

@@ -74,7 +74,7 @@ class GroupSpec:
 
     @property
     def store(self) -> CheckpointStore:
-        """The run's checkpoints."""
+        """The checkpoints of the run."""
         return CheckpointStore(self.members[0].storage, key=self.key)
 
     @property

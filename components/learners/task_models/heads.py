@@ -281,7 +281,7 @@ class CalibratedHead(TextHead):
     @property
     @abstractmethod
     def calibration(self) -> float:
-        """The parameter."""
+        """The parameter that calibrates the head."""
 
     @abstractmethod
     def set_calibration(self, value: float) -> None:

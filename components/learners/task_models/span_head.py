@@ -102,11 +102,11 @@ class Answering(CalibratedHead):
 
     @property
     def calibration(self) -> float:
-        """The threshold."""
+        """The threshold of answers."""
         return float(self.threshold)
 
     def set_calibration(self, value: float) -> None:
-        """Set the threshold."""
+        """Set the threshold of answers."""
         self.threshold.fill_(value)
 
 

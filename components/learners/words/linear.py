@@ -85,7 +85,7 @@ class LinearModel:
 
 @dataclass(frozen=True)
 class LinearFunction:
-    """A number.
+    """A linear function to a number.
 
     Attributes:
         weights: (1, F).
@@ -170,7 +170,7 @@ def left_out_slope(features: Any, values: NDArray[np.float64], *, penalty: float
 
 
 def fit_exclusive(features: Any, labels: Labels, count: int, *, c: float) -> LinearModel:
-    """Multinomial logistic regression.
+    """Fit a multinomial logistic regression.
 
     Args:
         features: (N, F).

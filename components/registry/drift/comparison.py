@@ -57,7 +57,7 @@ FREQUENCIES, SEED = 64, 5
 
 @dataclass(frozen=True)
 class Feature:
-    """One test.
+    """The test of one feature.
 
     Attributes:
         p: p-value.
@@ -121,7 +121,7 @@ class Comparison:
         return f"{self.source}: no drift in {self.rows:,} rows{rest}"
 
     def as_dict(self) -> dict[str, Any]:
-        """A JSON object."""
+        """The comparison as a JSON object."""
         return {**asdict(self), "drift": self.drift, "sentence": self.sentence}
 
 
