@@ -1,4 +1,4 @@
-"""Retrain in step with a shared repository: pull code and data, retrain, push and commit what came out.
+"""Retrain with a shared repository: pull code and data, retrain, push and commit the results.
 
 1. git: fetch the branch's upstream and take its commits. DVC: pull `data/` if `data.dvc` has changed.
 2. `headstart retrain` in a process of its own, so that it runs the code that was pulled. It checks settings and data

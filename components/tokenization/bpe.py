@@ -170,10 +170,8 @@ def pre_tokenizer(*, marks: bool, segmentation: Segmentation) -> pre_tokenizers.
 
 
 def _cut(data: Bytes, ends: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Positions of a space before another character, where a part always begins.
-
-    Splitting there changes no match: the pattern has no look-behind, and looks ahead from white space only.
-    """
+    # A part always begins at a space before another character. Splitting there changes no match: the pattern has no
+    # look-behind, and looks ahead from white space only.
     return starts_of_texts_too(_begins(data), ends)
 
 

@@ -246,7 +246,6 @@ def _system(job: LeakageJob, system: str, copies: Mapping[str, _Copies], rows: _
 
 
 def _metrics(content: Mapping[str, Any]) -> dict[str, int]:
-    """Flat counts for DVC."""
     return {
         f"{source.replace('/', '.')}.{split}.{kind}": copies[split][kind]
         for source, copies in content["sources"].items()

@@ -135,7 +135,7 @@ def distil_texts(params: Params) -> dict[str, Arguments]:
 
 
 def _collected(params: Params, task: str, key: str, settings: UnlabelledSettings | None) -> Arguments:
-    """What the collection of texts without labels depends on; `key` names the settings in messages."""
+    # `key` names the settings in messages.
     return {
         "task": task,
         "key": key,
@@ -347,7 +347,7 @@ def _teachers(params: Params, system: System) -> list[System]:
 
 
 def _published(params: Params, system: System) -> list[str]:
-    """The imported models among the ancestors and teachers of a system, whose training text is unknown."""
+    # The training text of imported models is unknown.
     return [
         ancestor.family
         for ancestor in dict.fromkeys([system, *_teachers(params, system)])

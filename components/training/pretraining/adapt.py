@@ -141,7 +141,7 @@ def _previous(output: Path) -> Manifest | None:
 
 
 def _recipe(job: AdaptJob) -> dict[str, Any]:
-    """Everything but the text on which the model depends: the entries of `increments.CHANGES`."""
+    # The entries of `increments.CHANGES`: everything but the text on which the model depends.
     return {
         "family": job.family,
         "settings": {
