@@ -1,4 +1,4 @@
-"""The flows: thin layers over DVC (which stages are up to date) and the stages (the work).
+"""The flows: commands that run stages; DVC decides which of them are up to date.
 
 Importing this package sets defaults for Prefect, which reads them on its first import. Variables that are already set
 take precedence, so `PREFECT_API_URL`, `PREFECT_HOME` and the log level can be chosen as usual.

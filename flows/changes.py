@@ -127,10 +127,8 @@ class Changes:
 
 
 def _listing(tree: Any) -> dict[str, str]:
-    """Relative path -> MD5 of the files of a DVC tree."""
     return {"/".join(key): oid.value for key, (_, oid) in tree.as_dict().items()}
 
 
 def _state(state: Any) -> str:
-    """DVC's state of a dependency (a string) or of the keys of a params file (a mapping)."""
     return state if isinstance(state, str) else "(" + ", ".join(f"{key} {how}" for key, how in state.items()) + ")"

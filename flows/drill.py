@@ -1,4 +1,4 @@
-"""Cause faults on a throw-away project: `headstart drill [NAME]`. The user's data and servers are not used."""
+"""Cause faults in a temporary project: `headstart drill [NAME]`. The user's data and servers are not used."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def command(
     keep: Annotated[bool, typer.Option("--keep", help="Keep the folder of the projects and their logs.")] = False,
     to: Annotated[str, typer.Option("--record", help="Write the table to docs/results/NAME.json.")] = "",
 ) -> None:
-    """Break things on purpose on a throw-away copy of a tiny project, and report what follows."""
+    """Cause faults in a temporary project, and report what follows."""
     if listing:
         rows = [(drill.name, drill.broken, drill.expected) for drill in DRILLS]
         print_table(("drill", "what is broken", "what is expected"), rows, width=160)

@@ -1,4 +1,4 @@
-"""Commands of a run: those of DVC and of `headstart`, each in a process group of its own.
+"""Commands of a run: commands of DVC and of `headstart`, each in a process group of its own.
 
 Output goes to the terminal and to Prefect's log line by line. Everything else passes between the processes in files:
 the plan, and the error message of a `headstart` command. This module does not import Prefect.
@@ -126,7 +126,7 @@ def failure(name: str, code: int, lines: Sequence[str], *, message: str = "") ->
 
     Args:
         message: content of the file `ERROR_FILE`. An error with such a message has to be corrected by the user, so it
-            is final, unless the exit code is that of a `TransientError`. So is an error of DVC itself, about dvc.yaml
+            is final, unless the exit code means a `TransientError`. So is an error of DVC itself, about dvc.yaml
             or the data. A killed or crashed stage is not.
     """
     if code == BudgetError.exit_code:

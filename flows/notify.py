@@ -41,7 +41,7 @@ FLOWS = ("retrain", "sync", "promote")
 
 @dataclass(frozen=True)
 class Occasion:
-    """What is told."""
+    """What a message is about."""
 
     name: str
     events: frozenset[str]
@@ -188,7 +188,6 @@ def _payload(occasion: Occasion, link: str) -> str:
 
 
 def _page(address: str) -> str:
-    """Address of the page of a Prefect server; the variable PREFECT_UI_URL takes precedence."""
     return (os.environ.get("PREFECT_UI_URL") or address.rstrip("/").removesuffix("/api")).rstrip("/")
 
 

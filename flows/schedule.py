@@ -148,7 +148,7 @@ def checked(cron: str) -> str:
 
 
 def checked_timezone(name: str) -> str:
-    """A valid name of a time zone; that of this machine if `name` is empty.
+    """A valid name of a time zone; this machine's time zone if `name` is empty.
 
     Raises:
         ConfigError: there is no such time zone.

@@ -1,7 +1,7 @@
 """A deployment on Prefect's server, and Prefect's runner, which starts the runs that are due.
 
 `python -m flows.serving` is the runner; `serve` watches it: it starts the server and the runner again when they end,
-makes up for a run that is owed, and ends all within seconds.
+starts a run if the last one did not end or a time was missed, and ends all within seconds.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ def close(client: SyncPrefectClient, deployment: UUID) -> None:
 
 
 def _runs(client: SyncPrefectClient, deployment: UUID) -> list[FlowRun]:
-    """The newest runs of a deployment that have begun, without those that were missed."""
+    # Runs that have begun, without those that were missed.
     return client.read_flow_runs(
         deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment])),
         flow_run_filter=FlowRunFilter(

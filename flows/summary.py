@@ -21,7 +21,7 @@ def lines(*, root: Path, params: Path, decided: bool = True) -> list[str]:
     """The summary of a run.
 
     Args:
-        decided: whether the stage `promote` has run; otherwise its decision is that of an earlier run.
+        decided: whether the stage `promote` has run; otherwise its decision comes from an earlier run.
     """
     settings = load_params(params)
     out = root / settings.run.out

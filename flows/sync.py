@@ -1,4 +1,4 @@
-"""Retrain in step with a shared repository: pull code and data, retrain, push and commit what came out.
+"""Retrain with a shared repository: pull code and data, retrain, push and commit the results.
 
 1. git: fetch the branch's upstream and take its commits. DVC: pull `data/` if `data.dvc` has changed.
 2. `headstart retrain` in a process of its own, so that it runs the code that was pulled. It checks settings and data
@@ -339,12 +339,11 @@ def git(root: Path, *arguments: str, limit_s: float = GIT_S) -> str:
 
 
 def _changes(root: Path, revision: str, *, since: str = "HEAD") -> list[str]:
-    """The files that differ between `revision` and its common ancestor with `since`."""
     return _listed(root, "diff", "--name-only", f"{since}...{revision}")
 
 
 def _listed(root: Path, command: str, *arguments: str) -> list[str]:
-    """The entries that a git command lists. Without -z git would quote names with spaces or letters beyond ASCII."""
+    # Without -z git would quote names with spaces or letters beyond ASCII.
     return git(root, command, "-z", *arguments).split("\0")[:-1]
 
 
@@ -367,7 +366,6 @@ def _upstream(root: Path) -> str | None:
 
 
 def _remote(root: Path) -> bool:
-    """Whether DVC has a default remote."""
     return bool(_dvc(root, "config", "core.remote").stdout.strip())
 
 

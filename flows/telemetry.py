@@ -225,7 +225,7 @@ class Monitor:
         return ""
 
     def _metrics(self, stage: Stage) -> dict[str, float]:
-        """The metrics of a completed stage. Those of `finetune` are means over seeds, as in registered versions."""
+        """The metrics of a completed stage. Metrics of `finetune` are means over seeds."""
         prefix = "mean_over_seeds." if stage.group in _MEANS else ""
         metrics: dict[str, float] = {}
         for path in stage.metrics:

@@ -1,7 +1,7 @@
 """Models as scikit-learn estimators: for pipelines, cross-validation and grid search.
 
 Inputs are lists or arrays of texts, (N, 2) pairs of texts, or the columns of a DataFrame. The constructor stores its
-arguments, which are those of `headstart.fit`; everything is done in `fit`.
+arguments, which are the arguments of `headstart.fit`; everything is done in `fit`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _Estimator(BaseEstimator):
 
     @property
     def report_(self) -> Report:
-        """What was tried."""
+        """The report: what was tried."""
         check_is_fitted(self, "model_")
         assert self.model_.report is not None
         return self.model_.report
@@ -156,7 +156,6 @@ class HeadstartClassifier(ClassifierMixin, _Estimator):
 
     @property
     def _order(self) -> list[int]:
-        """Columns of the model in the order of `classes_`."""
         return [self.model_.labels.index(name_of(value)) for value in self.classes_.tolist()]
 
     def __sklearn_tags__(self) -> Tags:
@@ -180,7 +179,7 @@ class HeadstartRegressor(RegressorMixin, _Estimator):
         return self
 
     def predict(self, X: Data) -> NDArray[np.float64]:
-        """(N,) numbers."""
+        """Predict (N,) numbers."""
         return np.asarray([float(answer[0]) for answer in self._answers(X)])
 
 

@@ -1,4 +1,4 @@
-"""Loading of models: saved ones, those of a run, and registered ones."""
+"""Loading of saved models, models of a run, and registered models."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Model:
 
     @property
     def kind(self) -> str:
-        """Kind of task."""
+        """The kind of the task."""
         return self._classifier.kind
 
     @property

@@ -150,7 +150,6 @@ def _fields(row: Mapping[str, Any], task_io: TaskIO, table: Table, number: int, 
 
 
 def _values(values: list[Any]) -> list[Any]:
-    """The values with None for missing ones, and Python's types for NumPy's."""
     return [_value(value) for value in values]
 
 

@@ -229,7 +229,7 @@ def _labels(table: Table, label: Any, names: Sequence[str], kind: str | None) ->
 
 
 def _texts(table: Table, label: str | None) -> list[str]:
-    """The column, or two columns, of text, or that of the words with tags.
+    """The column, or two columns, of text, or the column of the words with tags.
 
     Raises:
         InputError: no column holds text.

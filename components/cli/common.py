@@ -87,7 +87,7 @@ def run_flow(verb: str, arguments: Sequence[str]) -> NoReturn:
 
 
 def registry_of(params: Path) -> Params:
-    """Settings of a command that reads no other file; relative paths are those of the settings file's repository."""
+    """Settings of a command that reads no other file; relative paths begin at the settings file's repository."""
     settings = load_params(params)
     if root := find_repository(params.parent):
         os.chdir(root)

@@ -1,7 +1,7 @@
 """Placement: how many workers or runs there are at once, and which processors and GPUs each of them has.
 
 Both launchers decide here. `plan_workers` is for the workers of one training, which compute together; `plan_runs` for
-many runs that do not communicate, such as those of fine-tuning, several of which may share a GPU.
+many runs that do not communicate, such as runs of fine-tuning, several of which may share a GPU.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def plan_workers(
 
 
 def plan_runs(nodes: Sequence[Node], *, runs: int, gpu_bytes: int | None) -> RunPlan:
-    """As many runs share a GPU as its memory and the node's processors allow, but no GPU is left idle by that.
+    """Plan the placement of runs: as many share a GPU as its memory and the node's processors allow. No GPU stays idle.
 
     Args:
         gpu_bytes: memory that a run needs on a GPU; None: runs compute on the CPU.
@@ -132,7 +132,6 @@ def plan_runs(nodes: Sequence[Node], *, runs: int, gpu_bytes: int | None) -> Run
 
 
 def _most_workers(limit: int, rows: int) -> int:
-    """The largest number of workers, at most `limit`, that divides the rows."""
     return next((count for count in range(limit, 1, -1) if rows % count == 0), min(limit, 1))
 
 

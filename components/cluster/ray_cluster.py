@@ -60,7 +60,7 @@ GPU_GIGABYTES = {
     "B200": 180,
 }
 
-#: Environment variables, set before ray is imported unless the user has set them. Those of Ray Train save seconds at
+#: Environment variables, set before ray is imported unless the user has set them. Ray Train's variables save seconds at
 #: every start.
 RAY_ENVIRONMENT = {
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",

@@ -99,7 +99,7 @@ def digest_tree(path: Path) -> str:
 
 
 def sweep(folder: Path, *, target: str = "*") -> None:
-    """Remove the partial files and folders that killed processes left in `folder`: those of `partial_path` without a
+    """Remove the partial files and folders (`partial_path`) that killed processes left in `folder`, unless they have a
     lock. An output that was about to be replaced is restored if the new one is not in its place.
 
     On file systems without file locks nothing is changed, because the writer may still be running.

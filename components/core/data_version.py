@@ -30,9 +30,9 @@ class DataVersion:
 def data_versions(paths: Mapping[str, Path], *, project: Path, out: Path) -> dict[str, DataVersion]:
     """The version of each input of a run.
 
-    The digest is that of the .dvc file that covers the path (the version is then that of the covered folder), otherwise
-    the one that the run's lock recorded when a stage read the path, otherwise 32 hexadecimal characters of the SHA-256
-    of the files.
+    The digest is read from the .dvc file that covers the path (the version then belongs to the covered folder),
+    otherwise from the run's lock, which records it when a stage reads the path. Otherwise it is 32 hexadecimal
+    characters of the SHA-256 of the files.
 
     Args:
         paths: name -> path of an input, relative to `project` or absolute.
@@ -70,7 +70,7 @@ def lock_stages(project: Path, *, out: Path) -> dict[str, Any]:
 
     Args:
         out: the run's folder. Its lock is dvc.lock or experiments/NAME/dvc.lock, whichever holds corpora or encoders
-            below `out`. The run's folder of an experiment may be inside that of another run.
+            below `out`. An experiment's folder may be inside the folder of another run.
 
     Raises:
         ArtifactError: a lock is damaged.

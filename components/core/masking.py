@@ -21,7 +21,7 @@ _QUERY: Final = re.compile(
     rf"(?P<name>[?&;](?:[\w.%-]*[._-])?(?:key|{_SECRET}))=[^\s&;#\"'<>]+",
     re.IGNORECASE,
 )
-#: Addresses that are secret as a whole: those of webhooks and bots.
+#: Addresses of webhooks and bots, which are secret as a whole.
 _WEBHOOK: Final = re.compile(
     r"(?P<host>https?://(?=[^\s\"'<>]*(?:hooks\.slack\.com|/hooks/|webhook|telegram\.org/bot))[^\s/\"'<>]+)/[^\s\"'<>]*",
     re.IGNORECASE,
@@ -53,7 +53,7 @@ def masked_values(value: Any, *, secret: bool = False) -> Any:
     """A JSON value with masked strings; values of keys such as `webhook` and `token` as a whole.
 
     Args:
-        secret: whether the value is that of such a key.
+        secret: whether the value belongs to such a key.
     """
     if isinstance(value, Mapping):
         return {key: masked_values(inner, secret=is_secret(str(key))) for key, inner in value.items()}

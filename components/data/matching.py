@@ -112,12 +112,10 @@ class Texts:
 
 
 def _apart(key: str) -> str:
-    """A key with spaces around every word, also of scripts without spaces."""
     return f" {key if key.isascii() else ' '.join(words(key))} "
 
 
 def _sure_words(key: str) -> list[str]:
-    """The words of a key that a file has in the same spelling, upper or lower case."""
     return [word for word in key.split() if _ASCII_WORDS.fullmatch(word) and not _FOLDED.search(word)]
 
 
@@ -145,7 +143,7 @@ def file_holds(path: Path, texts: Texts) -> bool:
 
 
 def _is_safetensors(head: bytes) -> bool:
-    """Whether a file begins with the length of a JSON header, as 64-bit little-endian integer, and the header."""
+    # The length of a JSON header, as 64-bit little-endian integer, and the header.
     return len(head) == 9 and head[8:] == b"{" and head[4:8] == bytes(4)
 
 

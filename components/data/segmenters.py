@@ -48,7 +48,7 @@ class Segmenter:
 
 @lru_cache(maxsize=1 << 16)
 def _word_starts(split: Callable[[str], list[str]], run: str) -> tuple[int, ...]:
-    """Start positions of the words of a run; cached because more than half of the runs of a text are repeated."""
+    # Cached because more than half of the runs of a text are repeated.
     return tuple(accumulate(map(len, split(run)), initial=0))[:-1]
 
 

@@ -25,7 +25,7 @@ Answers = dict[tuple[int, int], Vectors]
 
 @dataclass(frozen=True)
 class Run:
-    """One run.
+    """A run of a system.
 
     Attributes:
         system: `<family>-<start>`, or the name of a baseline.

@@ -1,1 +1,1 @@
-"""Import and export of models: Hugging Face, fastai, ONNX, word vectors."""
+"""Import and export of encoders: Hugging Face, fastai, word vectors."""

@@ -1,7 +1,7 @@
 """Word vectors as text, the format of word2vec, GloVe and fastText.
 
 A line has a word and its numbers, separated by spaces. Files of word2vec and fastText begin with a line "words width",
-those of GloVe do not. Words of GloVe may contain spaces ("at name@domain.com"), so numbers are counted from the end of
+files of GloVe do not. Words of GloVe may contain spaces ("at name@domain.com"), so numbers are counted from the end of
 the line.
 """
 

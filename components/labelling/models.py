@@ -51,7 +51,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Training:
-    """Labelled texts.
+    """The labelled texts that a model is fitted on.
 
     Attributes:
         fields: L texts.

@@ -40,7 +40,7 @@ NGRAM, PERMUTATIONS, BAND, SIMILAR = 2, 128, 4, 0.7
 
 @dataclass(frozen=True)
 class Pool:
-    """Candidates.
+    """The candidates for labelling.
 
     Attributes:
         fields: N texts, distinct.
@@ -56,7 +56,7 @@ class Pool:
 
     @cached_property
     def _bands(self) -> list[tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.int64]]]:
-        """Of each band of the signatures: keys of the texts, the same sorted, and the texts in that order."""
+        """For each band of the signatures: keys of the texts, the same sorted, and the texts in that order."""
         candidates = []
         for start in range(0, self.sketches.shape[1] - BAND + 1, BAND):
             keys = band_key(self.sketches[:, start : start + BAND])

@@ -45,7 +45,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Review:
-    """What was found.
+    """What the review has found.
 
     Attributes:
         rows: of all splits.

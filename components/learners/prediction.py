@@ -1,7 +1,7 @@
 """Predict the rows of a file with a classifier, batch by batch.
 
 Reads and writes csv, tsv, jsonl and parquet with one batch in memory. Every output row has the columns of its input row
-and those of the task's answers (`components.data.tasks.task_io`), such as `prediction` and `confidence`; they are empty
+and of the task's answers (`components.data.tasks.task_io`), such as `prediction` and `confidence`. Answers are empty
 if a part of the input is missing. The output is a partial file that is renamed at the end, so it is complete or absent.
 """
 
@@ -37,7 +37,7 @@ class Classifier(Protocol):
 
     @property
     def kind(self) -> str:
-        """Kind of task."""
+        """The kind of the task."""
 
     @property
     def labels(self) -> Sequence[str]:
@@ -112,7 +112,7 @@ class Part:
         rejects: file of its rejected rows; None: the first one is an error.
         load: loads the classifier; called once per process.
         columns: input of the task -> column of the file.
-        schema: types of a parquet output; None: those of the table, or of its first batch.
+        schema: types of a parquet output; None: the types of the table, or of its first batch.
         header: whether a csv or tsv begins with its header.
         batch_size: maximum number of rows of a batch.
         every_output: whether rows of jsonl also have what a served model answers, such as probabilities.
@@ -178,7 +178,7 @@ def predict_table(
 
 
 def schema_of(source: Path, *, task_io: TaskIO, columns: Mapping[str, str] | None) -> pa.Schema | None:
-    """The types of a parquet output for a file without types: those of its first batch; None if it has no rows."""
+    """The types of a parquet output for a file without types, from its first batch; None if it has no rows."""
     with ExitStack() as stack:
         table = open_rows(source, stack, rejected=_ignore)
         if table.schema is not None:

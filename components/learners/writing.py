@@ -30,7 +30,7 @@ _TYPES: dict[Value, pa.DataType] = {
 
 
 class Rejects:
-    """Writes rejected rows; the file exists only if there are some, and replaces that of an earlier run."""
+    """Writes rejected rows; the file exists only if there are some, and replaces the file of an earlier run."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._stack = path, ExitStack()
@@ -64,8 +64,8 @@ class Rejects:
 def open_output(
     path: Path, names: Sequence[str], task_io: TaskIO, schema: pa.Schema | None, *, header: bool
 ) -> Iterator[Callable[[list[Row]], None]]:
-    """A function that writes rows with the columns `names` and those of the task. The file is renamed to `path` at the
-    end of the block.
+    """A function that writes rows with the columns `names` and the task's columns. The file is renamed to `path` at
+    the end of the block.
 
     Only errors of writing are converted: an error of the block, such as one of the classifier, is not about `path`.
 
@@ -141,7 +141,6 @@ def _write_delimited(
 
 
 def _cell(value: Any) -> Any:
-    """The value of a cell, for a spreadsheet too; lists and objects as JSON."""
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else escaped(value)
 
 
@@ -153,8 +152,8 @@ def _write_jsonl(
 
 
 class _ParquetWriter:
-    """Writes rows to a parquet file. The types are those of the source, or those of the first batch if the source has
-    none. A file without rows is an empty table; its columns are text if the source has no types."""
+    """Writes rows to a parquet file. The types come from the source, or from the first batch if the source has none. A
+    file without rows is an empty table; its columns are text if the source has no types."""
 
     def __init__(self, path: Path, names: list[str], added: pa.Schema, schema: pa.Schema | None) -> None:
         self._path = path

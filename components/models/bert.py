@@ -21,7 +21,7 @@ from components.models.layers.transformer import Block
 
 
 class BERTConfig(MaskedConfig):
-    """Keys of `MaskedConfig`."""
+    """The config of BERT has the keys of `MaskedConfig`."""
 
 
 class BERT(MaskedModel):

@@ -45,7 +45,7 @@ WORD_CHARACTERS: Final = 50
 #: Numbers of characters, and number of words, of the batches in which words are computed where shapes are fixed.
 FIXED_CHARACTERS: Final = (8, 16, WORD_CHARACTERS)
 FIXED_WORDS: Final = 32
-#: Ids after those of the 256 bytes.
+#: Ids after the ids of the 256 bytes.
 BEGIN: Final = 256
 FINISH: Final = 257
 PADDING: Final = 258
@@ -90,7 +90,7 @@ class Highway(nn.Module):
 
 
 class CharacterCNN(nn.Module):
-    """Character CNN.
+    """A CNN over the characters of a word.
 
     Args:
         filters: (width of the filter in characters, number of such filters), F in total.

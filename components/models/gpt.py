@@ -62,7 +62,7 @@ class GPTConfig(TransformerConfig):
     task_tokens: bool = False
 
 
-#: The tokens of tasks; their ids follow those of the vocabulary.
+#: The tokens of tasks; their ids follow the ids of the vocabulary.
 TASK_TOKENS: Final = ("start", "delimiter", "extract")
 
 
@@ -239,7 +239,7 @@ FAMILY = ModelFamily(
         "gpt2-medium": _size(24, 1024, 16),
         "gpt2-large": _size(36, 1280, 20),
         "gpt2-xl": _size(48, 1600, 25),
-        # Brown et al. 2020, table 2.1. The band's width is not published; 256 is that of GPT-Neo.
+        # Brown et al. 2020, table 2.1. The band's width is not published; GPT-Neo has 256.
         "gpt3": _size(96, 12288, 96, positions=2048, band=256, dropout=0.0, dropout_attention=0.0),
     },
     training={

@@ -79,7 +79,7 @@ class TransformerXL(LanguageModel):
     """Causal language model with memory.
 
     `losses` reads `tokens` and `targets` (B, T). Its carry is each block's input at the last m <= `memory` positions,
-    (B, m, D); that of `predict` is each block's keys and values (B, m, 2 D), so they are not recomputed.
+    (B, m, D); the carry of `predict` is each block's keys and values (B, m, 2 D), so they are not recomputed.
     """
 
     config: TransformerXLConfig

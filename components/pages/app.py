@@ -68,19 +68,19 @@ class Pages:
         self._drawing = threading.Lock()
 
     def page(self, template: str, path: str, *, status: int = 200, **values: Any) -> HTMLResponse:
-        """A page."""
+        """Render a page."""
         text = self._templates.get_template(template).render(
             navigation=NAVIGATION, path=path, project=self.project, csrf=self.guard.secret, **values
         )
         return HTMLResponse(text, status_code=status)
 
     def lines(self, curves: Mapping[str, figures.Line], *, x_label: str, y_label: str) -> str:
-        """Curves as SVG."""
+        """Draw curves as SVG."""
         with self._drawing:
             return figures.lines(curves, x_label=x_label, y_label=y_label)
 
     def overview(self) -> Response:
-        """What is served, whether transfer paid, what to do next."""
+        """What is served, whether transfer helped, what to do next."""
         with self._drawing:
             tasks = overview.tasks(self.project)
         listed, problem = retrainings.listed(self.project)
@@ -95,12 +95,12 @@ class Pages:
         )
 
     def runs(self) -> Response:
-        """The retrainings."""
+        """The page of all retrainings."""
         listed, problem = retrainings.listed(self.project)
         return self.page("runs.html.j2", "/runs", runs=listed, problem=problem)
 
     def run(self, identifier: str) -> Response:
-        """One retraining."""
+        """The page of one retraining."""
         run = retrainings.find(self.project, identifier)
         if run is None:
             return self.missing(f"no retraining {identifier!r}; the page Runs lists them")
@@ -223,7 +223,7 @@ class Pages:
         return self.page("errors.html.j2", "/errors", tasks=tasks, task=task, found=result, page_size=errors.PAGE)
 
     def lineage(self, node: str = "") -> Response:
-        """From the data to the served model; `node` is the one whose facts are shown."""
+        """The steps from the data to the served model; the facts of `node` are shown."""
         result = graph.picture(self.project, chosen=node)
         return self.page("lineage.html.j2", "/lineage", picture=result, size=(graph.WIDTH, graph.HEIGHT))
 

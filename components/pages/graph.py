@@ -45,7 +45,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Picture:
-    """The drawing.
+    """The drawing of a graph.
 
     Attributes:
         arrows: (x, y, x, y, whether both ends are related to the chosen node).

@@ -31,7 +31,7 @@ VERDICTS = {
 
 @dataclass(frozen=True)
 class TaskView:
-    """One task.
+    """What the overview shows of a task.
 
     Attributes:
         decision: the last decision; empty before the first run.
@@ -104,7 +104,7 @@ def tasks(project: Project) -> list[TaskView]:
 
 
 def task(project: Project, name: str) -> TaskView:
-    """One task."""
+    """What the overview shows of a task."""
     evaluation, champion, decision = project.evaluation(name), project.champion(name), project.decision(name)
     chapter = evaluations.scores(name, evaluation) if evaluation else None
     steps = advice(name, evaluation, flags=project.flags) if evaluation else []

@@ -103,7 +103,7 @@ class Run:
 
     @property
     def when(self) -> str:
-        """The start, UTC."""
+        """The time of the start, UTC."""
         return f"{datetime.fromtimestamp(self.begun, UTC):%Y-%m-%d %H:%M} UTC"
 
 

@@ -81,7 +81,7 @@ def _models(params: Params) -> list[str]:
 
 
 def _vocabularies(params: Params) -> list[str]:
-    """Published vocabularies."""
+    """Problems with published vocabularies."""
     from components.tokenization.published import published_tokenizer
 
     problems: list[str] = []
@@ -117,7 +117,7 @@ def _finetuning(params: Params) -> list[str]:
 
 
 def _distillation(params: Params) -> list[str]:
-    """Teachers, students and texts of `distil`."""
+    """Problems with teachers, students and texts of `distil`."""
     from components.learners.task_models.base import refuse_distillation
     from components.learners.task_models.kinds import TASKS
 
@@ -147,7 +147,7 @@ def _distillation(params: Params) -> list[str]:
 
 
 def _joint_training(params: Params) -> list[str]:
-    """Groups of `together`."""
+    """Problems with groups of `together`."""
     from components.data.tasks.budgets import numbered, refuse_unpaired
 
     problems: list[str] = []

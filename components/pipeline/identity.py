@@ -188,7 +188,7 @@ def _entries(stage: str, item: str, arguments: Arguments, params: Params, *, sou
     if block is not None:
         used = [block, *(parent for entry in params.origins(name) if (parent := params.block(entry)) is not None)]
         families = list(dict.fromkeys(entry.family for entry in used))
-        # A vocabulary of words replaces that of a teacher without word pieces.
+        # A vocabulary of words replaces the vocabulary of a teacher without word pieces.
         tokenizers = list(dict.fromkeys([*(entry.tokenizer for entry in used), *(["word"] if block.parents else [])]))
     if isinstance(models := arguments.get("models"), Mapping):
         families = list(dict.fromkeys(str(model["family"]) for model in models.values()))

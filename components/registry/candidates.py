@@ -184,7 +184,7 @@ def _parts(job: RegisterJob, system: str) -> tuple[str, str]:
 
 
 def _exists(directory: Path) -> bool:
-    """Whether the stage has written a classifier; not every task has a words model."""
+    # Not every task has a words model.
     return (directory / MANIFEST).is_file()
 
 

@@ -99,12 +99,12 @@ class Loader:
     int8: bool = False
 
     def __call__(self) -> Classifier:
-        """The classifier."""
+        """Load the classifier."""
         return self.wrapped(load_model(self.bundle, int8=self.int8, what=self.version.label), self.version)
 
     @property
     def kind(self) -> str:
-        """Kind of task."""
+        """The kind of the task."""
         return str(json.loads((self.bundle / "config.json").read_text(encoding="utf-8"))["kind"])
 
     @property

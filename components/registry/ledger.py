@@ -55,7 +55,7 @@ class OvertakenError(RegistryError):
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry.
+    """An entry of the ledger.
 
     Attributes:
         model: registered model; empty: all.

@@ -335,7 +335,7 @@ def _passed_over(
 
 
 def _may_be_as_good(decision: Mapping[str, Any]) -> bool:
-    """Whether a candidate was compared with the best baseline, and is not shown to be worse."""
+    # The candidate was compared with the best baseline, and is not shown to be worse.
     return decision["verdict"] != "reject" and decision["gain"] is not None
 
 

@@ -60,9 +60,9 @@ from components.settings.promote import Mode, PromotionRule
 
 Verdict = Literal["promote", "reject", "inconclusive", "unchanged"]
 
-#: Factor by which the minimal detectable effect may exceed that of the first comparison on the same test rows before
-#: new ones are advised. With many clusters a factor of 1.5 is reached at the eleventh comparison, with few clusters
-#: earlier; the same effect would then need 1.5^2 times the labels.
+#: Factor by which the minimal detectable effect may exceed the effect of the first comparison on the same test rows
+#: before new rows are advised. With many clusters a factor of 1.5 is reached at the eleventh comparison, with few
+#: clusters earlier; the same effect would then need 1.5^2 times the labels.
 REFRESH = 1.5
 #: Minimum reduction of the latency in mode `latency`. Smaller ones are within the variation between two measurements.
 FASTER = 0.05
@@ -112,7 +112,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class TestRows:
-    """The test split.
+    """The test split of a task.
 
     Attributes:
         stand_in: (N, K) statistics of the constant prediction (`Scoring.constant`).

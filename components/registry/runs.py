@@ -26,7 +26,7 @@ class DevScore(NamedTuple):
     score: float
 
 
-#: Folder of the results of all systems without a language model, next to those of the stage `finetune`.
+#: Folder of the results of all systems without a language model, next to the results of the stage `finetune`.
 BASELINES = "baselines"
 #: Folders of classifiers in the results of a system; the second is the head on the frozen encoder.
 CLASSIFIER, FROZEN_CLASSIFIER = "classifier", "classifier-frozen"

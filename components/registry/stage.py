@@ -240,7 +240,6 @@ def _kind_of_task(content: Content) -> str:
 
 
 def _numbers(value: Mapping[str, Any]) -> dict[str, float]:
-    """The finite numbers of nested mappings, by dotted key."""
     return {key: float(leaf) for key, leaf in flatten(value) if isinstance(leaf, (int, float)) and math.isfinite(leaf)}
 
 

@@ -1,4 +1,4 @@
-"""What a person wants to know first, and what to do next: did transfer pay, what is served, where it is wrong."""
+"""What a person wants to know first, and what to do next: whether transfer helped, what is served, what is wrong."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONFUSED, SHARE = 5, 0.15
 
 @dataclass(frozen=True)
 class Advice:
-    """One step.
+    """A step to take.
 
     Attributes:
         text: a sentence.
@@ -41,7 +41,7 @@ def summary(task: str, evaluation: Mapping[str, Any], decision: Mapping[str, Any
         decision: of the stage `promote` about the task; empty if it has not run.
     """
     last, challenger = evaluation["budgets"][-1], evaluation.get("challenger")
-    # The recipes' comparison with the best baseline is about the same question as that of the stored models.
+    # The recipes' comparison with the best baseline is about the same question as the stored models' comparison.
     kinds = ("transfer",) if challenger else ("transfer", "baseline")
     transfer = [evaluation["headline"]] if evaluation["headline"] else []
     transfer += [of["text"] for of in evaluation["statements"] if of["budget"] == last and of["kind"] in kinds]

@@ -34,7 +34,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Ancestry:
-    """The graph.
+    """The graph of a run.
 
     Attributes:
         layers: the nodes, from the data to the classifiers.

@@ -144,7 +144,6 @@ def _languages(evaluation: dict[str, Any]) -> Table | None:
 
 
 def _runs(evaluation: dict[str, Any], count: str) -> str:
-    """Systems with a count of their runs (`RUNS`), by label budget."""
     return "; ".join(
         f"{system['system']} at {budget_name(cell['budget'])} {evaluation['unit']}: {counted} of {len(cell['seeds'])}"
         for system in evaluation["systems"]

@@ -255,7 +255,7 @@ def _short(name: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """Text with white space characters as spaces, and with replacement characters for those that XML excludes."""
+    # Replacement characters stand for those characters that XML excludes.
     return _NOT_PRINTABLE.sub("\ufffd", re.sub(r"\s", " ", text))
 
 

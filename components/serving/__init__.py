@@ -1,1 +1,1 @@
-"""The prediction server: it follows the champion's alias, batches requests, and counts what it answers."""
+"""Use of models: the prediction server, prediction of large files, generation, likelihood, neighbours, perplexity."""

@@ -165,7 +165,7 @@ def _about_source(message: str, where: str, texts: Path, source: Path) -> str:
 
 
 def _restore_rejects(path: Path, texts: Path, source: Path) -> None:
-    """Replace rejected rows of the file of texts by those of the input."""
+    """Replace rejected rows of the file of texts by the rows of the input."""
     with named_output(path, overwrite=True) as draft, path.open("rb") as file, draft.path.open("wb") as restored:
         for line in file:
             bad = json.loads(line)

@@ -1,4 +1,4 @@
-"""A challenger next to the champion: in the shadow, or with a share of the traffic.
+"""A challenger next to the champion: it predicts without answering, or answers a share of the traffic.
 
 `shadow`: a share of the requests is also predicted by the challenger, after the champion has answered. `canary`: a
 share of the requests is answered by the challenger. Either way the counts become tags of the challenger's version.
@@ -23,7 +23,7 @@ from components.serving.models import Served
 Mode = Literal["shadow", "canary"]
 #: Seconds between two updates of the tags in the registry.
 RECORD_SECONDS = 30.0
-#: Requests that wait for the shadow; more are left out, so that the shadow never slows the champion down.
+#: Requests that wait for the challenger; more are left out, so that it never slows the champion down.
 WAITING = 64
 #: Latencies that the reported median is taken over.
 LATENCIES = 1000
@@ -31,7 +31,7 @@ LATENCIES = 1000
 
 @dataclass
 class Counts:
-    """What was observed.
+    """What the challenger's requests have shown.
 
     Attributes:
         agree: rows of the shadow on which both predictions are the same.

@@ -21,7 +21,7 @@ from starlette.requests import Request
 
 @dataclass(frozen=True)
 class Guard:
-    """The rules above.
+    """Applies the rules above.
 
     Attributes:
         hosts: names that the header `Host` may have, without the port.

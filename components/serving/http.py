@@ -57,14 +57,14 @@ def is_local(listener: socket.socket) -> bool:
 
 
 def token_for(listener: socket.socket) -> str:
-    """The token that requests need: that of the environment, or a random one if other machines reach the socket; empty:
+    """The token that requests need: from the environment, or a random one if other machines reach the socket; empty:
     none."""
     token = os.environ.get(TOKEN, "").strip()
     return token if token or is_local(listener) else secrets.token_urlsafe(24)
 
 
 def names_of(listener: socket.socket, host: str, further: Sequence[str]) -> list[str]:
-    """The names that clients may give a server: `host`, `further`, and those of a machine that others reach."""
+    """The names that clients may give a server: `host`, `further`, and the names of a machine that others reach."""
     machine = [] if is_local(listener) else [socket.gethostname(), socket.getfqdn()]
     return [name for name in (host, *machine, *further) if name]
 
@@ -82,7 +82,7 @@ def configure(app: Any, *, shutdown_seconds: int) -> uvicorn.Config:
         app,
         http=LimitedProtocol,
         ws="none",
-        # Requests in progress, among them those of closed connections that have not ended; more get status 503.
+        # Requests in progress, also requests of closed connections that have not ended; more get status 503.
         limit_concurrency=2 * CONNECTIONS,
         # So many connections are accepted at once.
         backlog=128,
@@ -120,7 +120,7 @@ class LimitedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def handle_events(self) -> None:
-        """End the time limit of headers after them, and that of a body after it."""
+        """End the time limit of headers after them, and the time limit of a body after it."""
         before = self.cycle
         super().handle_events()
         if self.cycle is None or self.cycle.response_complete:

@@ -93,7 +93,7 @@ def _batches(lengths: Sequence[int], vocabulary: int) -> Iterator[list[int]]:
 
 
 def _known(model: LanguageModel, piece: int) -> int:
-    """The id in the output layer: pieces of an open vocabulary beyond it are unknown."""
+    # Pieces of an open vocabulary beyond the output layer are unknown.
     return piece if piece < model.config.vocabulary else UNK
 
 

@@ -37,7 +37,7 @@ class Served:
 
 def load(registry: Registry, version: Version, *, int8: bool = False) -> Served:
     """Load a version (int8: as of `load_version`), verify its files, and predict its example inputs once, so that no
-    request pays for that.
+    request waits for the first prediction.
 
     Raises:
         ArtifactError: the files differ from the registered ones.
@@ -47,7 +47,7 @@ def load(registry: Registry, version: Version, *, int8: bool = False) -> Served:
 
 
 def warmed(served: Served) -> Served:
-    """The model after it has predicted its example inputs once, so that no request pays for that."""
+    """The model after it has predicted its example inputs once, so that no request waits for the first prediction."""
     # The sizes of batches are found out once for each length of texts.
     if (prepare := getattr(served.classifier, "prepare", None)) is not None:
         prepare()
@@ -68,10 +68,10 @@ class FixedModel:
         self.current = warmed(Served(version, load_model(directory, int8=int8)))
 
     def start(self) -> None:
-        """Nothing: there is no alias to follow."""
+        """Do nothing: there is no alias to follow."""
 
     def stop(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class ChampionFollower:

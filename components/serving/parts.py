@@ -75,7 +75,7 @@ class PartOptions:
         workers: number of processes on this machine; None: one per core, or per GPU. 1: this process.
         columns: input of the task -> column of the file, if the names differ; for tagging also `document`, the column
             of the document to which a sentence belongs, or `left` and `right`, the columns of the words around it.
-        overwrite: whether an output that Headstart has written is replaced; that of this interrupted run always is.
+        overwrite: whether an output that Headstart has written is replaced; this interrupted run's output always is.
         rejects: file of the rows that cannot be predicted, as JSON lines with `reason` and `row`; they are not in the
             output. It is written only if there are some. None: the first bad row is an error.
         part_bytes, part_rows: sizes of the parts of text files and parquet files.
@@ -236,7 +236,7 @@ def _joined(parts: Sequence[Part], *, source: Path, output: Path, work: Path, op
 
 
 def _link(source: Path, target: Path) -> None:
-    """Not a rename: a run that is killed here still has its parts."""
+    """Link, and do not rename: a run that is killed here still has its parts."""
     try:
         os.link(source, target)
     except OSError:  # a file system without links

@@ -54,7 +54,7 @@ def read_rows(body: bytes | bytearray, io: TaskIO, *, characters: int, most: int
     A body is the value of one of the keys `inputs`, `instances`, `dataframe_records` and `dataframe_split`, or such a
     value by itself. A value is a list of rows, an object of columns {column: [value, ...]}, an object of values
     {column: value}, which is one row, or a table {"columns": [...], "data": [[value, ...], ...]}. A row is an object
-    {column: value}, or the value itself if the task has one input. Other columns than those of the task are ignored.
+    {column: value}, or the value itself if the task has one input. Columns that the task does not have are ignored.
 
     Args:
         characters: maximum number of characters of a row.

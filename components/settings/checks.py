@@ -31,7 +31,7 @@ class Check(Section):
 
 
 class ChecksSettings(Section):
-    """Comparison of new data with the last accepted version, per task, split and corpus. The limits are those of
+    """Comparison of new data with the last accepted version, per task, split and corpus. The limits are in
     `components.data.checks.compare`."""
 
     #: The columns of the files: none of the last version is missing.
@@ -42,7 +42,7 @@ class ChecksSettings(Section):
     rows: Check = Check()
     #: Share of rows without text. A task refuses them unless `data.tasks.<name>.empty` is `drop`.
     empty_rows: Check = Check()
-    #: Share of rows whose text is also that of another row, apart from case, punctuation and white space.
+    #: Share of rows whose text another row also has, apart from case, punctuation and white space.
     duplicates: Check = Check(rule="warn")
     #: Share of rows whose text also occurs with another label in the same split.
     label_conflicts: Check = Check()

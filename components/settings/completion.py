@@ -19,9 +19,9 @@ from components.settings.tasks import SPLITS
 
 #: `model_type` of a Hugging Face folder -> family, where the names differ.
 MODEL_TYPES: Final = {"openai-gpt": "gpt", "gpt2": "gpt"}
-#: Kinds of tokenizers that can be those of an imported model.
+#: Kinds of tokenizers that an imported model can have.
 _PUBLISHED: Final = ("wordpiece", "bpe", "unigram")
-#: The model that is trained if text is given and no model: that of `make run`.
+#: The model that is trained if text is given and no model: the model of `make run`.
 OWN: Final = "ulmfit"
 _OWN_MODEL: Final = {"embedding": 320, "hidden": 640, "layers": 2, "static": 320}
 #: Budget of a training in tokens.

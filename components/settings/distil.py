@@ -15,8 +15,8 @@ class DistilSettings(UnlabelledSettings):
     learned from the same labelled rows. The head on the student's frozen encoder, and the student's own way to learn
     without teachers, are candidates too."""
 
-    #: Systems of the run: a block and an initialisation, as in `minilm-pretrained`, or words models, as in
-    #: `latent-words`. The predictions of several teachers are averaged.
+    #: Systems of the run: a block and an initialisation, as in `minilm-pretrained`. The predictions of several teachers
+    #: are averaged.
     teachers: list[str] = Field(min_length=1)
     #: Systems of the run: a block and an initialisation, as in `static-pretrained`.
     students: list[str] = Field(min_length=1)

@@ -94,9 +94,9 @@ class FinetuneSettings(ReadingSettings):
     #: With `method: finetune`: whether the head on the frozen encoder is also scored, as a separate system. Not
     #: applied to an encoder with random weights.
     frozen: bool = False
-    #: Words beside the encoder, for kinds with probabilities of labels. `auto`: none, a mean of the probabilities of a
-    #: TF-IDF model and the encoder's, or one regression on features of the frozen encoder beside TF-IDF weights. Weight
-    #: and scale are chosen as `selection` says, no words included.
+    #: Words beside the encoder, for kinds with probabilities of labels. `auto` chooses as `selection` says: no words, a
+    #: mean of the probabilities of a TF-IDF model and of the encoder with some weight, or one regression on features of
+    #: the frozen encoder beside TF-IDF weights with some scale.
     words: Literal["none", "auto"] = "none"
     #: Whether the name of each label (`data.tasks.<name>.label_texts`) is one more training text of its class (Yehudai
     #: and Bandel 2024, FastFit). Classification and multilabel. `auto`, the default with `method: auto`, compares
@@ -104,7 +104,7 @@ class FinetuneSettings(ReadingSettings):
     #: the head is not linear.
     label_names: Literal["none", "always", "auto"] = "none"
     #: Special tokens of GPT's inputs: `own` start, delimiter and extract tokens, randomly initialised (Radford et al.
-    #: 2018, section 3.3), or those of pretraining (`pretrained`). `auto`: own if the encoder is trained.
+    #: 2018, section 3.3), or the tokens of pretraining (`pretrained`). `auto`: own if the encoder is trained.
     task_tokens: Literal["auto", "own", "pretrained"] = "auto"
     #: Width of the head's hidden layer; 0 for none.
     head_hidden: Annotated[int, Field(ge=0)] = 0
@@ -126,7 +126,7 @@ class FinetuneSettings(ReadingSettings):
     #: heads with numbers alpha of its Ridge on targets scaled to [0, 1]; the best one is chosen on dev or by
     #: cross-validation (`data.tasks.<name>.selection`).
     head_penalties: list[Annotated[float, Field(gt=0)]] = Field(default=[1.0, 10.0, 100.0, 1000.0], min_length=1)
-    #: Discriminative learning rates: the rate of a layer group is that of the group above divided by this factor
+    #: Discriminative learning rates: the rate of a layer group is the rate of the group above divided by this factor
     #: (ULMFiT, section 3.2: 2.6).
     discriminative: Annotated[float, Field(ge=1)] = 2.6
     #: Order in which layer groups are unfrozen: from the top down, cumulatively (`gradual`; ULMFiT, section 3.3); each

@@ -39,7 +39,7 @@ class NearDuplicates(Section):
         return next(rows for rows in choices if self._recall(rows) >= _RECALL)
 
     def _recall(self, rows: int) -> float:
-        """Probability that a pair at the threshold shares a band of `rows` values."""
+        # Probability that a pair at the threshold shares a band of `rows` values.
         return float(1 - (1 - self.threshold**rows) ** (self.permutations // rows))
 
     @model_validator(mode="after")

@@ -13,7 +13,7 @@ Start = Literal["scratch", "vectors", "pretrained", "adapted"]
 VECTORS = "vectors"
 #: Family name of systems without a language model.
 BASELINE = "baseline"
-#: Folder of the results of systems without a language model, next to those of the families.
+#: Folder of the results of systems without a language model, next to the results of the families.
 BASELINES = "baselines"
 #: Systems without a language model whose answers can be part of an ensemble.
 WORDS_SYSTEMS = (

@@ -24,10 +24,10 @@ class RegistrySettings(Section):
     #: Name of the MLflow experiment.
     experiment: str = "headstart"
     #: Prefix of the registered models' names; by default `headstart` for the params.yaml of the repository and
-    #: `headstart-NAME` for that of a folder NAME.
+    #: `headstart-NAME` for the params.yaml of a folder NAME.
     prefix: FileName = "headstart"
     #: Whether the alias `champion` is moved; otherwise the alias is `best`, which nothing serves by default. By default
-    #: true for the params.yaml of the repository and false for that of a folder.
+    #: true for the params.yaml of the repository and false for the params.yaml of a folder.
     production: bool = True
 
     @property

@@ -164,7 +164,7 @@ class TaskSource(Section):
     id: Column | None = None
     #: Whether csv and tsv have a header line.
     header: bool = True
-    #: Separator of columns; null: that of the format (conll: tabs, or any white space).
+    #: Separator of columns; null: the separator of the format (conll: tabs, or any white space).
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
     #: Whether double quotes enclose fields; null: in csv, not in tsv.
     quotes: bool | None = None
@@ -215,7 +215,7 @@ class TaskSource(Section):
     no_label: Literal["refuse", "drop"] = "refuse"
 
     def files(self, split: str) -> list[str]:
-        """Names of a split's files as in params.yaml, those of further languages last; empty if dev is a share of
+        """Names of a split's files as in params.yaml, the files of further languages last; empty if dev is a share of
         train."""
         further = self.languages.values() if isinstance(self.languages, dict) and split == "test" else ()
         return [name for files in (getattr(self, split), *further) for name in _named(files)]
@@ -277,7 +277,7 @@ class TaskSource(Section):
         return _SUFFIXES[name.suffix]
 
     def located(self, file: str) -> list[Path]:
-        """The files that an entry of a split names: one, or those of a split of a Hugging Face data set."""
+        """The files that an entry of a split names: one, or the files of a split of a Hugging Face data set."""
         name = file.partition("#")[0]
         path = Path(self.path) / name
         if self.format not in ("auto", "datasets") or path.is_file() or (path.is_dir() and not holds_tables(path)):

@@ -68,7 +68,7 @@ class WordSettings(Section):
 
 
 class CharSettings(Section):
-    """Single characters."""
+    """A vocabulary of single characters."""
 
     #: Minimum frequency of a character.
     min_frequency: Positive = 2

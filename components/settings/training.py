@@ -14,7 +14,7 @@ class Training(Section):
 
     #: Peak learning rate.
     rate: Annotated[float, Field(gt=0)]
-    #: Learning rate schedule; `slanted_triangular` is that of ULMFiT, section 3.2.
+    #: Learning rate schedule; `slanted_triangular` is the schedule of ULMFiT, section 3.2.
     schedule: Literal["constant", "linear", "cosine", "slanted_triangular"] = "cosine"
     #: Warm-up, as a fraction of all steps (cut_frac of the slanted triangular schedule).
     warmup: Fraction = 0.1
@@ -50,8 +50,9 @@ class LanguageModelTraining(Training):
     seconds: Annotated[float, Field(gt=0)] | None = None
     #: Maximum number of passes over the text: training ends after them if the budget is larger. null: no limit.
     passes: Annotated[float, Field(gt=0)] | None = None
-    #: Learning rate of a layer divided by that of the layer below, for discriminative rates (ULMFiT, section 3.2: 2.6);
-    #: the embeddings, which are also the output layer, and the other output parameters have the full rate. 1: equal.
+    #: Learning rate of a layer divided by the rate of the layer below, for discriminative rates (ULMFiT, section 3.2:
+    #: 2.6); the embeddings, which are also the output layer, and the other output parameters have the full rate. 1:
+    #: equal.
     discriminative: Annotated[float, Field(gt=0)] = 1.0
     #: Tokens per window (back-propagation through time for recurrent families).
     window: Positive = 64

@@ -11,7 +11,7 @@ OF_ONE_TEXT = frozenset(("classification", "multilabel", "regression"))
 
 
 class UnlabelledSettings(Section):
-    """Texts without labels. Those of dev and test are left out."""
+    """Texts without labels; the texts of dev and test are left out."""
 
     #: `task`: the texts of the train split, without their labels; `domain`: the documents of `data.domain`; or `both`.
     #: Documents are for kinds with one text per row.

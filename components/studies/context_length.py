@@ -65,7 +65,7 @@ def context_losses(
 
     A pass over a window gives the losses of all pieces at multiples of `step` from its start, each with a different
     context, so a pass serves as many positions as it has steps. For a model with fewer positions than `longest`, the
-    losses of longer contexts are those of the longest one that fits.
+    losses of longer contexts equal the losses of the longest one that fits.
 
     Raises:
         ConfigError: the model has fewer positions than `step`.

@@ -60,7 +60,7 @@ class Outputs:
 
     @property
     def out(self) -> Path:
-        """`params.run.out`."""
+        """The output folder, `params.run.out`."""
         return Path(self.params.run.out)
 
     def directory(self, *parts: str, stage: str) -> Path:

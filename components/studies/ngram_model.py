@@ -71,7 +71,7 @@ class _Length:
     discounts: Floats
 
     def interpolated(self, keys: Keys, contexts: Keys, lower: Floats) -> Floats:
-        """p(w | h) of n-grams, from their keys, those of h, and p(w | h')."""
+        """p(w | h) of n-grams, from their keys, the keys of h, and p(w | h')."""
         at, seen = _places(self.contexts, contexts)
         place, counted = _places(self.keys, keys)
         adjusted = np.where(counted, self.adjusted[place], 0)

@@ -47,7 +47,7 @@ class Sentence:
 
     @property
     def words(self) -> list[str]:
-        """The case-folded words."""
+        """The words, case-folded."""
         return [self.word(index) for index in range(len(self.spans))]
 
     def snippet(self, index: int, *, around: int = 45) -> str:

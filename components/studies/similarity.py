@@ -4,7 +4,7 @@
     intra-sentence similarity         mean over the words of a sentence of cos(x_i, mean of x)
     maximum explainable variance      s_1^2 / sum_i s_i^2 of the singular values of the matrix of a word's occurrences
 
-In an anisotropic space all vectors are similar, also those of unrelated words. Each measure is therefore adjusted by
+In an anisotropic space all vectors are similar, also for unrelated words. Each measure is therefore adjusted by
 its value for randomly sampled words: both similarities by the mean cosine of two of them (the anisotropy), the variance
 by the variance of equally many of them.
 

@@ -90,7 +90,7 @@ def run(
 
 
 def _second(outputs: Outputs, name: str, other: str) -> str:
-    """Task A."""
+    """The name of task A."""
     tasks = [outputs.task(other)] if other else [*outputs.params.run.tasks, *outputs.params.data.tasks]
     second = next((task for task in tasks if task != name), None)
     if second is None:

@@ -129,11 +129,11 @@ class Tokenizer(ABC):
 
     @classmethod
     def _read_rules(cls, directory: Path) -> dict[str, Any]:
-        """Keyword arguments of the class that are stored in the vocabulary file (merges, scores)."""
+        # Subclasses read their keyword arguments from the vocabulary file (merges, scores).
         return {}
 
     def _rules(self) -> Any:
-        """The values that `_read_rules` reads, for the fingerprint; None if there are none."""
+        # The values that `_read_rules` reads, for the fingerprint.
         return None
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:

@@ -45,7 +45,7 @@ _BYTE = {character: byte for byte, character in _CHARACTER.items()}
 _SPACE_CHARACTER = _CHARACTER[ord(" ")]
 
 # Whether a byte begins a character that is certainly not white space: printable ASCII, and first bytes of longer ones,
-# without those of white space (C2, E1, E2, E3) and of SEPARATOR (EF).
+# without the first bytes of white space (C2, E1, E2, E3) and of SEPARATOR (EF).
 _BEGINS_WORD = np.zeros(256, dtype=bool)
 _BEGINS_WORD[[*range(0x21, 0x7F), *(byte for byte in range(0xC3, 0xF5) if byte not in (0xE1, 0xE2, 0xE3, 0xEF))]] = True
 
@@ -170,10 +170,8 @@ def pre_tokenizer(*, marks: bool, segmentation: Segmentation) -> pre_tokenizers.
 
 
 def _cut(data: Bytes, ends: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Positions of a space before another character, where a part always begins.
-
-    Splitting there changes no match: the pattern has no look-behind, and looks ahead from white space only.
-    """
+    # A part always begins at a space before another character. Splitting there changes no match: the pattern has no
+    # look-behind, and looks ahead from white space only.
     return starts_of_texts_too(_begins(data), ends)
 
 

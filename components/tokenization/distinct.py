@@ -43,7 +43,7 @@ _CLASS = _ONLY_SPACES.copy()
 _CLASS[[ord(character) for character in string.punctuation]] = _PUNCTUATION
 
 Bytes = NDArray[np.uint8]
-#: (bytes of the concatenated texts, end of each text) -> start positions of all parts, including those of the texts.
+#: (bytes of the concatenated texts, end of each text) -> start positions of all parts, also where a text starts.
 Cut = Callable[[Bytes, NDArray[np.int32]], NDArray[np.int64]]
 Integer = TypeVar("Integer", np.int32, np.int64)
 

@@ -40,7 +40,7 @@ FILES: Final = (
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """An imported tokenizer.
+    """The vocabulary of an imported tokenizer.
 
     Attributes:
         rows: id -> published id; -1 for a special piece without a counterpart.

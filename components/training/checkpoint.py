@@ -82,7 +82,7 @@ class CheckpointStore:
 
     def __init__(self, storage: str, *, key: str) -> None:
         self.remote = "://" in storage
-        # The working directory of a worker differs from that of the stage.
+        # The working directory of a worker differs from the working directory of the stage.
         self.storage = storage.rstrip("/") if self.remote else str(Path(storage).absolute())
         self.key = key
         self.name = f"{self.storage}/{key}"

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from components.settings.training import Training
 
-#: Learning rate of a layer group divided by that of the group below (Howard and Ruder 2018, section 3.2).
+#: Learning rate of a layer group divided by the rate of the group below (Howard and Ruder 2018, section 3.2).
 DISCRIMINATIVE = 2.6
 
 
@@ -35,7 +35,7 @@ class ParameterGroup:
     Attributes:
         scale: factor of the learning rate.
         spans: steps in which the group is trained; otherwise it is frozen and no gradient is computed for it.
-        weight_decay: decoupled weight decay (AdamW) or L2 penalty (other optimizers); None: that of the settings.
+        weight_decay: decoupled weight decay (AdamW) or L2 penalty (other optimizers); None: as in the settings.
     """
 
     parameters: Sequence[nn.Parameter]
@@ -105,7 +105,7 @@ class RowAdamW(torch.optim.AdamW):
     """AdamW that also trains tables with sparse gradients.
 
     A row is updated in the steps that read it, as if it were a parameter of its own that is trained in these steps
-    only: moments and bias corrections are those of the row's own updates, and so is weight decay.
+    only: moments, bias corrections and weight decay follow from the row's own updates.
     """
 
     @torch.no_grad()
@@ -142,7 +142,7 @@ EMA_DECAY = 0.999
 def make_optimizer(groups: Sequence[ParameterGroup], *, settings: Training) -> torch.optim.Optimizer:
     """AdamW, AdaGrad (Duchi et al. 2011) or SGD, each a fused kernel over all parameters.
 
-    `asgd` is SGD; the average of its weights is that of `average_of`. Weight decay is an L2 penalty in AdaGrad and SGD,
+    `asgd` is SGD; `average_of` averages its weights. Weight decay is an L2 penalty in AdaGrad and SGD,
     decoupled in the others. Only AdamW trains tables with sparse gradients.
     """
     options = [

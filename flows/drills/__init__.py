@@ -1,1 +1,1 @@
-"""Drills: faults that are caused on purpose, on a throw-away project with generated data, and what has to follow."""
+"""Drills: faults that are caused on purpose, in a temporary project with generated data, and what has to follow."""

@@ -1,4 +1,4 @@
-"""Settings and data of the throw-away project of the drills: short texts, and models that train in seconds."""
+"""Settings and data of the temporary project of the drills: short texts, and models that train in seconds."""
 
 from __future__ import annotations
 

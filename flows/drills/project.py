@@ -1,4 +1,4 @@
-"""The throw-away project of a drill: a DVC repository with this checkout's code and tiny data; what drills share."""
+"""The temporary project of a drill: a DVC repository with this checkout's code and tiny data; what drills share."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Running:
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """The process id."""
         return self.process.pid
 
     @property
@@ -128,7 +128,7 @@ class Running:
 
 @dataclass
 class Project:
-    """A throw-away project.
+    """A temporary project.
 
     Attributes:
         variables: environment of its commands, in addition to the caller's.

@@ -235,5 +235,4 @@ def _starts_in_words(measured: Sequence[starts.Measured], start: starts.Measured
 
 
 def _relative(path: Path, root: Path) -> str:
-    """A path below the project as relative to it; others stay absolute."""
     return path.relative_to(root.resolve()).as_posix() if path.is_relative_to(root.resolve()) else path.as_posix()

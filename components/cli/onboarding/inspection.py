@@ -22,7 +22,7 @@ _LISTED = 8
 
 @dataclass(frozen=True)
 class Facts:
-    """What was found.
+    """What the inspection has found.
 
     Attributes:
         kind: of the task.

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-#: Scripts of languages: first and last character. Letters of none of them are those of a language with spaces.
+#: Scripts of languages: first and last character. Letters of other scripts belong to languages with spaces.
 SCRIPTS: Final = {
     "th": (0x0E00, 0x0E7F),
     "lo": (0x0E80, 0x0EFF),

@@ -38,7 +38,7 @@ _FIXED: Final = 1.5
 
 @dataclass
 class Proposal:
-    """The settings.
+    """The proposed settings.
 
     Attributes:
         name: of the task.

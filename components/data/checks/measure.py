@@ -92,12 +92,12 @@ class Statistics:
         return count / max(self.rows + self.empty, 1)
 
     def compact(self) -> dict[str, Any]:
-        """As JSON, without what is needed to name rows."""
+        """The statistics as JSON, without what is needed to name rows."""
         return vars(self) | {"positions": {}}
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Self:
-        """From JSON; numbers of earlier versions of Headstart that are no longer compared are left out.
+        """Read the statistics from JSON; numbers that only earlier versions of Headstart compare are left out.
 
         Raises:
             KeyError: a number is missing.

@@ -19,7 +19,7 @@ from components.core.artifacts import write_atomic
 from components.core.errors import ArtifactError
 from components.data.checks.measure import Statistics, Unit
 
-#: Number of versions per unit that are kept, and those of them with statistics.
+#: Number of versions per unit that are kept, and number of these that have statistics.
 KEPT = 100
 WITH_STATISTICS = 2
 #: What is not kept of older versions.

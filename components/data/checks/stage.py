@@ -54,7 +54,7 @@ class Checked:
         return self.accepted is None and any(finding.stops for finding in self.findings)
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON; `accepted` says who accepted violations of a rule, when and why."""
+        """The result as JSON; `accepted` says who accepted violations of a rule, when and why."""
         by_a_person = self.accepted is not None and self.accepted.reason != record.BY_RULE
         return {
             "digest": self.unit.digest,

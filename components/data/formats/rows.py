@@ -133,7 +133,6 @@ def _open_delimited(path: Path, stack: ExitStack, rejected: Rejected, span: Span
 
 
 def _invalid(value: str | None) -> bool:
-    """Whether a text contains bytes that are not UTF-8."""
     return value is not None and not value.isascii() and any("\udc80" <= character <= "\udcff" for character in value)
 
 

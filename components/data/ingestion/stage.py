@@ -297,7 +297,7 @@ class _Run:
         counts.files += before is None
 
     def _rows_of(self, duplicates: Duplicates) -> pa.RecordBatch:
-        """The rows of dropped.parquet: every duplicate and its twin, in the order of the documents."""
+        """The rows of dropped.parquet: every duplicate and the document it repeats, in the order of the documents."""
         numbers, inverse = np.unique(np.concatenate([duplicates.later, duplicates.earlier]), return_inverse=True)
         parts, first = [ORIGIN_SCHEMA.empty_table().drop(["heldout"])], 0
         for batch in self._origins():

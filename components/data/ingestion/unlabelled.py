@@ -1,8 +1,9 @@
 """The stages `unlabelled`, `distil-texts` and `domain-texts`: texts without labels.
 
-The first two collect texts for one task, and one block of `finetune` or group of `distil`. Their order depends on the
-texts only, so that the first N rows of a larger collection are the collection of N rows. The manifest names what was
-read (`sources`): the stage depends on the corpus of the domain in any case, and reads it only where it is asked for.
+`unlabelled` collects the texts of a task for words models, `distil-texts` for a group of `distil`. Their order depends
+on the texts only, so that the first N rows of a larger collection are the collection of N rows. The manifest names what
+was read (`sources`): the stage depends on the corpus of the domain in any case, and reads it only where it is asked
+for.
 
 `domain-texts` is the domain corpus of a run that names none: the texts of the train splits without their labels, and
 the texts of `data.unlabelled`. Copies and near copies of texts of dev and test of the run's tasks, and texts that

@@ -102,7 +102,6 @@ class _Rows:
 
 
 def _joined(fields: Fields, tagging: bool) -> str:
-    """A row as one clean text."""
     return clean((" " if tagging else "\n").join(fields))
 
 
@@ -139,7 +138,7 @@ class _Copies:
             self.add(self.rows.owners[text], ids[document].as_py(), similarity, exact=False)
 
     def as_json(self) -> dict[str, Any]:
-        """For leakage.json; a row that is both is exact."""
+        """The content of leakage.json; a row that is found both ways counts as exact."""
         result: dict[str, Any] = {"documents": self.documents}
         for split, part in self.rows.parts.items():
             exact, near = self.exact[part], self.near[part]
@@ -247,7 +246,6 @@ def _system(job: LeakageJob, system: str, copies: Mapping[str, _Copies], rows: _
 
 
 def _metrics(content: Mapping[str, Any]) -> dict[str, int]:
-    """Flat counts for DVC."""
     return {
         f"{source.replace('/', '.')}.{split}.{kind}": copies[split][kind]
         for source, copies in content["sources"].items()

@@ -60,7 +60,7 @@ class Classification(Scoring):
         return ("macro_f1", "accuracy", "micro_f1", "mcc", "ece", *(["outside_auroc"] if self.outside else []))
 
     def fitting(self, targets: Vectors) -> Scoring:
-        """With `outside`, if a row belongs to no class."""
+        """The scoring of these targets: `outside` is set if a row belongs to no class."""
         return replace(self, outside=bool((numbers(targets) < 0).any()))
 
     @property
@@ -70,12 +70,12 @@ class Classification(Scoring):
 
     @property
     def ranges(self) -> Mapping[str, tuple[float, float]]:
-        """From 0 to 1; MCC, a correlation, from -1."""
+        """The metrics are between 0 and 1; MCC, a correlation, is between -1 and 1."""
         return {name: (-1.0 if name == "mcc" else 0.0, 1.0) for name in self.names}
 
     @property
     def width(self) -> int:
-        """K."""
+        """The number K of sums."""
         return 3 * (len(self.labels) + self.bins) + 2 * LEVELS * self.outside
 
     @property
@@ -145,11 +145,11 @@ class Classification(Scoring):
         return columns(answers, labels, self.labels)
 
     def calibration(self, sums: Floats) -> list[dict[str, float]]:
-        """The non-empty bins."""
+        """The calibration bins that are not empty."""
         return calibration_bins(*self.bins_of(sums))
 
     def confusion(self, targets: Vectors, answers: Vectors) -> NDArray[np.int64]:
-        """(C, C) counts."""
+        """The (C, C) confusion counts."""
         labels, classes = numbers(targets), len(self.labels)
         guesses = np.asarray(answers).reshape(len(labels), classes).argmax(1)
         return np.bincount((labels * classes + guesses)[labels >= 0], minlength=classes**2).reshape(classes, classes)
@@ -172,7 +172,7 @@ class Choice(Scoring):
 
     @property
     def width(self) -> int:
-        """K."""
+        """The number K of sums."""
         return 1 + 3 * self.bins
 
     def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
@@ -196,7 +196,7 @@ class Choice(Scoring):
         return [(counts / counts.sum()).astype(np.float32)] * len(targets)
 
     def calibration(self, sums: Floats) -> list[dict[str, float]]:
-        """The non-empty bins."""
+        """The calibration bins that are not empty."""
         rows, confidence, correct = np.split(sums[1:], 3)
         return calibration_bins(rows, confidence, correct)
 

@@ -215,8 +215,8 @@ class TrainingNoise:
     seeds: int
 
     def of(self, *runs: Floats) -> Variance | None:
-        """The variance of one system's runs, (S,), or of the difference of two; runs that are all equal, such as those
-        of a constant prediction, have none."""
+        """The variance of one system's runs, (S,), or of the difference of two. Runs that are all equal, as with a
+        constant prediction, have none."""
         return (NONE, self.run, self.pair)[sum(int(np.ptp(values) > 0) for values in runs)]
 
     def as_dict(self) -> dict[str, float]:

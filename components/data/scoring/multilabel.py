@@ -35,7 +35,7 @@ class Multilabel(Scoring):
 
     @property
     def width(self) -> int:
-        """K."""
+        """The number K of sums."""
         return 3 * len(self.labels) + 2
 
     def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:

@@ -44,7 +44,7 @@ class Questions(Scoring):
 
     @property
     def width(self) -> int:
-        """K."""
+        """The number K of sums."""
         return 2 * (len(self.names) + 1)
 
     def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
@@ -64,7 +64,7 @@ class Questions(Scoring):
         return {name: both[..., index] / both[..., -1] for index, name in enumerate(self.names)}
 
     def constant(self, targets: Vectors) -> list[NDArray[np.float32]]:
-        """No answer."""
+        """The prediction that no question has an answer."""
         return [np.zeros(4, dtype=np.float32)] * len(targets)
 
     def classes(self, sums: Floats) -> Classes:

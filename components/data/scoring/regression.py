@@ -33,7 +33,7 @@ class Regression(Correlations):
 
     @property
     def width(self) -> int:
-        """K."""
+        """The number K of sums."""
         return super().width + 2
 
     def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:

@@ -28,12 +28,12 @@ class Correlations(Scoring):
 
     @property
     def ranges(self) -> Mapping[str, tuple[float, float]]:
-        """Correlations."""
+        """The metrics are correlations, between -1 and 1."""
         return dict.fromkeys(self.names, (-1.0, 1.0))
 
     @property
     def width(self) -> int:
-        """K."""
+        """The number K of sums."""
         return 11
 
     def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
@@ -60,7 +60,7 @@ class Correlations(Scoring):
 
 @dataclass(frozen=True)
 class Similarity(Correlations):
-    """Correlations alone."""
+    """Similarity, scored by correlations alone."""
 
     names = ("spearman", "pearson")
 

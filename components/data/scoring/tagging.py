@@ -54,7 +54,7 @@ class Tagging(Scoring):
 
     @property
     def width(self) -> int:
-        """K."""
+        """The number K of sums."""
         return 3 * len(self.class_names) + 2
 
     def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
@@ -108,7 +108,6 @@ class Tagging(Scoring):
 
 
 def _joined(values: Vectors) -> Integers:
-    """The values of all rows, concatenated."""
     return np.concatenate([np.zeros(0), *values]).astype(np.int64)
 
 

@@ -2,10 +2,10 @@
 
 The best of several scores is often the best by chance. Therefore the simplest candidate is chosen whose score is within
 one standard error of the best one (Breiman et al. 1984, "Classification and regression trees", section 3.4.3). The
-standard error is that of the difference on the same rows, from a jackknife over units (`components.data.tasks.units`).
+standard error of the difference on the same rows comes from a jackknife over units (`components.data.tasks.units`).
 
-The score of the chosen candidate on the rows by which it was chosen is still too high. An honest score is that of
-`Choice.answers`: the rows of each fold are answered by the candidate that was chosen on the other folds.
+The score of the chosen candidate on the rows by which it was chosen is still too high. The score of `Choice.answers` is
+honest: the rows of each fold are answered by the candidate that was chosen on the other folds.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class Split:
             None: the row is a cluster of its own. Empty in the output of versions without clusters.
         ids: N ids of the rows in their source; may be empty.
         lines: N line numbers in the source, from 1, for messages; empty after reading from an output directory.
-        known_units: (N,) as `units`; None: they are those of the texts and groups.
+        known_units: (N,) as `units`; None: they follow from the texts and groups.
     """
 
     fields: list[Fields]

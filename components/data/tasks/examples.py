@@ -232,7 +232,7 @@ def read_split(directory: Path, split: str, *, rows: np.ndarray | None = None) -
 
 @lru_cache(maxsize=KEPT_SPLITS)
 def _read_whole(path: Path, changed: int, file: int) -> Split:
-    """`_read_split` of all rows; `changed` and `file` differ after the file was written again."""
+    # `changed` and `file` differ after the file was written again.
     return _read_split(path, None)
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from components.core.errors import DataError
 from components.data.tasks.data import Labels
 
-#: Separates these random numbers from those of the sample of a budget (`components.data.tasks.budgets`).
+#: Separates these random numbers from the random numbers of a budget's sample (`components.data.tasks.budgets`).
 _PURPOSE = 1
 
 

@@ -32,7 +32,7 @@ class Mistake:
     size: float
 
     def as_dict(self) -> dict[str, Any]:
-        """A JSON object."""
+        """The mistakes as a JSON object."""
         return {**vars(self), "fields": list(self.fields)}
 
 

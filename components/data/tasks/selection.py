@@ -52,7 +52,7 @@ class Training:
     """What a system is fitted on.
 
     Attributes:
-        inputs: inputs without labels: those of the train split, and further ones.
+        inputs: inputs without labels, of the train split and further ones.
         held_out: labelled rows for a decision threshold; the training rows themselves if the label budget has no
             others.
     """
@@ -77,7 +77,7 @@ class Data:
         rows: (N,) indices of the run's training rows in `whole`.
         dev, test: the rows that are predicted.
         folds: (N,) fold of each training row, by which hyper-parameters are chosen; None: they are chosen on dev.
-        further: inputs without labels beside those of the train split.
+        further: inputs without labels beside the train split's inputs.
     """
 
     whole: Split

@@ -85,7 +85,7 @@ def parse_texts(*names: str) -> Callable[[Mapping[str, Any]], Fields | None]:
 
 
 def probabilities(answer: Answer, labels: Sequence[str]) -> dict[str, float]:
-    """Label -> probability."""
+    """Map each label to its probability."""
     return {label: float(value) for label, value in zip(labels, answer, strict=True)}
 
 

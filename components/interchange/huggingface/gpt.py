@@ -86,7 +86,7 @@ def rules(kind: str) -> list[Rule]:
 
 
 def to_huggingface(model: GPT) -> tuple[dict[str, Any], Tensors]:
-    """`Converter.to_huggingface`.
+    """Implements `Converter.to_huggingface`.
 
     Raises:
         ArtifactError: the model has banded attention, tokens of a task, or an activation that the class does not have.
@@ -107,7 +107,7 @@ def to_huggingface(model: GPT) -> tuple[dict[str, Any], Tensors]:
 
 
 def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[dict[str, Any], int, Tensors]:
-    """`Converter.from_huggingface`."""
+    """Implements `Converter.from_huggingface`."""
     kind = config.get("model_type", "gpt2")
     if kind not in KEYS:
         raise ArtifactError(f"config.json: model_type is {kind!r}, only {' or '.join(map(repr, KEYS))} is supported")

@@ -82,7 +82,7 @@ _POOLER: Final = ("pooler.dense.weight", "pooler.dense.bias")
 
 
 def _embeddings(prefix: str) -> list[Rule]:
-    """The tables of the pieces, which all three name alike, and the norm above them."""
+    # The names of these tables are the same in all three families.
     return [
         plain("token", f"{prefix}embeddings.word_embeddings.weight"),
         *module("embedding_norm", f"{prefix}embeddings.LayerNorm"),
@@ -104,7 +104,6 @@ def _body(prefix: str) -> list[Rule]:
 
 
 def _head(transform: str, norm: str, bias: str) -> list[Rule]:
-    """The head of masked pieces."""
     return [
         *module("transform", transform, part="predictions"),
         *module("transform_norm", norm, part="predictions"),

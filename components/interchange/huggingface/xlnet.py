@@ -1,7 +1,7 @@
 """XLNet <-> `XLNetLMHeadModel`; files of the bare `XLNetModel` can also be imported.
 
-The classes of transformers use segments only if `token_type_ids` are passed; those of its tokenizer, with a separate
-segment for the final [CLS], give equal hidden states.
+The classes of transformers use segments only if `token_type_ids` are passed. With the ids of its tokenizer, which have
+a separate segment for the final [CLS], the hidden states are equal.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def rules(heads: int) -> list[Rule]:
 
 
 def to_huggingface(model: XLNet) -> tuple[dict[str, Any], Tensors]:
-    """`Converter.to_huggingface`."""
+    """Implements `Converter.to_huggingface`."""
     ours = model.config
     config = _KEYS.write(
         ours,
@@ -104,7 +104,7 @@ def to_huggingface(model: XLNet) -> tuple[dict[str, Any], Tensors]:
 
 
 def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[dict[str, Any], int, Tensors]:
-    """`Converter.from_huggingface`."""
+    """Implements `Converter.from_huggingface`."""
     reader = Reader(config, _KEYS)
     settings = reader.read()
     clamp, heads = settings["clamp"], settings["heads"]

@@ -90,7 +90,7 @@ def installed(start: Start) -> Path | None:
 
 
 def folder_of(start: str | Path) -> Path:
-    """The folder of a start: itself, or that of an installed start.
+    """The folder of a start: the start itself, or the folder of an installed start.
 
     Args:
         start: a folder, or the name of a start.

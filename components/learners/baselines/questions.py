@@ -85,7 +85,7 @@ def words_of(text: str, segmentation: Segmentation) -> Words:
 
 
 class SlidingWindow:
-    """The baseline.
+    """The baseline of question answering.
 
     Args:
         contexts: of the train split; frequent words of these, and English stop words, delimit candidates.

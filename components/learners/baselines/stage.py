@@ -42,7 +42,7 @@ class BaselineJob(Section):
     Attributes:
         examples: output directory of the stage `examples`.
         output: directory to write.
-        unlabelled: output directory of the stage `unlabelled`, whose texts are used beside those of the train split.
+        unlabelled: output directory of the stage `unlabelled`, whose texts are used beside the train split.
     """
 
     examples: Path
@@ -53,9 +53,8 @@ class BaselineJob(Section):
 def baseline(job: BaselineJob) -> Path:
     """Train the baselines at every budget and seed; write the files of `components.data.tasks.results`.
 
-    If the task has words models (`components.learners.words`), those of the system that is chosen
-    (`components.data.tasks.choice`) for most seeds at the largest budget are written to `classifier/`: the average of
-    all seeds.
+    If the task has words models (`components.learners.words`), the one that is chosen (`components.data.tasks.choice`)
+    for most seeds at the largest budget is written to `classifier/`: the average of all its seeds.
 
     Raises:
         ArtifactError: the examples are incomplete.

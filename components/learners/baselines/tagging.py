@@ -166,7 +166,7 @@ class _Likelihood:
 
 
 def _gradient(part: Tensor) -> Floats:
-    """The gradient; zeros for a parameter that the loss does not use (transitions, in sentences of one word)."""
+    # Zeros for a parameter that the loss does not use (transitions, in sentences of one word).
     return np.zeros(part.shape) if part.grad is None else part.grad.numpy()
 
 

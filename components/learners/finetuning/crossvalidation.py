@@ -12,8 +12,8 @@ best one by more than one standard error (`components.data.tasks.choice`):
    Contrastive training and distillation prefer the end of their schedule: with few labels it was the better choice on
    the data sets of docs/experiments-log.md.
 
-The score (`selected`) is that of the predictions of each fold at the point that is chosen on the other folds. The final
-run learns from all rows with the same schedule and ends at the chosen point.
+For the score (`selected`), each fold is predicted at the point that is chosen on the other folds. The final run learns
+from all rows with the same schedule and ends at the chosen point.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Selection:
         chosen: for the final run.
         answers: predictions of the rows of the budget, in the order of their indices, each by the run that has not
             learned from it, at the point that is chosen on the other folds.
-        frozen: those of the head on the frozen encoder.
+        frozen: predictions of the same rows by the head on the frozen encoder.
         record: entries of the run's record: `score`, `curve` with the scores of all folds together at every point, the
             index of the `chosen` point, `selected` with the scores of `answers`, `penalty`, `penalties`, `head_norm`,
             `label_names`, `folds`, and the `tokens` and `seconds` of all folds.
@@ -210,7 +210,7 @@ class _Pooled:
         return self.head.calibration if isinstance(self.head, CalibratedHead) else None
 
     def scores(self, answers: Sequence[Answer]) -> dict[str, float]:
-        """All metrics."""
+        """The values of all metrics."""
         return self.scoring.score(self.rows.fields, self.rows.targets, answers)
 
     def choose(self, candidates: Sequence[Sequence[Answer]]) -> Choice:

@@ -1,8 +1,8 @@
 """Stages `teach` and `distil`: a student learns the predictions of teachers (Hinton et al. 2015).
 
 `teach` labels the texts of a group of `distil` with the runs of a fine-tuned system: the run of every label budget and
-seed, and with `selection: budget` those of its folds. The weights of most runs are not stored, so each run is trained
-again up to the point that was chosen for it, without evaluations. A words model beside the encoder is left out.
+seed, and with `selection: budget` the runs of its folds. The weights of most runs are not stored, so each run is
+trained again up to the point that was chosen for it, without evaluations. A words model beside the encoder is left out.
 `distil` trains the students. A student's run learns from the teachers' runs of the same budget, seed and fold.
 
 The penalty and the end of a teacher's run were chosen on the rows of all folds. The student's are chosen in the same
@@ -109,7 +109,7 @@ def teach(job: TeachJob) -> Path:
 
 
 def distil(job: DistilJob) -> Path:
-    """Train a student for every budget and seed; returns the output directory, as that of `finetune`.
+    """Train a student for every budget and seed; returns the output directory, which has the files of `finetune`.
 
     The student's own ways to learn, without teachers, are candidates, and win ties. The directory of a system that is
     no student of the group holds only its manifest.
@@ -160,7 +160,7 @@ def _labelling(job: TeachJob, *, texts: str) -> Iterator[RunSpec]:
 
 
 def read_records(finetuned: Path, *, start: str) -> list[dict[str, Any]]:
-    """The records of a system's runs, without those of the head on its frozen encoder."""
+    """The records of a system's runs, without the records of the head on its frozen encoder."""
     records = json.loads((finetuned / "runs.json").read_text(encoding="utf-8"))
     return [record for record in records if record["start"] == start]
 

@@ -36,7 +36,7 @@ class FeatureTable:
     """Inputs of a head for N rows with S sequences.
 
     Attributes:
-        vectors: (M, F) float32; those of a sequence are contiguous.
+        vectors: (M, F) float32; the vectors of a sequence are contiguous.
         starts: (S,) index of the first vector of each sequence.
         lengths: (S,) number of units; None if every sequence is one vector.
         counts: (N,) number of sequences of each row.
@@ -64,7 +64,7 @@ class FeatureTable:
         return len(self.counts)
 
     def joined(self, other: FeatureTable) -> FeatureTable:
-        """The rows of this table followed by those of another table of the same model; the vectors are copied."""
+        """The rows of this table, then the rows of another table of the same model; the vectors are copied."""
         tables = (self, other)
         lengths = None
         if self.lengths is not None and other.lengths is not None:

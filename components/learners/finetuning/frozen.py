@@ -30,7 +30,7 @@ LABELS, NAMES = "labels", "names"
 
 
 def fields_of(spec: RunSpec, split: str) -> list[Fields]:
-    """The rows of a split whose features runs read: of train those of `all_training_rows`, of `names` one for each
+    """The rows of a split whose features runs read: of train the rows of `all_training_rows`, of `names` one for each
     label."""
     facts = read_facts(spec.examples)
     if split == NAMES:

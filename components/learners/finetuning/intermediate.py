@@ -1,8 +1,8 @@
 """Stage `intermediate`: the encoder of a model that was fine-tuned on another task, as an initialisation.
 
 Supplementary training on an intermediate task with many labels, before the task of interest (Phang et al. 2018,
-"Sentence encoders on STILTs"). The encoder is that of the stored classifier: of the largest label budget, and of its
-first seed.
+"Sentence encoders on STILTs"). The encoder comes from the stored classifier of the largest label
+budget, and of its first seed.
 """
 
 from __future__ import annotations

@@ -202,7 +202,6 @@ class Member:
         return read_by_head(self.model, self._features(split))
 
     def _current_inputs(self, split: str) -> FeatureTable:
-        """The inputs of the head by the current encoder."""
         return read_by_head(self.model, extract(self.model, self.encoded(split), precision=self.spec.precision))
 
     def _features(self, split: str) -> FeatureTable:
@@ -232,7 +231,6 @@ class Member:
 
     @property
     def _label_targets(self) -> list[Target]:
-        """The target of each label's name: the label."""
         return [np.asarray([label], dtype=np.float64) for label in range(len(self._facts.labels))]
 
     @cached_property
@@ -331,7 +329,7 @@ class Member:
             self.record |= {} if best.names is None else {"label_names": best.names}
 
     def evaluate(self, state: TrainingState, *, numbers: Sequence[int], epoch: int, loss: float | None) -> None:
-        """Evaluate the current weights, or their average, on dev; without dev, keep those of the chosen evaluation.
+        """Evaluate the current weights, or their average, on dev; without dev, keep them at the chosen evaluation.
 
         Args:
             state: of the run.
@@ -449,11 +447,10 @@ class Member:
         return answers(self.model, self.encoded(split), precision=self.spec.precision)
 
     def _head_answers(self, split: str) -> list[Answer]:
-        """Predictions of the current head on the encoder as it was before training."""
         return head_answers(self.model.head, self.head_inputs(split))
 
     def test_answers(self, *, trained: bool) -> list[Answer]:
-        """Predictions of the best weights on test: those of the stored classifier, to the last bit.
+        """Predictions of the best weights on test, which the stored classifier repeats to the last bit.
 
         Args:
             trained: whether the encoder was trained; else its features are cached.

@@ -38,7 +38,7 @@ class HeadCandidate(NamedTuple):
     """A candidate of the search.
 
     Attributes:
-        norm: normalisation of the head's inputs; None: that of the settings.
+        norm: normalisation of the head's inputs; None: `head_norm` of the settings.
         penalty: L2 penalty.
         names: whether the names of the labels are training texts; None: the run does not use them.
     """

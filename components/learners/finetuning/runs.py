@@ -74,7 +74,7 @@ class GroupSpec:
 
     @property
     def store(self) -> CheckpointStore:
-        """The run's checkpoints."""
+        """The checkpoints of the run."""
         return CheckpointStore(self.members[0].storage, key=self.key)
 
     @property
@@ -100,7 +100,7 @@ def result(spec: GroupSpec, member: int) -> tuple[dict[str, Tensor], dict[str, A
     """The result of a finished run for one of its members.
 
     Returns:
-        Tensors: predictions on `dev` and `test` (`packing.unpack`), those of the head on the frozen encoder under
+        Tensors: predictions on `dev` and `test` (`packing.unpack`); predictions of the head on the frozen encoder under
         `frozen.dev` and `frozen.test`, and its weights under `frozen.model.`, if the settings ask for them; weights
         under `model.`; and the record.
     """
@@ -201,7 +201,7 @@ class Run:
         """Train each head on the frozen encoder's features, and score it on dev as epoch 0."""
         answers = [member.fit_head() for member in self.members]
         if isinstance(self.model, DistilledModel):
-            # The penalty of the sum over all rows, those of the teacher included.
+            # The penalty of the sum over all rows, the teacher's rows included.
             (member,) = self.members
             rows = len(member.rows.learned)
             member.model.head.penalty *= rows / (rows + len(member.taught[0]))

@@ -56,7 +56,7 @@ def read_soft_labels(files: Sequence[Path], name: str) -> list[Target]:
 def soft_labels_of(spec: RunSpec, held: Split, left_out: frozenset[bytes]) -> tuple[NDArray[np.int64], list[Target]]:
     """What a run learns from its teachers: indices of the texts, and the predictions.
 
-    The teachers are those of the run's own fold. Texts of the rows that the run is scored on, and what belongs to them,
+    The teachers belong to the run's own fold. Texts of the rows that the run is scored on, and what belongs to them,
     are left out, although they have no labels here: a served model has not learned from the texts of its requests, and
     the score has to predict that case.
 

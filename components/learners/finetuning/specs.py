@@ -93,8 +93,8 @@ class RunSpec:
         labels: texts that the finished run labels for students, in place of the rows of dev and test; None: the run
             labels no texts.
         left_out: digests of inputs that the run does not read, because another task of the run is scored on them.
-        words: output directory of the stage `unlabelled`, whose texts words models read as those of the stage
-            `baseline` do; None: they read those of the train split only.
+        words: output directory of the stage `unlabelled`, whose texts words models read, as in the stage `baseline`;
+            None: they read the train split only.
     """
 
     examples: Path
@@ -220,7 +220,7 @@ class Rows:
 
 
 def rows_of(spec: RunSpec, train: Split) -> Rows:
-    """The rows of a run; those of its label budget, or the part of them inside and outside its fold."""
+    """The rows of a run: all rows of its label budget, or the part of them inside and outside its fold."""
     facts = read_facts(spec.examples)
     strata = strata_of(train, facts.kind)
     rows, short = sample_rows(strata, spec.budget, seed=spec.seed)

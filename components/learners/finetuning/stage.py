@@ -233,7 +233,7 @@ class _Output:
 
 
 def for_start(settings: FinetuneSettings, *, trained: bool) -> FinetuneSettings:
-    """The settings of a run; those of `scratch` take precedence if the encoder's weights are random."""
+    """The settings of a run; the settings in `scratch` take precedence if the encoder's weights are random."""
     if trained:
         return settings
     scratch = settings.scratch

@@ -1,11 +1,11 @@
-"""Words beside the encoder (`finetune.<name>.words`).
+"""Words beside the encoder (`finetune.<name>.words: auto`).
 
-The words model is one of `components.learners.words.systems` that is chosen on the run's rows. `mean` mixes its
-probabilities with those of the encoder; `joint` fits one logistic regression on features of the frozen encoder beside
-the TF-IDF weights, which have a scale of their own, because the penalty that suits hundreds of normalised features
-suppresses TF-IDF weights of norm 1. System, weight and scale are chosen (`components.data.tasks.choice`) on the rows
-that the run's other choices are made on: by predictions out of fold of both, or on dev. The score is that of
-predictions whose choices were made without the row's fold.
+The words model is one of `components.learners.words.systems`. It is combined with the encoder in one of two ways: a
+mean of the probabilities of both, or one logistic regression on features of the frozen encoder beside the TF-IDF
+weights. These have a scale of their own, because the penalty that suits hundreds of normalised features suppresses
+TF-IDF weights of norm 1. System, weight and scale are chosen (`components.data.tasks.choice`) on the rows that the
+run's other choices are made on: by predictions out of fold of both, or on dev. The predictions that are scored come
+from choices that were made without the row's fold.
 
 Shapes: N rows, F features of the encoder, V of the words, C labels.
 """
@@ -59,8 +59,8 @@ class Mixed:
         record: entries of the run's record: `words`, and `selected`, or on dev `curve` with the scores at the
             `chosen` point.
         part: what is served beside the encoder; None if the encoder alone is better.
-        weights: of the model, under `model.`, if they are not those of the run: the head of a joint regression on the
-            frozen encoder.
+        weights: of the model, under `model.`, if they differ from the run's weights: the head of a joint regression on
+            the frozen encoder.
     """
 
     answers: dict[str, list[Answer]]
@@ -74,8 +74,8 @@ Combination = tuple[Sequence[Answer], Callable[[list[Answer]], Mixed]]
 
 
 def with_words(spec: RunSpec, answers: Mapping[str, list[Answer]], record: Mapping[str, Any]) -> Mixed:
-    """Combine a run with words as its settings ask: no words, the weights of a mean, or the strengths of a joint
-    regression, the simplest first. A kind without probabilities of labels has no words.
+    """Combine a run with words, if `words` is `auto`. Candidates are no words, the weights of a mean, and the strengths
+    of a joint regression, the simplest first. A kind without probabilities of labels has no words.
 
     Args:
         spec: of the finished run.
@@ -126,8 +126,8 @@ class WordsRows:
         return choose(self.data.scoring, self.data.judged[1], candidates, folds=self.data.folds)
 
     def best_words(self) -> tuple[str, Predictions]:
-        """Name and predictions of the chosen words model; those out of fold are of the models that were chosen without
-        the row's fold."""
+        """Name and predictions of the chosen words model; predictions out of fold are made by the models that were
+        chosen without the row's fold."""
         judged, _ = self.data.judged
         tried = {name: predict(system, self.data) for name, system in self.systems.items()}
         choice = self.choose([predictions.answers[judged] for predictions in tried.values()])

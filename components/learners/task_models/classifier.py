@@ -128,7 +128,7 @@ class TextClassifier:
 
     @property
     def labels(self) -> Sequence[str]:
-        """C names."""
+        """The names of the C labels."""
         return self.model.labels
 
     @property
@@ -138,7 +138,7 @@ class TextClassifier:
 
     @property
     def encoder(self) -> LanguageModel:
-        """The encoder."""
+        """The encoder of the model."""
         return self.model.encoder
 
     def on(self, device: torch.device) -> TextClassifier:
@@ -310,7 +310,7 @@ class AveragedClassifier:
 
     @property
     def labels(self) -> Sequence[str]:
-        """C names."""
+        """The names of the C labels."""
         return self.members[0].labels
 
     @property

@@ -281,7 +281,7 @@ class CalibratedHead(TextHead):
     @property
     @abstractmethod
     def calibration(self) -> float:
-        """The parameter."""
+        """The parameter that calibrates the head."""
 
     @abstractmethod
     def set_calibration(self, value: float) -> None:
@@ -333,8 +333,8 @@ class ClassificationHead(LabelHead):
     exclusive = True
 
     def penalty_of(self, strength: float, targets: Sequence[NDArray[np.float64]]) -> float:
-        """As of any head. With two labels, w is the difference of their weights, whose square is twice the sum of
-        theirs."""
+        """The penalty of any head, doubled for two labels: w is the difference of their weights, and its square is
+        twice the sum of their squares."""
         return super().penalty_of(strength, targets) * (2 if len(np.unique(np.concatenate(targets))) == 2 else 1)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
@@ -369,7 +369,8 @@ class RegressionHead(ImitatingHead):
         self.range.fill_(float(values.max() - values.min()) or 1.0)
 
     def penalty_of(self, strength: float, targets: Sequence[NDArray[np.float64]]) -> float:
-        """As of any head; strength is alpha of scikit-learn's Ridge, whose squared errors have no factor 1 / 2."""
+        """The penalty of any head, doubled: strength is alpha of scikit-learn's Ridge, whose squared errors have no
+        factor 1 / 2."""
         return 2 * super().penalty_of(strength, targets)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:

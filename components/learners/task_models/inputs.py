@@ -110,7 +110,7 @@ def likened(vectors: Tensor, rows: Tensor) -> Tensor:
 
 
 def combination(apart: Combine, *, turned: Combine | None = None) -> Callable[..., Combine | None]:
-    """`Task.combine` for pairs."""
+    """Implements `Task.combine` for pairs."""
 
     def choose(settings: FinetuneSettings, encoder: LanguageModel) -> Combine | None:
         if reads_apart(settings, encoder):

@@ -311,7 +311,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def computing(precision: str, device: torch.device) -> Iterator[None]:
-    """Without gradients, in `float32` or `bf16`, in this thread."""
+    """A block that computes without gradients, in `float32` or `bf16`, in this thread."""
     with (
         torch.inference_mode(),
         torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16"),

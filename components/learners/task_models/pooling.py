@@ -33,7 +33,7 @@ class Inside:
 
     @classmethod
     def of(cls, lengths: Tensor, columns: int) -> Inside:
-        """Those of sequences of (S,) lengths, padded to U = `columns`."""
+        """The pieces or units of sequences of (S,) lengths, padded to U = `columns`."""
         return cls(places(mask(on_host(lengths), columns), lengths.device), (len(lengths), columns))
 
     def take(self, padded: Tensor) -> Tensor:

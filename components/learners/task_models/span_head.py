@@ -1,6 +1,6 @@
 """The head of extractive question answering: scores of start and end for each unit (piece of the context).
 
-Devlin et al. 2019, sections 4.2 and 4.3: the score of a span from unit i to unit j is start_i + end_j; that of no
+Devlin et al. 2019, sections 4.2 and 4.3: the score of a span from unit i to unit j is start_i + end_j; the score of no
 answer is start_0 + end_0, where unit 0 represents the whole sequence ([CLS] for BERT). The target of a window without
 the answer is unit 0. The prediction of a row is the best span of all windows, if its score exceeds the lowest score of
 no answer of the windows by a threshold, which is fitted on dev.
@@ -102,11 +102,11 @@ class Answering(CalibratedHead):
 
     @property
     def calibration(self) -> float:
-        """The threshold."""
+        """The threshold of answers."""
         return float(self.threshold)
 
     def set_calibration(self, value: float) -> None:
-        """Set the threshold."""
+        """Set the threshold of answers."""
         self.threshold.fill_(value)
 
 

@@ -1,1 +1,1 @@
-"""Learning from text without labels: the texts, pseudo-labels, and their regression. Free of torch."""
+"""Learning from text without labels: pseudo-labels, and regressions that learn from them. Free of torch."""

@@ -1,9 +1,9 @@
-"""Self-training and co-training of linear models on fixed features.
+"""Co-training of linear models on fixed features.
 
 A view is a set of features of the same rows. One linear model is fitted per view. In each round, the models of the last
 round, calibrated on labelled rows that they have not learned from, label the unlabelled rows together, and every model
 is fitted again to the labelled rows and to the pseudo-labels (co-training with averaged teachers: Blum and Mitchell
-1998; with one view, self-training: Yarowsky 1995).
+1998).
 
 Shapes: N labelled rows, U unlabelled rows, M rows, F features, C labels.
 """
@@ -21,7 +21,7 @@ from scipy.special import expit, log_softmax, softmax
 
 from components.data.tasks.folds import folds_of
 
-#: Rounds of self-training, least confidence of a pseudo-label, and weight of the pseudo-labels relative to the labels.
+#: Rounds of co-training, least confidence of a pseudo-label, and weight of the pseudo-labels relative to the labels.
 ROUNDS, CONFIDENCE, WEIGHT = 3, 0.6, 1.0
 #: Folds by which temperatures and penalties are chosen.
 FOLDS: Final = 3
@@ -67,7 +67,7 @@ class View:
 
 @dataclass(frozen=True)
 class Round:
-    """A round of self-training.
+    """A round of co-training.
 
     Attributes:
         models: one per view.

@@ -39,12 +39,12 @@ class WordFeatures:
 
     @property
     def vocabulary(self) -> int:
-        """Number of terms."""
+        """The number of terms."""
         return sum(len(vectorizer.vocabulary_) for vectorizer in self.vectorizers)
 
     @property
     def width(self) -> int:
-        """F."""
+        """The number F of features."""
         return {"text": self.vocabulary, "cosine": 1, "pair": 4 * self.vocabulary + 1}[self.form]
 
     def matrix(self, rows: Sequence[Fields]) -> Any:
@@ -120,7 +120,7 @@ class LatentFeatures:
 
     @property
     def width(self) -> int:
-        """F."""
+        """The number F of features."""
         return sum(self.widths)
 
     def parts(self, texts: Sequence[str]) -> tuple[Vectors, Vectors]:

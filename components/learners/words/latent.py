@@ -86,7 +86,7 @@ class LatentSemantics:
         return cls(vectorizer, arrays["components"])
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
-        """(N, D)."""
+        """The (N, D) vectors of N texts."""
         return unit(np.asarray(self.vectorizer.transform(texts) @ self.components.T, dtype=np.float32))
 
 
@@ -123,7 +123,7 @@ class WordMeans:
         return cls(words, weighted, result._means(texts).mean(axis=0))
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
-        """(N, D)."""
+        """The (N, D) vectors of N texts."""
         means = self._means(texts)
         present = np.abs(means).sum(axis=1, keepdims=True) > 0
         return unit(np.where(present, means - self.centre, 0).astype(np.float32))
@@ -177,7 +177,6 @@ def _least(texts: Sequence[str]) -> int:
 
 
 def _splitter() -> Any:
-    """Text -> its words."""
     return tfidf().build_analyzer()
 
 

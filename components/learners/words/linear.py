@@ -85,7 +85,7 @@ class LinearModel:
 
 @dataclass(frozen=True)
 class LinearFunction:
-    """A number.
+    """A linear function to a number.
 
     Attributes:
         weights: (1, F).
@@ -148,7 +148,7 @@ def left_out_slope(features: Any, values: NDArray[np.float64], *, penalty: float
     other rows; at least 0, and 1 with fewer than 3 rows.
 
     Texts have few words in common, so predictions for other texts lie too close to the mean, whatever the penalty is.
-    The residual of a row that is left out is that of the fit with it, divided by 1 - its leverage.
+    The residual of a row that is left out is its residual in the fit with it, divided by 1 - its leverage.
 
     Args:
         features: (N, F), sparse.
@@ -170,7 +170,7 @@ def left_out_slope(features: Any, values: NDArray[np.float64], *, penalty: float
 
 
 def fit_exclusive(features: Any, labels: Labels, count: int, *, c: float) -> LinearModel:
-    """Multinomial logistic regression.
+    """Fit a multinomial logistic regression.
 
     Args:
         features: (N, F).

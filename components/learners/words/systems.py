@@ -40,7 +40,7 @@ Reading = Callable[[Training], tuple[WordFeatures, Any]]
 
 
 def words(training: Training, *, ngrams: tuple[int, int]) -> tuple[WordFeatures, Any]:
-    """Word n-grams; the vocabulary is that of the training rows."""
+    """Word n-grams; the vocabulary comes from the training rows."""
     return fit_text(word_vectorizers(ngrams), training.rows.fields)
 
 
@@ -56,13 +56,13 @@ def cosine(training: Training) -> tuple[WordFeatures, Any]:
 
 
 def both(training: Training) -> tuple[WordFeatures, Any]:
-    """The vectors u and v of both texts, |u - v|, u v and their cosine; the vocabulary is that of the training rows."""
+    """The vectors u and v of both texts, |u - v|, u v and their cosine; the vocabulary comes from the training rows."""
     features = WordFeatures("pair", (tfidf().fit([text for parts in training.rows.fields for text in parts]),))
     return features, features.matrix(training.rows.fields)
 
 
 def counted(training: Training) -> TfidfVectorizer:
-    """Document frequencies need no labels; they are those of the whole train split, independent of the label budget."""
+    """Document frequencies need no labels: they come from the whole train split, whatever the label budget is."""
     return tfidf().fit([text for parts in training.inputs for text in parts])
 
 

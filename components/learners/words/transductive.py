@@ -1,10 +1,10 @@
-"""Words models that also learn from the texts of the train split without labels.
+"""Words models that also learn from texts without labels: the train split and `data.unlabelled`.
 
 The features of a text are its latent semantic vector and the mean of its word vectors
-(`components.learners.words.latent`), both fitted on the texts of the train split. A logistic regression on each learns
-from the labelled rows, and then in rounds
-from the pseudo-labels that both give to the other texts (`components.learners.unlabelled.self_training`). The model is
-the mean of their calibrated logits, which is linear in both vectors.
+(`components.learners.words.latent`), both fitted on all of these texts. A logistic regression on each learns from the
+labelled rows, and then in rounds from the pseudo-labels that both give to the other texts
+(`components.learners.unlabelled.self_training`). The model is the mean of their calibrated logits, which is linear in
+both vectors.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ MOST_FITTED, MOST_TAUGHT = 25_000, 2_000
 
 
 def exclusive(training: Training) -> list[Candidate]:
-    """For texts with one label: the model of the labelled rows alone, and that of each round."""
+    """The candidates for texts with one label: the model of the labelled rows alone, and the model of each round."""
     return _candidates(training, exclusive=True)
 
 
 def independent(training: Training) -> list[Candidate]:
-    """For texts with any number of labels: the same."""
+    """The candidates for texts with any number of labels: the same models."""
     return _candidates(training, exclusive=False)
 
 

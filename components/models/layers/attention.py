@@ -54,7 +54,7 @@ class SelfAttention(nn.Module):
         return self._join(self._attend(*self._project(x_BTD), mask))
 
     def extend(self, x_BTD: Tensor, past: Past) -> tuple[Tensor, Past]:
-        """Causal attention of the positions after those of `past`; and the keys and values for the next call."""
+        """Causal attention of the positions after `past`; and the keys and values for the next call."""
         q_BNTK, k_BNSK, v_BNSK = self._project(x_BTD)
         if past:
             k_BNSK, v_BNSK = torch.cat([past[0], k_BNSK], 2), torch.cat([past[1], v_BNSK], 2)

@@ -70,8 +70,8 @@ Window = Callable[[Tensor, State, "Texts | None"], tuple[Tensor, State]]
 def run_in_chunks(window: Window, x_TBI: Tensor, state: State, texts: Texts | None) -> tuple[Tensor, State]:
     """Apply a recurrent layer to a window, chunk by chunk.
 
-    The outputs equal those of the whole window. Gradients do not cross chunks, and are not kept for chunks in which no
-    row learns. Without gradients or chunks the window is computed at once.
+    The outputs are the same as for the whole window. Gradients do not cross chunks, and are not kept for chunks in
+    which no row learns. Without gradients or chunks the window is computed at once.
     """
     if texts is None or not torch.is_grad_enabled() or (chunks := texts.chunks(x_TBI.shape[0])) is None:
         return window(x_TBI, state, texts)

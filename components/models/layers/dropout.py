@@ -81,7 +81,7 @@ class RowDropout(Noise):
 def keep_mask(shape: Sequence[int], rate: float, like: Tensor) -> Tensor:
     """A dropout mask with values 0 and 1 / (1 - rate), with the dtype and device of `like`.
 
-    Sampled from the global generator, or from that of `sampling_from`. On the CPU, where sampling dominates the cost of
+    The global generator samples it, or the one of `sampling_from`. On the CPU, where sampling dominates the cost of
     dropout, one 64-bit random number serves four values (16 bits each, so the rate is exact to 2^-16).
     """
     if like.is_cuda:

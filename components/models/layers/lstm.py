@@ -125,7 +125,7 @@ class ProjectedLSTM(nn.Module):
             self.bias[cells : 2 * cells] = 1
 
     def forward(self, x_TBI: Tensor, state: State = (), *, texts: Texts | None = None) -> tuple[Tensor, State]:
-        """As `LSTM.forward`, with outputs and r (B, P) in place of h, and c in float32."""
+        """The same as `LSTM.forward`, with outputs and r (B, P) in place of h, and c in float32."""
         return run_in_chunks(self._window, x_TBI, state, texts)
 
     def _window(self, x_TBI: Tensor, state: State, texts: Texts | None) -> tuple[Tensor, State]:

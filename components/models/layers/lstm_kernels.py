@@ -227,8 +227,8 @@ def _preactivation_gradient(
     """Gradient w.r.t. the pre-activation gates, (N, G) in the type of `grad_out_NH`."""
     hidden = tanh_NH.shape[1]
     i_NH, f_NH, g_NH, o_NH = gates_NG.view(-1, 4, hidden).unbind(1)
-    # Local derivatives: of the cell w.r.t. the pre-activations of i, f and g; of the output w.r.t. that of o and w.r.t.
-    # the cell.
+    # Local derivatives: of the cell w.r.t. the pre-activations of i, f and g; of the output w.r.t. the pre-activation
+    # of o and w.r.t. the cell.
     local_N3H = gates_NG.new_empty(len(gates_NG), 3, hidden)
     torch.addcmul(i_NH, i_NH, i_NH, value=-1, out=local_N3H[:, 0]).mul_(g_NH)
     torch.addcmul(f_NH, f_NH, f_NH, value=-1, out=local_N3H[:, 1]).mul_(previous_cells_NH)

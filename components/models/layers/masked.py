@@ -135,7 +135,7 @@ class MaskedModel(LanguageModel):
         self, tokens_BT: Tensor, segments_BT: Tensor | None, mask: Tensor | None, positions_BT: Tensor | None = None
     ) -> list[Tensor]:
         """Outputs (B, T, D) of the embeddings and of every block. Without segments all are 0; without positions, they
-        are 0 .. T - 1. The mask is that of `SelfAttention`."""
+        are 0 .. T - 1. `mask` is the mask of `SelfAttention`."""
         x_BTE = F.embedding(tokens_BT, self.token)
         if positions_BT is None:
             x_BTE = x_BTE + position_rows(self.position, tokens_BT.shape[1])

@@ -2,7 +2,7 @@
 
 Krell, Kosec, Perez and Fitzgibbon 2021 (Efficient Sequence Packing without Cross-contamination): padding is replaced by
 other texts. Every piece keeps its position within its text and attends to that text only, so its hidden states are
-those of the text alone.
+the same as for the text alone.
 
 Shape suffixes: B texts, T pieces of the longest, R packed rows of W positions, D width.
 """

@@ -230,7 +230,7 @@ class RelativeAttention(nn.Module):
 
 
 def _shifted(x_NBQP: Tensor, keys: int, length: int, positions_BM: Tensor | None) -> Tensor:
-    """From scores of distances (N, B, Q, P) to scores of keys (N, B, Q, S), a new tensor.
+    """Turn scores of distances (N, B, Q, P) into scores of keys (N, B, Q, S), a new tensor.
 
     The score of key j and a query at position t of the segment is in column j + T - 1 - t. For the first T queries that
     is a strided view; the further ones are gathered.

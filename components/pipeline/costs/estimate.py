@@ -16,7 +16,7 @@ from components.settings.cost import BudgetSettings, CostSettings
 #: between half and twice as long the next time.
 PRIOR_STD = 0.3
 PRIOR_RUNS = 3
-#: Additional standard deviation if the durations are those of another item of the stage, or of another stage.
+#: Additional standard deviation if the durations were measured for another item of the stage, or for another stage.
 OTHER_STD = 0.5
 #: Two-sided confidence of a range.
 CONFIDENCE = 0.9
@@ -69,7 +69,7 @@ class Total:
     unknown: list[str]
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """The estimate as JSON."""
         return asdict(self)
 
 

@@ -32,7 +32,7 @@ class Remaining:
         )
 
     def __str__(self) -> str:
-        """In words; empty if no stage is left."""
+        """The remaining time in words; empty if no stage is left."""
         if not self.seconds:
             return ""
         timed = [seconds for seconds in self.seconds.values() if seconds is not None]

@@ -136,5 +136,4 @@ def tokenize_parallel(params: Params) -> dict[str, Arguments]:
 
 
 def _vocabulary(params: Params, corpus: str) -> str:
-    """The corpus on which the vocabulary of `corpus` is trained."""
     return params.downstream_vocabulary if corpus == "domain" else corpus

@@ -99,7 +99,7 @@ def adapt_task(params: Params) -> dict[str, Arguments]:
 
 
 def text_of_vectors(params: Params) -> str:
-    """The corpus whose word vectors models without language modelling have: that of the last trained start."""
+    """The corpus whose word vectors models without language modelling have: the corpus of the last trained start."""
     adapts = "adapted" in params.run.starts or params.downstream_vocabulary == "domain"
     return "domain" if adapts and "domain" in params.vocabularies else params.pretraining_corpus
 
@@ -156,5 +156,4 @@ def static(params: Params, start: str) -> dict[str, Arguments]:
 
 
 def _of(params: Params, folder: str, corpus: str, kind: str) -> Path | None:
-    """Tokens or vocabulary of a corpus; None if the run has none."""
     return out(params, folder, f"{corpus}-{kind}") if corpus in params.vocabularies else None

@@ -102,7 +102,6 @@ def _parents(params: Params) -> dict[str, list[str]]:
 
 
 def _students(params: Params) -> dict[str, list[str]]:
-    """Name of each student -> its teachers."""
     return {str(student): params.distil[student.group].teachers for student in students_of(params)}
 
 

@@ -39,7 +39,6 @@ def finetune(params: Params) -> dict[str, Arguments]:
 
 
 def _systems(params: Params) -> list[tuple[str, str]]:
-    """Family and initialisation of the run's systems that are common to all tasks."""
     return list(product(params.run.families, params.run.starts))
 
 
@@ -136,7 +135,7 @@ def distil_texts(params: Params) -> dict[str, Arguments]:
 
 
 def _collected(params: Params, task: str, key: str, settings: UnlabelledSettings | None) -> Arguments:
-    """What the collection of texts without labels depends on; `key` names the settings in messages."""
+    # `key` names the settings in messages.
     return {
         "task": task,
         "key": key,
@@ -348,7 +347,7 @@ def _teachers(params: Params, system: System) -> list[System]:
 
 
 def _published(params: Params, system: System) -> list[str]:
-    """The imported models among the ancestors and teachers of a system, whose training text is unknown."""
+    # The training text of imported models is unknown.
     return [
         ancestor.family
         for ancestor in dict.fromkeys([system, *_teachers(params, system)])
@@ -383,7 +382,7 @@ def _seen(params: Params, task: str, system: System, others: Sequence[str]) -> l
     read = [f"corpus/{corpus}{suffix}" for corpus in dict.fromkeys(corpora)]
     computed = {family, *params.origins(family)} & params.static.keys()
     if computed and "corpus/domain" not in read:
-        # The words and frequencies of static vectors are those of the domain corpus.
+        # The words and frequencies of static vectors come from the domain corpus.
         read.append("corpus/domain")
     for teacher in _teachers(params, system):
         read += [source for source in _seen(params, task, teacher, ()) if source not in [*read, f"train/{task}"]]

@@ -1,1 +1,1 @@
-"""Monitoring of a running project: drift checks of champions, and disk space."""
+"""Monitoring of a running project: drift checks of champions, disk space, and what can be deleted."""

@@ -57,7 +57,7 @@ FREQUENCIES, SEED = 64, 5
 
 @dataclass(frozen=True)
 class Feature:
-    """One test.
+    """The test of one feature.
 
     Attributes:
         p: p-value.
@@ -121,7 +121,7 @@ class Comparison:
         return f"{self.source}: no drift in {self.rows:,} rows{rest}"
 
     def as_dict(self) -> dict[str, Any]:
-        """A JSON object."""
+        """The comparison as a JSON object."""
         return {**asdict(self), "drift": self.drift, "sentence": self.sentence}
 
 
@@ -273,7 +273,7 @@ def sequential(observed: float, draw: Callable[[int], Floats], *, most: int) -> 
 
 
 def _generator(*samples: NDArray[Any]) -> np.random.Generator:
-    """Depends on the samples: repeatable, and yet repeated checks do not share their permutations."""
+    # Depends on the samples: repeatable, and yet repeated checks do not share their permutations.
     return np.random.default_rng([SEED, *(zlib.crc32(np.ascontiguousarray(sample).tobytes()) for sample in samples)])
 
 

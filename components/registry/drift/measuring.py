@@ -66,7 +66,7 @@ class ObservedClassifier:
 
     @property
     def kind(self) -> str:
-        """Kind of task."""
+        """The kind of the task."""
         return self._inner.kind
 
     @property

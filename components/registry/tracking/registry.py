@@ -130,7 +130,7 @@ class Registry:
         return versions[-1] if versions else None
 
     def get(self, name: str, number: str) -> Version:
-        """One version.
+        """Get one version.
 
         Raises:
             RegistryError: there is no such version.

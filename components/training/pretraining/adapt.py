@@ -43,10 +43,10 @@ class AdaptJob(Section):
 
     Attributes:
         name: of the block in `adapt`, for progress lines and checkpoints; default: the family.
-        pretrained: encoder directory with the initial weights. If its vocabulary differs from that of `tokenizer`,
+        pretrained: encoder directory with the initial weights. If its vocabulary differs from `tokenizer`'s,
             shared pieces keep their embeddings and the others are initialised with the mean.
         tokens, tokenizer: token shards of the domain corpus and the directory of their tokenizer; for a translation
-            family those of the domain's pairs, because text alone has no translations.
+            family, made from the domain's pairs, because text alone has no translations.
         general_tokens: token shards of the general corpus; None, as `general_corpus`: there is none, and forgetting is
             not measured.
         general_corpus: the general corpus; forgetting is measured on its held-out documents.
@@ -141,7 +141,7 @@ def _previous(output: Path) -> Manifest | None:
 
 
 def _recipe(job: AdaptJob) -> dict[str, Any]:
-    """Everything but the text on which the model depends: the entries of `increments.CHANGES`."""
+    # The entries of `increments.CHANGES`: everything but the text on which the model depends.
     return {
         "family": job.family,
         "settings": {
@@ -195,7 +195,6 @@ def _run(job: AdaptJob, decision: Decision, store: TokenStore) -> LanguageModelR
 
 
 def _replayed(decision: Decision, run: LanguageModelRun) -> int:
-    """Tokens of earlier text that an increment repeats; 0 for a rebuild."""
     return 0 if decision.text is None else run.text().tokens - decision.new_tokens
 
 
@@ -233,7 +232,7 @@ def _forgetting(job: AdaptJob, adapted: LanguageModel) -> dict[str, float]:
     for when, (model, tokenizer) in models.items():
         general = TokenStore(job.general_tokens, "heldout")
         with tempfile.TemporaryDirectory() as folder:
-            # The model has another vocabulary, that of the domain corpus or of a published model: encode anew.
+            # The model has another vocabulary, from the domain corpus or a published model: encode anew.
             if general.tokenizer_fingerprint != tokenizer.fingerprint():
                 general = _encoded(job.general_corpus, tokenizer, Path(folder) / "tokens")
             sampler = heldout_sampler(

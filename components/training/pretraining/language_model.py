@@ -84,7 +84,7 @@ class LanguageModelRun(Section):
 
     @property
     def steps(self) -> int | None:
-        """Number of steps of the token budget, at most those of `training.passes`; None if the budget is in seconds."""
+        """Number of steps of the token budget, at most `training.passes` passes; None if the budget is in seconds."""
         tokens = self.training.tokens
         return None if tokens is None else self.within_passes(max(1, round(tokens / self.step_tokens)))
 

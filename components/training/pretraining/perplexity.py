@@ -27,7 +27,7 @@ class Perplexity:
 
     Attributes:
         loss: mean negative log-likelihood of a predicted piece, in nats. A masked model predicts the masked pieces, a
-            translation model the pieces of the translation (words and characters below are then those of the
+            translation model the pieces of the translation (words and characters below are then counted in the
             translation). For a static family, which has no likelihood, the mean of its objective; the perplexities are
             then None.
         perplexity: e^loss.

@@ -68,7 +68,7 @@ class ScratchJob(ModelJob):
     """Inputs and output of the models without language modelling: the same architecture and vocabulary.
 
     Attributes:
-        tokenizer: directory of the tokenizer of downstream texts; None: that of the published model.
+        tokenizer: directory of the tokenizer of downstream texts; None: the tokenizer of the published model.
         tokens, training: token shards of the text of the word vectors, and settings of the language model on it; None:
             the model has no word vectors.
         start: `scratch`: all weights but the static channel are random, new ones for each seed of fine-tuning;

@@ -197,7 +197,7 @@ class PairSampler(RowSampler):
     """[CLS] A [SEP] B [SEP]; A and B have `window` - 3 pieces together. If the row's text contains a pair, both begin
     with a sentence.
 
-    Batch: that of `RowSampler` and `segments` (B, window), 0 for [CLS] A [SEP] and 1 for B [SEP].
+    Batch: as of `RowSampler`, and `segments` (B, window), 0 for [CLS] A [SEP] and 1 for B [SEP].
     """
 
     frame = 3
@@ -227,7 +227,7 @@ class SentencePairSampler(PairSampler):
     Documents of one sentence contain no pair. A random B in all such rows would show the label by the form of A, so
     these rows train the masked pieces only.
 
-    Batch: that of `PairSampler` and `next_sentence` (B,), 0 if B follows A, 1 if it is random, `NO_PAIR` otherwise.
+    Batch: as of `PairSampler`, and `next_sentence` (B,), 0 if B follows A, 1 if it is random, `NO_PAIR` otherwise.
 
     Raises:
         DataError: the store contains only one document.
@@ -280,7 +280,7 @@ class SentenceOrderSampler(PairSampler):
     lengths. So the earlier part ends at a random position, and the later part begins with the next sentence of the same
     document; the pieces between them are skipped. Rows without a pair train the masked pieces only.
 
-    Batch: that of `PairSampler` and `sentence_order` (B,), 0 if A is first in the text, 1 if B is, `NO_PAIR` otherwise.
+    Batch: as of `PairSampler`, and `sentence_order` (B,), 0 if A is first in the text, 1 if B is, `NO_PAIR` otherwise.
     """
 
     choices = 2

@@ -206,7 +206,7 @@ def encode_pieces(teacher: Encoder, tokenizer: Tokenizer, *, name: str) -> Tenso
 def reduce(vectors_VE: Tensor, *, width: int) -> Tensor:
     """(V, D) float32: the first D principal components of the vectors, D at most `width`, E and the number of pieces.
 
-    The directions are those of the ordinary pieces; the sign of each makes its largest coordinate positive. Special
+    The directions follow from the ordinary pieces; the sign of each makes its largest coordinate positive. Special
     pieces other than UNK, whose vectors are 0, stay 0. One thread, because rounding depends on the number of threads.
     """
     ordinary = vectors_VE[FIRST_ORDINARY:].double()

@@ -24,7 +24,7 @@ from components.data.formats.annotations.records import (
 from components.data.formats.lines import Reading
 from components.data.formats.tables import parse_json
 
-#: Type of a result -> its member of `value`. The types are those of the tags of the labelling interface.
+#: Type of a result -> its member of `value`. The types have the names of the labelling interface's tags.
 _CHOSEN = {"choices": "choices", "taxonomy": "taxonomy", "pairwise": "selected", "rating": "rating", "number": "number"}
 _SPANS = {"labels": "labels", "hypertextlabels": "hypertextlabels"}
 #: Name of the object that the controls of a written file refer to.
@@ -86,7 +86,6 @@ def _full(task: dict[str, Any], number: int, where: str, reading: Reading) -> An
 
 
 def _contents(annotation: dict[str, Any]) -> Any:
-    """What an annotator has chosen, without ids and times."""
     return [[result.get("type"), result.get("from_name"), result.get("value")] for result in annotation["result"]]
 
 

@@ -124,7 +124,7 @@ def _spans(entry: Question, *, move: bool) -> tuple[list[tuple[int, int]], list[
 
 
 def _blank(character: str) -> bool:
-    """White space, control and format characters (U+200B), for which a tokenizer may have no piece."""
+    # White space, control and format characters (U+200B), for which a tokenizer may have no piece.
     return character.isspace() or category(character)[0] == "C"
 
 

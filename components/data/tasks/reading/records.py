@@ -75,7 +75,7 @@ class SplitFile:
 
     @property
     def form(self) -> str:
-        """Its format."""
+        """The format of the file."""
         return self.source.format_at(self.path)
 
 

@@ -22,7 +22,7 @@ class MultilabelHead(LabelHead):
     exclusive = False
 
     def penalty_of(self, strength: float, targets: Sequence[NDArray[np.float64]]) -> float:
-        """As of any head; the loss is a mean over the labels too."""
+        """The penalty of any head, divided by the number of labels, because the loss is a mean over the labels too."""
         return super().penalty_of(strength, targets) / self.output.out_features
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
