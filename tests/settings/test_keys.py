@@ -16,13 +16,13 @@ from components.settings.section import Section
 ROOT = Path(__file__).parents[2]
 #: Keys that are read under another name: file and expression that read them.
 OTHERWISE = {
-    ("ChecksSettings", "empty_rows"): ("data_checks/compare.py", '("empty_rows", 0.01'),
-    ("ChecksSettings", "label_conflicts"): ("data_checks/compare.py", '("label_conflicts", 0.02'),
-    ("ChecksSettings", "class_balance"): ("data_checks/compare.py", '("class_balance", 0.1'),
+    ("ChecksSettings", "empty_rows"): ("data/checks/compare.py", '("empty_rows", 0.01'),
+    ("ChecksSettings", "label_conflicts"): ("data/checks/compare.py", '("label_conflicts", 0.02'),
+    ("ChecksSettings", "class_balance"): ("data/checks/compare.py", '("class_balance", 0.1'),
     ("TaskSource", "train_languages"): ("settings/tasks.py", "self.train_languages or"),
     ("TokenizerSettings", "domain_vocabulary"): ("pipeline/jobs/corpora.py", "params.downstream_vocabulary"),
-    ("RegistrySettings", "tracking"): ("tracking/registry.py", "settings.address"),
-    ("DriftSettings", "false_alarms"): ("drift/comparison.py", "settings.error"),
+    ("RegistrySettings", "tracking"): ("registry/tracking/registry.py", "settings.address"),
+    ("DriftSettings", "false_alarms"): ("registry/drift/comparison.py", "settings.error"),
     ("RegistrySettings", "production"): ("registry/champion.py", "settings.alias"),
 }
 

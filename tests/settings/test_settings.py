@@ -188,14 +188,13 @@ def test_members_of_an_ensemble_are_families_of_the_run(raw: dict[str, Any], tmp
     raw["evaluate"]["ensembles"] = {
         "both": ["ulmfit", "ulmfit-backward"],
         "ulmfit": ["ulmfit", "ulmfit"],
-        "seeds": ["ulmfit"],
         "words": ["ulmfit", "tfidf-words"],
         "no-encoder": ["tfidf-words", "tfidf-words-pairs"],
         "none": [],
     }
     result = problems(raw, tmp_path)
     assert result[:3] == [
-        "evaluate.ensembles.none: List should have at least 1 item after validation, not 0 (found [])",
+        "evaluate.ensembles.none: List should have at least 2 items after validation, not 0 (found [])",
         "evaluate.ensembles: 'ulmfit' is already the name of a family or of the baselines; choose another name",
         "evaluate.ensembles.no-encoder: has no member with a language model; add one of run.families",
     ]
