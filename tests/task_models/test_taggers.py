@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from components.learners.task_models.taggers import Tagger
 from components.models.base import Batch
+from components.models.layers.chunks import Texts
 from components.models.layers.host import fixed_shapes
 from components.models.layers.lstm import BiLSTM
 from components.settings.finetune import FinetuneSettings
@@ -126,7 +127,7 @@ def test_the_lstm_equals_torch_on_single_rows() -> None:
             getattr(theirs, f"bias_hh_l0{suffix}").zero_()
     vectors, _ = random_rows(5, 2, 1)
     features = nn.utils.rnn.pad_sequence(vectors, batch_first=True, padding_value=1e3)
-    actual = ours(features, torch.tensor([5, 2, 1]))
+    actual = ours(features, Texts(torch.tensor([5, 2, 1])))
     for row, vector in zip(actual, vectors, strict=True):
         expected, _ = theirs(vector[:, None])
         torch.testing.assert_close(row[: len(vector)], expected[:, 0], rtol=0, atol=1e-6)
