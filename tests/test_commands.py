@@ -62,7 +62,7 @@ ERRORS = {
 FLOWS = ("headstart plan", "headstart plan --json", "headstart why", "headstart why finetune")
 #: Patterns of commands that are only parsed (`tests/test_documents.py`), and the reason.
 NOT_RUN = {
-    r"make (run|full|test|bench)": "takes minutes",
+    r"make (run|full|test|bench)( PYTHON=\S+)?": "takes minutes",
     r"make install": "installs packages",
     r"headstart starts --install .*": "downloads a model",
     r"make infra-check": "runs the tests of infra/ and installs checkov",

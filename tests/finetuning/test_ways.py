@@ -192,7 +192,7 @@ def test_a_way_that_costs_more_than_is_left_is_shortened(
     assert [found["share"] for found in full["ways"]] == [1, 1]
     assert 0.35 * full["ways"][1]["tokens"] < record["ways"][1]["tokens"] < 0.65 * full["ways"][1]["tokens"]
     assert sum(found["minutes"] for found in record["ways"]) <= half + 1e-3
-    shown = f"{way}: shortened in 1 of 1 run(s): to {share:.0%} of its steps or more: the whole way costs "
+    shown = f"{way}: shortened in 1 of 1 run(s), to {share:.0%} of its steps or more: the whole way costs "
     assert shown in capsys.readouterr().out
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -193,14 +193,17 @@ def notes(limit: float | None, costs: Sequence[Cost], shares: Sequence[float], *
     out = [cost.minutes for run, cost in enumerate(costs) if not shares[run] and run not in few]
     short = [cost.minutes for run, cost in enumerate(costs) if 0 < shares[run] < 1]
     least = min((share for share in shares if share), default=1.0)
-    cause = f"minutes at a nominal speed, more than auto.minutes ({limit}) leaves"
-    lines: list[tuple[Collection[float], str]] = [
-        (out, f"it costs {max(out, default=0):.1f} {cause}"),
-        (short, f"to {least:.0%} of its steps or more: the whole way costs {max(short, default=0):.1f} {cause}"),
-        (few, f"fewer than {FINETUNE_ROWS} rows"),
-    ]
-    return [
-        f"{'shortened in' if runs is short else 'left out of'} {len(runs)} of {count} run(s): {line}"
-        for runs, line in lines
-        if runs
-    ]
+    beyond = f"more than auto.minutes ({limit}) leaves"
+    lines = []
+    if out:
+        lines.append(
+            f"left out of {len(out)} of {count} run(s): it costs {max(out):.1f} minutes at a nominal speed, {beyond}"
+        )
+    if short:
+        lines.append(
+            f"shortened in {len(short)} of {count} run(s), to {least:.0%} of its steps or more: the whole way costs "
+            f"{max(short):.1f} minutes at a nominal speed, {beyond}"
+        )
+    if few:
+        lines.append(f"left out of {len(few)} of {count} run(s): fewer than {FINETUNE_ROWS} rows")
+    return lines
