@@ -131,15 +131,12 @@ def train_and_write(
 def write_member(
     directory: Path, runs: Sequence[TrainedRun], member: int, *, job: FinetuneJob, start: str
 ) -> dict[str, Any]:
-    """Write the results and the classifiers of one member of finished runs.
+    """Write the results and the classifiers of one member of finished runs; returns the facts of the manifest.
 
     Args:
         member: its index in the runs.
         job: of the member's task.
         start: name of the initialisation in results.
-
-    Returns:
-        Facts of the manifest.
     """
     facts, system = read_facts(job.examples), f"{job.family}-{start}"
     named = ("dev", "test") if facts.selection == "dev" else ("test",)
