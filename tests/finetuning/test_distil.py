@@ -39,7 +39,7 @@ from tests.finetuning.interruption import contents, finish_interrupted, with_che
 IMITATING = sorted(kind for kind, task in TASKS.items() if task.imitates)
 #: Rows of a budget, with at least one of each class in every fold.
 BUDGETS = {"classification": 3, "pair": 3}
-SETTINGS = DistilSettings(teachers=["bert-adapted"], students=["word2vec-adapted"], rows=20, epochs=2)
+SETTINGS = DistilSettings(teachers=["bert-adapted"], students=["word2vec-adapted"], rows=20, epochs=16)
 
 
 class Project:
