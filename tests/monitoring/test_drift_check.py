@@ -48,7 +48,7 @@ def pipeline(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Pipeli
 def params(pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
     """The settings with a log of their own; the working directory is the root of the project."""
     monkeypatch.chdir(pipeline.root)
-    for module in ("drift.comparison", "monitoring.drift_check"):
+    for module in ("registry.drift.comparison", "pipeline.monitoring.drift_check"):
         monkeypatch.setattr(f"components.{module}.LEAST_ROWS", 60)
     drift = DriftSettings(folder=str(tmp_path / "traffic"))
     found = load_params(Path(__file__).parents[2] / "params.yaml")
