@@ -161,8 +161,8 @@ def test_a_default_and_a_library(tmp_path: Path) -> None:
         script = (
             "import json; from dataclasses import asdict; from components.pipeline.identity import identities\n"
             "from components.settings.loading import load_params\n"
-            "print(json.dumps({f'{s}@{i}': asdict(one) for s, items in identities(load_params()).items()"
-            " for i, one in items.items()}))"
+            "print(json.dumps({f'{s}@{i}': asdict(each) for s, items in identities(load_params()).items()"
+            " for i, each in items.items()}))"
         )
         environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
         done = subprocess.run(
@@ -173,12 +173,12 @@ def test_a_default_and_a_library(tmp_path: Path) -> None:
     first = now()
     path = tmp_path / "components/settings/evaluate.py"
     text = path.read_text()
-    assert text.count("BlockName, Annotated[list[str], Field(min_length=1)]] = {}") == 1
-    path.write_text(text.replace("min_length=1)]] = {}", 'min_length=1)]] = {"both": ["ulmfit"]}'))
+    assert text.count("BlockName, Annotated[list[str], Field(min_length=2)]] = {}") == 1
+    path.write_text(text.replace("min_length=2)]] = {}", 'min_length=2)]] = {"both": ["ulmfit", "tfidf-words"]}'))
     second = now()
     assert changed(first, second) == {"evaluate@aws-type"}  # type: ignore[arg-type]
     assert second["evaluate@aws-type"].changes(first["evaluate@aws-type"]) == [  # type: ignore[attr-defined, arg-type]
-        'setting evaluate.ensembles: {} -> {"both": ["ulmfit"]}'
+        'setting evaluate.ensembles: {} -> {"both": ["ulmfit", "tfidf-words"]}'
     ]
     lock = tmp_path / "requirements.lock"
     lock.write_text(lock.read_text().replace("torch==2.13.0", "torch==2.14.0"))
