@@ -154,8 +154,9 @@ def test_a_setting_of_one_task_is_named_in_a_stage_of_all_tasks(raw: dict[str, A
 def test_a_default_and_a_library(tmp_path: Path) -> None:
     """In a copy of the package: the default of a setting that the file does not name, then another torch."""
     shutil.copytree(ROOT / "components", tmp_path / "components", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("params.yaml", "requirements.lock"):
-        shutil.copy(ROOT / name, tmp_path)
+    shutil.copy(ROOT / "requirements.lock", tmp_path)
+    params = (ROOT / "params.yaml").read_text().replace("  confidence: 0.95\n  ensembles", "  ensembles")
+    (tmp_path / "params.yaml").write_text(params)
 
     def now() -> dict[str, list[str]]:
         script = (
@@ -173,12 +174,12 @@ def test_a_default_and_a_library(tmp_path: Path) -> None:
     first = now()
     path = tmp_path / "components/settings/evaluate.py"
     text = path.read_text()
-    assert text.count("BlockName, Annotated[list[str], Field(min_length=2)]] = {}") == 1
-    path.write_text(text.replace("min_length=2)]] = {}", 'min_length=2)]] = {"both": ["ulmfit", "tfidf-words"]}'))
+    assert text.count("lt=1)] = 0.95") == 1
+    path.write_text(text.replace("lt=1)] = 0.95", "lt=1)] = 0.9"))
     second = now()
     assert changed(first, second) == {"evaluate@aws-type"}  # type: ignore[arg-type]
     assert second["evaluate@aws-type"].changes(first["evaluate@aws-type"]) == [  # type: ignore[attr-defined, arg-type]
-        'setting evaluate.ensembles: {} -> {"both": ["ulmfit", "tfidf-words"]}'
+        "setting evaluate.confidence: 0.95 -> 0.9"
     ]
     lock = tmp_path / "requirements.lock"
     lock.write_text(lock.read_text().replace("torch==2.13.0", "torch==2.14.0"))
