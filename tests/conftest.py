@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -18,16 +20,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: ranks.get(item.path.parent.name, len(FIRST)))
 
 
+@contextmanager
+def empty_s3() -> Iterator[int]:
+    """The port of an S3 test server without buckets; servers of a process share their state."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        port = int(server.get_host_and_port()[1])
+        with urlopen(Request(f"http://127.0.0.1:{port}/moto-api/reset", method="POST")):
+            yield port
+    finally:
+        server.stop()
+
+
 @pytest.fixture(scope="module")
 def s3_server() -> Iterator[str]:
     """The address of an empty S3 test server, one per test module."""
-    from moto.server import ThreadedMotoServer
-
-    moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    moto.start()
-    host, port = moto.get_host_and_port()
-    yield f"http://{host}:{port}"
-    moto.stop()
+    with empty_s3() as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture

@@ -15,13 +15,13 @@ from typing import Any
 import psutil
 import pytest
 import s3fs
-from moto.server import ThreadedMotoServer
 
 from components.core.errors import ConfigError
 from components.settings.loading import load_params
 from infra.stack import compose, postgres, processes, stack
 from infra.stack.params import merged, overlay
 from infra.stack.processes import StackError, Started
+from tests.conftest import empty_s3
 from tests.infra.conftest import ROOT
 
 PORTS = {"postgres": 45001, "s3": 45002, "mlflow": 45003, "prefect-server": 45004, "ray-head": 45005, "serve": 45006}
@@ -315,13 +315,8 @@ class TestStore:
     @pytest.fixture
     def store(self, values: dict[str, str], tmp_path: Path) -> Iterator[stack.Stack]:
         """A stack of which only the S3 server runs."""
-        server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-        server.start()
-        try:
-            port = int(server.get_host_and_port()[1])
+        with empty_s3() as port:
             yield stack.Stack(stack.Layout(tmp_path), values, PORTS | {"s3": port}, print)
-        finally:
-            server.stop()
 
     def test_creates_the_buckets_once_and_counts_their_objects(self, store: stack.Stack) -> None:
         service = store.services["buckets"]

@@ -130,7 +130,7 @@ def test_an_exported_model_is_imported_unchanged(family: str, save: SaveEncoder,
 
 
 #: They look up in Python how pieces are spelt; of CoVe torch's exporter fixes the length.
-NO_ONNX = ["elmo", "fasttext", "cove"]
+NO_ONNX = ["elmo", "fasttext"]
 
 
 @pytest.mark.parametrize(
