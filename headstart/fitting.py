@@ -106,22 +106,31 @@ def fit(
     if folder is not None:
         claim_folder(Path(folder))
     task = read_task(data, text=text, label=label, kind=kind, language=language, group=group)
-    without_labels = list(task.unlabelled)
-    notes = [f"{len(without_labels)} rows have no label; their texts are used without one."] if without_labels else []
-    if unlabelled is not None:
-        without_labels += read_unlabelled(unlabelled, task)
-    if start is None:
-        if task.kind not in WITH_WORDS:
-            raise InputError(
-                f"start: a task of kind {task.kind} needs an encoder; name one (`headstart starts` lists some)"
-            )
-        notes.append("Words only: no start was named, such as start='all-MiniLM-L6-v2' (`headstart starts`).")
+    notes = _notes(task, start)
+    without_labels = [*task.unlabelled, *(read_unlabelled(unlabelled, task) if unlabelled is not None else ())]
     with contextlib.ExitStack() as stack:
         if folder is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="headstart-fit-"))
         stack.enter_context(_quiet(verbose=verbose))
         work = _Work(Path(folder).absolute(), task, without_labels, folds=folds, seed=seed)
         return work.fit(start, minutes=minutes, notes=notes)
+
+
+def _notes(task: TaskRows, start: str | Path | None) -> list[str]:
+    """What the report says about the use of the data.
+
+    Raises:
+        InputError: the kind of task needs a start.
+    """
+    count = len(task.unlabelled)
+    notes = [f"{count} rows have no label; their texts are used without one."] if count else []
+    if start is None:
+        if task.kind not in WITH_WORDS:
+            raise InputError(
+                f"start: a task of kind {task.kind} needs an encoder; name one (`headstart starts` lists some)"
+            )
+        notes.append("Words only: no start was named, such as start='all-MiniLM-L6-v2' (`headstart starts`).")
+    return notes
 
 
 @contextlib.contextmanager

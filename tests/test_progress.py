@@ -48,6 +48,17 @@ def test_lines_show_share_amount_speed_time_left_and_numbers(
     assert re.fullmatch(last, log.getvalue().splitlines()[-1])
 
 
+def test_slow_units_have_seconds_per_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("tqdm.std.time", lambda: now[0])
+    log = io.StringIO()
+    with Progress("finetune", total=4, unit="run", stream=log) as bar:
+        for _ in range(2):
+            now[0] += 60
+            bar.advance(1)
+    assert log.getvalue().splitlines()[-1] == "finetune   50%  2/4 run  60.00 s/run  02:00 left"
+
+
 def test_more_than_the_total_is_the_total() -> None:
     log = io.StringIO()
     with Progress("ingest", total=10.0, unit="MB", stream=log) as bar:

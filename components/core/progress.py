@@ -6,7 +6,7 @@ import sys
 import time
 from collections import deque
 from types import TracebackType
-from typing import TextIO
+from typing import Any, TextIO
 
 from tqdm import tqdm
 
@@ -60,6 +60,13 @@ class _Lines:
         self.stream.flush()
 
 
+class _Bar(tqdm):
+    @staticmethod
+    def format_meter(*values: Any, **named: Any) -> str:
+        # Below one unit a second, tqdm writes "7.42s/ run" for a unit that begins with a space.
+        return str(tqdm.format_meter(*values, **named)).replace("s/ ", " s/")
+
+
 class Progress:
     """`with Progress("pretrain ulmfit", total=n, unit="tok") as bar: bar.advance(2048, loss=3.2)`.
 
@@ -84,7 +91,7 @@ class Progress:
         line = f"{{desc}}  {{n_fmt}}{{unit}}{speed}"
         if total is not None:
             line = f"{{desc}}  {{percentage:3.0f}}%  {{n_fmt}}/{{total_fmt}}{{unit}}{speed}  {{remaining}} left"
-        self._bar = tqdm(
+        self._bar = _Bar(
             total=None if total is None else total * self._scale,
             desc=name,
             initial=done * self._scale,

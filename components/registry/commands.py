@@ -9,16 +9,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, time
 
 from components.core.errors import ConfigError, RegistryError
-from components.registry.ledger import (
-    Entry,
-    Ledger,
-    State,
-    in_words,
-    move,
-    observe,
-    roll_back,
-    taint_in_words,
-)
+from components.registry.aliases import move, observe, roll_back
+from components.registry.ledger import Entry, Ledger, State, in_words, taint_in_words
 from components.registry.tracking import Registry, connect
 from components.settings.registry import RegistrySettings
 

@@ -4,7 +4,8 @@
 All hosts, clones and addresses of one tracking database share its entries. They are totally ordered, and a position is
 written once: a change names the changes that its writer has seen, and of several simultaneous writers exactly one wins.
 A change is recorded, applied to the alias, and marked as done; the next process completes what a crash has left
-(`observe`). MLflow sets an alias without a condition, so a writer reads the ledger again after it has set the alias.
+(`aliases.observe`). MLflow sets an alias without a condition, so a writer reads the ledger again after it has set the
+alias.
 
 | event     | keys of an entry                                                                                         |
 |-----------|----------------------------------------------------------------------------------------------------------|
@@ -19,7 +20,7 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,9 +41,6 @@ SCHEMA = 2
 OWN, RECOVERED, ABANDONED = "own", "recovered", "abandoned"
 #: Tags of versions, for people: the time of a rollback, and the certificate of documents that were removed since.
 ROLLED_BACK, TAINTED = "rolled_back", "tainted"
-
-#: Upper limit of the time between the record of a change and its writer's last request to set the alias.
-LATE = timedelta(minutes=10)
 
 Action = Literal["promote", "rollback", "assign", "hand"]
 #: `rollback` and `assign` are the commands of a person, `hand` is a move in MLflow.
@@ -277,73 +275,6 @@ def _entry(position: int, text: str, marks: Mapping[str, str]) -> Entry:
     return Entry(position, time, mark=marks.get(_mark(position), ""), **content)
 
 
-def observe(
-    registry: Registry, ledger: Ledger, *, model: str, alias: str, missing_ok: bool = False
-) -> tuple[State, Version | None, list[str]]:
-    """Compare an alias with the ledger: complete what another process has begun, and record what a person has changed
-    in MLflow.
-
-    Args:
-        missing_ok: whether a deleted champion is returned as None instead of being an error.
-
-    Returns:
-        (state, version that the alias points to or None if nothing was promoted yet, one sentence per completed,
-        abandoned or hand-made change).
-
-    Raises:
-        RegistryError: the champion or its alias was deleted.
-    """
-    sentences: list[str] = []
-    while True:
-        state = ledger.state(model, alias)
-        present, last = registry.alias(model, alias), state.last
-        number = present.number if present is not None else None
-        begun = last if last is not None and not last.mark else None
-        what = (
-            f"interrupted {begun['action']} of {model} from version {begun['before'] or 'none'} to {begun['after']}"
-            if begun
-            else ""
-        )
-        if last is not None and present is not None and is_version(present, last["after"], last["after_digest"]):
-            if begun is not None:
-                ledger.mark(begun, RECOVERED)
-                sentences.append(f"{what}: finished")
-            return state, present, sentences
-        if begun is not None and number == begun["before"]:
-            if (intended := registry.find_number(model, begun["after"])) is not None:
-                registry.set_alias(model, alias, intended)
-                continue
-            ledger.mark(begun, ABANDONED)
-            sentences.append(f"{what}: abandoned, version {begun['after']} was deleted")
-        elif last is not None and present is not None and _is_late(state, present):
-            if (intended := registry.find_number(model, last["after"])) is None:
-                raise RegistryError(missing_champion(registry, state))
-            registry.set_alias(model, alias, intended)
-        elif present is not None and begun is not None:
-            ledger.mark(begun, ABANDONED)
-            sentences.append(f"{what}: abandoned, the alias now points to version {number}")
-        elif present is not None:
-            try:
-                entry = _change(ledger, state, "hand", present, reasons=["the alias differed from the last entry"])
-            except OvertakenError:
-                continue
-            ledger.mark(entry, OWN)
-            sentences.append(f"{model}@{alias}: version {number} was set by hand in MLflow; it is respected")
-        elif last is None or missing_ok:
-            return state, None, sentences
-        else:
-            raise RegistryError(missing_champion(registry, state))
-
-
-def _is_late(state: State, present: Version) -> bool:
-    """Whether the alias may have been set by a writer whose change was superseded meanwhile."""
-    recently = datetime.now(UTC) - LATE
-    return any(
-        change.mark != OWN and change.time > recently and is_version(present, change["after"], change["after_digest"])
-        for change in state.changes[:-1]
-    )
-
-
 def is_version(version: Version, number: str, digest: str) -> bool:
     """Whether it is the version that the ledger means: numbers start again if a registered model is deleted."""
     return version.number == number and (not digest or version.digest == digest)
@@ -361,109 +292,6 @@ def missing_champion(registry: Registry, state: State) -> str:
         f"{'alias' if exists else 'version'} was deleted in MLflow; choose a champion with `headstart promote "
         "--version V --reason TEXT` or `headstart rollback`, or restore the alias in MLflow"
     )
-
-
-def _change(
-    ledger: Ledger, state: State, action: Action, after: Version, *, reasons: Sequence[str], vetoes: Sequence[str] = ()
-) -> Entry:
-    facts = {
-        "action": action,
-        "before": state.last["after"] if state.last is not None else None,
-        "after": after.number,
-        "before_digest": state.last["after_digest"] if state.last is not None else "",
-        "after_digest": after.digest,
-        "reasons": list(reasons),
-        "vetoes": list(vetoes),
-    }
-    return ledger.append("change", model=state.model, alias=state.alias, facts=facts, seen=state)
-
-
-def move(
-    registry: Registry,
-    ledger: Ledger,
-    state: State,
-    *,
-    action: Action,
-    after: Version,
-    reasons: Sequence[str],
-    vetoes: Sequence[str] = (),
-) -> State:
-    """Record a change and set the alias.
-
-    Args:
-        vetoes: content digests that are not promoted automatically from now on.
-
-    Returns:
-        The state afterwards. Its last change is another one if that was recorded meanwhile.
-
-    Raises:
-        OvertakenError: another change was recorded since `state`; nothing was changed.
-        RegistryError: the alias cannot be set.
-    """
-    model, alias = state.model, state.alias
-    change = _change(ledger, state, action, after, reasons=reasons, vetoes=vetoes)
-    present = registry.alias(model, alias)
-    if present is not None and present.number not in (change["before"], change["after"]):
-        ledger.mark(change, ABANDONED)
-        where = f"{model}@{alias}: the alias was moved to version {present.number} by hand meanwhile"
-        raise OvertakenError(f"{where}; run this again")
-    newest = change
-    while True:
-        registry.set_alias(model, alias, registry.get(model, newest["after"]))
-        recorded = ledger.state(model, alias)
-        # Another process may have recorded and applied a newer change before the request above.
-        if recorded.last is None or recorded.last.position == newest.position:
-            break
-        newest = recorded.last
-    ledger.mark(change, OWN)
-    for version in registry.versions(model) if vetoes else ():
-        if version.digest in vetoes:
-            registry.set_tag(version, ROLLED_BACK, change.time.isoformat(timespec="seconds"))
-    return recorded
-
-
-def roll_back(
-    registry: Registry, ledger: Ledger, *, model: str, alias: str, to: str = "", reason: str = ""
-) -> tuple[str, Version, list[str]]:
-    """Restore an earlier champion. The contents of the champions after it are vetoed.
-
-    Args:
-        to: version number; by default the previous champion that exists and is not vetoed.
-
-    Returns:
-        (number of the version that was the champion, restored version, numbers of the champions between them that were
-        passed over because they were deleted).
-
-    Raises:
-        RegistryError: there is no champion, no previous one, or `to` was not a champion, was deleted or is tainted.
-    """
-    state, _, _ = observe(registry, ledger, model=model, alias=alias, missing_ok=True)
-    if state.last is None:
-        raise RegistryError(f"{model}: has no champion to roll back")
-    *earlier, (number, digest) = state.champions
-    passed: list[str] = []
-    tainted: dict[str, str] = {}
-    for index, (candidate, content) in reversed(list(enumerate(earlier))):
-        if candidate == number or (content and (content == digest or (content in state.vetoes and not to))):
-            continue
-        if to and candidate != to:
-            continue
-        version = registry.find_number(model, candidate)
-        if version is None or not is_version(version, candidate, content):
-            passed.append(candidate)
-        elif (taint := state.tainted.get(version.digest)) is not None:
-            tainted[candidate] = f"version {candidate} {taint_in_words(taint)}"
-        else:
-            vetoes = {content for _, content in state.champions[index + 1 :] if content and content != version.digest}
-            reasons = [reason] if reason else []
-            move(registry, ledger, state, action="rollback", after=version, reasons=reasons, vetoes=sorted(vetoes))
-            return number, version, passed
-    what = "; ".join(tainted.values())
-    what = what or (f"version {to} is no champion before version {number} that exists" if to else "")
-    what = what or f"no champion is recorded before version {number} that still exists"
-    others = ", ".join(dict.fromkeys(candidate for candidate, _ in reversed(earlier) if candidate != number))
-    hint = f" (champions: {others})" if others else ""
-    raise RegistryError(f"{model}: {what}{hint}; choose one with `headstart promote --version V --reason TEXT`")
 
 
 def record_taints(

@@ -16,8 +16,9 @@ from typing import Any
 from components.core.artifacts import read_json, read_manifest, write_atomic
 from components.core.errors import ConfigError, RegistryError, nearest
 from components.data.tasks.examples import read_split
+from components.registry.aliases import move, observe
 from components.registry.judging import Comparison, judge
-from components.registry.ledger import Ledger, OvertakenError, State, move, observe, taint_in_words
+from components.registry.ledger import Ledger, OvertakenError, State, taint_in_words
 from components.registry.runs import (
     BASELINES,
     evaluation_warnings,

@@ -15,42 +15,30 @@ from rich.table import Table
 
 from components.core.artifacts import MANIFEST
 from components.core.errors import ConfigError, HeadstartError, nearest
+from components.core.tables import LazyTable
 from components.pipeline.running import run_stage
 from components.reporting import findings
 from components.reporting.chapters import Chapter
 from components.settings.loading import load_params
-from components.studies import (
-    benefits,
-    contextuality,
-    effective_context,
-    label_efficiency,
-    layers,
-    negative_transfer,
-    neighbours,
-    ngrams,
-    transferability,
-    vocabulary,
-    which_source,
-    zero_shot,
-)
 from components.studies.frame import Outputs, Study
 
-#: A study is a file that ends in `STUDY = Study(...)`, and an entry of this table.
-_MODULES = (
-    benefits,
-    contextuality,
-    effective_context,
-    label_efficiency,
-    layers,
-    negative_transfer,
-    neighbours,
-    ngrams,
-    transferability,
-    vocabulary,
-    which_source,
-    zero_shot,
+#: Name -> "module:attribute". A study is a file that ends in `STUDY = Study(...)`, and a line of this table.
+STUDIES: LazyTable[Study] = LazyTable(
+    {
+        "benefits": "components.studies.benefits:STUDY",
+        "contextuality": "components.studies.contextuality:STUDY",
+        "effective-context": "components.studies.effective_context:STUDY",
+        "label-efficiency": "components.studies.label_efficiency:STUDY",
+        "layers": "components.studies.layers:STUDY",
+        "negative-transfer": "components.studies.negative_transfer:STUDY",
+        "neighbours": "components.studies.neighbours:STUDY",
+        "ngrams": "components.studies.ngrams:STUDY",
+        "transferability": "components.studies.transferability:STUDY",
+        "vocabulary": "components.studies.vocabulary:STUDY",
+        "which-source": "components.studies.which_source:STUDY",
+        "zero-shot": "components.studies.zero_shot:STUDY",
+    }
 )
-STUDIES: dict[str, Study] = {module.STUDY.name: module.STUDY for module in _MODULES}
 #: Minimum width of tables; a log has no fixed width.
 WIDTH = 160
 

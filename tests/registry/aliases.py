@@ -10,7 +10,8 @@ from typing import Any
 
 from mlflow.exceptions import MlflowException
 
-from components.registry.ledger import OWN, Entry, Ledger, OvertakenError, State, move, observe
+from components.registry.aliases import move, observe
+from components.registry.ledger import OWN, Entry, Ledger, OvertakenError, State
 from components.registry.tracking import Registry, Version, connect
 from components.settings.registry import RegistrySettings
 

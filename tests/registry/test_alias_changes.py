@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from components.core.errors import RegistryError
-from components.registry.ledger import Ledger, OvertakenError, move, observe, roll_back
+from components.registry.aliases import move, observe, roll_back
+from components.registry.ledger import Ledger, OvertakenError
 from components.registry.tracking import Log, Registry, Version, connect
 from tests.registry.aliases import A, M, add, contend, number, promote, set_by_hand
 
@@ -103,7 +104,7 @@ def test_the_late_request_of_a_writer_that_died_is_no_move_by_hand(
     assert sentences == [f"interrupted promote of {M} from version 2 to 3: finished"]
 
     # Much later it is a person.
-    monkeypatch.setattr("components.registry.ledger.LATE", timedelta(0))
+    monkeypatch.setattr("components.registry.aliases.LATE", timedelta(0))
     set_by_hand(registry, "2")
     state, present, sentences = observe(registry, Ledger(registry), model=M, alias=A)
     assert present is not None and present.number == "2"

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from components.core.errors import RegistryError
-from components.registry.ledger import ABANDONED, LEDGER, Entry, Ledger, State, observe, replay
+from components.registry.aliases import observe
+from components.registry.ledger import ABANDONED, LEDGER, Entry, Ledger, State, replay
 from components.registry.tracking import Log, Registry, connect
 from components.settings.registry import RegistrySettings
 from tests.registry.aliases import START, A, M, add, change, promote, set_by_hand

@@ -33,7 +33,7 @@ def count(
 
 @pytest.fixture(autouse=True)
 def _one_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(STUDIES, "count", Study("count", "How often?", count))
+    monkeypatch.setattr(command, "STUDIES", {**STUDIES, "count": Study("count", "How often?", count)})
 
 
 def test_flags_come_from_the_signature(params_file: Path) -> None:
