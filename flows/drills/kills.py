@@ -19,7 +19,7 @@ ROLES = (
     ("Ray", ("ray::", "default_worker.py", "gcs_server", "raylet", "/ray/", "ray_")),
     ("plan", ("flows.plan",)),
     ("flow", ("flows.retrain",)),
-    ("stage", ("headstart stage", "components.cli.main check")),
+    ("stage", ("headstart stage", "components.cli check")),
     ("pool", ("multiprocessing",)),
     ("dvc", ("-m dvc",)),
 )

@@ -162,3 +162,10 @@ def test_no_server_is_started_if_one_is_configured(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("PREFECT_API_URL", "http://prefect.example/api")
     with server(port=1, root=tmp_path) as result:
         assert result.address == "http://prefect.example/api" and not isinstance(result, OwnServer)
+
+
+def test_the_server_is_started_again_when_it_ends(root: Path, port: int, use: Use) -> None:
+    use()
+    first = pid_of_server(root)
+    os.kill(first, signal.SIGKILL)
+    until(lambda: pid_of_server(root) != first and answers(f"http://127.0.0.1:{port}/api"))

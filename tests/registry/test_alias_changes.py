@@ -249,3 +249,34 @@ def test_numbers_that_start_again_are_other_versions(registry: Registry) -> None
     set_by_hand(registry, "2")
     state, _, _ = observe(registry, Ledger(registry), model=M, alias=A)
     assert [(change["action"], change["after_digest"]) for change in state.changes][-1] == ("hand", "another")
+
+
+def test_a_move_by_hand_is_recorded_once(registry: Registry) -> None:
+    versions = [add(registry, digest) for digest in "ab"]
+    for version in versions:
+        promote(registry, version)
+    set_by_hand(registry, "1")
+    for _ in range(2):
+        state, present, _ = observe(registry, Ledger(registry), model=M, alias=A)
+        assert present is not None and present.number == "1"
+    assert [(change["action"], change["before"], change["after"]) for change in state.changes] == [
+        ("promote", None, "1"),
+        ("promote", "1", "2"),
+        ("hand", "2", "1"),
+    ]
+    assert state.last is not None and (state.last["before_digest"], state.last["after_digest"]) == ("b", "a")
+
+
+@pytest.mark.parametrize("what", ["alias", "version"])
+def test_a_deleted_champion_is_an_error(registry: Registry, what: str) -> None:
+    promote(registry, add(registry, "a"))
+    if what == "alias":
+        registry.client.delete_registered_model_alias(M, A)
+    else:
+        registry.client.delete_model_version(M, "1")
+    message = (
+        rf"^{M}@{A}: version 1 was the champion, and the {what} was deleted in MLflow; choose a champion with "
+        r"`headstart promote --version V --reason TEXT` or `headstart rollback`, or restore the alias in MLflow$"
+    )
+    with pytest.raises(RegistryError, match=message):
+        observe(registry, Ledger(registry), model=M, alias=A)

@@ -131,3 +131,13 @@ def test_missing_files_are_named(pipeline: Pipeline) -> None:
 
     with pytest.raises(RegistryError, match=rf"{NAME}/1: .*No such"):
         load_champion(pipeline.settings, "letters")
+
+
+def test_a_champion_of_another_test_version_is_scored_again(pipeline: Pipeline) -> None:
+    run(pipeline, knows=16)
+    pipeline.write_examples(rows=234)
+    decision = run(pipeline, knows=24, largest_slice_loss=1.0)
+
+    assert decision["verdict"] == "promote"
+    assert decision["champion_score"] == pytest.approx(16 / 26)
+    assert decision["test"]["rows"] == 234

@@ -240,3 +240,24 @@ def test_only_production_moves_the_champion(pipeline: Pipeline) -> None:
     assert best is not None and best.number == "2"
     assert labels_of(load_champion(experiment, "letters"), "w") == ["y"]
     assert labels_of(load_champion(pipeline.settings, "letters"), "w") != ["y"]
+
+
+def test_a_worse_challenger_is_rejected(pipeline: Pipeline) -> None:
+    run(pipeline, knows=24)
+    decision = run(pipeline, knows=16, largest_slice_loss=1.0)
+
+    assert decision["verdict"] == "reject"
+    assert decision["reasons"][0] == "not better by more than 0"
+    assert (decision["alias_before"], decision["alias_after"]) == ("1", "1")
+    assert champion(pipeline) == "1"
+    version = connect(pipeline.settings).get(NAME, "2")
+    assert version.tags["decision"].startswith("reject; not better by more than 0; accuracy 0.6154 against 0.9231")
+
+
+def test_unreadable_baselines_are_inconclusive(pipeline: Pipeline) -> None:
+    pipeline.write_baselines(words=12)
+    pipeline.write_examples(rows=234)
+    decision = run(pipeline, knows=22)
+    assert decision["verdict"] == "inconclusive"
+    assert decision["reasons"][0].startswith("the best baseline could not be scored: ")
+    assert "made from another version of the test rows; run its stage again" in decision["reasons"][0]

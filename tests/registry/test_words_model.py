@@ -19,6 +19,7 @@ from components.registry.champion import load_champion
 from components.registry.commands import rollback
 from components.registry.drift.measuring import find_reference
 from components.registry.promote import promote
+from components.registry.runs import read_leakage, results_of
 from components.registry.stage import register
 from components.registry.tracking import connect
 from components.serving.models import ChampionFollower
@@ -108,3 +109,18 @@ def test_mlflow_loads_a_words_model_without_torch(winning: Pipeline) -> None:
     )
     command = [sys.executable, "-c", script, str(baselines(winning) / "classifier")]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() == [LABELS[0], "False"]
+
+
+def test_results_and_leakage_of_every_kind_of_system(tmp_path: Path) -> None:
+    (tmp_path / "a" / "ulmfit-adapted").mkdir(parents=True)
+    found = {system: results_of(tmp_path / "a", system).name for system in ("ulmfit-adapted", "tfidf-words")}
+    assert found == {"ulmfit-adapted": "ulmfit-adapted", "tfidf-words": "baselines"}
+    assert results_of(tmp_path / "a", "ulmfit-adapted-frozen").name == "ulmfit-adapted"
+    path = tmp_path / "leakage" / "a" / "leakage.json"
+    path.parent.mkdir(parents=True)
+    systems = {"ulmfit-adapted": {"exact": 2, "refused": "no"}, "baselines": {"exact": 1, "refused": ""}}
+    path.write_text(json.dumps({"systems": systems}))
+    exact = {
+        system: read_leakage(tmp_path, "a", system)["exact"] for system in ("ulmfit-adapted-frozen", "tfidf-words")
+    }
+    assert exact == {"ulmfit-adapted-frozen": 2, "tfidf-words": 1}

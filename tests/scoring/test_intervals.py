@@ -139,3 +139,50 @@ def test_clusters_of_rows_and_of_parts() -> None:
     inside = clusters_within(clusters, np.array([1, 4]), least=2)
     assert inside is not None and inside.tolist() == [0, 1]
     assert clusters_within(clusters, np.array([0, 2]), least=2) is None, "one cluster is a population of its own"
+
+
+def test_copies_of_rows_within_their_cluster_do_not_narrow_the_interval() -> None:
+    generator = np.random.default_rng(0)
+    labels, clusters = generator.integers(0, 3, 90), np.arange(90) % 15
+    guesses = np.where(generator.random(90) < 0.7, labels, 0)
+
+    def width(copies: int, *, clustered: bool = True) -> float:
+        chosen = np.repeat(np.arange(90), copies)
+        groups = clusters[chosen] if clustered else None
+        without = left_out(statistics_of(guesses[chosen], labels[chosen]), groups, SCORING.scores)["macro_f1"]
+        return half_width([sampling_variance(without, sizes_of(groups, len(chosen)))], 0.025)
+
+    assert width(10) == pytest.approx(width(1))
+    assert width(10, clustered=False) < 0.4 * width(1, clustered=False)
+
+
+def _by_cluster(values: np.ndarray, clusters: np.ndarray) -> np.ndarray:
+    return np.add.reduceat(values, np.flatnonzero(np.diff(clusters, prepend=-1)), axis=-1)
+
+
+def test_intervals_cover_the_truth_in_clusters() -> None:
+    """Three runs of each of six systems on 20 clusters of unequal sizes: the score of a recipe, and a difference."""
+    generator = np.random.default_rng(0)
+    sizes = np.ceil(12 * generator.exponential(size=20)).astype(int)
+    clusters = np.repeat(np.arange(20), sizes)
+    hits = {"score": 0, "difference": 0, "rows": 0}
+    repetitions = 400
+    for _ in range(repetitions):
+        shared = generator.normal(size=len(clusters)) + 0.5 * generator.normal(size=20)[clusters]
+        own = 0.4 * generator.normal(size=(6, 3, 20))[..., clusters] + generator.normal(size=(6, 3, len(clusters)))
+        level = 0.1 * generator.normal(size=(6, 3, 1)) + 0.1 * generator.normal(size=(1, 3, 1))
+        right = (shared + own + level > 0).astype(float)  # accuracy 0.5
+        noise = training_noise(right.mean(-1))
+        without = (right.sum(-1, keepdims=True) - _by_cluster(right, clusters)) / (len(clusters) - sizes)
+        for name, values, left, training in (
+            ("score", right[0], without[0], noise.run),  # type: ignore[union-attr]
+            ("difference", right[0] - right[1], without[0] - without[1], noise.pair),  # type: ignore[union-attr]
+        ):
+            found = interval(values.mean(-1), left, sizes.astype(float), confidence=0.95, training=training)
+            hits[name] += found.low <= (0.5 if name == "score" else 0.0) <= found.high
+        by_row = (right[0, :1].sum(-1, keepdims=True) - right[0, :1]) / (len(clusters) - 1)
+        rows = interval(right[0, :1].mean(-1), by_row, np.ones(len(clusters)), confidence=0.95)
+        hits["rows"] += rows.low <= 0.5 <= rows.high
+    assert 0.93 <= hits["score"] / repetitions <= 0.98
+    assert 0.93 <= hits["difference"] / repetitions <= 0.98
+    assert hits["rows"] / repetitions < 0.85, "rows are not independent"

@@ -82,3 +82,9 @@ def test_windows_mixed_layers_and_separate_texts_give_the_same_bits(
     kind = {"pairs": "pair", "tagger": "tagging"}.get(next(iter(changes)), "classification")
     classifier = make_classifier(make_encoder("bert"), settings.model_copy(update=changes), kind, "float32")
     check(classifier, fields_of(kind, 11))
+
+
+def test_a_batch_has_the_rows_of_its_length(make_encoder, settings: FinetuneSettings) -> None:
+    for family, expected in (("bert", [32, 16, 8]), ("ulmfit", [16, 16, 16])):
+        batches = make_classifier(make_encoder(family), settings, "classification", "float32").batches
+        assert [batches._rows(length) for length in (4, 8, 16)] == expected

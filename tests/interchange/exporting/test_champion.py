@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import socket
@@ -285,3 +286,12 @@ def test_of_an_average_one_member_is_exported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"has 2 member\(s\), no member 2; the first is 0"):
         export(model, "onnx", member=2)
     assert (export(model, "container")[0] / "model" / "members" / "1" / "words.json").is_file()
+
+
+def test_no_module_runs_code_of_foreign_folders() -> None:
+    root = Path(__file__).parents[3]
+    for package in ("benchmarks", "components", "flows", "headstart"):
+        for path in (root / package).rglob("*.py"):
+            if "trust_remote_code" in (text := path.read_text(encoding="utf-8")):
+                calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.keyword)]
+                assert all(node.arg != "trust_remote_code" for node in calls), path
