@@ -41,6 +41,13 @@ REMOVED: Final = (
     "tainted_margin", "telemetry.port", "tf32", "tokenizer.parallel", "training_noise", "unlabelled",
     "value_embeddings", "weights",
 )  # fmt: skip
+#: What has taken the place of a removed key.
+REPLACED: Final = {
+    "notify": "set HEADSTART_NOTIFY_WEBHOOK or HEADSTART_NOTIFY_EMAIL instead",
+    "scheduled": "run `headstart drift --retrain` by cron instead",
+    "pushgateway": "set HEADSTART_PUSHGATEWAY instead",
+    "feature_days": "gc.checkpoint_days holds for features too",
+}
 #: Last part of the location of a problem with a key, in pydantic's errors.
 KEY = "[key]"
 #: Environment variables that take precedence over keys.
@@ -248,7 +255,8 @@ def _describe(problem: Any, where: list[Any]) -> str:
     if problem["type"] == "extra_forbidden" and any(
         name in REMOVED for name in (where[-1], *(f"{section}.{where[-1]}" for section in where[:-1]))
     ):
-        return f"{key}: was a key of an earlier version and has no effect any more; remove it"
+        hint = f", and {REPLACED[where[-1]]}" if where[-1] in REPLACED else ""
+        return f"{key}: was a key of an earlier version and has no effect any more; remove it{hint}"
     if problem["type"] == "extra_forbidden":
         return f"{key}: unknown key{nearest(str(where[-1]), _fields(where[:-1]))}"
     if problem["type"] == "missing":
