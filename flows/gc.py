@@ -99,7 +99,7 @@ def unused_cache(root: Path) -> Iterator[Garbage]:
     files = [Path(path) for path in _REMOVING.findall(_dvc(root, *flags, "--dry"))]
     size = sum(file.stat().st_size for file in files if file.is_file())
     if files:
-        reason = "used by neither any commit nor the working tree" if has_git else "not used by the working tree"
+        reason = "used by no commit and not by the working tree" if has_git else "not used by the working tree"
         yield Garbage("DVC cache", f"{len(files)} files of {cache}", size, reason, partial(_drop, root, flags))
 
 

@@ -225,7 +225,7 @@ def create(params: Path, *, test: bool, port: int) -> None:
     with server(port=port, root=find_root(params.resolve().parent)) as running:
         receivers = install(running.address)
     if not receivers:
-        terminal.say(f"nobody is told: set {WEBHOOK} or {EMAIL}")
+        terminal.say(f"notifications have no receiver: set {WEBHOOK} or {EMAIL}")
     else:
         sent = "; trial messages sent" if test else ""
         terminal.say(f"failed and late runs are told by {' and '.join(receivers)}{sent}")

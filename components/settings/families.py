@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 _FOLDER = Path(__file__).resolve().parents[1] / "models"
-#: Rate of a family whose file names none, and of a family without a file.
+#: Rate of families whose file names none.
 _RATE = 0.001
 
 

@@ -52,7 +52,7 @@ class System:
 
     @classmethod
     def named(cls, name: str) -> System:
-        """The system of a name. A name that is no system with a language model is returned as `start`."""
+        """The system of a name. Any other name, such as `tfidf-words`, is the `start` of a system without a family."""
         system = cls.of("", name)
         for start in STARTS:
             if system.start.endswith(f"-{start}"):

@@ -46,7 +46,7 @@ def test_without_yes_everything_is_listed_and_nothing_deleted(used: Path, capsys
     gc.command(params=Path("params.yaml"))
     printed = capsys.readouterr().out
     assert "last written 9 days ago" in printed and "of pretrain@old, which the settings no longer have" in printed
-    assert "used by neither any commit nor the working tree" in printed
+    assert "used by no commit and not by the working tree" in printed
     assert "can be deleted: `headstart gc --yes`" in printed
     assert before == cached(used) == {"general text\n", "other text\n"}
     assert (used / ".headstart/checkpoints/abc").exists() and (used / "artifacts/encoder/old").exists()

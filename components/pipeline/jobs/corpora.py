@@ -24,7 +24,7 @@ def checks(params: Params) -> dict[str, Arguments]:
 
 
 def domain_texts(params: Params) -> dict[str, Arguments]:
-    """Collects the texts of the train splits and of data.unlabelled, except those of dev and test.
+    """Collects the texts of the train splits and of data.unlabelled. Texts of dev and test are left out.
 
     One job per task of the run and entry of `data.unlabelled`, if the domain corpus is made from them.
     """

@@ -103,7 +103,7 @@ def finetune_after(params: Params) -> dict[str, Arguments]:
 
 
 def unlabelled(params: Params) -> dict[str, Arguments]:
-    """Collects texts without labels, except those of dev and test, for words models.
+    """Collects texts without labels for words models. Texts of dev and test are left out.
 
     One job per task of the run; its output is empty unless they read the domain corpus.
     """
@@ -118,7 +118,7 @@ def unlabelled(params: Params) -> dict[str, Arguments]:
 
 
 def distil_texts(params: Params) -> dict[str, Arguments]:
-    """Collects texts without labels, except those of dev and test, for teachers and students.
+    """Collects texts without labels for teachers and students. Texts of dev and test are left out.
 
     One job per task of the run and group of `distil`.
     """
