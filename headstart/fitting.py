@@ -1,10 +1,10 @@
 """Training from Python: the stages of the pipeline as functions, in a working folder.
 
 The systems are the same as in a run of the pipeline: words models and, with a start, a head on the frozen encoder and
-the encoder's ways to learn (`method: auto`). All are compared by cross-validation within the labels, whose folds keep copies and groups together.
-The first system is kept that is not worse than the best one by more than one standard error: the fine-tuned encoder,
-then words models and the frozen encoder, the simplest first. The score of the report comes from predictions by
-systems that were chosen without the row's fold.
+the encoder's ways to learn (`method: auto`). All are compared by cross-validation within the labels, whose folds keep
+copies and groups together. The first system is kept that is not worse than the best one by more than one standard
+error: the fine-tuned encoder, then words models and the frozen encoder, the simplest first. The score of the report
+comes from predictions by systems that were chosen without the row's fold.
 """
 
 from __future__ import annotations
