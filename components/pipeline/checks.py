@@ -167,8 +167,8 @@ def _joint_training(params: Params) -> list[str]:
 def _tasks(params: Params) -> list[str]:
     """Kinds of task, and the metric of promotion."""
     from components.data.tasks.kinds import find_kind, promotion_metrics
-    from components.learners.task_models.base import refuse_settings
     from components.learners.task_models.kinds import find_task
+    from components.learners.ways import refuse
 
     problems: list[str] = []
     metric = params.promote.metric
@@ -178,7 +178,7 @@ def _tasks(params: Params) -> list[str]:
             find_kind(kind, key=f"data.tasks.{task}.kind")
             if not params.run.families and kind not in WITH_WORDS:
                 problems.append(f"run.families: {task} ({kind}) has no model of words only; add an encoder to pretrain")
-            refused = {name: refuse_settings(find_task(kind), params.finetune[name]) for name in params.run.families}
+            refused = {name: refuse(find_task(kind), params.finetune[name]) for name in params.run.families}
             problems += [f"finetune.{name}: {problem} ({task})" for name, problem in refused.items() if problem]
             if metric is not None and metric not in (choices := promotion_metrics(kind)):
                 problems.append(

@@ -13,10 +13,10 @@ from components.core.artifacts import read_manifest
 from components.core.errors import ConfigError
 from components.data.tasks.examples import read_facts, read_split
 from components.data.tasks.kinds import scoring_for
-from components.learners.finetuning.runs import steps_of
 from components.learners.finetuning.stage import FinetuneJob, finetune
 from components.learners.task_models.classifier import load_classifier
 from components.learners.task_models.kinds import TASKS
+from components.learners.ways.contrastive import Contrastive
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
 from components.settings.contrastive import ContrastiveSettings
@@ -90,7 +90,7 @@ def test_an_interrupted_contrastive_run_ends_bit_identical(kind: str, make_job, 
 def test_the_number_of_steps_is_bounded_by_the_pairs(settings: FinetuneSettings) -> None:
     def steps(**changes: object) -> int:
         contrastive = ContrastiveSettings(rows=16, **changes)
-        return steps_of(settings.model_copy(update={"method": "contrastive", "contrastive": contrastive}), epoch=5)
+        return Contrastive().steps(settings.model_copy(update={"contrastive": contrastive}), epoch=5, taught=0)
 
     assert steps(epochs=4, pairs=10**6) == 20
     assert steps(epochs=4, pairs=1_000) == 8  # 120 pairs a step

@@ -9,8 +9,7 @@ best one by more than one standard error (`components.data.tasks.choice`):
    normalisation of its inputs, and with `label_names: auto` whether the names of the labels are training texts. The run
    of a fold has the candidate that is chosen on the other folds.
 2. The evaluation at which the run ends: the points of the schedule in order. Point 0 is the head on the frozen encoder.
-   Contrastive training and distillation prefer the end of their schedule: with few labels it was the better choice on
-   the data sets of docs/experiments-log.md.
+   Some ways to learn prefer the end of their schedule (`Way.prefers_end`).
 
 For the score (`selected`), each fold is predicted at the point that is chosen on the other folds. The final run learns
 from all rows with the same schedule and ends at the chosen point.
@@ -53,6 +52,7 @@ from components.learners.finetuning.specs import (
 )
 from components.learners.task_models.heads import CalibratedHead
 from components.learners.task_models.kinds import find_task
+from components.learners.ways import way_of
 from components.settings.cluster import ClusterSettings
 from components.training.checkpoint import CheckpointStore
 
@@ -238,7 +238,7 @@ def _select(spec: GroupSpec, member: int, folds: Sequence[GroupSpec], heads: _He
         points.append((replace(heads.chosen(None), stop=number, calibration=pooled.calibration), answers))
         curve.append({"step": step, "epoch": round(step / epoch, 3), "train_loss": None, **scores})
     order = list(range(len(curve)))
-    if spec.settings.method in ("contrastive", "distil"):
+    if way_of(spec.settings).prefers_end:
         order.reverse()
     choice = pooled.choose([points[point][1] for point in order])
     chosen = points[order[choice.index]][0]

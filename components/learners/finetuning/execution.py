@@ -15,6 +15,16 @@ from components.core.progress import Progress
 from components.data.tasks.budgets import budget_name
 from components.data.tasks.data import Answer
 from components.data.tasks.results import OUT_OF_FOLD, best_score
+from components.learners.finetuning.attempts import (
+    PREFERRED,
+    Attempt,
+    Cost,
+    cost_of,
+    notes,
+    share_left,
+    shortened,
+    suited_ways,
+)
 from components.learners.finetuning.crossvalidation import (
     Selection,
     choose_way,
@@ -27,16 +37,6 @@ from components.learners.finetuning.frozen import compute_all
 from components.learners.finetuning.packing import unpack
 from components.learners.finetuning.runs import GroupSpec, dev_scores, execute, finished, result
 from components.learners.finetuning.specs import gpu_bytes
-from components.learners.finetuning.ways import (
-    PREFERRED,
-    Attempt,
-    Cost,
-    cost_of,
-    has_few_rows,
-    notes,
-    share_left,
-    shortened,
-)
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import Way
 from components.training.checkpoint import CheckpointStore
@@ -126,19 +126,16 @@ def train_all(
     count = len(next(iter(specs.values())))
     candidates: list[list[TrainedRun]] = [[] for _ in range(count)]
     attempts: list[list[Attempt]] = [[] for _ in range(count)]
-    cheaper = not specs.keys().isdisjoint(("features", "contrastive"))
-    few = {run for run in range(count) if cheaper and "finetune" in specs and has_few_rows(specs["finetune"][run])}
     # Each run's ways in order, without those that its number of rows rules out.
-    suited = [[way for way in specs if way != "finetune" or run not in few] for run in range(count)]
+    suited = [suited_ways({way: of_way[run] for way, of_way in specs.items()}) for run in range(count)]
     for way, of_way in specs.items():
         costs = [cost_of(spec) if several else Cost(0.0) for spec in of_way]
         shares = [
             share_left(spec, cost, tried, ways=ways)
             for spec, cost, tried, ways in zip(of_way, costs, attempts, suited, strict=True)
         ]
-        for line in notes(
-            of_way[0].settings.auto.minutes, costs, shares, few=few if way == "finetune" else frozenset()
-        ):
+        few = {run for run in range(count) if way not in suited[run]}
+        for line in notes(of_way[0].settings, costs, shares, few=few):
             print(f"{title} {way}: {line}", flush=True)
         tried = [run for run in range(count) if shares[run]]
         trained = _candidates(

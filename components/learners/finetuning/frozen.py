@@ -20,6 +20,7 @@ from components.learners.finetuning.specs import (
     label_fields,
     names_of,
 )
+from components.learners.ways import way_of
 from components.settings.cluster import ClusterSettings
 from components.training.checkpoint import fingerprint
 
@@ -64,7 +65,7 @@ def needed(specs: Iterable[RunSpec]) -> Iterator[tuple[RunSpec, str]]:
     """A run and a split for each distinct table that the runs read."""
     seen = set()
     for spec in specs:
-        settings, alone = spec.settings, spec.settings.method == "features"
+        settings, alone = spec.settings, not way_of(spec.settings).trains_encoder
         on_dev = read_facts(spec.examples).selection == "dev"
         # Only the way to learn that cross-validation chooses predicts test.
         predicts = on_dev or spec.chosen is not None

@@ -7,7 +7,7 @@ weights, and the member evaluates them and predicts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import product
 from typing import Any
 
@@ -27,8 +27,6 @@ from components.learners.finetuning.frozen import LABELS, NAMES
 from components.learners.finetuning.packing import BEST, MODEL, ON_FROZEN, held, pack, unpack
 from components.learners.finetuning.probe import (
     MOST_ROWS,
-    FeatureSampler,
-    HeadAlone,
     HeadCandidate,
     HeadRows,
     search_head,
@@ -44,17 +42,16 @@ from components.learners.finetuning.specs import (
     with_head,
 )
 from components.learners.task_models.base import Encoded
-from components.learners.task_models.distillation import TAUGHT_ROWS, DistillationSampler, DistilledModel
 from components.learners.task_models.fixed_batches import FixedBatches
 from components.learners.task_models.heads import CalibratedHead, ImitatingHead, Statistics, TextHead
 from components.learners.task_models.model import answers, cloned_state
-from components.learners.task_models.sampler import ContrastiveSampler, ExampleSampler
+from components.learners.ways import way_of
+from components.learners.ways.base import TrainingRows
 from components.models.base import LanguageModel
 from components.tokenization import Tokenizer
 from components.training.loop import TrainingState
 from components.training.precision import first_device
 from components.training.rng import counter_rng, counter_seed
-from components.training.windows import Sampler
 
 
 class Member:
@@ -87,14 +84,10 @@ class Member:
         settings = spec.settings
         #: Whether the head on frozen features is solved for instead of trained by gradient steps.
         self.is_solved = settings.head_steps > 0 and isinstance(model.head, TextHead) and model.head.is_linear
-        #: Whether the encoder stays frozen.
-        self.head_only = settings.method == "features"
-        #: Whether the head is fitted to the encoder's features at every evaluation, instead of trained with it.
-        self.refitted = settings.method == "contrastive"
-        #: The module that is trained and whose best weights are kept.
-        self.learning: nn.Module = model
-        if self.head_only:
-            self.learning = HeadAlone(model.head, above=model.above, mix=model.features.mix)
+        #: The way to learn of the run.
+        self.way = way_of(settings)
+        #: The part of the model whose best weights are kept.
+        self.learning: nn.Module = self.way.stored(model)
         #: Whether there are rows to be scored on.
         self.is_scored = spec.labels is None and (spec.chosen is None or spec.fold is not None)
         if isinstance(model.head, CalibratedHead):
@@ -128,7 +121,7 @@ class Member:
     @property
     def is_fixed(self) -> bool:
         """Whether nothing is left to train once the head is solved for."""
-        return self.head_only and self.is_solved and self.model.features.mix is None
+        return not self.way.trains_encoder and self.is_solved and self.model.features.mix is None
 
     def fit_head(self) -> list[Answer] | None:
         """Train the head on the frozen encoder's features; returns its predictions on dev, None without dev."""
@@ -136,9 +129,9 @@ class Member:
         dev = self.head_inputs("dev") if self.is_scored else None
         # Features are few and stay on the CPU, independent of the encoder's device.
         head.cpu()
-        if settings.head_steps and (self.is_solved or not self.head_only):
+        if settings.head_steps and (self.is_solved or self.way.trains_encoder):
             self._fit_head(self.head_inputs, dev, penalties=self._penalties)
-        elif self.head_only and not self.is_solved:
+        elif not self.way.trains_encoder and not self.is_solved:
             head.fit_norm(self.head_inputs("train").matrix())
         self.model.eval()
         result = None if dev is None else self._calibrated(lambda: head_answers(head, dev))
@@ -233,45 +226,32 @@ class Member:
     def _label_targets(self) -> list[Target]:
         return [np.asarray([label], dtype=np.float64) for label in range(len(self._facts.labels))]
 
+    def training_rows(self) -> TrainingRows:
+        """The rows that the run learns from; after the head has been fitted, with the names of the labels if they are
+        chosen."""
+        splits = ["train", *([NAMES] if self._names[0] else [])]
+        rows, taught = self._taught
+        return TrainingRows(
+            self.model,
+            self.spec.seed,
+            [*self.splits["train"].targets, *(self._label_targets if self._names[0] else ())],
+            encoded=lambda: [row for split in splits for row in self.encoded(split)],
+            features=lambda: reduce(FeatureTable.joined, map(self._features, splits)),
+            taught=taught,
+            taught_encoded=lambda: self._encoded_texts(rows),
+        )
+
     @cached_property
-    def taught(self) -> tuple[NDArray[np.int64], list[Target]]:
-        """Texts that teachers have labelled, and their labels; none without distillation."""
+    def _taught(self) -> tuple[NDArray[np.int64], list[Target]]:
+        """Texts that teachers have labelled, and their predictions; none without teachers."""
         if self.spec.distillation is None:
             return np.zeros(0, dtype=np.int64), []
         return soft_labels_of(self.spec, self.splits["dev"], self.rows.left_out)
 
-    def sampler(self) -> Sampler:
-        """The training batches, after the head has been fitted."""
-        settings, seed = self.spec.settings, counter_seed(self.spec.seed, "batches")
-        batch_size = settings.training.batch_size
-        splits = ["train", *([NAMES] if self._names[0] else [])]
-        targets = [*self.splits["train"].targets, *(self._label_targets if self._names[0] else ())]
-        if settings.method == "features":
-            table = self._features("train")
-            table = table.joined(self._features(NAMES)) if self._names[0] else table
-            return FeatureSampler(table, targets, batch_size=batch_size, seed=seed)
-        encoded = [row for split in splits for row in self.encoded(split)]
-        if settings.method == "contrastive":
-            return ContrastiveSampler(encoded, targets, rows=settings.contrastive.rows, seed=seed)
-        windows = self.model.windows_learned
-        labelled = ExampleSampler(encoded, targets, batch_size=batch_size, seed=seed, windows=windows)
-        rows, answered = self.taught
-        if self.spec.distillation is None or not len(rows):
-            return labelled
+    def _encoded_texts(self, rows: NDArray[np.int64]) -> list[Encoded]:
+        assert self.spec.distillation is not None
         texts = read_unlabelled(self.spec.distillation.texts)
-        taught = ExampleSampler(
-            encode(self.spec, self.model, self._tokenizer, [texts[row] for row in rows]),
-            answered,
-            batch_size=min(len(rows), TAUGHT_ROWS),
-            seed=counter_seed(self.spec.seed, "taught"),
-        )
-        return DistillationSampler(labelled, taught)
-
-    def distilled_model(self) -> DistilledModel | None:
-        """The model that learns from teachers; None: there is nothing that they have labelled."""
-        if self.spec.distillation is None or not len(self.taught[0]):
-            return None
-        return DistilledModel(self.model)
+        return encode(self.spec, self.model, self._tokenizer, [texts[row] for row in rows])
 
     @property
     def _penalties(self) -> list[float]:
@@ -339,7 +319,7 @@ class Member:
         """
         _swap(state)
         if self.is_scored:
-            dev = self.refit_head() if self.refitted else None
+            dev = self.refit_head() if self.way.refits_head else None
             head = self.model.head
             result = self._calibrated(lambda: self._answers("dev") if dev is None else head_answers(head, dev))
             self.add_scores(result, state, numbers=numbers, epoch=epoch, loss=loss)
@@ -372,7 +352,7 @@ class Member:
         """Keep the weights if this is the evaluation that cross-validation has chosen."""
         assert self.spec.chosen is not None
         if self.spec.chosen.stop in numbers:
-            if self.refitted and state.step:
+            if self.way.refits_head and state.step:
                 self.refit_head()
             self._keep(state, epoch=epoch)
 
@@ -386,28 +366,28 @@ class Member:
         fold, the predictions on its rows at every evaluation (`held.NUMBER`); of a run that labels texts, what students
         learn of them (`LABELS`)."""
         if self.spec.labels is not None:
-            return pack(LABELS, self._taught())
+            return pack(LABELS, self._labels_for_students())
         if self.spec.fold is not None:
             return self._held_tensors()
         self.learning.load_state_dict(self._best)
         self.model.eval()
         # The best weights may be those before training, whose features are cached.
-        trained = bool(self.record["best_step"]) and not self.head_only
+        trained = bool(self.record["best_step"]) and self.way.trains_encoder
         predictions = pack("test", self.test_answers(trained=trained))
         if self.is_scored:
             answer = self._answers if self.record["best_step"] else self._head_answers
             predictions |= pack("dev", answer("dev") if self._best_on_dev is None else self._best_on_dev)
         return predictions | self._frozen | self.weights()
 
-    def _taught(self) -> list[Answer]:
+    def _labels_for_students(self) -> list[Answer]:
         """What students learn of the texts that the run labels, by the best weights."""
         self.learning.load_state_dict(self._best)
         self.model.eval()
         head = self.model.head
         assert isinstance(head, ImitatingHead)  # as `refuse_distillation` has found
-        if self.head_only or not self.record["best_step"]:
+        if not self.way.trains_encoder or not self.record["best_step"]:
             return head_answers(head, self.head_inputs(LABELS), answer=head.taught)
-        if self.refitted:
+        if self.way.refits_head:
             return head_answers(head, self._current_inputs(LABELS), answer=head.taught)
         return answers(self.model, self.encoded(LABELS), answer=head.taught, precision=self.spec.precision)
 
@@ -440,9 +420,9 @@ class Member:
 
     def _answers(self, split: str) -> list[Answer]:
         """Predictions of the current weights."""
-        if self.head_only:
+        if not self.way.trains_encoder:
             return self._head_answers(split)
-        if self.refitted:
+        if self.way.refits_head:
             return head_answers(self.model.head, self._current_inputs(split))
         return answers(self.model, self.encoded(split), precision=self.spec.precision)
 
@@ -458,7 +438,7 @@ class Member:
         batches = FixedBatches(
             self.model,
             precision=self.spec.precision,
-            head_precision="float32" if self.refitted or not trained else None,
+            head_precision="float32" if self.way.refits_head or not trained else None,
         )
         if trained:
             return batches.answers(self.encoded("test"))

@@ -1,11 +1,9 @@
 """One fine-tuning run: one seed, and one label budget of each task, from encoder to predictions.
 
 A run has one member per task; the members share an encoder, and most runs have one. The head of each member is first
-trained on features of the frozen encoder. With method `finetune`, encoder and heads are then trained together; the
-metrics on dev are computed repeatedly, and each member keeps the weights with its highest primary metric, the head on
-the frozen encoder being a candidate. With method `contrastive` the encoder alone is trained, and the heads are fitted
-to its features at every evaluation. With method `features` the encoder stays frozen: a linear head is solved for, any
-other head is trained on the features. With method `distil`, encoder and head also learn the predictions of teachers.
+trained on features of the frozen encoder. What is trained then, and how, the way to learn decides
+(`components.learners.ways`). The metrics on dev are computed repeatedly, and each member keeps the weights with its
+highest primary metric, the head on the frozen encoder being a candidate.
 
 A run is a function of its `GroupSpec`. Its state is under `cluster.storage`: a killed run resumes from its last
 checkpoint, and a finished one is not repeated.
@@ -13,7 +11,6 @@ checkpoint, and a finished one is not repeated.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,15 +28,12 @@ from components.data.tasks.budgets import budget_name
 from components.data.unlabelled_texts import KIND as UNLABELLED
 from components.learners.finetuning.member import Member
 from components.learners.finetuning.specs import RunSpec, load_initial_encoder
-from components.learners.task_models.distillation import TAUGHT_ROWS, DistilledModel
 from components.learners.task_models.model import TaskModel
+from components.learners.ways import way_of
 from components.models.base import Batch, Carry, Losses
-from components.settings.contrastive import pairs_of
 from components.settings.finetune import FinetuneSettings
-from components.settings.training import Training
 from components.training.checkpoint import CheckpointStore
 from components.training.loop import TrainingState, train
-from components.training.optim import ParameterGroup, decayed, discriminative
 from components.training.precision import first_device
 from components.training.rng import counter_rng, counter_seed
 from components.training.windows import Sampler
@@ -166,45 +160,31 @@ class Run:
         self.steps, count = schedule_of(spec, epoch=self.epoch)
         #: Step -> numbers of the evaluations after it, from 1.
         self.evaluations = evaluations_at(self.steps, count=count)
-        self.model: nn.Module = members[0].distilled_model() or members[0].learning
+        self.way = way_of(self.settings)
+        self.model = self.way.trained(members[0].learning, members[0].training_rows())
         if len(members) > 1:
             self.model = JointModel([member.model for member in members]).to(first_device()).eval()
+        #: Settings of the training loop.
+        self.training = self.way.training(self.settings)
         self.state = self._fresh_state()
         self.curve = Curve(spec.title, total=self.steps, points=CURVE_POINTS)
 
-    @property
-    def training(self) -> Training:
-        """Settings of the training loop."""
-        training = self.settings.training
-        if self.settings.method == "contrastive":
-            return training.model_copy(update={"rate": self.settings.contrastive.rate})
-        return training
-
     def _fresh_state(self) -> TrainingState:
-        settings, model = self.settings, self.members[0].model
-        groups: list[ParameterGroup]
-        if settings.method == "features":
-            groups = decayed(self.model.parameters())
-        else:
-            groups = discriminative(
-                model.encoder.layer_groups(),
-                head=[parameter for member in self.members for parameter in member.model.own_parameters()],
-                head_scale=settings.head_scale,
-                factor=settings.discriminative,
-                unfreezing=settings.unfreezing,
-                unfreeze_every=steps_between(settings.unfreeze_epochs, epoch=self.epoch),
-            )
+        groups = self.way.groups(
+            [member.model for member in self.members],
+            self.settings,
+            unfreeze_every=steps_between(self.settings.unfreeze_epochs, epoch=self.epoch),
+        )
         precision = self.spec.members[0].precision
         return TrainingState.fresh(self.model, groups, settings=self.training, precision=precision)
 
     def start(self) -> None:
         """Train each head on the frozen encoder's features, and score it on dev as epoch 0."""
         answers = [member.fit_head() for member in self.members]
-        if isinstance(self.model, DistilledModel):
-            # The penalty of the sum over all rows, the teacher's rows included.
-            (member,) = self.members
-            rows = len(member.rows.learned)
-            member.model.head.penalty *= rows / (rows + len(member.taught[0]))
+        for member in self.members:
+            member.model.head.penalty *= self.way.penalty_factor(
+                labelled=len(member.rows.learned), taught=len(member.training_rows().taught)
+            )
         # An average of the weights starts at the heads that were just trained.
         self.state = self._fresh_state()
         for member, result in zip(self.members, answers, strict=True):
@@ -273,7 +253,7 @@ class Run:
         return max((step for step, numbers in self.evaluations.items() if stops.intersection(numbers)), default=0)
 
     def _sampler(self) -> Sampler:
-        samplers = [member.sampler() for member in self.members]
+        samplers = [self.way.sampler(member.training_rows()) for member in self.members]
         if len(samplers) == 1:
             return samplers[0]
         return TaskMixture(
@@ -369,18 +349,11 @@ def schedule_of(spec: GroupSpec, *, epoch: int) -> tuple[int, int]:
         spec: of the run.
         epoch: steps per epoch, over all members.
     """
+    taught = 0.0
     if (distillation := spec.members[0].distillation) is not None:
-        count = int(read_manifest(distillation.texts, kind=UNLABELLED).facts["rows"])
-        return max(1, math.ceil(distillation.settings.epochs * count / TAUGHT_ROWS)), spec.settings.evaluations
-    return steps_of(spec.settings, epoch=epoch), spec.settings.evaluations
-
-
-def steps_of(settings: FinetuneSettings, *, epoch: int) -> int:
-    """Number of steps of a run with `epoch` steps per epoch."""
-    if settings.method != "contrastive":
-        return max(settings.min_steps, math.ceil(settings.epochs * epoch))
-    contrastive = settings.contrastive
-    return max(1, min(math.ceil(contrastive.epochs * epoch), contrastive.pairs // pairs_of(contrastive.rows)))
+        count = read_manifest(distillation.texts, kind=UNLABELLED).facts["rows"]
+        taught = distillation.settings.epochs * int(count)
+    return way_of(spec.settings).steps(spec.settings, epoch=epoch, taught=taught), spec.settings.evaluations
 
 
 def evaluations_at(steps: int, *, count: int) -> dict[int, list[int]]:

@@ -19,16 +19,17 @@ from components.data.tasks.examples import read_facts, read_split
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.members import save_members
 from components.data.tasks.results import KIND, SERVED, RunResult, write_results
+from components.learners.finetuning.attempts import ways_of
 from components.learners.finetuning.execution import TrainedRun, clear, train_all
 from components.learners.finetuning.packing import MODEL, ON_FROZEN
 from components.learners.finetuning.runs import GroupSpec, below
 from components.learners.finetuning.soft_labels import KIND as SOFT_LABELS
 from components.learners.finetuning.specs import Distillation, RunSpec, build
-from components.learners.finetuning.ways import ways_of
 from components.learners.finetuning.words import with_words
 from components.learners.task_models.classifier import load_classifier, write_files
 from components.learners.task_models.inputs import share_cut
 from components.learners.task_models.kinds import find_task
+from components.learners.ways import way_of
 from components.models import family as family_named
 from components.models.encoder import KIND as ENCODER
 from components.models.encoder import TOKENIZER, architecture_of, family_of
@@ -217,7 +218,8 @@ class _Output:
         classifier, _ = build(self.spec)
         classifier.load_state_dict(classifier.state_dict() | below(MODEL, tensors))
         # The head of the best weights may have been fitted to features, in float32.
-        fitted = frozen or record["best_step"] == 0 or self.spec.settings.method in ("features", "contrastive")
+        way = way_of(self.spec.settings)
+        fitted = frozen or record["best_step"] == 0 or way.refits_head or not way.trains_encoder
         write_files(
             directory,
             classifier,
@@ -264,7 +266,7 @@ def spec_maker(
     # It depends on the architecture without the vocabulary, which all starts of a family share, so that compared
     # systems have the same precision.
     precision = choose(job.settings.training.precision, device=first_device(), size=product_size(model))
-    distillation = distillation if settings.method == "distil" else None
+    distillation = distillation if way_of(settings).has_teachers else None
     inputs: dict[str, Any] = {
         # Words are combined with the finished run.
         "settings": settings.model_dump(mode="json", exclude={"training": {"checkpoint_seconds"}, "words": True}),

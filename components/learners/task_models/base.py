@@ -64,7 +64,7 @@ class Task:
         single: whether a row is one text, and its sequence is made by `inputs.encode_texts`.
         windows_apart: whether each window of a row has its own loss, so that a step may use a sample of them.
         labels_rows: whether the targets are labels of a row with one vector, so that rows can be compared by their
-            labels (`task_models.model.pair_loss`).
+            labels (`ways.contrastive.pair_loss`).
         imitates: whether its head is an `ImitatingHead`, which learns the predictions of a teacher.
     """
 
@@ -80,15 +80,13 @@ class Task:
 
 
 def refuse_settings(task: Task, settings: FinetuneSettings) -> str | None:
-    """What is wrong if the settings ask for a loss on labels of rows, and the kind has none; else None."""
+    """What is wrong if the settings ask for names of labels, and the kind has none; else None."""
     if task.labels_rows:
         if settings.label_names == "always" and not task.single:
             return f"label_names needs a kind that reads one text; set it to none for kind {task.kind}"
         return None
     if settings.label_names == "always":
         return f"label_names needs labels of whole texts; set it to none for kind {task.kind}"
-    if settings.method == "contrastive":
-        return f"method contrastive compares texts by their labels and does not suit kind {task.kind}; use finetune"
     return None
 
 

@@ -1,4 +1,4 @@
-"""An encoder with a task's head: the model of fine-tuning and serving; the contrastive loss on labelled texts.
+"""An encoder with a task's head: the model of fine-tuning and serving.
 
 Shapes: B rows of a batch, F features, X labels of a row (padding included).
 """
@@ -14,12 +14,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from components.core.errors import ConfigError
 from components.data.tasks.data import Answer
 from components.learners.task_models.base import Encoded, Task, refuse_settings
-from components.learners.task_models.heads import TextHead, precise
+from components.learners.task_models.heads import TextHead
 from components.learners.task_models.inputs import WindowPooling, states_of_windows
 from components.learners.task_models.pooling import Features
 from components.learners.task_models.sampler import collate, longest, pad, sequences
@@ -27,44 +26,6 @@ from components.models.base import Batch, Carry, LanguageModel, Losses, count_te
 from components.models.layers.host import both, on_host, to_device
 from components.settings.finetune import FinetuneSettings
 from components.tokenization.special import UNK
-
-
-def label_overlap(targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Overlap of the labels of all pairs of rows: |A and B| / |A or B|, which is 1 or 0 for rows with one label.
-
-    Args:
-        targets: (B, X) label indices, padded with nan.
-
-    Returns:
-        (B, B) overlap, and (B, B) whether the pair counts: not a row with itself, and not two rows without labels.
-    """
-    # nan is not equal to itself.
-    both = (targets[:, None, :, None] == targets[None, :, None, :]).sum((2, 3))
-    count = (~targets.isnan()).sum(1)
-    either = count[:, None] + count[None, :] - both
-    others = ~torch.eye(len(targets), dtype=torch.bool, device=targets.device)
-    return both / either.clamp(min=1), others & (either > 0)
-
-
-def pair_loss(vectors: Tensor, targets: Tensor) -> Tensor:
-    """(cosine similarity - label overlap)^2 over all pairs of a batch (SetFit; Reimers and Gurevych 2019).
-
-    The mean over pairs with a common label and the mean over pairs without have the same weight, as in SetFit, which
-    samples both equally often.
-
-    Args:
-        vectors: (B, F).
-        targets: (B, X) label indices, padded with nan.
-    """
-    with torch.autocast(vectors.device.type, enabled=False):
-        overlap, counts = label_overlap(targets)
-        unit = F.normalize(precise(vectors), dim=1)
-        errors = (unit @ unit.T - overlap).square()
-        kinds = torch.stack([counts & (overlap > 0), counts & (overlap == 0)])
-        sizes = kinds.sum((1, 2))
-        means = (errors * kinds).sum((1, 2)) / sizes.clamp(min=1)
-        return means.sum() / (sizes > 0).sum().clamp(min=1)
-
 
 #: Maximum number of pieces of a batch in prediction, padding included; the activations fit the cache of a core.
 PREDICT_PIECES = 4096
@@ -74,6 +35,8 @@ GROUP_PIECES = 3072
 PADDING = 0.04
 
 Result = TypeVar("Result")
+#: (B, F) inputs of the head and (B, X) targets of the rows -> loss.
+VectorLoss = Callable[[Tensor, Tensor], Tensor]
 
 
 class TaskModel(nn.Module):
@@ -191,15 +154,20 @@ class TaskModel(nn.Module):
         outputs: Tensor = self.head.of_batch(vectors, batch) if self.of_units else self.head(vectors)
         return outputs
 
-    def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
-        """Loss on a batch of `ExampleSampler` or `ContrastiveSampler`, plus lm_weight * mean negative log-likelihood
-        per piece."""
+    def losses(self, batch: Batch, carry: Carry = (), *, loss_of: VectorLoss | None = None) -> Losses:
+        """Loss on a batch of labelled rows, plus lm_weight * mean negative log-likelihood per piece.
+
+        Args:
+            batch: of labelled rows.
+            carry: not used.
+            loss_of: loss on the inputs of the head; None: the loss of the head.
+        """
         hidden = self._states(batch)
         vectors = self.above(self._kept(hidden, batch), batch["rows"])
-        if self.settings.method == "contrastive":
-            loss = pair_loss(vectors, batch["targets"])
-        else:
+        if loss_of is None:
             loss = self.head.loss(self.outputs(vectors, batch), batch)
+        else:
+            loss = loss_of(vectors, batch["targets"])
         count = count_tensor(len(batch["targets"]), loss)
         sums = {"rows": (loss.detach() * count, count)}
         if self.lm_weight:
@@ -208,12 +176,10 @@ class TaskModel(nn.Module):
             sums["tokens"] = (total.detach(), pieces)
         return Losses(loss, sums)
 
-    def own_parameters(self) -> list[nn.Parameter]:
-        """Trained parameters outside the encoder's layers: of the head, unless the encoder is trained without it, and
+    def own_parameters(self, *, head: bool = True) -> list[nn.Parameter]:
+        """Trained parameters outside the encoder's layers: of the mixture of layers, of the head if it is trained, and
         of the language model's output if it is trained."""
-        ours = [*self.features.parameters()]
-        if self.settings.method != "contrastive":
-            ours += self.head.parameters()
+        ours = [*self.features.parameters(), *(self.head.parameters() if head else ())]
         if self.lm_weight:
             inside = {id(parameter) for group in self.encoder.layer_groups() for parameter in group}
             ours += [parameter for parameter in self.encoder.parameters() if id(parameter) not in inside]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from components.learners.task_models.base import Encoded
-from components.learners.task_models.sampler import ContrastiveSampler
+from components.learners.ways.contrastive import ContrastiveSampler
 
 
 def sampler(targets: list[list[int]], *, rows: int, seed: int = 0) -> ContrastiveSampler:

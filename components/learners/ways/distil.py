@@ -1,20 +1,23 @@
-"""Distillation: a model learns a teacher's predictions for texts without labels, beside the labelled rows.
+"""`method: distil`: encoder and head also learn the predictions of teachers for texts without labels.
 
 L = w L_task(labelled rows) + (1 - w) L_teacher(unlabelled rows), where L_teacher is `ImitatingHead.imitation`: T^2
 times the Kullback-Leibler divergence from the teacher's probabilities at temperature T (Hinton et al. 2015, "Distilling
 the knowledge in a neural network", section 2).
-
-Shapes: U unlabelled rows of a batch.
 """
 
 from __future__ import annotations
+
+import math
 
 from torch import Tensor, nn
 
 from components.learners.task_models.heads import ImitatingHead
 from components.learners.task_models.model import TaskModel
 from components.learners.task_models.sampler import ExampleSampler
+from components.learners.ways.base import TrainingRows, Way
 from components.models.base import Batch, Carry, Losses, count_tensor
+from components.settings.finetune import FinetuneSettings
+from components.training.rng import counter_seed
 from components.training.windows import Sampler
 
 #: Prefix of the tensors of a batch that belong to the unlabelled rows; its `targets` are the teacher's answers.
@@ -23,6 +26,39 @@ TAUGHT = "taught."
 TEMPERATURE, LABEL_WEIGHT = 2.0, 0.1
 #: Maximum number of unlabelled rows of a batch, beside `training.batch_size` labelled rows.
 TAUGHT_ROWS = 64
+
+
+class Distil(Way):
+    """Distillation. Without texts of teachers, the run learns as fine-tuning does."""
+
+    has_teachers = True
+    prefers_end = True
+
+    def steps(self, settings: FinetuneSettings, *, epoch: int, taught: float) -> int:
+        """All texts of the teachers in every epoch."""
+        return max(1, math.ceil(taught / TAUGHT_ROWS))
+
+    def operations(self, settings: FinetuneSettings) -> float:
+        """Of the labelled rows, and of the texts beside them."""
+        return 6.0 + 6.0 * TAUGHT_ROWS / settings.step_rows
+
+    def trained(self, stored: nn.Module, rows: TrainingRows) -> nn.Module:
+        """The model with the loss of both."""
+        return DistilledModel(rows.model) if rows.taught else stored
+
+    def sampler(self, rows: TrainingRows) -> Sampler:
+        """Labelled rows, with texts of the teachers."""
+        labelled = super().sampler(rows)
+        assert isinstance(labelled, ExampleSampler)
+        if not rows.taught:
+            return labelled
+        size, seed = min(len(rows.taught), TAUGHT_ROWS), counter_seed(rows.seed, "taught")
+        taught = ExampleSampler(rows.taught_encoded(), rows.taught, batch_size=size, seed=seed)
+        return DistillationSampler(labelled, taught)
+
+    def penalty_factor(self, *, labelled: int, taught: int) -> float:
+        """The penalty becomes one of the sum over all rows, the texts of the teachers included."""
+        return labelled / (labelled + taught)
 
 
 class DistillationSampler(Sampler):

@@ -15,10 +15,8 @@ from components.core.artifacts import read_manifest
 from components.core.errors import ConfigError
 from components.data.tasks.examples import read_split
 from components.data.tasks.results import best_score
-from components.learners.finetuning import execution, frozen, ways
-from components.learners.finetuning.runs import GroupSpec
-from components.learners.finetuning.stage import FinetuneJob, finetune
-from components.learners.finetuning.ways import (
+from components.learners.finetuning import execution, frozen
+from components.learners.finetuning.attempts import (
     LEAST_SHARE,
     Attempt,
     Cost,
@@ -27,8 +25,11 @@ from components.learners.finetuning.ways import (
     share_within,
     ways_of,
 )
+from components.learners.finetuning.runs import GroupSpec
+from components.learners.finetuning.stage import FinetuneJob, finetune
 from components.learners.task_models.classifier import load_classifier
 from components.learners.task_models.kinds import TASKS
+from components.learners.ways.finetune import Finetune
 from components.settings.contrastive import ContrastiveSettings
 from components.settings.finetune import AutoSettings, FinetuneSettings
 
@@ -38,7 +39,7 @@ BUDGET: dict[str, Any] = {"selection": "budget", "folds": 2}
 @pytest.fixture
 def every_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fine-tuning is tried with any number of rows, and no way is preferred."""
-    monkeypatch.setattr(ways, "FINETUNE_ROWS", 0)
+    monkeypatch.setattr(Finetune, "least_rows", 0)
     monkeypatch.setattr(execution, "PREFERRED", None)
 
 
@@ -133,7 +134,7 @@ def test_a_way_that_costs_too_much_is_left_out(make_job, in_process, every_way, 
 def test_with_few_rows_contrastive_training_is_tried_instead_of_fine_tuning(
     make_job, in_process, monkeypatch, capsys
 ) -> None:
-    monkeypatch.setattr(ways, "FINETUNE_ROWS", 13)
+    monkeypatch.setattr(Finetune, "least_rows", 13)
     output = finetune(make_job("bert", "classification", source=BUDGET, method="auto"))
     (record,) = json.loads((output / "runs.json").read_text())
     assert {found["way"]: found["score"] is not None for found in record["ways"]} == {

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from components.learners.task_models.model import label_overlap, pair_loss
+from components.learners.ways.contrastive import label_overlap, pair_loss
 
 NAN = float("nan")
 

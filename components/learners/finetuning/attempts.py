@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -12,45 +12,42 @@ from components.data.tasks.examples import read_facts, read_split
 from components.learners.finetuning.crossvalidation import epoch_of
 from components.learners.finetuning.runs import GroupSpec, schedule_of
 from components.learners.finetuning.specs import build, encode, number_of_folds, rows_of
-from components.learners.task_models.base import Task, refuse_settings
-from components.learners.task_models.distillation import TAUGHT_ROWS
+from components.learners.task_models.base import Task
 from components.learners.task_models.kinds import find_task
-from components.settings.finetune import FinetuneSettings, Way
+from components.learners.ways import WAYS, refuse, way_of
+from components.settings.finetune import FinetuneSettings
+from components.settings.finetune import Way as WayName
 
 #: Nominal speed in floating-point operations a minute: a cost in minutes must not depend on the machine or its load.
 OPERATIONS = 50e9 * 60
 #: Least share of a way's steps that is trained; a way for which `auto.minutes` leaves less is left out.
 LEAST_SHARE = 0.125
-#: Minimum number of training rows with labels from which `finetune` is tried: with fewer, it takes most of the time and
-#: was worse on TREC and SST-2.
-FINETUNE_ROWS = 1000
 #: With `selection: budget`: the way that is kept unless another is better by more than one standard error; then the
 #: first of the ways that is not worse than the best by more than that. With few labels, differences between ways are
 #: mostly chance; contrastive fine-tuning of MiniLM was better than its frozen features and than fine-tuning on TREC and
 #: SST-2.
-PREFERRED: Way | None = "contrastive"
+PREFERRED: WayName | None = "contrastive"
 
 
-def ways_of(settings: FinetuneSettings, task: Task) -> dict[Way, FinetuneSettings]:
+def ways_of(settings: FinetuneSettings, task: Task) -> dict[WayName, FinetuneSettings]:
     """Way to learn -> settings of its runs, in the order in which they are tried.
 
-    With `method: auto`, ways that do not suit the kind of task are left out. Contrastive training is left out for
-    pairs: on SICK, with MiniLM, it lowered the score of the head on the frozen encoder.
+    With `method: auto`, ways that do not suit the kind of task are left out.
 
     Raises:
-        ConfigError: no way is left.
+        ConfigError: no way is left, or the method of the settings does not suit the kind.
     """
     if settings.method != "auto":
+        if problem := refuse(task, settings):
+            raise ConfigError(problem)
         return {settings.method: settings}
-    ways: dict[Way, FinetuneSettings] = {
-        way: settings.model_copy(update={"method": way}) for way in dict.fromkeys(settings.auto.ways)
-    }
-    if task.kind == "pair" and len(ways) > 1:
-        ways.pop("contrastive", None)
-    suitable = {way: changed for way, changed in ways.items() if refuse_settings(task, changed) is None}
+    names = list(dict.fromkeys(settings.auto.ways))
+    suitable = [name for name in names if WAYS[name].is_tried(task)] or [
+        name for name in names if WAYS[name].refuse(task) is None
+    ]
     if not suitable:
-        raise ConfigError(f"auto.ways: none of {', '.join(ways)} suits kind {task.kind}; add finetune")
-    return suitable
+        raise ConfigError(f"auto.ways: none of {', '.join(names)} suits kind {task.kind}; add finetune")
+    return {name: settings.model_copy(update={"method": name}) for name in suitable}
 
 
 @dataclass(frozen=True)
@@ -60,12 +57,12 @@ class Attempt:
     Attributes:
         way: the way.
         minutes: estimated cost (`Cost`); of the whole way if it was left out.
-        score: of selection, mean over the members; None if the way was left out (`auto.minutes`, `FINETUNE_ROWS`).
+        score: of selection, mean over the members; None if the way was left out (`auto.minutes`, `Way.least_rows`).
         tokens, seconds: of training, before the final run of the way that is kept.
         share: of the steps of the settings; below 1 where `auto.minutes` has shortened the training.
     """
 
-    way: Way
+    way: WayName
     minutes: float
     score: float | None = None
     tokens: int = 0
@@ -115,23 +112,21 @@ def cost_of(spec: GroupSpec) -> Cost:
         # Of one operation per parameter and piece of all rows.
         unit = parameters * pieces / OPERATIONS
         fixed += 2 * unit
-        if spec.settings.method == "features":
+        way = way_of(spec.settings)
+        if not way.trains_encoder:
             continue
         epoch = epoch_of(spec)
         steps, evaluations = schedule_of(spec, epoch=epoch)
-        operations: float = 6
-        if member.distillation is not None:
-            operations = 6 + 6 * TAUGHT_ROWS / spec.settings.step_rows
         folds = number_of_folds(member) if facts.selection == "budget" else 0
         # Each row is in one fold: all folds together have the steps of `folds - 1` final runs, unless the number of
         # steps does not depend on the number of rows (`min_steps`, `contrastive.pairs`).
         constant = schedule_of(spec, epoch=2 * epoch)[0] == steps
         fixed += 2 * unit * evaluations
-        step += unit * operations / epoch * (1 + folds if constant else max(1, folds))
+        step += unit * way.operations(spec.settings) / epoch * (1 + folds if constant else max(1, folds))
     return Cost(fixed, step, steps)
 
 
-def share_left(spec: GroupSpec, cost: Cost, attempts: Sequence[Attempt], *, ways: Sequence[Way]) -> float:
+def share_left(spec: GroupSpec, cost: Cost, attempts: Sequence[Attempt], *, ways: Sequence[WayName]) -> float:
     """The share of its steps that a run is trained for; 0: the way is left out.
 
     Args:
@@ -144,7 +139,7 @@ def share_left(spec: GroupSpec, cost: Cost, attempts: Sequence[Attempt], *, ways
     if settings.method not in ways:
         return 0.0
     limit = settings.auto.minutes
-    if settings.method == "distil" or limit is None or not attempts:
+    if way_of(settings).has_teachers or limit is None or not attempts:
         return 1.0
     spent = sum(attempt.minutes for attempt in attempts if attempt.score is not None)
     return share_within(cost, max(0.0, limit - spent) / (len(ways) - ways.index(settings.method)))
@@ -164,27 +159,30 @@ def shortened(spec: GroupSpec, cost: Cost, share: float) -> GroupSpec:
     """A run with a share of its steps."""
     if share == 1.0:
         return spec
-    settings, epochs = spec.settings, share * cost.steps / epoch_of(spec)
-    if settings.method == "contrastive":
-        changed: dict[str, Any] = {"contrastive": settings.contrastive.model_copy(update={"epochs": epochs})}
-    else:
-        changed = {"epochs": epochs, "min_steps": 0}
-    short = settings.model_copy(update=changed)
+    short = way_of(spec.settings).shortened(spec.settings, epochs=share * cost.steps / epoch_of(spec))
     return replace(spec, members=tuple(replace(member, settings=short) for member in spec.members))
 
 
-def has_few_rows(spec: GroupSpec) -> bool:
-    """Whether a run whose rows have labels has fewer than `FINETUNE_ROWS`."""
+def suited_ways(specs: Mapping[WayName, GroupSpec]) -> list[WayName]:
+    """The ways to learn of a run without those that are tried with more rows only (`Way.least_rows`), if the run has a
+    cheaper way.
+
+    Args:
+        specs: way to learn -> the run.
+    """
+    if all(WAYS[name].least_rows or WAYS[name].has_teachers for name in specs):
+        return list(specs)
+    spec = next(iter(specs.values()))
     labelled = all(find_task(read_facts(member.examples).kind).labels_rows for member in spec.members)
     rows = sum(len(rows_of(member, read_split(member.examples, "train")).learned) for member in spec.members)
-    return labelled and rows < FINETUNE_ROWS
+    return [name for name in specs if not labelled or rows >= WAYS[name].least_rows]
 
 
-def notes(limit: float | None, costs: Sequence[Cost], shares: Sequence[float], *, few: Set[int]) -> list[str]:
+def notes(settings: FinetuneSettings, costs: Sequence[Cost], shares: Sequence[float], *, few: Set[int]) -> list[str]:
     """Messages about the runs in which a way to learn is shortened or not tried, and the reason.
 
     Args:
-        limit: `auto.minutes`.
+        settings: of the runs.
         costs: of the runs.
         shares: of their steps that are trained; 0: the way is left out.
         few: indices of runs in which it is left out because they have too few rows.
@@ -193,7 +191,7 @@ def notes(limit: float | None, costs: Sequence[Cost], shares: Sequence[float], *
     out = [cost.minutes for run, cost in enumerate(costs) if not shares[run] and run not in few]
     short = [cost.minutes for run, cost in enumerate(costs) if 0 < shares[run] < 1]
     least = min((share for share in shares if share), default=1.0)
-    beyond = f"more than auto.minutes ({limit}) leaves"
+    beyond = f"more than auto.minutes ({settings.auto.minutes}) leaves"
     lines = []
     if out:
         lines.append(
@@ -205,5 +203,5 @@ def notes(limit: float | None, costs: Sequence[Cost], shares: Sequence[float], *
             f"{max(short):.1f} minutes at a nominal speed, {beyond}"
         )
     if few:
-        lines.append(f"left out of {len(few)} of {count} run(s): fewer than {FINETUNE_ROWS} rows")
+        lines.append(f"left out of {len(few)} of {count} run(s): fewer than {way_of(settings).least_rows} rows")
     return lines

@@ -1,0 +1,146 @@
+"""What a way to learn from labels decides about a fine-tuning run.
+
+Every run trains its head on the frozen encoder's features first, evaluates at points of its schedule, and keeps the
+weights of the best one (`components.learners.finetuning.runs`). A way decides what is trained after that, on which
+batches, and for how many steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import nn
+
+from components.data.tasks.data import Target
+from components.learners.finetuning.features import FeatureTable
+from components.learners.task_models.base import Encoded, Task
+from components.learners.task_models.model import TaskModel
+from components.learners.task_models.sampler import ExampleSampler
+from components.settings.finetune import FinetuneSettings
+from components.settings.training import Training
+from components.training.optim import ParameterGroup, discriminative
+from components.training.rng import counter_seed
+from components.training.windows import Sampler
+
+
+@dataclass(frozen=True)
+class TrainingRows:
+    """The rows that a run learns from; what is not needed is not computed.
+
+    Attributes:
+        model: encoder and head.
+        seed: of the run.
+        targets: of the labelled rows, then of the names of the labels if they are training texts.
+        encoded: the same rows as piece ids.
+        features: their features by the encoder before training.
+        taught: predictions of teachers for further texts; empty without teachers.
+        taught_encoded: these texts as piece ids.
+    """
+
+    model: TaskModel
+    seed: int
+    targets: Sequence[Target]
+    encoded: Callable[[], Sequence[Encoded]]
+    features: Callable[[], FeatureTable]
+    taught: Sequence[Target]
+    taught_encoded: Callable[[], Sequence[Encoded]]
+
+    @property
+    def settings(self) -> FinetuneSettings:
+        """Settings of the run."""
+        return self.model.settings
+
+
+class Way:
+    """A way to learn: encoder and head are trained together on the loss of the task, unless a method is overridden."""
+
+    #: Whether the encoder is trained, not only the head.
+    trains_encoder: ClassVar[bool] = True
+    #: Whether the head is fitted again to the encoder's features at every evaluation, instead of trained with it.
+    refits_head: ClassVar[bool] = False
+    #: Whether teachers label further texts; such a way has no limit in minutes.
+    has_teachers: ClassVar[bool] = False
+    #: Whether cross-validation prefers the end of the schedule to its beginning.
+    prefers_end: ClassVar[bool] = False
+    #: Minimum number of labelled rows from which the way is tried beside cheaper ones.
+    least_rows: ClassVar[int] = 0
+
+    def refuse(self, task: Task) -> str | None:
+        """What is wrong if the way does not suit a kind of task; else None."""
+        return None
+
+    def is_tried(self, task: Task) -> bool:
+        """Whether `method: auto` tries the way for a kind of task, if it has another one."""
+        return self.refuse(task) is None
+
+    def training(self, settings: FinetuneSettings) -> Training:
+        """Settings of the training loop."""
+        return settings.training
+
+    def steps(self, settings: FinetuneSettings, *, epoch: int, taught: float) -> int:
+        """Number of steps of a run.
+
+        Args:
+            settings: of the run.
+            epoch: steps per epoch, over all tasks.
+            taught: texts of teachers, over all epochs.
+        """
+        return max(settings.min_steps, math.ceil(settings.epochs * epoch))
+
+    def shortened(self, settings: FinetuneSettings, *, epochs: float) -> FinetuneSettings:
+        """The settings of a run with this number of epochs."""
+        return settings.model_copy(update={"epochs": epochs, "min_steps": 0})
+
+    def operations(self, settings: FinetuneSettings) -> float:
+        """Floating-point operations of training per parameter of the encoder and piece of an epoch: 2 of the forward
+        pass and 4 of the backward pass (Kaplan et al. 2020, section 2.1)."""
+        return 6.0
+
+    def stored(self, model: TaskModel) -> nn.Module:
+        """The part of a model whose best weights are stored."""
+        return model
+
+    def trained(self, stored: nn.Module, rows: TrainingRows) -> nn.Module:
+        """The module of the training loop, around the part that is stored."""
+        return stored
+
+    def groups(
+        self, models: Sequence[TaskModel], settings: FinetuneSettings, *, unfreeze_every: int
+    ) -> list[ParameterGroup]:
+        """The trained parameters with their rates.
+
+        Args:
+            models: one per task, around one encoder.
+            settings: of the run.
+            unfreeze_every: steps between the unfreezing of two layer groups.
+        """
+        return discriminative(
+            models[0].encoder.layer_groups(),
+            head=[parameter for model in models for parameter in model.own_parameters(head=not self.refits_head)],
+            head_scale=settings.head_scale,
+            factor=settings.discriminative,
+            unfreezing=settings.unfreezing,
+            unfreeze_every=unfreeze_every,
+        )
+
+    def sampler(self, rows: TrainingRows) -> Sampler:
+        """The training batches."""
+        return ExampleSampler(
+            rows.encoded(),
+            rows.targets,
+            batch_size=rows.settings.training.batch_size,
+            seed=counter_seed(rows.seed, "batches"),
+            windows=rows.model.windows_learned,
+        )
+
+    def penalty_factor(self, *, labelled: int, taught: int) -> float:
+        """Factor on the head's L2 penalty after the head was trained on the frozen encoder.
+
+        Args:
+            labelled: number of labelled rows.
+            taught: number of texts of teachers.
+        """
+        return 1.0

@@ -1,0 +1,177 @@
+"""`method: contrastive`: the encoder is trained on pairs of labelled texts, and the head is fitted to its features
+(SetFit, Tunstall et al. 2022).
+
+Shapes: B rows of a batch, F features, X labels of a row (padding included).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from components.data.tasks.data import Target
+from components.learners.task_models.base import Encoded, Task
+from components.learners.task_models.heads import precise
+from components.learners.task_models.model import TaskModel
+from components.learners.task_models.sampler import collate
+from components.learners.ways.base import TrainingRows, Way
+from components.models.base import Batch, Carry, Losses
+from components.settings.contrastive import pairs_of
+from components.settings.finetune import FinetuneSettings
+from components.settings.training import Training
+from components.training.rng import counter_rng, counter_seed
+from components.training.windows import Sampler
+
+
+class Contrastive(Way):
+    """Training of the encoder on pairs. With few labels, the end of the schedule was the better choice on the data sets
+    of docs/experiments-log.md."""
+
+    refits_head = True
+    prefers_end = True
+
+    def refuse(self, task: Task) -> str | None:
+        """Kinds whose rows have no labels by which they can be compared."""
+        if task.labels_rows:
+            return None
+        return f"method contrastive compares texts by their labels and does not suit kind {task.kind}; use finetune"
+
+    def is_tried(self, task: Task) -> bool:
+        """Not for pairs: on SICK, with MiniLM, it lowered the score of the head on the frozen encoder."""
+        return task.kind != "pair" and super().is_tried(task)
+
+    def training(self, settings: FinetuneSettings) -> Training:
+        """With the rate of contrastive training."""
+        return settings.training.model_copy(update={"rate": settings.contrastive.rate})
+
+    def steps(self, settings: FinetuneSettings, *, epoch: int, taught: float) -> int:
+        """The epochs of contrastive training, with at most its number of pairs."""
+        contrastive = settings.contrastive
+        return max(1, min(math.ceil(contrastive.epochs * epoch), contrastive.pairs // pairs_of(contrastive.rows)))
+
+    def shortened(self, settings: FinetuneSettings, *, epochs: float) -> FinetuneSettings:
+        """With this number of epochs of contrastive training."""
+        return settings.model_copy(update={"contrastive": settings.contrastive.model_copy(update={"epochs": epochs})})
+
+    def trained(self, stored: nn.Module, rows: TrainingRows) -> nn.Module:
+        """The model with the loss on pairs."""
+        return PairModel(rows.model)
+
+    def sampler(self, rows: TrainingRows) -> Sampler:
+        """Batches with balanced classes."""
+        count, seed = rows.settings.contrastive.rows, counter_seed(rows.seed, "batches")
+        return ContrastiveSampler(rows.encoded(), rows.targets, rows=count, seed=seed)
+
+
+class PairModel(nn.Module):
+    """A task model that learns from all pairs of a batch's rows."""
+
+    def __init__(self, model: TaskModel) -> None:
+        super().__init__()
+        self.model = model
+        self.eval()
+
+    def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
+        """The loss on pairs, plus the auxiliary loss of the language model."""
+        return self.model.losses(batch, loss_of=pair_loss)
+
+
+def label_overlap(targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Overlap of the labels of all pairs of rows: |A and B| / |A or B|, which is 1 or 0 for rows with one label.
+
+    Args:
+        targets: (B, X) label indices, padded with nan.
+
+    Returns:
+        (B, B) overlap, and (B, B) whether the pair counts: not a row with itself, and not two rows without labels.
+    """
+    # nan is not equal to itself.
+    both = (targets[:, None, :, None] == targets[None, :, None, :]).sum((2, 3))
+    count = (~targets.isnan()).sum(1)
+    either = count[:, None] + count[None, :] - both
+    others = ~torch.eye(len(targets), dtype=torch.bool, device=targets.device)
+    return both / either.clamp(min=1), others & (either > 0)
+
+
+def pair_loss(vectors: Tensor, targets: Tensor) -> Tensor:
+    """(cosine similarity - label overlap)^2 over all pairs of a batch (SetFit; Reimers and Gurevych 2019).
+
+    The mean over pairs with a common label and the mean over pairs without have the same weight, as in SetFit, which
+    samples both equally often.
+
+    Args:
+        vectors: (B, F).
+        targets: (B, X) label indices, padded with nan.
+    """
+    with torch.autocast(vectors.device.type, enabled=False):
+        overlap, counts = label_overlap(targets)
+        unit = F.normalize(precise(vectors), dim=1)
+        errors = (unit @ unit.T - overlap).square()
+        kinds = torch.stack([counts & (overlap > 0), counts & (overlap == 0)])
+        sizes = kinds.sum((1, 2))
+        means = (errors * kinds).sum((1, 2)) / sizes.clamp(min=1)
+        return means.sum() / (sizes > 0).sum().clamp(min=1)
+
+
+class ContrastiveSampler(Sampler):
+    """The same number of rows of each class in every step; if there are too many classes for two rows each, the
+    classes take turns.
+
+    Classes and the rows of a class are each read in a sequence of random permutations, so that the rows of a class are
+    used equally often; rows that do not fill the last step of a permutation are left out of it. A row with several
+    labels belongs to the class of each, a row without labels to a class of its own. A row that is due twice in a step
+    is in its batch once.
+    """
+
+    def __init__(
+        self,
+        encoded: Sequence[Encoded],
+        targets: Sequence[Target],
+        *,
+        rows: int,
+        seed: int,
+    ) -> None:
+        self.encoded, self.targets = encoded, targets
+        self.seed = seed
+        self.sizes = np.asarray([sum(map(len, row.pieces)) for row in encoded], dtype=np.int64)
+        given = sorted({int(label) for target in targets for label in target})
+        self.classes = [np.flatnonzero([label in target for target in targets]) for label in given]
+        if (none := np.flatnonzero([len(target) == 0 for target in targets])).size:
+            self.classes.append(none)
+        #: Classes in a step, and rows of each.
+        self.width = min(len(self.classes), max(1, rows // 2))
+        self.depth = max(2, rows // self.width)
+        self._before = [0]
+
+    def rows(self, step: int) -> NDArray[np.int64]:
+        """Row indices of a step, ascending."""
+        result = []
+        for turn in range(step * self.width, (step + 1) * self.width):
+            # Every class has one turn in a round.
+            time, place = divmod(turn, len(self.classes))
+            chosen = int(self._order("classes", time, len(self.classes))[place])
+            members = self.classes[chosen]
+            cycle, position = divmod(time, max(1, len(members) // self.depth))
+            order = self._order(f"rows {chosen}", cycle, len(members))
+            result.append(members[order[position * self.depth : (position + 1) * self.depth]])
+        return np.unique(np.concatenate(result))
+
+    def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
+        """The batch of a step, or the part of it on one rank."""
+        rows = self.rows(step)[rank::world]
+        return collate([self.encoded[row] for row in rows], [self.targets[row] for row in rows])
+
+    def tokens_before(self, step: int) -> int:
+        """Number of tokens in the batches before a step."""
+        while len(self._before) <= step:
+            self._before.append(self._before[-1] + int(self.sizes[self.rows(len(self._before) - 1)].sum()))
+        return self._before[step]
+
+    def _order(self, purpose: str, cycle: int, size: int) -> NDArray[np.int64]:
+        return counter_rng(self.seed, purpose, cycle).permutation(size)
