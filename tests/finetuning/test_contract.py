@@ -9,7 +9,6 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from components.core.artifacts import read_manifest
@@ -19,7 +18,6 @@ from components.data.tasks.examples import read_facts, read_split
 from components.data.tasks.kinds import KINDS, scoring_for
 from components.data.tasks.members import extract_member, members_of
 from components.data.tasks.results import SERVED, best_score, read_answers
-from components.learners.baselines.stage import BaselineJob, baseline
 from components.learners.finetuning.stage import FinetuneJob, finetune
 from components.learners.loading import load_model
 from components.learners.task_models.classifier import load_classifier
@@ -34,11 +32,6 @@ from tests.finetuning.interruption import contents, finish_interrupted, with_che
 
 #: Training at which a head learns in a few steps.
 FAST = Training(rate=0.05, batch_size=4, precision="float32", schedule="slanted_triangular")
-
-
-def answers_of(output: Path, split: str) -> list[list[float]]:
-    table = pq.read_table(output / "runs.parquet", filters=[("split", "=", split)])
-    return table.column("answer").to_pylist()
 
 
 def test_there_are_rows_for_every_kind() -> None:
@@ -126,16 +119,6 @@ def test_on_a_frozen_encoder_a_head_without_closed_form_is_trained_by_steps(make
     (record,) = json.loads((finetune(make_job("bert", "classification", **changes)) / "runs.json").read_text())
     assert "penalty" not in record and record["steps"] == 60
     assert record["curve"][-1]["train_loss"] < 0.7
-
-
-@pytest.mark.parametrize("kind", sorted(TASKS))
-def test_every_kind_has_baselines(kind: str, make_task, tmp_path: Path) -> None:
-    examples = make_task(kind)
-    output = baseline(BaselineJob(examples=examples, output=tmp_path / "baselines"))
-    records = json.loads((output / "runs.json").read_text())
-    labels = json.loads((examples / "labels.json").read_text())
-    assert records and all(record["score"] == scoring_for(kind, labels).main for record in records)
-    assert len(answers_of(output, "test")) == 6 * len(records)
 
 
 def test_the_recipe_of_ulmfit_learns(make_job, in_process, settings) -> None:
