@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -67,9 +68,10 @@ def _allowed(threads: int) -> int:
 
 @contextmanager
 def limited(threads: int) -> Iterator[None]:
-    """A block (or a decorated function) in which torch uses this number of threads."""
-    import torch
-
+    """A block (or a decorated function) in which torch, if it is loaded, uses this number of threads."""
+    if (torch := sys.modules.get("torch")) is None:
+        yield
+        return
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
+from components.core import threads
 from components.core.processors import cores, processor_name
 from components.data.tasks.data import Fields
 from components.learners.prediction import Classifier, predict_rows
@@ -23,7 +25,7 @@ TAG = "latency"
 #: Number of rows whose latency is measured, after WARM_UP rows that are not counted.
 LATENCY_ROWS = 100
 WARM_UP = 5
-#: Passes over these rows. The variation between passes is the error of a comparison.
+#: Passes over these rows, each with all threads and with one. Their variation is the error of a comparison.
 ROUNDS = 5
 #: Measurements (one per machine) that a tag holds.
 MOST_CONDITIONS = 10
@@ -61,17 +63,25 @@ def spaced(rows: Sequence[Fields], most: int) -> list[Fields]:
 def measure_latency(classifier: Classifier, rows: Sequence[Fields], *, conditions: str = "") -> Latency:
     """Latency of single rows, in `ROUNDS` passes over all of them.
 
-    The time of a row is the smaller of its wall time and its processor time, so other programs do not count. The median
-    is taken in the fastest pass.
+    The time of a row is the smaller of its wall time with all threads and its processor time with one thread: neither
+    the time of other programs counts, nor threads that wait for each other beside them. The median is taken in the
+    fastest pass.
     """
+
+    def seconds(clock: Callable[[], float]) -> NDArray[np.float64]:
+        marks = [clock()]
+        for row in rows:
+            predict_rows(classifier, [row], batch_size=1)
+            marks.append(clock())
+        return np.diff(marks)
+
     for row in rows[:WARM_UP]:
         predict_rows(classifier, [row], batch_size=1)
-    seconds = np.zeros((ROUNDS, len(rows)))
-    for turn in range(ROUNDS):
-        for index, row in enumerate(rows):
-            started, used = time.perf_counter(), time.process_time()
-            predict_rows(classifier, [row], batch_size=1)
-            seconds[turn, index] = min(time.perf_counter() - started, time.process_time() - used)
-    milliseconds = 1000 * seconds
+    passes = []
+    for _ in range(ROUNDS):
+        whole = seconds(time.perf_counter)
+        with threads.limited(1):
+            passes.append(np.minimum(whole, seconds(time.process_time)))
+    milliseconds = 1000 * np.stack(passes)
     rounds = tuple(round(float(value), 4) for value in np.median(milliseconds, axis=1))
     return Latency(min(rounds), round(float(np.percentile(milliseconds, 99)), 4), rounds, conditions)

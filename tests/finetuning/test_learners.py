@@ -33,8 +33,10 @@ from components.learners.ways.base import Way
 from components.models.encoder import load_encoder
 from components.settings.contrastive import ContrastiveSettings
 from components.settings.finetune import Way as WayName
+from components.settings.training import Training
 from components.training.optim import ParameterGroup, decayed
 
+FAST = Training(rate=0.05, batch_size=4, precision="float32", schedule="slanted_triangular")
 BUDGETS = {"classification": 3, "pair": 3}
 
 
@@ -109,10 +111,10 @@ class Biases(Way):
 
 def test_a_new_way_is_one_class(make_job, in_process, monkeypatch) -> None:
     monkeypatch.setitem(WAYS, "finetune", Biases())  # type: ignore[arg-type]
-    job: FinetuneJob = make_job("bert", "classification", evaluations=3, epochs=6)
+    job: FinetuneJob = make_job("bert", "classification", evaluations=3, epochs=20, head_steps=0, training=FAST)
     output = finetune(job)
     (record,) = json.loads((output / "runs.json").read_text())
-    assert record["steps"] == 18
+    assert record["steps"] == 60
     before = load_encoder(job.encoder).model.state_dict()
     after = load_encoder(encoder_of(members_of(output / "classifier")[0]), part=True).model.state_dict()
     changed = {name for name in before if not torch.equal(before[name], after[name])}

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from components.core.errors import ArtifactError, RegistryError, RegistryUnavailableError
 from components.data.tasks.data import Fields, Split
@@ -55,16 +56,25 @@ def test_latency_is_measured_per_row_in_several_passes() -> None:
 
     rows = [(str(number),) for number in range(8)]
     measured = measure_latency(Recorded(), rows, conditions="here")
-    assert calls == [*rows[:WARM_UP], *rows * ROUNDS]
+    assert calls == [*rows[:WARM_UP], *rows * 2 * ROUNDS]
     assert measured.p99 >= measured.p50 == min(measured.rounds) > 0
     assert (len(measured.rounds), measured.conditions) == (ROUNDS, "here")
     assert spaced(rows, 3) == [("0",), ("3",), ("7",)]
     assert spaced([], 3) == []
 
 
-def test_the_time_that_other_programs_take_is_no_latency() -> None:
+@pytest.mark.parametrize("waiting", ["for other programs", "for each other"])
+def test_the_time_that_programs_or_threads_wait_is_no_latency(waiting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    threads = [2]
+    monkeypatch.setattr(torch, "set_num_threads", lambda number: threads.append(number))
+
     def answer(rows: Sequence[Fields], batch_size: int) -> list[np.ndarray]:
-        time.sleep(0.02)
+        end = time.perf_counter() + 0.02
+        if waiting == "for other programs":
+            time.sleep(0.02)
+        while threads[-1] > 1 and time.perf_counter() < end:
+            pass
         return [np.array([1.0, 0.0, 0.0], dtype=np.float32)]
 
     classifier = SimpleNamespace(kind="classification", labels=LABELS, answer=answer)
