@@ -6,26 +6,20 @@ import codecs
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
 
 from components.core.errors import DataError
+from components.data.formats.encoding import SAMPLE, UTF8, Encoding, detect_encoding, sample_of
 
 #: Longer lines are errors: a file without line breaks, or an unclosed quote. Documents are far shorter.
 LINE_BYTES = 8_000_000
-UTF8 = "utf-8"
 _BLOCK_BYTES = 1 << 20
 CODECS = {".gz": "gzip", ".zst": "zstd"}
-# If more than this share of the non-ASCII bytes is invalid, the text is in another encoding.
-_BAD_SHARE = 0.3
-_BAD_LEAST = 20
-_BYTE_ORDER_MARKS = (
-    (codecs.BOM_UTF32_LE, "UTF-32"),
-    (codecs.BOM_UTF32_BE, "UTF-32"),
-    (codecs.BOM_UTF16_LE, "UTF-16"),
-    (codecs.BOM_UTF16_BE, "UTF-16"),
-)
+#: Line numbers of bad bytes that are listed.
+_LISTED = 5
 
 
 @dataclass
@@ -40,53 +34,29 @@ class Reading:
     bad_bytes: int = 0
     #: Lines (or Parquet values) with at least one of them.
     bad_lines: int = 0
+    #: Numbers of the first of these lines.
+    first_bad: list[int] = field(default_factory=list)
+    #: Of the last file.
+    encoding: Encoding = field(default_factory=Encoding)
     #: Reason -> number of records that were left out, or of which a part is not used.
     skipped: Counter[str] = field(default_factory=Counter)
 
 
-def lines(path: Path, reading: Reading, *, encoding: str = UTF8) -> Iterator[tuple[int, str]]:
-    r"""(number from 1, text without line break) of every line; ends at \n, \r\n or the end of the file.
+def lines(path: Path, reading: Reading, *, encoding: str | None = None) -> Iterator[tuple[int, str]]:
+    r"""(number from 1, text without line break) of every line; ends at \n, \r\n or the end of the file, in a file
+    without \n at \r.
 
-    UTF-8 with or without a byte order mark; invalid bytes become U+FFFD and are counted. In other encodings (those that
-    encode a line break as byte 10) invalid bytes are errors.
+    Args:
+        path: of the file.
+        reading: receives counts.
+        encoding: as of `text_blocks`.
 
     Raises:
-        DataError: the file is missing, empty, unreadable, truncated or in another encoding, contains a NUL byte, or has
-            a line over 8 MB.
+        DataError: as `text_blocks`; a line is longer than 8 MB.
     """
     number = 0
-    bad_before, beyond_ascii = reading.bad_bytes, 0
-    for block in _blocks(path, reading):
-        if number == 0:
-            _refuse_encoding(path, block)
-            block = block.removeprefix(codecs.BOM_UTF8)
-        if b"\0" in block:
-            line = number + 1 + block.count(b"\n", 0, block.index(b"\0"))
-            raise DataError(
-                f"{path}, line {line}: contains a NUL byte; the file is binary, UTF-16 without a byte order mark, or "
-                "damaged: convert it to UTF-8 or remove the bytes (tr -d '\\000')"
-            )
-        if encoding != UTF8:
-            for raw in _split(block):
-                number += 1
-                yield number, _decode_strictly(path, number, raw, encoding)
-            continue
-        try:
-            text = block.decode()
-        except UnicodeDecodeError:
-            for raw in _split(block):
-                number += 1
-                line_text, bad = decode(raw)
-                if bad:
-                    reading.bad_bytes += bad
-                    reading.bad_lines += 1
-                beyond_ascii += len(raw) - len(raw.translate(None, _HIGH_BYTES))
-                _refuse_mostly_bad(path, number, reading.bad_bytes - bad_before, beyond_ascii)
-                yield number, line_text
-            continue
-        if not block.isascii():
-            beyond_ascii += len(block) - len(block.translate(None, _HIGH_BYTES))
-        parts = text.split("\n")
+    for block in text_blocks(path, reading, encoding=encoding, limit=LINE_BYTES):
+        parts = block.decode().split("\n")
         if not parts[-1]:
             parts.pop()
         for part in parts:
@@ -94,14 +64,77 @@ def lines(path: Path, reading: Reading, *, encoding: str = UTF8) -> Iterator[tup
             yield number, part.removesuffix("\r")
 
 
-_HIGH_BYTES = bytes(range(128, 256))
+def text_blocks(
+    path: Path, reading: Reading, *, encoding: str | None = None, limit: int | None = None
+) -> Iterator[bytes]:
+    r"""UTF-8 blocks of whole lines, about a megabyte each, without a byte order mark.
+
+    Bytes of a UTF-8 file that are not UTF-8 become U+FFFD and are counted. In a file without \n, \r ends lines.
+
+    Args:
+        path: of the file.
+        reading: receives counts, and the encoding.
+        encoding: of the file, a name that Python knows; None: guessed (`components.data.formats.encoding`).
+        limit: maximum number of bytes of a line; None: no limit.
+
+    Raises:
+        DataError: the file is missing, empty, unreadable, truncated, no text, or in another encoding.
+    """
+    chunks = _chunks(path, reading)
+    first: list[bytes] = []
+    for chunk in chunks:
+        first.append(chunk)
+        if sum(map(len, first)) >= SAMPLE // 2:
+            break
+    if not first:
+        raise DataError(f"{path}: is empty")
+    compressed = path.suffix.lower() in CODECS
+    guessed = (
+        detect_encoding(path, sample_of(path, first, compressed=compressed))
+        if encoding is None
+        else Encoding(codecs.lookup(encoding).name)
+    )
+    reading.encoding = guessed
+    old = b"\n" not in first[0] and b"\r" in first[0] and guessed.name == UTF8
+    decoder = None if guessed.name == UTF8 else codecs.getincrementaldecoder(guessed.name)()
+    number, carried = 0, b""
+    parts: Iterator[bytes | None] = chain(first, chunks, [None])
+    for part in parts:
+        try:
+            text = b"" if part is None else part if decoder is None else decoder.decode(part).encode()
+        except UnicodeDecodeError as error:
+            line = number + carried.count(b"\n") + error.object.count(b"\n", 0, error.start) + 1
+            raise DataError(
+                f"{path}, line {line}: byte {error.object[error.start]:#04x} is not {guessed.name}; name the encoding "
+                "with --encoding, or `encoding` in params.yaml, or convert the file to UTF-8"
+            ) from error
+        text = carried + (text.replace(b"\r", b"\n") if old else text)
+        cut = len(text) if part is None else text.rfind(b"\n") + 1
+        block, carried = text[:cut], text[cut:]
+        if limit is not None and max(len(carried), len(block)) > limit:
+            _refuse_long(path, number, block + carried, limit)
+        if block:
+            block = block.removeprefix(codecs.BOM_UTF8) if number == 0 else block
+            block = _valid(path, block, number, reading)
+            yield block
+            number += block.count(b"\n")
 
 
-def _split(block: bytes) -> list[bytes]:
-    raws = block.split(b"\n")
-    if not raws[-1]:
-        raws.pop()
-    return [raw.removesuffix(b"\r") for raw in raws]
+def _valid(path: Path, block: bytes, before: int, reading: Reading) -> bytes:
+    """A block whose bytes that are not UTF-8 are replaced, and counted."""
+    try:
+        block.decode()
+    except UnicodeDecodeError:
+        raws = block.split(b"\n")
+        for number, raw in enumerate(raws):
+            text, bad = decode(raw)
+            if bad:
+                raws[number] = text.encode()
+                reading.bad_bytes += bad
+                reading.bad_lines += 1
+                reading.first_bad += [before + number + 1][: _LISTED - len(reading.first_bad)]
+        block = b"\n".join(raws)
+    return block
 
 
 def decode(raw: bytes) -> tuple[str, int]:
@@ -112,76 +145,37 @@ def decode(raw: bytes) -> tuple[str, int]:
         return raw.decode(errors="replace"), len(raw) - len(raw.decode(errors="ignore").encode())
 
 
-def _decode_strictly(path: Path, number: int, raw: bytes, encoding: str) -> str:
-    try:
-        return raw.decode(encoding)
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path}, line {number}: byte {raw[error.start]:#04x} is not {encoding}; correct `encoding` in params.yaml"
-        ) from error
+def whole(path: Path, reading: Reading, *, encoding: str | None = None) -> str:
+    """The text of a whole file, for formats that are one document; lines may have any length. Errors as of
+    `text_blocks`."""
+    return b"".join(text_blocks(path, reading, encoding=encoding)).decode()
 
 
-def whole(path: Path, reading: Reading) -> str:
-    """The text of a whole UTF-8 file, for formats that are one document; lines may have any length.
-
-    Raises:
-        DataError: the file is missing, empty, unreadable, truncated, or not UTF-8.
-    """
-    raw = b"".join(_blocks(path, reading, limit=None))
-    _refuse_encoding(path, raw)
-    try:
-        return raw.removeprefix(codecs.BOM_UTF8).decode()
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path}, line {raw.count(10, 0, error.start) + 1}: byte {raw[error.start]:#04x} is not UTF-8; convert it "
-            "(for example iconv -f LATIN1 -t UTF-8)"
-        ) from error
-
-
-def _blocks(path: Path, reading: Reading, *, limit: int | None = LINE_BYTES) -> Iterator[bytes]:
-    """Blocks of whole lines, about a megabyte each; `limit` is the maximum number of bytes of a line."""
+def _chunks(path: Path, reading: Reading) -> Iterator[bytes]:
+    """The bytes of a file, decompressed, a megabyte at a time."""
     codec = CODECS.get(path.suffix.lower())
-    rest: list[bytes] = []
-    size, number, empty = 0, 1, True
+    before, lines_before = reading.consumed, 0
     try:
         if path.stat().st_size == 0:
             raise DataError(f"{path}: is empty")
-        before = reading.consumed
         with pa.OSFile(str(path)) as raw, pa.CompressedInputStream(raw, codec) if codec else raw as stream:
-            while block := stream.read(_BLOCK_BYTES):
-                empty = False
-                reading.text_bytes += len(block)
+            while chunk := stream.read(_BLOCK_BYTES):
+                reading.text_bytes += len(chunk)
                 reading.consumed = before + raw.tell()
-                cut = block.rfind(b"\n") + 1
-                if cut:
-                    complete = b"".join([*rest, block[:cut]])
-                    _refuse_long(path, number, complete, limit)
-                    number += complete.count(b"\n")
-                    yield complete
-                    rest, size = [block[cut:]], len(block) - cut
-                else:
-                    rest.append(block)
-                    size += len(block)
-                if limit is not None and size > limit:
-                    raise too_long(path, f"line {number}")
+                lines_before += chunk.count(b"\n")
+                yield chunk
     except FileNotFoundError as error:
         raise DataError(f"{path}: does not exist") from error
     except (pa.ArrowException, OSError) as error:
         kind = "damaged or truncated" if codec else "cannot be read"
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise DataError(f"{path}, after line {number - 1}: {kind} ({reason}); copy it again") from error
-    if empty:
-        raise DataError(f"{path}: is empty")
-    if last := b"".join(rest):
-        yield last
+        reason = (str(error) or type(error).__name__).split("\n", 1)[0]
+        raise DataError(f"{path}, after line {lines_before}: {kind} ({reason}); copy it again") from error
 
 
-def _refuse_long(path: Path, number: int, block: bytes, limit: int | None) -> None:
-    if limit is None or len(block) <= limit:
-        return
+def _refuse_long(path: Path, number: int, block: bytes, limit: int) -> None:
     for offset, raw in enumerate(block.split(b"\n")):
         if len(raw) > limit:
-            raise too_long(path, f"line {number + offset}")
+            raise too_long(path, f"line {number + offset + 1}")
 
 
 def too_long(path: Path, where: str) -> DataError:
@@ -189,17 +183,3 @@ def too_long(path: Path, where: str) -> DataError:
     return DataError(
         f"{path}, {where}: longer than {LINE_BYTES // 1_000_000} MB; write one document or paragraph per line"
     )
-
-
-def _refuse_encoding(path: Path, block: bytes) -> None:
-    for mark, name in _BYTE_ORDER_MARKS:
-        if block.startswith(mark):
-            raise DataError(f"{path}: is {name}, expected UTF-8; convert it (iconv -f {name} -t UTF-8)")
-
-
-def _refuse_mostly_bad(path: Path, number: int, bad: int, beyond_ascii: int) -> None:
-    if bad >= _BAD_LEAST and bad > _BAD_SHARE * beyond_ascii:
-        raise DataError(
-            f"{path}, up to line {number}: {bad} of {beyond_ascii} non-ASCII bytes are not UTF-8, so the file is in "
-            "another encoding; convert it (for example iconv -f LATIN1 -t UTF-8)"
-        )

@@ -1,0 +1,358 @@
+"""Rows of delimited text, block by block: with Arrow where a block is well formed, else row by row.
+
+A block is well formed if each quote opens a field or closes one. Elsewhere, as after a quote that is not closed, the
+module csv reads row by row, a row that is not well formed is reported, and reading goes on in its next line.
+
+Shapes: R rows of a block, C columns.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+from numpy.typing import NDArray
+
+#: Maximum number of lines of a row; more are a quote that is not closed.
+MOST_LINES: Final = 5_000
+#: Maximum size of a row.
+MOST_BYTES: Final = 8_000_000
+#: Rows from which the number of columns is taken.
+_SEEN: Final = 200
+#: A carriage return that ends no line, which readers take for the end of a row; and what stands for it meanwhile.
+_LONE: Final = re.compile(rb"\r(?!\n)")
+_PLACE: Final = "\ue00d".encode()
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How the rows of a delimited file are written.
+
+    Attributes:
+        delimiter: between the fields of a row.
+        quote: character around fields that may contain delimiters and line breaks; empty: there is none.
+        escape: character before a quote in a quoted field; empty: the quote is doubled.
+        header: whether the first row names the columns.
+        skipped: lines before the first row, such as `sep=;` of Excel.
+    """
+
+    delimiter: str = ","
+    quote: str = '"'
+    escape: str = ""
+    header: bool = True
+    skipped: int = 0
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of readers of the module csv, for text that `doubled` has changed."""
+        quoting = csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE
+        return {"delimiter": self.delimiter, "quotechar": self.quote or None, "quoting": quoting, "strict": True}
+
+    def doubled(self, text: str) -> str:
+        """Text in which escaped quotes are doubled."""
+        if not self.escape or self.escape not in text:
+            return text
+        escape, quote = re.escape(self.escape), self.quote
+        pattern = f"{escape}([{escape}{re.escape(quote)}])"
+        return re.sub(pattern, lambda pair: quote * 2 if pair[1] == quote else self.escape, text)
+
+    def described(self) -> str:
+        """The dialect in words."""
+        names = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
+        quotes = f"fields quoted with {self.quote}" if self.quote else "no quotes"
+        escaped = f" (escaped by {self.escape})" if self.escape else ""
+        return f"delimiter {names.get(self.delimiter, repr(self.delimiter))}, {quotes}{escaped}"
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A row that cannot be read.
+
+    Attributes:
+        line: where it begins.
+        reason: what is wrong.
+        text: its first line.
+    """
+
+    line: int
+    reason: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows of a file.
+
+    Attributes:
+        columns: C lists of R values.
+        lines: R numbers of their first lines.
+        bad: rows between them that cannot be read.
+    """
+
+    columns: list[list[str]]
+    lines: list[int]
+    bad: list[Bad]
+
+
+def strict_rows(lines: Sequence[str], dialect: Dialect) -> Iterator[tuple[int, list[str] | str]]:
+    """(index of its first line, fields) of each row; of one that is not well formed, what is wrong, and the next row
+    begins in its next line.
+
+    Args:
+        lines: of the text with their line ends, after `Dialect.doubled`.
+        dialect: of the text.
+    """
+    csv.field_size_limit(2**31 - 1)
+    position = begin = 0
+
+    def feed() -> Iterator[str]:
+        nonlocal position
+        while position < len(lines):
+            if position - begin > MOST_LINES:
+                raise csv.Error("a quote is not closed")
+            position += 1
+            yield lines[position - 1]
+
+    reader = csv.reader(feed(), **dialect.arguments)
+    while position < len(lines):
+        begin = position
+        try:
+            row = next(reader)
+        except csv.Error as error:
+            reason = "a quote is not closed" if "unexpected end" in str(error) else str(error)
+            yield begin, reason
+            position = begin + 1
+            reader = csv.reader(feed(), **dialect.arguments)
+            continue
+        if any(cell.strip() for cell in row):
+            yield begin, row
+
+
+@dataclass(frozen=True)
+class Delimited:
+    """An open file.
+
+    Attributes:
+        dialect: of the file.
+        header: its names as they are written, without a header the numbers of the columns.
+        names: C different names; a column without a name is called `column N`.
+        blocks: the rows; a row that repeats the header is left out.
+    """
+
+    dialect: Dialect
+    header: list[str]
+    names: list[str]
+    blocks: Iterator[Block]
+
+    @property
+    def ambiguous(self) -> set[str]:
+        """Names that several columns have."""
+        return {name for name in self.header if name and self.header.count(name) > 1}
+
+
+def opened(text: Iterator[bytes], dialect: Dialect, reading: Counter[str]) -> Delimited:
+    """The rows of UTF-8 text, which are read when they are needed.
+
+    Args:
+        text: whole lines.
+        dialect: of the text.
+        reading: receives the number of rows that repeat the header.
+    """
+    first = next(text, b"")
+    lines = [f"{line}\n" for line in first.decode().split("\n")]
+    begins, rows = [], []
+    for begin, row in strict_rows([dialect.doubled(line) for line in lines[dialect.skipped :]], dialect):
+        begins.append(begin + dialect.skipped)
+        rows.append(row)
+        if len(rows) > _SEEN:
+            break
+    widths = Counter(len(row) for row in rows if isinstance(row, list))
+    width = widths.most_common(1)[0][0] if widths else 1
+    line = dialect.skipped
+    header = [str(number) for number in range(width)]
+    if dialect.header and rows and isinstance(rows[0], list):
+        header, line = rows[0], begins[1] if len(begins) > 1 else len(lines)
+        # R writes no name above the numbers of rows.
+        header = [""] * (width == len(header) + 1) + header
+    data = "".join(lines[line:])[:-1].encode()
+    following = blocks(chain([data] if data else [], text), dialect, width=len(header), line=line)
+    names = _different(header)
+    return Delimited(
+        dialect, header, names, _without_header(following, header, reading) if dialect.header else following
+    )
+
+
+def _different(header: Sequence[str]) -> list[str]:
+    names: list[str] = []
+    for number, name in enumerate(header, 1):
+        name, times = name or f"column {number}", 1
+        while (new := name if times == 1 else f"{name} ({times})") in names:
+            times += 1
+        names.append(new)
+    return names
+
+
+def _without_header(given: Iterator[Block], header: list[str], reading: Counter[str]) -> Iterator[Block]:
+    for block in given:
+        repeated = [row for row, name in enumerate(block.columns[0]) if name == header[0]]
+        repeated = [row for row in repeated if [column[row] for column in block.columns] == header]
+        reading["rows_repeat_header"] += len(repeated)
+        yield _without(block, set(repeated))
+
+
+def blocks(text: Iterable[bytes], dialect: Dialect, *, width: int, line: int) -> Iterator[Block]:
+    """The rows of UTF-8 text as blocks of about the size of its parts.
+
+    A row with further fields, all of them empty, is cut; one with another number of fields than C is bad.
+
+    Args:
+        text: whole lines, which end with a line feed.
+        dialect: of the text.
+        width: C.
+        line: number of lines before the text.
+    """
+    carried = b""
+    parts = iter(text)
+    part = next(parts, None)
+    while part is not None:
+        following = next(parts, None)
+        data = carried + part
+        lone = _LONE.search(data) is not None
+        if lone:
+            data = _LONE.sub(_PLACE, data)
+        if dialect.escape:
+            data = dialect.doubled(data.decode()).encode()
+        ends = _row_ends(data, dialect)
+        if ends is not None and (following is None or len(ends)):
+            end = len(data) if following is None else int(ends[-1]) + 1
+            block = _fast(data[:end], ends, dialect, width, line)
+        else:
+            block, end = _slow(data, dialect, width, line, last=following is None)
+        yield _with_returns(block) if lone else block
+        line += data.count(b"\n", 0, end)
+        carried, part = data[end:], following
+
+
+def _row_ends(data: bytes, dialect: Dialect) -> NDArray[np.int64] | None:
+    """Positions of the line feeds at which rows end; None if the quotes are not well formed."""
+    array = np.frombuffer(data, dtype=np.uint8)
+    feeds = np.flatnonzero(array == 10)
+    if not dialect.quote or dialect.quote.encode() not in data:
+        return feeds
+    quotes = np.flatnonzero(array == ord(dialect.quote))
+    opening, closing = quotes[::2], quotes[1::2]
+    border = np.zeros(256, dtype=bool)
+    border[[ord(dialect.delimiter), ord(dialect.quote), 10]] = True
+    before = border[array[opening - 1]] | (opening == 0)
+    border[13] = True
+    after = border[array[np.minimum(closing + 1, len(array) - 1)]] | (closing == len(array) - 1)
+    if not (before.all() and after.all()):
+        return None
+    ends = feeds[np.searchsorted(quotes, feeds) % 2 == 0]
+    # Without a row end near, a quote is not closed.
+    return ends if len(data) - (int(ends[-1]) if len(ends) else 0) <= MOST_BYTES else None
+
+
+def _fast(data: bytes, ends: NDArray[np.int64], dialect: Dialect, width: int, line: int) -> Block:
+    names, wrong = [str(number) for number in range(width)], []
+
+    def skip(row: Any) -> str:
+        wrong.append((row.number - 1, row.text))
+        return "skip"
+
+    if not data.strip():
+        return Block([[] for _ in names], [], [])
+    table = pa_csv.read_csv(
+        pa.BufferReader(data),
+        read_options=pa_csv.ReadOptions(column_names=names, use_threads=False, block_size=len(data) + 1),
+        parse_options=pa_csv.ParseOptions(
+            delimiter=dialect.delimiter,
+            quote_char=dialect.quote or False,
+            newlines_in_values=True,
+            invalid_row_handler=skip,
+        ),
+        convert_options=pa_csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
+        ),
+    )
+    columns = [column.to_pylist() for column in table.columns]
+    starts = np.concatenate([[0], ends + 1])
+    starts = starts[starts < len(data)]
+    # Arrow does not count lines without characters.
+    array = np.frombuffer(data, dtype=np.uint8)
+    empty = (array[starts] == 10) | ((array[starts] == 13) & (array[np.minimum(starts + 1, len(data) - 1)] == 10))
+    starts = starts[~empty]
+    numbers = (line + 1 + np.searchsorted(np.flatnonzero(array == 10), starts)).tolist()
+    if not wrong:
+        return _without_blank(Block(columns, numbers, []))
+    rows: dict[int, list[str] | Bad] = {}
+    for number, text in wrong:
+        ((_, fields),) = list(strict_rows(text.split("\n"), dialect))[:1] or [(0, [])]
+        fields = next(csv.reader([text], **dialect.arguments | {"strict": False}), []) if "\n" not in text else fields
+        rows[number] = _fitted(fields, width, numbers[number], text)
+    good = iter(zip(*columns, strict=True))
+    merged = [rows[number] if number in rows else list(next(good)) for number in range(len(numbers))]
+    return _block(merged, numbers, width)
+
+
+def _slow(data: bytes, dialect: Dialect, width: int, line: int, *, last: bool) -> tuple[Block, int]:
+    """The rows of a block that is not well formed, and where the following text begins."""
+    lines = data.decode().split("\n")
+    rest = lines.pop()
+    texts = [f"{each}\n" for each in lines] + ([rest] if rest else [])
+    rows: list[list[str] | Bad] = []
+    numbers: list[int] = []
+    end = len(texts)
+    for index, fields in strict_rows(texts, dialect):
+        if not last and isinstance(fields, str) and "not closed" in fields and len(texts) - index <= MOST_LINES:
+            # The following block may close it.
+            end = index
+            break
+        numbers.append(line + 1 + index)
+        rows.append(_fitted(fields, width, numbers[-1], texts[index]))
+    size = sum(len(each.encode()) for each in texts[:end])
+    return _block(rows, numbers, width), size
+
+
+def _fitted(fields: list[str] | str, width: int, line: int, text: str) -> list[str] | Bad:
+    if isinstance(fields, str):
+        return Bad(line, fields, text.rstrip("\n"))
+    if len(fields) > width and not any(cell.strip() for cell in fields[width:]):
+        fields = fields[:width]
+    if len(fields) == width:
+        return fields
+    return Bad(line, f"{len(fields)} fields instead of {width}", text.split("\n", 1)[0])
+
+
+def _block(rows: Sequence[list[str] | Bad], numbers: Sequence[int], width: int) -> Block:
+    good = [(number, row) for number, row in zip(numbers, rows, strict=True) if isinstance(row, list)]
+    columns = [list(column) for column in zip(*(row for _, row in good), strict=True)] or [[] for _ in range(width)]
+    bad = [row for row in rows if isinstance(row, Bad) and row.text.strip()]
+    return _without_blank(Block(columns, [number for number, _ in good], bad))
+
+
+def _without_blank(block: Block) -> Block:
+    """The block without rows of which no field has characters."""
+    blank = {row for row, cells in enumerate(zip(*block.columns, strict=True)) if not any(map(str.strip, cells))}
+    return _without(block, blank)
+
+
+def _without(block: Block, left_out: set[int]) -> Block:
+    if not left_out:
+        return block
+    kept = [row for row in range(len(block.lines)) if row not in left_out]
+    columns = [[column[row] for row in kept] for column in block.columns]
+    return Block(columns, [block.lines[row] for row in kept], block.bad)
+
+
+def _with_returns(block: Block) -> Block:
+    place = _PLACE.decode()
+    return Block([[cell.replace(place, "\r") for cell in column] for column in block.columns], block.lines, block.bad)

@@ -1,0 +1,132 @@
+"""The dialect of a delimited text file: its delimiter, quotes and header, given or guessed.
+
+The delimiter and the quotes are guessed by clevercsv (van den Burg et al. 2019, "Wrangling messy CSV files by detecting
+row and type patterns"). Whether quotes are quotes is verified by the number of rows of the usual width.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Final
+
+import clevercsv
+
+from components.data.formats.column_names import USUAL
+from components.data.formats.delimited import Dialect, strict_rows
+
+#: Candidates for the delimiter.
+DELIMITERS: Final = (",", ";", "\t", "|")
+#: Characters and rows from which a dialect is guessed.
+SAMPLE: Final = 50_000
+ROWS: Final = 1_000
+_SEP: Final = re.compile(r"sep=(.)\r?\n")
+
+
+def detect_dialect(
+    text: str,
+    *,
+    tabs: bool = False,
+    delimiter: str | None = None,
+    quote: str | None = None,
+    header: bool | None = None,
+) -> Dialect:
+    """The dialect of a file; what is given is not guessed.
+
+    Args:
+        text: the beginning of the file, whole lines with the line end `\\n`.
+        tabs: whether the name of the file says that tabs are delimiters.
+        delimiter, quote, header: as of `Dialect`.
+    """
+    skipped = 0
+    if (first := _SEP.match(text)) is not None:
+        delimiter, skipped, text = delimiter or first[1], 1, text[first.end() :]
+    sample = text[:SAMPLE]
+    sample = sample[: sample.rfind("\n") + 1] or sample
+    choices = [delimiter] if delimiter else list(DELIMITERS)
+    guess = clevercsv.Sniffer().sniff(sample, delimiters=choices) if sample.strip() else None
+    result = Dialect(delimiter or ("\t" if tabs else ","), skipped=skipped)
+    if guess is not None:
+        result = Dialect(
+            delimiter or guess.delimiter or result.delimiter, guess.quotechar or "", guess.escapechar or ""
+        )
+    if quote is not None:
+        result = replace(result, quote=quote, escape=result.escape if quote else "")
+    elif not result.quote:
+        quoted = replace(result, quote='"')
+        result = quoted if _regular(sample, quoted) >= _regular(sample, result) else result
+    if header is None:
+        rows = list(islice(_rows(sample, result), ROWS + 1))
+        header = is_header(rows[0], rows[1:]) if rows else True
+    return replace(result, header=header, skipped=skipped)
+
+
+def _rows(text: str, dialect: Dialect) -> Iterator[list[str]]:
+    lines = dialect.doubled(text.replace("\r\n", "\n").replace("\r", " ")).splitlines(keepends=True)
+    return (row for _, row in strict_rows(lines, dialect) if isinstance(row, list))
+
+
+def _regular(text: str, dialect: Dialect) -> int:
+    """Number of rows with the usual number of fields."""
+    return max(Counter(map(len, _rows(text, dialect))).values(), default=0)
+
+
+#: Probabilities that the name of a column has 1, 2, 3, 4, or more words.
+_WORDS: Final = (0.6, 0.2, 0.1, 0.05, 0.05)
+#: Limits of the evidence of one column and reason, as a ratio of probabilities.
+_LEAST, _MOST = 1 / 30, 20.0
+
+
+def is_header(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
+    """Whether the first row is unlike the rows below it: the product of the evidence of all columns.
+
+    A value that occurs again, has the type of its column or as many words as the values below, is evidence for a row; a
+    usual name, or a value of another type or length, for a header.
+    """
+    if not rest:
+        return True
+    evidence = 0.0
+    for column, name in enumerate(first):
+        values = [row[column].strip() for row in rest if len(row) > column and row[column].strip()]
+        if not name.strip() or not values:
+            continue
+        evidence += math.log(20.0 if name.strip().casefold() in USUAL else 0.7)
+        ratios = [_ratio(name.strip(), values), _type_ratio(name.strip(), values), _words_ratio(name.strip(), values)]
+        evidence += sum(math.log(min(max(ratio, _LEAST), _MOST)) for ratio in ratios)
+    return evidence > 0
+
+
+def _ratio(name: str, values: Sequence[str]) -> float:
+    """Evidence of the value itself. A value that occurs in no other row is as probable as the share of values that
+    occur once (Good 1953)."""
+    counts = Counter(values)
+    new = (sum(count == 1 for count in counts.values()) + 1) / (len(values) + 1)
+    return 0.02 / max(1 - new, 0.02) if name in counts else 0.98 / new
+
+
+def _type_ratio(name: str, values: Sequence[str]) -> float:
+    """Evidence of the type of the value; a year may be a name."""
+    same = (sum(_type(value) == _type(name) for value in values) + 1) / (len(values) + 2)
+    return (0.1 if _type(name) != "text" else 0.9) / same
+
+
+def _words_ratio(name: str, values: Sequence[str]) -> float:
+    """Evidence of the number of words."""
+    same = (sum(_length(value) == _length(name) for value in values) + 1) / (len(values) + 2)
+    return _WORDS[_length(name)] / same
+
+
+def _length(value: str) -> int:
+    return min(len(value.split()), len(_WORDS)) - 1
+
+
+def _type(value: str) -> str:
+    if re.fullmatch(r"[+-]?[\d.,]+(?:[eE][+-]?\d+)?%?", value):
+        return "number"
+    if re.match(r"(?:https?://|www\.)\S+$", value):
+        return "link"
+    return "date" if re.match(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}", value) else "text"

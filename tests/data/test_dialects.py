@@ -1,0 +1,107 @@
+"""Made-up dialects are read exactly: delimiter, quotes, encoding, line ends and header."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from components.data.formats.delimited import Dialect, opened
+from components.data.formats.dialect import detect_dialect
+from components.data.formats.lines import Reading, text_blocks
+
+WORDS = [
+    "the",
+    "room",
+    "was",
+    "clean",
+    "and",
+    "quiet",
+    "but",
+    "breakfast",
+    "cold",
+    "staff",
+    "friendly",
+    "we",
+    "liked",
+    "it",
+    "very",
+    "much",
+    "never",
+    "again",
+]
+
+
+def written(rows: list[list[str]], dialect: Dialect, end: str) -> str:
+    out = io.StringIO()
+    writer = csv.writer(
+        out, delimiter=dialect.delimiter, quotechar=dialect.quote, doublequote=not dialect.escape, lineterminator=end
+    )
+    if not dialect.escape:
+        writer.writerows(rows)
+        return out.getvalue()
+
+    def cell(text: str) -> str:
+        if not set(text) & {dialect.delimiter, dialect.quote, "\n", "\r", dialect.escape}:
+            return text
+        text = text.replace(dialect.escape, dialect.escape * 2).replace(dialect.quote, dialect.escape + dialect.quote)
+        return f"{dialect.quote}{text}{dialect.quote}"
+
+    return "".join(dialect.delimiter.join(map(cell, row)) + end for row in rows)
+
+
+@st.composite
+def files(draw: st.DrawFn) -> tuple[list[list[str]], Dialect, str, str, str]:
+    quote = draw(st.sampled_from(['"', "'"]))
+    delimiter = draw(st.sampled_from([",", ";", "\t", "|"]))
+    encoding, beyond = draw(
+        st.sampled_from(
+            [
+                ("utf-8", "é"),
+                ("utf-8-sig", "ü"),
+                ("utf-16", "é"),
+                ("cp1252", "€"),
+                ("cp1251", "Номер чистый"),
+                ("cp874", "ห้องพักสะอาด"),
+            ]
+        )
+    )
+    end = draw(st.sampled_from(["\n", "\r\n"]))
+    special = st.sampled_from([delimiter, quote, " ", f"{quote}x{quote}", "\n", beyond])
+    text = st.tuples(st.lists(st.sampled_from(WORDS), min_size=4, max_size=9), special, st.sampled_from(WORDS))
+    count = draw(st.integers(20, 60))
+    texts = [
+        f"{' '.join(words)} {mark}{last}" for words, mark, last in draw(st.lists(text, min_size=count, max_size=count))
+    ]
+    rows = [[f"{each} {number}", ("good", "bad")[number % 2]] for number, each in enumerate(texts)]
+    header = draw(st.booleans())
+    escape = draw(st.sampled_from(["", "\\"])) if quote == '"' else ""
+    return (
+        [["text", "label"], *rows] if header else rows,
+        Dialect(delimiter, quote, escape, header),
+        encoding,
+        end,
+        beyond,
+    )
+
+
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+@given(files())
+def test_a_made_up_dialect_is_read_exactly(tmp_path_factory, file) -> None:
+    rows, dialect, encoding, end, beyond = file
+    path = tmp_path_factory.mktemp("made") / "file.csv"
+    path.write_bytes(written(rows, dialect, end).encode(encoding))
+    reading = Reading()
+    first, *rest = list(text_blocks(path, reading))
+    guessed = detect_dialect(first.decode().replace("\r\n", "\n"))
+    table = opened(iter([first, *rest]), guessed, Counter())
+    read = [list(row) for block in table.blocks for row in zip(*block.columns, strict=True)]
+    assert not any(block.bad for block in table.blocks)
+    expected = rows[1:] if dialect.header else rows
+    assert guessed.header == dialect.header
+    assert read == expected
