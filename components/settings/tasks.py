@@ -162,14 +162,14 @@ class TaskSource(Section):
     group: Column | None = AUTO
     #: Column of the row's id; in conllu the key of a comment. Null: file and line.
     id: Column | None = None
-    #: Whether csv and tsv have a header line.
-    header: bool = True
-    #: Separator of columns; null: the separator of the format (conll: tabs, or any white space).
+    #: Whether csv and tsv have a header line; null: if the first row is unlike the rows below it.
+    header: bool | None = None
+    #: Separator of columns; null: in csv and tsv guessed, in conll tabs, or any white space.
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
-    #: Whether double quotes enclose fields; null: in csv, not in tsv.
+    #: Whether double quotes enclose fields; null: guessed, as other quotes and escapes are.
     quotes: bool | None = None
-    #: Encoding of the files.
-    encoding: str = "utf-8"
+    #: Encoding of the files; null: UTF-8 if they are, else the most probable one.
+    encoding: str | None = None
     #: Classification and multilabel: label -> its meaning in a few words, for `finetune.<name>.label_names`. The text
     #: of a label that is not listed is the label, with spaces for underscores and hyphens and before capital letters.
     label_texts: dict[str, Annotated[str, Field(pattern=r"\S")]] = {}
@@ -294,14 +294,11 @@ class TaskSource(Section):
 
     @field_validator("encoding")
     @classmethod
-    def _known_encoding(cls, encoding: str) -> str:
+    def _encoding_of_python(cls, encoding: str | None) -> str | None:
         try:
-            line_break = "\n".encode(encoding)
+            return None if encoding is None else codecs.lookup(encoding).name
         except LookupError as error:
             raise ValueError("is not an encoding of Python; use for example utf-8, latin-1, cp874") from error
-        if line_break != b"\n":
-            raise ValueError("has line breaks of several bytes; convert the files to utf-8")
-        return codecs.lookup(encoding).name
 
     @model_validator(mode="after")
     def _keys_that_fit(self) -> TaskSource:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from components.core.errors import DataError, nearest
-from components.data.formats.lines import UTF8, Reading, lines
+from components.data.formats.lines import Reading, lines
 
 #: The columns of CoNLL-U, in order.
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -50,7 +50,7 @@ def read_conll(
     tags: int = -1,
     delimiter: str | None = None,
     comments: str | None = None,
-    encoding: str = UTF8,
+    encoding: str | None = None,
 ) -> Iterator[Sentence]:
     """Iterate over the sentences of a CoNLL file; lines with -DOCSTART- are skipped.
 
@@ -60,7 +60,7 @@ def read_conll(
         words, tags: indices of the columns, from 0; negative ones count from the end.
         delimiter: column separator; None: a tab if the first line has one, otherwise any white space.
         comments: prefix of comment lines before a sentence; None: "#" on lines without tab, in files with tabs.
-        encoding: of the file.
+        encoding: as of `text_blocks`.
 
     Raises:
         DataError: the number of columns differs from the first line's, a column does not exist, or a word is empty.
@@ -104,7 +104,7 @@ def read_conll(
         yield sentence
 
 
-def _tab(path: Path, encoding: str) -> str | None:
+def _tab(path: Path, encoding: str | None) -> str | None:
     """A tab if the first line that cannot be a comment has one; otherwise None, any white space."""
     for _, line in lines(path, Reading(), encoding=encoding):
         if line.strip() and ("\t" in line or not line.startswith("#")):

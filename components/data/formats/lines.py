@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -19,7 +19,7 @@ LINE_BYTES = 8_000_000
 _BLOCK_BYTES = 1 << 20
 CODECS = {".gz": "gzip", ".zst": "zstd"}
 #: Line numbers of bad bytes that are listed.
-_LISTED = 5
+LISTED = 5
 
 
 @dataclass
@@ -40,6 +40,13 @@ class Reading:
     encoding: Encoding = field(default_factory=Encoding)
     #: Reason -> number of records that were left out, or of which a part is not used.
     skipped: Counter[str] = field(default_factory=Counter)
+    #: Reason -> lines of the first of them.
+    first_skipped: dict[str, list[int]] = field(default_factory=dict)
+
+    def leave_out(self, reason: str, lines: Sequence[int]) -> None:
+        """Count records that are left out, by their lines."""
+        self.skipped[reason] += len(lines)
+        self.first_skipped[reason] = [*self.first_skipped.get(reason, []), *lines][:LISTED]
 
 
 def lines(path: Path, reading: Reading, *, encoding: str | None = None) -> Iterator[tuple[int, str]]:
@@ -132,7 +139,7 @@ def _valid(path: Path, block: bytes, before: int, reading: Reading) -> bytes:
                 raws[number] = text.encode()
                 reading.bad_bytes += bad
                 reading.bad_lines += 1
-                reading.first_bad += [before + number + 1][: _LISTED - len(reading.first_bad)]
+                reading.first_bad += [before + number + 1][: LISTED - len(reading.first_bad)]
         block = b"\n".join(raws)
     return block
 

@@ -9,17 +9,20 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.core.errors import DataError, nearest
+from components.data.formats.delimited import Bad, Delimited, Dialect, opened
+from components.data.formats.dialect import SAMPLE, detect_dialect
 from components.data.formats.json_text import loads
-from components.data.formats.lines import LINE_BYTES, UTF8, Reading, decode, lines, too_long, whole
+from components.data.formats.lines import LINE_BYTES, Reading, decode, lines, text_blocks, too_long, whole
 
 #: (line or row number from 1, values of the named columns; None where a value is null)
 Row = tuple[int, tuple[Any, ...]]
@@ -31,7 +34,7 @@ _PARQUET_BYTES = 4_000_000
 
 @dataclass(frozen=True)
 class Layout:
-    """Layout of a table; None means the default of the format.
+    """Layout of a table; None: guessed.
 
     Attributes:
         header: whether the first line names the columns; without a header they are "0", "1", ...
@@ -44,15 +47,17 @@ class Layout:
             formatted as JSON, since labels are often 0 and 1.
     """
 
-    header: bool = True
+    header: bool | None = None
     delimiter: str | None = None
     quotes: bool | None = None
-    encoding: str = UTF8
+    encoding: str | None = None
     member: str = ""
     nested: bool = False
 
 
 PLAIN = Layout()
+#: Share of the rows that may be not well formed; of a file with more, the dialect is wrong.
+MOST_BAD: Final = 0.05
 
 #: Suffix -> arguments of readers and writers of the module csv. In a tsv, quotes are ordinary characters.
 DIALECTS: dict[str, dict[str, Any]] = {
@@ -71,7 +76,7 @@ def read_jsonl(path: Path, columns: Sequence[str], layout: Layout, reading: Read
         yield number, picked(row, columns, layout, f"{path}, line {number}")
 
 
-def json_objects(path: Path, reading: Reading, *, encoding: str = UTF8) -> Iterator[tuple[int, dict[str, Any]]]:
+def json_objects(path: Path, reading: Reading, *, encoding: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line number, object) of a file with one JSON object per line; empty lines are skipped.
 
     Raises:
@@ -175,67 +180,60 @@ def _text(where: str, value: Any) -> str | None:
 
 
 def read_csv(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
-    """Comma-separated values; quoted fields may contain commas, line breaks and doubled quotes (RFC 4180)."""
-    return _separated(path, columns, layout, reading, DIALECTS[".csv"])
-
-
-def read_tsv(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
-    """Tab-separated values, one row per line; quotes are ordinary characters."""
-    return _separated(path, columns, layout, reading, DIALECTS[".tsv"])
-
-
-def _separated(
-    path: Path, columns: Sequence[str], layout: Layout, reading: Reading, dialect: Mapping[str, Any]
-) -> Iterator[Row]:
-    """Rows of a delimited file; without a header, columns are named "0", "1", ...
+    """Delimited text, whose dialect is guessed where the layout does not name it. Rows that are not well formed are
+    left out and counted.
 
     Raises:
-        DataError: a column does not exist, a row has another number of fields, or a quote is not closed.
+        DataError: a column does not exist, or more than `MOST_BAD` of the rows are not well formed.
     """
-    delimiter = layout.delimiter or dialect["delimiter"]
-    quotes = dialect["quoting"] == csv.QUOTE_MINIMAL if layout.quotes is None else layout.quotes
-    csv.field_size_limit(LINE_BYTES)
-    stream = (line + "\n" for _, line in lines(path, reading, encoding=layout.encoding))
-    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
-    rows = csv.reader(stream, delimiter=delimiter, quoting=quoting, strict=True)
-    first: list[str] | None = None
-    indices: list[int] = []
-    start = 1
-    while True:
-        try:
-            row = next(rows)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise DataError(
-                f"{path}, row that begins on line {start}: {error}; look for a quote that is not closed or not doubled"
-                + (", or set quotes: false if quotes are ordinary characters" if quotes else "")
-            ) from error
-        number, start = start, rows.line_num + 1
-        if not row:
-            continue
-        if first is None:
-            first = row if layout.header else [str(index) for index in range(len(row))]
-            indices = [_column(path, name, first, layout.header) for name in columns]
-            if layout.header:
-                continue
-        if len(row) != len(first):
-            remedy = (
-                "quote fields that contain" if quotes else "set quotes: true if fields are quoted, or remove from them"
-            )
-            raise DataError(
-                f"{path}, line {number}: {len(row)} fields, the first line has {len(first)}; "
-                f"{remedy} the separator {delimiter!r}"
-            )
-        yield number, tuple([row[index] for index in indices])
+    table = open_delimited(path, layout, reading)
+    indices = [_column(path, name, table) for name in columns]
+    bad: list[Bad] = []
+    rows = 0
+    for block in table.blocks:
+        rows += len(block.lines)
+        bad += block.bad
+        yield from zip(block.lines, zip(*[block.columns[index] for index in indices], strict=True), strict=True)
+    if bad:
+        reading.leave_out("rows_malformed", [row.line for row in bad])
+        if len(bad) > MOST_BAD * (rows + len(bad)):
+            raise too_many_bad(path, bad, rows, table.dialect)
 
 
-def _column(path: Path, name: str, names: Sequence[str], header: bool) -> int:
-    if name not in names:
-        hint = "" if header else " (header: false, so columns are numbered from 0)"
-        raise _no_column(f"{path}, line 1{hint}", name, names, "; if it has no header line, set header: false" * header)
-    refuse_ambiguous(path, [name], names)
-    return names.index(name)
+def too_many_bad(path: Path, bad: Sequence[Bad], rows: int, dialect: Dialect) -> DataError:
+    """The error about a file with too many rows that are not well formed."""
+    return DataError(
+        f"{path}, line {bad[0].line}: {bad[0].reason}; so are {len(bad):,} of {rows + len(bad):,} rows, read with "
+        f"{dialect.described()}; name the right ones (--delimiter, --quotes), or save the file as jsonl or parquet"
+    )
+
+
+def open_delimited(path: Path, layout: Layout, reading: Reading) -> Delimited:
+    """An open csv or tsv file, in the dialect of the layout; the rest is guessed.
+
+    Raises:
+        DataError: as `text_blocks`.
+    """
+    text = text_blocks(path, reading, encoding=layout.encoding)
+    first = next(text, b"")
+    dialect = detect_dialect(
+        first[: 4 * SAMPLE].decode(errors="ignore").replace("\r\n", "\n"),
+        tabs=suffix(path.name) == ".tsv",
+        delimiter=layout.delimiter,
+        quote=None if layout.quotes is None else '"' * layout.quotes,
+        header=layout.header,
+    )
+    return opened(chain([first], text), dialect, reading.skipped)
+
+
+def _column(path: Path, name: str, table: Delimited) -> int:
+    """The index of a column, by its name or, without a header, its number."""
+    if name in table.ambiguous:
+        raise DataError(f"{path}: has two columns {name!r}; rename one of them")
+    if name not in table.names:
+        hint = "; if it has no header line, set header: false" if table.dialect.header else ""
+        raise _no_column(f"{path}, line 1", name, table.names, hint)
+    return table.names.index(name)
 
 
 def read_parquet(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
@@ -319,7 +317,7 @@ Table = Callable[[Path, Sequence[str], Layout, Reading], Iterator[Row]]
 TABLES: dict[str, Table] = {
     "jsonl": read_jsonl,
     "csv": read_csv,
-    "tsv": read_tsv,
+    "tsv": read_csv,
     "parquet": read_parquet,
     "json": read_json,
 }
