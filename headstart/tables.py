@@ -7,7 +7,6 @@ list or array of inputs: texts, pairs of texts, or lists of words.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,8 @@ import numpy as np
 import pandas as pd
 
 from components.core.errors import DataError, nearest
-from components.data.formats.rows import READERS, open_rows
+from components.data.formats.lines import Reading, lines
+from components.data.formats.rows import open_rows
 from components.data.tasks.data import Fields
 from components.data.tasks.task_io import TaskIO
 from components.learners.prediction import LONGEST
@@ -183,21 +183,18 @@ def _place(index: pd.Index) -> Callable[[int], str]:
 
 
 def _read_file(path: Path) -> Table:
-    if not path.is_file():
+    if not Path(str(path).partition("#")[0]).is_file():
         raise InputError(f"{path}: does not exist; to pass one text, put it in a list")
     if path.suffix == ".txt":
-        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-        return Table({INPUT: lines}, lambda number: f"{path}, text {number + 1}", source=str(path))
-    if path.suffix not in READERS:
-        raise InputError(f"{path}: unknown format {path.suffix or '(no suffix)'!r}; known: {', '.join(READERS)}, .txt")
+        texts = [line for _, line in lines(path, Reading()) if line.strip()]
+        return Table({INPUT: texts}, lambda number: f"{path}, text {number + 1}", source=str(path))
+    opened = open_rows(path)
     places: list[str] = []
     rows: list[dict[str, Any]] = []
-    with ExitStack() as stack:
-        opened = open_rows(path, stack)
-        names = dict.fromkeys(opened.names)
-        for where, row in opened.rows:
-            places.append(where)
-            rows.append(row)
-            names |= dict.fromkeys(row)
+    names = dict.fromkeys(opened.names)
+    for where, row in opened.rows:
+        places.append(where)
+        rows.append(row)
+        names |= dict.fromkeys(row)
     columns = {name: _values([row.get(name) for row in rows]) for name in names}
     return Table(columns, lambda number: places[number], source=str(path))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any, Literal
 from components.core.account import who
 from components.core.artifacts import changing_data, write_atomic
 from components.core.errors import DataError, nearest
-from components.data.formats.rows import READERS, open_rows
+from components.data.formats.rows import open_rows
 from components.data.removed import Removed
 from components.data.tasks.data import Fields
 from components.data.tasks.reading.labels import Entry, in_force, labels_file, read_entries
@@ -260,27 +259,22 @@ def read_answers(path: Path, source: TaskSource, *, by: str = "") -> tuple[list[
     Raises:
         DataError: the file is damaged, of an unknown format, or lacks a column; a time cannot be read.
     """
-    if path.suffix not in READERS:
-        raise DataError(f"{path}: unknown format {path.suffix or '(no suffix)'!r}; known: {', '.join(READERS)}")
-    if not path.is_file() or not path.stat().st_size:
-        raise DataError(f"{path}: {'is empty' if path.exists() else 'does not exist'}")
     texts, label = answer_columns(source)
     answers, empty = [], 0
-    with ExitStack() as stack:
-        for where, row in open_rows(path, stack).rows:
-            if missing := [name for name in (*texts, label) if name not in row]:
-                raise DataError(f"{where}: no column {missing[0]!r}{nearest(missing[0], row)}")
-            fields = tuple(scalar(row[name], where) for name in texts)
-            labels = _given(row[label], source, where)
-            if labels is None or not all(field.strip() for field in fields):
-                empty += 1
-                continue
-            time = scalar(row.get(TIME), where).strip()
-            try:
-                datetime.fromisoformat(time or _now())
-            except ValueError as error:
-                raise DataError(f"{where}: time {time!r} is not ISO 8601, such as 2026-01-31T12:00:00+00:00") from error
-            answers.append(Answer(fields, labels, scalar(row.get(BY), where).strip() or by, time, where))
+    for where, row in open_rows(path).rows:
+        if missing := [name for name in (*texts, label) if name not in row]:
+            raise DataError(f"{where}: no column {missing[0]!r}{nearest(missing[0], row)}")
+        fields = tuple(scalar(row[name], where) for name in texts)
+        labels = _given(row[label], source, where)
+        if labels is None or not all(field.strip() for field in fields):
+            empty += 1
+            continue
+        time = scalar(row.get(TIME), where).strip()
+        try:
+            datetime.fromisoformat(time or _now())
+        except ValueError as error:
+            raise DataError(f"{where}: time {time!r} is not ISO 8601, such as 2026-01-31T12:00:00+00:00") from error
+        answers.append(Answer(fields, labels, scalar(row.get(BY), where).strip() or by, time, where))
     return answers, empty
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,11 +16,12 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from components.core.errors import ConfigError, DataError, nearest
-from components.data.formats.rows import READERS, Rejected, Row, Rows, Span, open_rows
+from components.data.formats.rows import Rejected, Row, Rows, open_rows
+from components.data.formats.stored import Span, open_stored
 from components.data.tasks.data import Answer, Fields
 from components.data.tasks.kinds import find_kind
 from components.data.tasks.task_io import TaskIO
-from components.learners.writing import Rejects, open_output
+from components.learners.writing import WRITTEN, Rejects, open_output
 from components.settings.tasks import TaskSource
 
 #: Maximum number of rows of a batch: many, so that inputs of similar length can be grouped.
@@ -87,9 +87,9 @@ def check_files(source: Path, output: Path, *, task_io: TaskIO, columns: Mapping
         ConfigError: `columns` names an input that the task does not have.
         DataError: a format is unknown, or the input is missing or empty.
     """
-    for path in (source, output):
-        if path.suffix not in READERS:
-            raise DataError(f"{path}: unknown format {path.suffix or '(no suffix)'!r}; known: {', '.join(READERS)}")
+    if output.suffix not in WRITTEN:
+        known = ", ".join(WRITTEN)
+        raise DataError(f"{output}: is written in no format {output.suffix or '(no suffix)'!r}; known: {known}")
     if unknown := sorted(set(columns or {}) - set(task_io.inputs)):
         raise ConfigError(f"the task has no input {unknown[0]!r}{nearest(unknown[0], task_io.inputs)}")
     if not source.is_file():
@@ -108,6 +108,8 @@ class Part:
     """The prediction of a part of a file; plain values, to be sent to another process.
 
     Attributes:
+        source: stored rows (`components.data.formats.stored`).
+        name: of the file that they come from, for messages.
         output: csv, tsv, jsonl or parquet file of the part's predictions; replaced if it exists.
         rejects: file of its rejected rows; None: the first one is an error.
         load: loads the classifier; called once per process.
@@ -119,6 +121,7 @@ class Part:
     """
 
     source: Path
+    name: str
     span: Span
     output: Path
     rejects: Path | None
@@ -164,7 +167,7 @@ def predict_table(
     inputs = _inputs(task_io, part.columns)
     rows = empty = 0
     with open_output(part.output, table.names, task_io, part.schema or table.schema, header=part.header) as write:
-        parsed = _parsed(part.source, table, inputs, rejected=bad)
+        parsed = _parsed(part.name, table, inputs, rejected=bad)
         for batch in _batches(parsed, part.batch_size):
             answers = predict_rows(classifier, [fields for _, fields in batch], batch_size=part.batch_size)
             names = {**task_io.columns, **(task_io.outputs if part.every_output else {})}
@@ -177,18 +180,16 @@ def predict_table(
     return Predicted(rows=rows, empty=empty, rejected=bad.count if bad is not None else 0)
 
 
-def schema_of(source: Path, *, task_io: TaskIO, columns: Mapping[str, str] | None) -> pa.Schema | None:
-    """The types of a parquet output for a file without types, from its first batch; None if it has no rows."""
-    with ExitStack() as stack:
-        table = open_rows(source, stack, rejected=_ignore)
-        if table.schema is not None:
-            return table.schema
-        batches = _batches(_parsed(source, table, _inputs(task_io, columns), rejected=_ignore), ROWS)
-        first = next(batches, None)
-        try:
-            return None if first is None else pa.Table.from_pylist([row for row, _ in first]).schema
-        except (pa.ArrowInvalid, pa.ArrowTypeError):
-            return None  # the writer reports it
+def schema_of(source: Path, span: Span, *, task_io: TaskIO, columns: Mapping[str, str] | None) -> pa.Schema | None:
+    """The types of a parquet output for stored rows without types, from their first batch; None without rows."""
+    table = open_stored(source, span)
+    if table.schema is not None:
+        return table.schema
+    first = next(_batches(_parsed(str(source), table, _inputs(task_io, columns), rejected=_ignore), ROWS), None)
+    try:
+        return None if first is None else pa.Table.from_pylist([row for row, _ in first]).schema
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return None  # the writer reports it
 
 
 def _ignore(error: DataError, row: Any) -> None:
@@ -222,13 +223,10 @@ def columns_of_data(path: Path, *, kind: str, source: TaskSource) -> dict[str, s
     Only inputs without a column of their own name are in it. The errors of a table that cannot be read are left to its
     prediction.
     """
-    if path.suffix not in READERS or not path.is_file():
+    try:
+        names = open_rows(path, rejected=_ignore).names
+    except DataError:
         return {}
-    with ExitStack() as stack:
-        try:
-            names = open_rows(path, stack, rejected=_ignore).names
-        except DataError:
-            return {}
     local = {name: getattr(source, name, None) for name in find_kind(kind).io.inputs if name not in names}
     return {name: column for name, column in local.items() if column in names}
 
@@ -283,10 +281,11 @@ class _Inputs:
 Parsed = tuple[Row, Fields | None]
 
 
-def _parsed(path: Path, table: Rows, inputs: _Inputs, *, rejected: Rejected | None) -> Iterator[Parsed]:
+def _parsed(path: str, table: Rows, inputs: _Inputs, *, rejected: Rejected | None) -> Iterator[Parsed]:
     """(row, input) of every row; the columns are checked first, in a file without fixed columns row by row."""
     if table.fixed:
-        inputs.check_columns(str(path), table.names, whole=True)
+        inputs.check_columns(path, table.names, whole=True)
+        table.refuse_ambiguous(path, inputs.columns.values())
     if table.schema is not None:
         _check_types(path, table.schema, inputs)
     for where, row in table.rows:
@@ -303,7 +302,7 @@ def _parsed(path: Path, table: Rows, inputs: _Inputs, *, rejected: Rejected | No
             yield row, fields
 
 
-def _check_types(path: Path, schema: pa.Schema, inputs: _Inputs) -> None:
+def _check_types(path: str, schema: pa.Schema, inputs: _Inputs) -> None:
     for name, column in inputs.columns.items():
         kind, lists = schema.field(column).type, inputs.task_io.inputs[name] == "texts"
         if not (_is_text(kind) or (lists and _is_list_of_text(kind))):

@@ -79,7 +79,7 @@ def open_output(
             partial = outer.enter_context(partial_path(path))
         with ExitStack() as stack:
             with write_errors(path):
-                write = _WRITERS[path.suffix](stack, partial, list(names), added, schema, header)
+                write = WRITTEN[path.suffix](stack, partial, list(names), added, schema, header)
 
             def write_rows(rows: list[Row]) -> None:
                 with write_errors(path):
@@ -191,4 +191,5 @@ def _write_parquet(
     return stack.enter_context(closing(_ParquetWriter(path, names, added, schema)))
 
 
-_WRITERS = {".csv": _write_delimited, ".tsv": _write_delimited, ".jsonl": _write_jsonl, ".parquet": _write_parquet}
+#: Suffix -> writer.
+WRITTEN = {".csv": _write_delimited, ".tsv": _write_delimited, ".jsonl": _write_jsonl, ".parquet": _write_parquet}

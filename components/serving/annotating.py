@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -22,7 +21,7 @@ from components.data.formats.annotations.hub import column_names, read_hub
 from components.data.formats.annotations.records import CharSpan, PredictedRow
 from components.data.formats.annotations.writers import form_named
 from components.data.formats.lines import Reading
-from components.data.formats.rows import READERS, open_rows
+from components.data.formats.rows import open_rows
 from components.data.formats.tables import Layout, parse_json
 from components.data.formats.words import spans_of
 from components.data.tasks.words import words_of
@@ -142,12 +141,8 @@ def _source_rows(source: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
             raise DataError(f"{source}: is not a list of tasks of Label Studio")
         for number, task in enumerate(tasks, 1):
             yield f"{source}, task {number}", task["data"] if isinstance(task.get("data"), dict) else task
-    elif source.suffix in READERS:
-        with ExitStack() as stack:
-            yield from open_rows(source, stack).rows
     else:
-        choices = ", ".join((*READERS, ".json"))
-        raise DataError(f"{source}: unknown format {source.suffix or '(no suffix)'!r}; known: {choices}")
+        yield from open_rows(source).rows
 
 
 def _located(error: DataError, texts: Path, source: Path) -> DataError:

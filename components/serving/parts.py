@@ -1,6 +1,6 @@
 """Prediction of large files: in parts, by several processes, resumed after a kill.
 
-The input is divided at borders of rows (`components.data.formats.spans`). Every part is predicted into a file of its
+The rows of the input are stored in parts (`components.data.formats.stored`). Every part is predicted into a file of its
 own in the folder `.OUTPUT.parts` next to the output; a JSON file, written last, marks a finished part. An interrupted
 run continues with the parts that are missing. At the end the parts are joined into the output, which is complete or
 absent. A prediction does not depend on its batch, so the output does not depend on parts, processes and interruptions.
@@ -26,8 +26,7 @@ from components.cluster.placement import WHOLE_GPU
 from components.core.artifacts import write_atomic
 from components.core.errors import DataError
 from components.core.outputs import check_output, discard, named_output
-from components.data.formats.rows import Span, open_rows
-from components.data.formats.spans import spans
+from components.data.formats.stored import Span, open_stored, store
 from components.data.tasks.kinds import find_kind
 from components.learners.prediction import (
     ROWS,
@@ -48,6 +47,8 @@ PART_ROWS = 16_384
 #: Kind of an output that is a folder.
 KIND: Final = "predictions"
 PLAN = "plan.json"
+#: The rows of the input, those of them that are not well formed, and their number.
+STORED, UNREADABLE, COUNTED = "input.parquet", "input.rejected.jsonl", "input.json"
 LOCK = "lock"
 
 
@@ -125,10 +126,15 @@ def predict_parts(source: Path, output: Path, *, model: LoadableModel, options: 
             check_output(path, overwrite=options.overwrite)
         if planned is None:
             planned = _plan(source, output, work, key, options)
-        schema = schema_of(source, task_io=task_io, columns=options.columns) if suffix == ".parquet" else None
+        stored = work / STORED if (work / STORED).exists() else source
+        spans = planned or [Span(0, 0)]  # an input without rows has one part, which writes the header
+        schema = None
+        if suffix == ".parquet":
+            schema = schema_of(stored, spans[0], task_io=task_io, columns=options.columns)
         parts = [
             Part(
-                source=source,
+                source=stored,
+                name=str(source),
                 span=span,
                 output=work / f"part-{number:06d}{suffix}",
                 rejects=work / f"part-{number:06d}.rejected.jsonl" if rejects is not None else None,
@@ -139,8 +145,7 @@ def predict_parts(source: Path, output: Path, *, model: LoadableModel, options: 
                 batch_size=options.batch_size,
                 every_output=options.every_output,
             )
-            # An input without rows has one part, which writes the header.
-            for number, span in enumerate(planned or _no_rows(source))
+            for number, span in enumerate(spans)
         ]
         try:
             _compute(parts, options, gpu=model.gpu)
@@ -161,8 +166,12 @@ def _plan(source: Path, output: Path, work: Path, key: str, options: PartOptions
         for path in work.iterdir():
             if path.name != LOCK:
                 path.unlink()
-    planned = spans(source, part_bytes=options.part_bytes, part_rows=options.part_rows)
+    with ExitStack() as stack:
+        bad = None if options.rejects is None else stack.enter_context(Rejects(work / UNREADABLE))
+        planned = store(source, work / STORED, part_bytes=options.part_bytes, part_rows=options.part_rows, rejected=bad)
+    count, first = (0, "") if bad is None else (bad.count, bad.first)
     with write_errors(output):
+        write_atomic(work / COUNTED, _mark(Predicted(0, 0, count), first))
         write_atomic(work / PLAN, json.dumps({"key": key, "spans": [asdict(span) for span in planned]}))
     return planned
 
@@ -194,19 +203,24 @@ def predict_part(part: Part, progress: Callable[[int], None] | None = None) -> P
         _loaded[:] = [(part.load, part.load())]
     with ExitStack() as stack:
         bad = stack.enter_context(Rejects(part.rejects)) if part.rejects is not None else None
-        table = open_rows(part.source, stack, rejected=bad, span=part.span)
+        table = open_stored(part.source, part.span)
         done = predict_table(part, table, classifier=_loaded[0][1], bad=bad, progress=progress)
     first = bad.first if bad is not None else ""
     with write_errors(part.output):
-        write_atomic(part.mark, json.dumps({"counts": asdict(done), "first": first}))
+        write_atomic(part.mark, _mark(done, first))
     return done
+
+
+def _mark(done: Predicted, first: str) -> str:
+    return json.dumps({"counts": asdict(done), "first": first})
 
 
 def _joined(parts: Sequence[Part], *, source: Path, output: Path, work: Path, options: PartOptions) -> Predicted:
     """Join the parts into the output and the file of rejected rows, and remove the folder of the parts."""
     rejects, overwrite = options.rejects, options.overwrite
     try:
-        marks = [json.loads(part.mark.read_text(encoding="utf-8")) for part in parts]
+        files = [work / COUNTED, *(part.mark for part in parts)]
+        marks = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     except FileNotFoundError as error:
         raise DataError(
             f"{output.parent}: the nodes of the Ray cluster do not share this folder (no {Path(error.filename).name}); "
@@ -218,7 +232,8 @@ def _joined(parts: Sequence[Part], *, source: Path, output: Path, work: Path, op
         shutil.rmtree(work)
         raise all_rejected(source, first)
     if rejects is not None:
-        if bad := [part.rejects for part in parts if part.rejects is not None and part.rejects.exists()]:
+        files = [work / UNREADABLE, *(part.rejects for part in parts if part.rejects is not None)]
+        if bad := [file for file in files if file.exists()]:
             with named_output(rejects, overwrite=overwrite) as draft:
                 _append(draft.path, bad)
         else:
@@ -264,13 +279,6 @@ def _join_parquet(parts: Sequence[Part], path: Path) -> None:
             writer.close()
 
 
-def _no_rows(source: Path) -> list[Span]:
-    with ExitStack() as stack:
-        names = tuple(open_rows(source, stack, rejected=lambda error, row: None).names)
-    size = source.stat().st_size
-    return [Span(0 if source.suffix == ".parquet" else size, size, 0, 0, names)]
-
-
 @contextmanager
 def _owned(work: Path, output: Path) -> Iterator[None]:
     """The folder of the parts, for one process at a time; the lock ends with the process."""
@@ -286,7 +294,7 @@ def _owned(work: Path, output: Path) -> Iterator[None]:
             yield
         finally:
             # A run that failed before its first part leaves nothing behind.
-            if work.is_dir() and {path.name for path in work.iterdir()} <= {LOCK, PLAN}:
+            if work.is_dir() and {path.name for path in work.iterdir()} <= {LOCK, PLAN, STORED, COUNTED}:
                 shutil.rmtree(work)
 
 
@@ -306,4 +314,4 @@ def _planned(work: Path, key: str) -> list[Span] | None:
         return None
     if content["key"] != key:
         return None
-    return [Span(**{**span, "names": tuple(span["names"])}) for span in content["spans"]]
+    return [Span(**span) for span in content["spans"]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,8 @@ from components.data.formats.rows import open_rows
 
 
 def read(path: Path) -> tuple[list[str], list[tuple[str, dict[str, Any]]]]:
-    with ExitStack() as stack:
-        table = open_rows(path, stack)
-        return table.names, [(where.removeprefix(f"{path}, "), row) for where, row in table.rows]
+    table = open_rows(path)
+    return table.names, [(where.removeprefix(f"{path}, "), row) for where, row in table.rows]
 
 
 @pytest.mark.parametrize(
@@ -28,7 +26,7 @@ def read(path: Path) -> tuple[list[str], list[tuple[str, dict[str, Any]]]]:
             "a.csv",
             b'\xef\xbb\xbfid,text\r\n1,"a\r\nb"\r\n\r\n2,c\r\n',
             ["id", "text"],
-            [("line 3", {"id": "1", "text": "a\r\nb"}), ("line 5", {"id": "2", "text": "c"})],
+            [("line 2", {"id": "1", "text": "a\r\nb"}), ("line 5", {"id": "2", "text": "c"})],
         ),
         ("a.tsv", b'id\ttext\n1\t"a\n', ["id", "text"], [("line 2", {"id": "1", "text": '"a'})]),
         (
@@ -55,5 +53,5 @@ def test_invalid_utf8_in_parquet_is_an_error(tmp_path: Path) -> None:
     values = pa.array([b"caf\xe9"])
     text = pa.StringArray.from_buffers(1, *values.buffers()[1:], values.buffers()[0])
     pq.write_table(pa.table({"text": text}), path)
-    with pytest.raises(DataError, match=r"a\.parquet, after row 0: not UTF-8; convert the file"):
+    with pytest.raises(DataError, match=r"a\.parquet, after row 0: text that is not UTF-8; write the file again"):
         read(path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -72,6 +71,5 @@ def test_predictions_are_read_back(tmp_path: Path, suffix: str) -> None:
     output = tmp_path / f"out{suffix}"
     predict_file(tmp_path / "in.jsonl", output=output, classifier=ByLength())
     assert not any(cell.startswith(("=", "@", "\t", "\r", "-a", "-2", "+c")) for cell in cells(output))
-    with ExitStack() as stack:
-        rows = [row for _, row in open_rows(output, stack).rows]
+    rows = [row for _, row in open_rows(output).rows]
     assert [(row["text"], row["=note"]) for row in rows] == [(text, "@note") for text in texts]

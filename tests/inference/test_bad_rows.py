@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,23 +24,18 @@ def test_a_very_long_text(tmp_path: Path) -> None:
 
 BAD_ROWS = {
     "in.jsonl": (
-        b'{"text": "one"}\n{"text": 5}\n{"text"\n{"text": "a\xff"}\n[1]\n\n{"txt": "x"}\n{"text": "a\\u0000"}\n'
-        b'{"text": "two"}\n',
+        b'{"text": "one"}\n{"text": 5}\n{"text"\n[1]\n\n{"txt": "x"}\n{"text": "a\\u0000"}\n{"text": "two"}\n',
         [
             ("line 2: 'text' is int, expected text", {"text": 5}),
-            ("line 3: not valid JSON", '{"text"\n'),
-            ("line 4: not UTF-8; convert the file", '{"text": "a\ufffd"}\n'),
-            ("line 5: ", "[1]\n"),
-            ("line 7: has no column 'text'; found: txt", {"txt": "x"}),
-            ("line 8: contains a NUL character; remove it", {"text": "a\0"}),
+            ("line 3: not valid JSON", '{"text"'),
+            ("line 4: ", "[1]"),
+            ("line 6: has no column 'text'; found: txt", {"txt": "x"}),
+            ("line 7: contains a NUL character; remove it", {"text": "a\0"}),
         ],
     ),
     "in.csv": (
-        b'text,id\none,1\na\xff,2\na,b,c\n"two",5\n',
-        [
-            ("line 3: not UTF-8; convert the file", {"text": "a\ufffd", "id": "2"}),
-            ("line 4: has more fields than the header's 2", {"text": "a", "id": "b"}),
-        ],
+        b'text,id\none,1\na,b,c\n"two",5\n"a"b,6\n',
+        [("line 3: 3 fields instead of 2", "a,b,c"), ("line 5: ',' expected after '\"'", '"a"b,6')],
     ),
 }
 
@@ -54,12 +49,13 @@ def test_bad_rows_are_set_aside_with_their_reason_and_the_others_are_predicted(t
     assert (done.rows, done.rejected) == (2, len(rejected))
     assert [word in output.read_text() for word in ("one", "two")] == [True, True]
     found = [json.loads(line) for line in rejects.read_text().splitlines()]
+    found.sort(key=lambda line: int(re.search(r"line (\d+)", line["reason"]).group(1)))
     for line, (reason, row) in zip(found, rejected, strict=True):
         assert line["reason"].startswith(f"{source}, {reason}")
         assert line["row"] == row
     # Without a place for them, the first is an error, and nothing is written.
     output.unlink()
-    with pytest.raises(DataError, match=rejected[0][0]):
+    with pytest.raises(DataError, match=r"line \d: "):
         predict_file(source, output=output, classifier=ByLength())
     assert not output.exists()
 
@@ -86,26 +82,24 @@ def test_the_rejects_of_an_earlier_run_are_removed_and_a_file_of_bad_rows_is_an_
     [
         ("in.csv", b"", r"in.csv: is empty$"),
         ("in.csv", b"id,body\n1,a\n", r"in.csv: has no column 'text'; found: id, body; .* --column text=COLUMN$"),
-        ("in.csv", b"text\na\n\xff\xfe\n", r"in.csv, line \d: not UTF-8; convert the file"),
-        ("in.csv", b"text,id\na,1\nb,2,3\n", r"in.csv, line 3: has more fields than the header's 2$"),
-        ("in.csv", b'text\n"abc\n', r"in.csv, line \d: cannot be read \(unexpected end of data\)$"),
+        ("in.csv", b"text\na\n\x81\x8d\x8f\n", r"in.csv: is not UTF-8, and no other encoding fits .* --encoding"),
+        ("in.csv", b"text,id\na,1\nb,2,3\n", r"in.csv, line 3: 3 fields instead of 2$"),
+        ("in.csv", b'text,id\n"ab, c",2\n"abc,4\n', r"in.csv, line 3: a quote is not closed$"),
         ("in.csv", b"text,id,text\na,1,b\n", r"in.csv: has two columns 'text'; rename one of them$"),
-        ("in.tsv", b"text\tid\tid\na\t1\t2\n", r"in.tsv: has two columns 'id'; rename one of them$"),
         ("in.csv", b"text,prediction\na,b\n", r"in.csv: already has a column 'prediction'; rename it$"),
         ("in.jsonl", b"\n\n", r"in.jsonl: is empty$"),
         ("in.jsonl", b'{"text": "a"}\n{"text": \n', r"in.jsonl, line 2: not valid JSON"),
         ("in.jsonl", b'{"text": "a"}\n\n["a"]\n', r"in.jsonl, line 3: is a JSON list, not an object"),
         ("in.jsonl", b'{"text": "a"}\n{"body": "b"}\n', r"in.jsonl, line 2: has no column 'text'; found: body$"),
         ("in.jsonl", b'{"text": 7}\n', r"in.jsonl, line 1: 'text' is int, expected text$"),
-        ("in.jsonl", b'{"text": "a"}\n{"text": "\xe9"}\n', r"in.jsonl, line 2: not UTF-8"),
         (
             "in.jsonl",
             b'{"text": "a"}\n{"text": "b", "confidence": 1}\n',
             r"in.jsonl, line 2: already has a column 'confidence'",
         ),
         ("in.parquet", b"PAR1 cut off", r"in.parquet: not a complete parquet file"),
-        ("in.xlsx", b"x", r"in.xlsx: unknown format '.xlsx'; known: .csv, .tsv, .jsonl, .parquet$"),
-        ("in", b"x", r"in: unknown format '\(no suffix\)'"),
+        ("in.xlsx", b"x", r"in.xlsx: cannot be read as a workbook .*; remove a password, or save it as csv"),
+        ("in", b"x", r"in: the format is not recognised; save it as csv, "),
     ],
 )
 def test_the_message_names_bad_input_and_nothing_is_written(
@@ -127,23 +121,12 @@ def test_missing_files_and_columns_of_another_type(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": [1, 2]}), tmp_path / "in.parquet")
     with pytest.raises(DataError, match=r"in.parquet: column 'text' is int64, expected text$"):
         predict_file(tmp_path / "in.parquet", output=tmp_path / "out.csv", classifier=ByLength())
-    with pytest.raises(DataError, match=r"out.xlsx: unknown format"):
+    with pytest.raises(DataError, match=r"out.xlsx: is written in no format .*; known: .csv"):
         predict_file(tmp_path / "in.parquet", output=tmp_path / "out.xlsx", classifier=ByLength())
     write(tmp_path / "in.csv")
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"out.csv: cannot be written \(.*\); free space or choose another path$"):
         predict_file(tmp_path / "in.csv", output=tmp_path / "file" / "out.csv", classifier=ByLength())
-
-
-def test_an_error_while_reading_names_the_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Damaged(io.StringIO):
-        def __next__(self) -> str:
-            raise OSError(5, "Input/output error")
-
-    source, opened = write(tmp_path / "in.csv"), Path.open
-    monkeypatch.setattr(Path, "open", lambda path, *a, **k: Damaged() if path == source else opened(path, *a, **k))
-    with pytest.raises(DataError, match=r"in.csv, line 1: cannot be read \(\[Errno 5\] Input/output error\)$"):
-        predict_file(source, output=tmp_path / "out.csv", classifier=ByLength())
 
 
 def test_an_input_that_the_task_does_not_have(tmp_path: Path) -> None:

@@ -180,17 +180,20 @@ def opened(text: Iterator[bytes], dialect: Dialect, reading: Counter[str]) -> De
     header = [str(number) for number in range(width)]
     if dialect.header and rows and isinstance(rows[0], list):
         header, line = rows[0], begins[1] if len(begins) > 1 else len(lines)
-        # R writes no name above the numbers of rows.
-        header = [""] * (width == len(header) + 1) + header
+        if width == len(header) + 1:
+            # R writes no name above the names of rows, which differ.
+            names = [row[0] for row in rows[1:] if isinstance(row, list)]
+            header = [""] * (len(set(names)) == len(names) > 1) + header
     data = "".join(lines[line:])[:-1].encode()
     following = blocks(chain([data] if data else [], text), dialect, width=len(header), line=line)
-    names = _different(header)
+    names = different_names(header)
     return Delimited(
         dialect, header, names, _without_header(following, header, reading) if dialect.header else following
     )
 
 
-def _different(header: Sequence[str]) -> list[str]:
+def different_names(header: Sequence[str]) -> list[str]:
+    """Names of columns that differ: `text`, `text (2)`; `column 3` for a column without a name."""
     names: list[str] = []
     for number, name in enumerate(header, 1):
         name, times = name or f"column {number}", 1
@@ -230,7 +233,7 @@ def blocks(text: Iterable[bytes], dialect: Dialect, *, width: int, line: int) ->
             data = _LONE.sub(_PLACE, data)
         if dialect.escape:
             data = dialect.doubled(data.decode()).encode()
-        ends = _row_ends(data, dialect)
+        ends = _row_ends(data, dialect, last=following is None)
         if ends is not None and (following is None or len(ends)):
             end = len(data) if following is None else int(ends[-1]) + 1
             block = _fast(data[:end], ends, dialect, width, line)
@@ -241,8 +244,9 @@ def blocks(text: Iterable[bytes], dialect: Dialect, *, width: int, line: int) ->
         carried, part = data[end:], following
 
 
-def _row_ends(data: bytes, dialect: Dialect) -> NDArray[np.int64] | None:
-    """Positions of the line feeds at which rows end; None if the quotes are not well formed."""
+def _row_ends(data: bytes, dialect: Dialect, *, last: bool) -> NDArray[np.int64] | None:
+    """Positions of the line feeds at which rows end; None if the quotes are not well formed. Only the last block ends
+    with a row."""
     array = np.frombuffer(data, dtype=np.uint8)
     feeds = np.flatnonzero(array == 10)
     if not dialect.quote or dialect.quote.encode() not in data:
@@ -254,7 +258,7 @@ def _row_ends(data: bytes, dialect: Dialect) -> NDArray[np.int64] | None:
     before = border[array[opening - 1]] | (opening == 0)
     border[13] = True
     after = border[array[np.minimum(closing + 1, len(array) - 1)]] | (closing == len(array) - 1)
-    if not (before.all() and after.all()):
+    if not (before.all() and after.all()) or (last and len(quotes) % 2):
         return None
     ends = feeds[np.searchsorted(quotes, feeds) % 2 == 0]
     # Without a row end near, a quote is not closed.

@@ -45,7 +45,7 @@ def detect_dialect(
     skipped = 0
     if (first := _SEP.match(text)) is not None:
         delimiter, skipped, text = delimiter or first[1], 1, text[first.end() :]
-    sample = text[:SAMPLE]
+    sample = text[:SAMPLE].replace("\0", " ")
     sample = sample[: sample.rfind("\n") + 1] or sample
     choices = [delimiter] if delimiter else list(DELIMITERS)
     guess = clevercsv.Sniffer().sniff(sample, delimiters=choices) if sample.strip() else None

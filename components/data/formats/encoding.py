@@ -30,6 +30,8 @@ _PART, _PARTS = 1 << 16, 64
 _READ: Final = 200_000
 #: Of a file with at least this many characters beyond ASCII for each byte that is not UTF-8, those bytes are damaged.
 _DAMAGED: Final = 10
+#: Share of NUL bytes from which a file is no text of one byte or more a character.
+_BINARY: Final = 0.05
 #: Encodings that files have today; others, of mainframes or DOS, are no guess. Those of one language that differ in a
 #: few characters are represented by the largest.
 CANDIDATES: Final = (
@@ -71,7 +73,7 @@ def detect_encoding(path: Path, sample: bytes) -> Encoding:
     for mark, name in MARKS:
         if sample.startswith(mark):
             return Encoding(name)
-    if b"\0" in sample:
+    if sample.count(b"\0") > len(sample) * _BINARY:
         return _wide(path, sample)
     try:
         sample.decode()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import re
+import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +20,8 @@ from components.data.formats.encoding import SAMPLE, UTF8, Encoding, detect_enco
 LINE_BYTES = 8_000_000
 _BLOCK_BYTES = 1 << 20
 CODECS = {".gz": "gzip", ".zst": "zstd"}
+#: Files of an archive that are no data.
+_ADDED = re.compile(r"(^|/)(__MACOSX/|\.|thumbs\.db$|desktop\.ini$|(readme|licen[cs]e)\b)", re.IGNORECASE)
 #: Line numbers of bad bytes that are listed.
 LISTED = 5
 
@@ -95,7 +99,7 @@ def text_blocks(
             break
     if not first:
         raise DataError(f"{path}: is empty")
-    compressed = path.suffix.lower() in CODECS
+    compressed = path.suffix.lower() in (*CODECS, ".zip")
     guessed = (
         detect_encoding(path, sample_of(path, first, compressed=compressed))
         if encoding is None
@@ -162,6 +166,9 @@ def _chunks(path: Path, reading: Reading) -> Iterator[bytes]:
     """The bytes of a file, decompressed, a megabyte at a time."""
     codec = CODECS.get(path.suffix.lower())
     before, lines_before = reading.consumed, 0
+    if path.suffix.lower() == ".zip":
+        yield from _of_archive(path, reading)
+        return
     try:
         if path.stat().st_size == 0:
             raise DataError(f"{path}: is empty")
@@ -177,6 +184,34 @@ def _chunks(path: Path, reading: Reading) -> Iterator[bytes]:
         kind = "damaged or truncated" if codec else "cannot be read"
         reason = (str(error) or type(error).__name__).split("\n", 1)[0]
         raise DataError(f"{path}, after line {lines_before}: {kind} ({reason}); copy it again") from error
+
+
+def _of_archive(path: Path, reading: Reading) -> Iterator[bytes]:
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(member_of(path)) as stream:
+            while chunk := stream.read(_BLOCK_BYTES):
+                reading.text_bytes += len(chunk)
+                yield chunk
+        reading.consumed += path.stat().st_size
+    except (zipfile.BadZipFile, OSError, RuntimeError) as error:
+        raise DataError(f"{path}: cannot be unpacked ({error}); copy it again, or unpack it") from error
+
+
+def member_of(path: Path) -> str:
+    """The name of the only file in a zip archive, without what systems add.
+
+    Raises:
+        DataError: the archive has no file or several; the message lists them.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [name for name in archive.namelist() if not name.endswith("/") and not _ADDED.search(name)]
+    except (zipfile.BadZipFile, OSError) as error:
+        raise DataError(f"{path}: cannot be unpacked ({error}); copy it again") from error
+    if len(names) == 1:
+        return names[0]
+    listed = ", ".join(names[:5]) or "none"
+    raise DataError(f"{path}: holds {len(names)} files ({listed}); unpack it, and name one of them, or the folder")
 
 
 def _refuse_long(path: Path, number: int, block: bytes, limit: int) -> None:

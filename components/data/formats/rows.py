@@ -1,18 +1,15 @@
-"""Tables as streams of complete rows: every column, unchanged, for programs that add columns to a file.
+"""Any table as a stream of complete rows: every column, in file order, with the place of the row.
 
-The readers of `components.data.formats.tables` extract text for training; here, rows are written again, so names,
-order, types and line breaks are preserved, rows may have any length, and invalid UTF-8 is an error. In csv and tsv, the
-apostrophe before a text that looks like a formula is removed (`components.data.formats.spreadsheet`).
+The readers of `components.data.formats.tables` give the named columns to training; here, a row has all of them, for
+programs that look at a file, add columns to it or predict it. In csv and tsv, the apostrophe before a text that looks
+like a formula is removed (`components.data.formats.spreadsheet`).
 
-A bad row is an error, or with `rejected` a call of that function, and the next row follows.
+A row that is not well formed is an error, or with `rejected` a call of that function, and the next row follows.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -22,13 +19,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.core.errors import DataError
+from components.data.formats.kinds import form_of
+from components.data.formats.lines import Reading, lines
 from components.data.formats.spreadsheet import restored
-from components.data.formats.tables import DIALECTS, parse_object, refuse_ambiguous
+from components.data.formats.tables import PLAIN, Layout, json_rows, open_delimited, parse_object
+from components.data.formats.workbook import read_sheet
 
 Row = dict[str, Any]
-#: Called with the error of a bad row, whose message begins with the location, and the row as far as it is known.
+#: Called with the error of a bad row, whose message begins with its place, and the row as far as it is readable.
 Rejected = Callable[[DataError, Any], None]
-_READ_ERRORS = (UnicodeDecodeError, csv.Error, OSError)
 #: Characters of a line that cannot be parsed which are passed on.
 SHOWN = 2000
 # Rows of a Parquet file that are decoded at once.
@@ -40,220 +39,154 @@ class Rows:
     """An open file.
 
     Attributes:
-        names: its columns; for jsonl, the columns of the first row.
+        names: its columns; of jsonl, the columns of the first row.
         fixed: whether every row has these columns.
         schema: types of the columns; None if the format has none.
-        rows: (location for messages, row) in file order.
+        rows: (place for messages, row) in file order.
+        reading: counts of what was read so far, and the encoding.
+        described: the dialect in words; empty if the format has none.
+        header: whether the first row of a delimited file or sheet names the columns.
+        ambiguous: names that several columns of a delimited file have; the second is called `NAME (2)`.
     """
 
     names: list[str]
     fixed: bool
     schema: pa.Schema | None
     rows: Iterator[tuple[str, Row]]
+    reading: Reading
+    described: str = ""
+    header: bool = True
+    ambiguous: frozenset[str] = frozenset()
+
+    def refuse_ambiguous(self, path: object, names: Iterable[str]) -> None:
+        """Check that used columns have names of their own.
+
+        Raises:
+            DataError: a name occurs twice.
+        """
+        if twice := sorted(self.ambiguous.intersection(names)):
+            raise DataError(f"{path}: has two columns {twice[0]!r}; rename one of them")
 
 
-@dataclass(frozen=True)
-class Span:
-    """A part of a file that begins and ends at borders of rows.
-
-    Attributes:
-        start, end: bytes of a text file, without the header; rows of a parquet file.
-        line: number of lines before `start`.
-        rows: number of rows; of a text file, number of rows or blank lines.
-        names: columns of the file; for jsonl, the columns of its first row.
-    """
-
-    start: int
-    end: int
-    line: int
-    rows: int
-    names: tuple[str, ...]
-
-
-def open_rows(path: Path, stack: ExitStack, *, rejected: Rejected | None = None, span: Span | None = None) -> Rows:
-    """Open a csv, tsv, jsonl or parquet file, by its suffix; `stack` closes it.
+def open_rows(path: Path, *, layout: Layout = PLAIN, rejected: Rejected | None = None) -> Rows:
+    """Open a file; its format follows from its name or its content (`components.data.formats.kinds`).
 
     Args:
-        path: the file.
-        stack: closes it.
+        path: the file; FILE#NAME for a sheet of a workbook or a member of a JSON document.
+        layout: how it is read; the rest is guessed.
         rejected: receives bad rows; None: they are raised.
-        span: the part to read; None: the whole file.
 
     Raises:
-        DataError: the file is damaged or not UTF-8, a row does not fit the header, or a column name is ambiguous; also
-            raised by the iterator, with the line.
+        DataError: the format is not known, the file is damaged, or a row does not fit the header; also raised by the
+            iterator, with the line.
     """
-    return READERS[path.suffix](path, stack, rejected or _raise, span)
+    name, _, member = str(path).partition("#")
+    form = form_of(Path(name))
+    if form not in _OPENERS:
+        raise DataError(f"{path}: is {form}, which is no table; known: {', '.join(_OPENERS)}")
+    given = Layout(**{**vars(layout), "member": member or layout.member, "nested": True})
+    return _OPENERS[form](Path(name), given, rejected or _raise)
 
 
 def _raise(error: DataError, row: Any) -> None:
     raise error
 
 
-def _open_delimited(path: Path, stack: ExitStack, rejected: Rejected, span: Span | None) -> Rows:
-    csv.field_size_limit(2**31 - 1)
-    # Invalid bytes become surrogates, so that the row that contains them is known.
-    text: dict[str, Any] = {"encoding": "utf-8-sig", "errors": "surrogateescape", "newline": ""}
-    if span is None:
-        file = stack.enter_context(path.open(**text))
-    else:
-        part = stack.enter_context(_Part(path, span))
-        file = stack.enter_context(io.TextIOWrapper(io.BufferedReader(part), **text | {"encoding": "utf-8"}))
-    before = span.line if span else 0
-    reader = csv.DictReader(file, span.names if span else None, **DIALECTS[path.suffix])
-    try:
-        names = list(span.names if span else map(restored, reader.fieldnames or []))
-        reader.fieldnames = names
-    except _READ_ERRORS as error:
-        raise _unreadable(f"{path}, line 1", error) from error
-    if any(map(_invalid, names)):
-        raise _not_utf8(f"{path}, line 1")
-    refuse_ambiguous(path, names, names)
+def _open_delimited(path: Path, layout: Layout, rejected: Rejected) -> Rows:
+    reading = Reading()
+    table = open_delimited(path, layout, reading)
+    names = list(map(restored, table.names))
 
     def rows() -> Iterator[tuple[str, Row]]:
-        while True:
-            try:
-                row = next(reader)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                rejected(_unreadable(f"{path}, line {before + reader.line_num}", error), None)
-                continue
-            except OSError as error:
-                raise _unreadable(f"{path}, line {before + reader.line_num + 1}", error) from error
-            where = f"{path}, line {before + reader.line_num}"
-            if None in row:
-                rejected(DataError(f"{where}: has more fields than the header's {len(names)}"), row.pop(None) and row)
-            elif any(map(_invalid, row.values())):
-                rejected(_not_utf8(where), {name: _replaced(value) for name, value in row.items()})
-            else:
-                yield where, {name: value and restored(value) for name, value in row.items()}
+        for block in table.blocks:
+            bad = iter(block.bad)
+            wrong = next(bad, None)
+            for line, values in zip(block.lines, zip(*block.columns, strict=True), strict=True):
+                while wrong is not None and wrong.line < line:
+                    rejected(DataError(f"{path}, line {wrong.line}: {wrong.reason}"), wrong.text[:SHOWN])
+                    wrong = next(bad, None)
+                yield f"{path}, line {line}", dict(zip(names, map(restored, values), strict=True))
+            while wrong is not None:
+                rejected(DataError(f"{path}, line {wrong.line}: {wrong.reason}"), wrong.text[:SHOWN])
+                wrong = next(bad, None)
 
-    return Rows(names, fixed=True, schema=None, rows=rows())
+    described, header = table.dialect.described(), table.dialect.header
+    return Rows(names, True, None, rows(), reading, described, header, frozenset(table.ambiguous))
 
 
-def _invalid(value: str | None) -> bool:
-    return value is not None and not value.isascii() and any("\udc80" <= character <= "\udcff" for character in value)
-
-
-def _replaced(value: str | None) -> str | None:
-    return value and value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
-class _Part(io.RawIOBase):
-    """The bytes of a part of a file."""
-
-    def __init__(self, path: Path, span: Span) -> None:
-        super().__init__()
-        self._file = path.open("rb", buffering=0)
-        self._file.seek(span.start)
-        self._left = span.end - span.start
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Read the next bytes."""
-        count = self._file.readinto(memoryview(buffer)[: self._left]) or 0
-        self._left -= count
-        return count
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-        super().close()
-
-
-def _open_jsonl(path: Path, stack: ExitStack, rejected: Rejected, span: Span | None) -> Rows:
-    file: Any = stack.enter_context(io.BufferedReader(_Part(path, span)) if span else path.open("rb"))
-    before = span.line if span else 0
-    refused = 0
+def _open_jsonl(path: Path, layout: Layout, rejected: Rejected) -> Rows:
+    reading, refused = Reading(), 0
 
     def rows() -> Iterator[tuple[str, Row]]:
         nonlocal refused
-        number = before
-        try:
-            for number, line in enumerate(file, start=before + 1):
-                if not line.strip():
-                    continue
-                where = f"{path}, line {number}"
-                try:
-                    row, _ = parse_object(line.decode("utf-8-sig" if number == 1 else "utf-8"), where)
-                except UnicodeDecodeError:
-                    refused += 1
-                    rejected(_not_utf8(where), line.decode("utf-8", "replace")[:SHOWN])
-                except DataError as error:
-                    refused += 1
-                    rejected(error, line.decode("utf-8", "replace")[:SHOWN])
-                else:
-                    yield where, row
-        except OSError as error:
-            raise _unreadable(f"{path}, line {number + 1}", error) from error
+        for number, line in lines(path, reading, encoding=layout.encoding):
+            if not line.strip():
+                continue
+            where = f"{path}, line {number}"
+            try:
+                row, _ = parse_object(line, where)
+            except DataError as error:
+                refused += 1
+                rejected(error, line[:SHOWN])
+            else:
+                yield where, row
 
     everything = rows()
-    if span is not None:
-        return Rows(list(span.names), fixed=False, schema=None, rows=everything)
     first = next(everything, None)
     if first is None:
         raise DataError(f"{path}: " + ("no line can be read as a row" if refused else "is empty"))
-    return Rows(list(first[1]), fixed=False, schema=None, rows=chain([first], everything))
+    return Rows(list(first[1]), False, None, chain([first], everything), reading)
 
 
-def _open_parquet(path: Path, stack: ExitStack, rejected: Rejected, span: Span | None) -> Rows:
+def _open_json(path: Path, layout: Layout, rejected: Rejected) -> Rows:
+    reading = Reading()
+    rows = list(json_rows(path, layout, reading))
+    names = list(dict.fromkeys(name for _, row in rows for name in row))
+    return Rows(names, False, None, ((f"{path}, row {number}", row) for number, row in rows), reading)
+
+
+def _open_workbook(path: Path, layout: Layout, rejected: Rejected) -> Rows:
+    sheet = read_sheet(path, layout.member, header=layout.header)
+    rows = (
+        (f"{path}, sheet {sheet.name!r}, row {number}", dict(zip(sheet.names, values, strict=True)))
+        for number, values in sheet.rows
+    )
+    return Rows(sheet.names, True, None, rows, Reading(), f"sheet {sheet.name!r}", sheet.header)
+
+
+def _open_parquet(path: Path, layout: Layout, rejected: Rejected) -> Rows:
     try:
-        file = stack.enter_context(pq.ParquetFile(path))
+        file = pq.ParquetFile(path)
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(f"{path}: not a complete parquet file ({error})") from error
     names = file.schema_arrow.names
-    refuse_ambiguous(path, names, names)
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise DataError(f"{path}: has two columns {twice!r}; rename one of them")
 
     def rows() -> Iterator[tuple[str, Row]]:
-        begin, end = (span.start, span.end) if span else (0, file.metadata.num_rows)
-        groups, number = _row_groups(file, begin, end)
+        number = 0
         try:
-            for batch in file.iter_batches(_PARQUET_ROWS, row_groups=groups):
-                skipped = max(0, begin - number)
-                wanted = batch.slice(skipped, max(0, end - number - skipped)).to_pylist()
-                for index, row in enumerate(wanted, start=number + skipped + 1):
-                    yield f"{path}, row {index}", row
-                number += len(batch)
-                if number >= end:
-                    return
+            with file:
+                for batch in file.iter_batches(_PARQUET_ROWS):
+                    for row in batch.to_pylist():
+                        number += 1
+                        yield f"{path}, row {number}", row
         except UnicodeDecodeError as error:
-            raise _unreadable(f"{path}, after row {number}", error) from error
+            raise DataError(f"{path}, after row {number}: text that is not UTF-8; write the file again") from error
         except (pa.ArrowInvalid, OSError) as error:
             raise DataError(f"{path}: damaged ({error})") from error
 
-    return Rows(names, fixed=True, schema=file.schema_arrow, rows=rows())
+    return Rows(names, True, file.schema_arrow, rows(), Reading())
 
 
-def _row_groups(file: pq.ParquetFile, begin: int, end: int) -> tuple[list[int], int]:
-    """The row groups with rows from `begin` to `end`, and the index of the first row of the first of them."""
-    groups: list[int] = []
-    first = start = 0
-    for group in range(file.metadata.num_row_groups):
-        stop = start + file.metadata.row_group(group).num_rows
-        if stop > begin and start < end:
-            first = first if groups else start
-            groups.append(group)
-        start = stop
-    return groups, first
-
-
-#: Suffix -> reader.
-READERS: dict[str, Callable[[Path, ExitStack, Rejected, Span | None], Rows]] = {
-    ".csv": _open_delimited,
-    ".tsv": _open_delimited,
-    ".jsonl": _open_jsonl,
-    ".parquet": _open_parquet,
+#: Format -> opener.
+_OPENERS: dict[str, Callable[[Path, Layout, Rejected], Rows]] = {
+    "csv": _open_delimited,
+    "tsv": _open_delimited,
+    "jsonl": _open_jsonl,
+    "json": _open_json,
+    "parquet": _open_parquet,
+    "workbook": _open_workbook,
 }
-
-
-def _not_utf8(where: str) -> DataError:
-    return DataError(f"{where}: not UTF-8; convert the file (iconv -f LATIN1 -t UTF-8)")
-
-
-def _unreadable(where: str, error: Exception) -> DataError:
-    if isinstance(error, UnicodeDecodeError):
-        return _not_utf8(where)
-    return DataError(f"{where}: cannot be read ({error})")
+#: Formats of tables with complete rows.
+FORMATS = tuple(_OPENERS)

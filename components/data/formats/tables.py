@@ -108,6 +108,12 @@ def parse_object(line: str, where: str) -> tuple[dict[str, Any], int]:
 
 
 def read_json(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
+    """The named columns of the rows of one JSON document (`json_rows`)."""
+    for number, row in json_rows(path, layout, reading):
+        yield number, picked(row, columns, layout, f"{path}{'#' * bool(layout.member)}{layout.member}, row {number}")
+
+
+def json_rows(path: Path, layout: Layout, reading: Reading) -> Iterator[tuple[int, dict[str, Any]]]:
     """The rows of one JSON document: a list of objects, or of lists whose values are the columns "0", "1", ...
 
     `layout.member` is the path to the list within the document: `train` in `{"train": [["text", "label"]]}`.
@@ -132,7 +138,7 @@ def read_json(path: Path, columns: Sequence[str], layout: Layout, reading: Readi
             row = {str(index): value for index, value in enumerate(row)}
         if not isinstance(row, dict):
             raise DataError(f"{where}: is a {type(row).__name__}, neither an object nor a list of values")
-        yield number, picked(row, columns, layout, where)
+        yield number, row
 
 
 def parse_json(path: Path, reading: Reading) -> Any:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
 from components.core.errors import ConfigError, DataError, RegistryError, nearest
-from components.data.formats.rows import READERS, open_rows
+from components.data.formats.rows import open_rows
 from components.data.tasks.data import Fields
 from components.data.tasks.kinds import find_kind
 from components.learners.prediction import Classifier
@@ -107,14 +106,10 @@ def read_inputs(file: Path, *, kind: str, columns: Mapping[str, str] | None = No
     task_io = find_kind(kind).io
     if unknown := sorted(set(columns or {}) - set(task_io.inputs)):
         raise ConfigError(f"the task has no input {unknown[0]!r}{nearest(unknown[0], task_io.inputs)}")
-    if file.suffix not in READERS:
-        raise DataError(f"{file}: unknown format {file.suffix or '(no suffix)'!r}; known: {', '.join(READERS)}")
-    if not file.is_file():
-        raise DataError(f"{file}: does not exist")
     names = {name: name for name in task_io.inputs} | dict(columns or {})
 
-    def valid(stack: ExitStack) -> Iterator[Fields]:
-        table = open_rows(file, stack, rejected=lambda error, row: None)
+    def valid() -> Iterator[Fields]:
+        table = open_rows(file, rejected=lambda error, row: None)
         if table.fixed and (missing := [column for column in names.values() if column not in table.names]):
             raise DataError(f"{file}: has no column {missing[0]!r}; found: {', '.join(table.names) or 'none'}")
         for _, row in table.rows:
@@ -125,8 +120,7 @@ def read_inputs(file: Path, *, kind: str, columns: Mapping[str, str] | None = No
             if fields is not None:
                 yield fields
 
-    with ExitStack() as stack:
-        rows = list(valid(stack))
+    rows = list(valid())
     if not rows:
         raise DataError(f"{file}: no row has the task's input ({', '.join(names.values())})")
     return rows

@@ -1,0 +1,114 @@
+"""The format of a file: by its name, and where that says nothing by its content."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+from components.core.errors import DataError
+from components.data.formats.lines import CODECS, Reading, member_of, text_blocks
+from components.data.formats.workbook import SUFFIXES as WORKBOOKS
+
+#: Suffix -> format.
+SUFFIXES: Final = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".parquet": "parquet",
+    ".conll": "conll",
+    ".bio": "conll",
+    ".iob": "conll",
+    ".conllu": "conllu",
+    **dict.fromkeys(WORKBOOKS, "workbook"),
+}
+#: First bytes of a file -> what it is, and what to do.
+_MAGIC: Final = {
+    b"PAR1": "parquet",
+    b"PK\x03\x04": "zip",
+    b"%PDF": "a PDF file; extract its text first",
+    b"\x89HDF": "an HDF5 file; save the table as parquet or csv",
+    b"\x80\x04\x95": "a pickle, which can execute code and is not read; save the table as parquet or csv",
+    b"SQLite format 3": "an SQLite database; export the table as csv",
+    b"ARROW1": "an Arrow file; save it as parquet",
+    b"\x28\xb5\x2f\xfd": "compressed with zstd; name it .zst",
+    b"\x1f\x8b": "compressed with gzip; name it .gz",
+    b"BZh": "compressed with bzip2; unpack it first",
+    b"7z\xbc\xaf": "a 7z archive; unpack it first",
+    b"Rar!": "a RAR archive; unpack it first",
+}
+
+
+def form_of(path: Path) -> str:
+    """The format of a file: `csv`, `tsv`, `jsonl`, `json`, `parquet`, `workbook`, `conll`, `conllu` or `label-first`.
+
+    Raises:
+        DataError: the file does not exist, or its format is not read; what it is, and what to do.
+    """
+    if not path.is_file():
+        raise DataError(f"{path}: " + ("is a folder, not a file" if path.is_dir() else "does not exist"))
+    suffix = Path(inner_name(path)).suffix
+    form = SUFFIXES.get(suffix)
+    if form in ("parquet", "workbook"):
+        return form
+    with path.open("rb") as file:
+        head = file.read(16)
+    packed = path.suffix.lower() in (*CODECS, ".zip")
+    for magic, what in _MAGIC.items():
+        if head.startswith(magic) and not packed:
+            if what == "parquet":
+                return "parquet"
+            what = "a zip archive or a workbook; name it .zip or .xlsx" if what == "zip" else what
+            raise DataError(f"{path}: is {what}")
+    if form == "json":
+        return "jsonl" if _is_lines_of_json(path) else "json"
+    return form or _sniffed(path)
+
+
+def inner_name(path: Path) -> str:
+    """The name of the table in a compressed file, in lower case."""
+    name = path.name.lower()
+    if name.endswith(".zip") and zipfile.is_zipfile(path):
+        return Path(member_of(path)).name.lower()
+    return name.removesuffix(".gz").removesuffix(".zst").removesuffix(".zip")
+
+
+def _head(path: Path) -> list[str]:
+    text = next(text_blocks(path, Reading()), b"").decode()
+    return text.split("\n")[:5_000]
+
+
+def _is_lines_of_json(path: Path) -> bool:
+    full = [line.strip() for line in _head(path) if line.strip()][:3]
+    return len(full) > 1 and all(line.startswith("{") and line.endswith("}") for line in full)
+
+
+def _sniffed(path: Path) -> str:
+    """The format of text by its content."""
+    texts = _head(path)
+    full = [line for line in texts if line.strip()]
+    if full and full[0].lstrip()[0] in "{[":
+        objects = all(line.lstrip().startswith("{") for line in full[:20])
+        return "jsonl" if objects and len(full) > 1 and full[0].rstrip().endswith("}") else "json"
+    blank = len(texts) - len(full)
+    cells = Counter(len(re.split(r"[\t ]+", line.strip())) for line in full if not line.startswith("#"))
+    if blank > len(texts) / 100 and cells and cells.most_common(1)[0][0] in range(2, 11):
+        most, count = cells.most_common(1)[0]
+        if count > 0.95 * sum(cells.values()):
+            return "conllu" if most == 10 else "conll"
+    for delimiter, form in (("\t", "tsv"), (";", "csv"), ("|", "csv"), (",", "csv")):
+        counts = Counter(line.count(delimiter) for line in full)
+        if counts and (usual := counts.most_common(1)[0])[0] and usual[1] > 0.9 * len(full):
+            return form
+    first = Counter(line.partition(" ")[0] for line in full)
+    if full and len(first) <= min(200, len(full) / 2) and all(" " in line.strip() for line in full):
+        return "label-first"
+    raise DataError(
+        f"{path}: the format is not recognised; save it as csv, tsv, jsonl, json, parquet, xlsx, ods or conll, with a "
+        "suffix that says so"
+    )

@@ -1,0 +1,132 @@
+"""A table as a Parquet file of rows in parts, which several processes read.
+
+A part is a row group. Rows of other formats than Parquet are stored as JSON, with their places.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from components.core.artifacts import partial_path
+from components.core.errors import DataError
+from components.data.formats.lines import Reading
+from components.data.formats.rows import Rejected, Row, Rows, open_rows
+
+_SCHEMA: Final = pa.schema([("place", pa.string()), ("row", pa.string())])
+_NAMES: Final = b"headstart.names"
+
+
+@dataclass(frozen=True)
+class Span:
+    """A part of a table: its rows from `start` to `end`."""
+
+    start: int
+    end: int
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.end - self.start
+
+
+def store(source: Path, path: Path, *, part_bytes: int, part_rows: int, rejected: Rejected | None) -> list[Span]:
+    """Write the rows of a file, and return its parts in order. A Parquet file is not copied.
+
+    Args:
+        source: of any format of `open_rows`.
+        path: to write.
+        part_bytes, part_rows: sizes of a part.
+        rejected: receives bad rows; None: they are raised.
+
+    Raises:
+        DataError: as `open_rows`.
+    """
+    table = open_rows(source, rejected=rejected)
+    if table.schema is not None:
+        total = pq.read_metadata(source).num_rows
+        return [Span(start, min(start + part_rows, total)) for start in range(0, total, part_rows)]
+    names = json.dumps([table.names, table.fixed, sorted(table.ambiguous)]).encode()
+    spans: list[Span] = []
+    with partial_path(path) as partial:
+        with pq.ParquetWriter(partial, _SCHEMA.with_metadata({_NAMES: names}), compression="zstd") as writer:
+            for places, rows in _batches(table.rows, part_bytes, part_rows):
+                writer.write_table(pa.table([places, rows], schema=writer.schema), row_group_size=len(rows))
+                start = spans[-1].end if spans else 0
+                spans.append(Span(start, start + len(rows)))
+        partial.replace(path)
+    return spans
+
+
+def _batches(rows: Iterator[tuple[str, Row]], part_bytes: int, part_rows: int) -> Iterator[tuple[list[str], list[str]]]:
+    places: list[str] = []
+    texts: list[str] = []
+    size = 0
+    for place, row in rows:
+        places.append(place)
+        texts.append(json.dumps(row, ensure_ascii=False, default=str))
+        size += len(texts[-1])
+        if size >= part_bytes or len(texts) == part_rows:
+            yield places, texts
+            places, texts, size = [], [], 0
+    if texts:
+        yield places, texts
+
+
+def open_stored(path: Path, span: Span) -> Rows:
+    """A part of a table that `store` has written, or of another Parquet file.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    try:
+        with pq.ParquetFile(path) as file:
+            schema = file.schema_arrow
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"{path}: not a complete parquet file ({error})") from error
+    names, fixed, ambiguous = json.loads((schema.metadata or {}).get(_NAMES, b"null")) or (schema.names, True, [])
+    is_stored = schema.metadata is not None and _NAMES in schema.metadata
+    if is_stored:
+        return Rows(names, fixed, None, _stored(path, span), Reading(), ambiguous=frozenset(ambiguous))
+    rows = ((f"{path}, row {number}", row) for number, row in _of_span(path, span))
+    return Rows(names, fixed, schema, rows, Reading())
+
+
+def _stored(path: Path, span: Span) -> Iterator[tuple[str, Row]]:
+    for _, entry in _of_span(path, span):
+        yield entry["place"], json.loads(entry["row"])
+
+
+def _of_span(path: Path, span: Span) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(number from 1, row) of a span."""
+    try:
+        with pq.ParquetFile(path) as file:
+            groups, number = _row_groups(file, span)
+            for batch in file.iter_batches(512, row_groups=groups):
+                skipped = max(0, span.start - number)
+                wanted = batch.slice(skipped, max(0, span.end - number - skipped)).to_pylist()
+                yield from enumerate(wanted, number + skipped + 1)
+                number += len(batch)
+                if number >= span.end:
+                    return
+    except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: damaged ({error})") from error
+
+
+def _row_groups(file: pq.ParquetFile, span: Span) -> tuple[list[int], int]:
+    """The row groups with rows of a span, and the index of the first row of the first of them."""
+    groups: list[int] = []
+    first = start = 0
+    for group in range(file.metadata.num_row_groups):
+        stop = start + file.metadata.row_group(group).num_rows
+        if stop > span.start and start < span.end:
+            first = first if groups else start
+            groups.append(group)
+        start = stop
+    return groups, first

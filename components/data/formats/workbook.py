@@ -1,0 +1,87 @@
+"""Sheets of workbooks (xlsx, xlsm, xlsb, xls, ods), read by python-calamine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from python_calamine import CalamineError, CalamineWorkbook
+
+from components.core.errors import DataError, nearest
+from components.data.formats.delimited import different_names
+from components.data.formats.dialect import is_header
+
+SUFFIXES: Final = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A sheet.
+
+    Attributes:
+        names: of the columns.
+        header: whether they are the sheet's first row.
+        rows: (number in the sheet, text of every cell; None of an empty one).
+    """
+
+    name: str
+    names: list[str]
+    header: bool
+    rows: list[tuple[int, list[str | None]]]
+
+
+def read_sheet(path: Path, name: str, *, header: bool | None = None) -> Sheet:
+    """A sheet of a workbook, without empty rows and without nameless columns that are empty.
+
+    Args:
+        path: of the workbook.
+        name: of the sheet; empty: the first one that is not empty.
+        header: whether the first row names the columns; None: guessed.
+
+    Raises:
+        DataError: the file is damaged or protected, or there is no such sheet.
+    """
+    try:
+        workbook = CalamineWorkbook.from_path(path)
+        names = workbook.sheet_names
+        if name and name not in names:
+            raise DataError(f"{path}: no sheet {name!r}{nearest(name, names)}")
+        for sheet in [name] if name else names:
+            cells = workbook.get_sheet_by_name(sheet).to_python(skip_empty_area=False)
+            if any(cell != "" for row in cells for cell in row):
+                return _sheet(sheet, [list(map(_text, row)) for row in cells], header)
+    except (CalamineError, OSError) as error:
+        raise DataError(
+            f"{path}: cannot be read as a workbook ({error}); remove a password, or save it as csv (UTF-8)"
+        ) from error
+    raise DataError(f"{path}: is empty")
+
+
+def _sheet(name: str, cells: Sequence[list[str]], header: bool | None) -> Sheet:
+    filled = [(number, row) for number, row in enumerate(cells, 1) if any(cell.strip() for cell in row)]
+    first, rest = filled[0][1], [row for _, row in filled[1:]]
+    header = is_header(first, rest[:1000]) if header is None else header
+    used = [
+        column
+        for column in range(len(first))
+        if (header and first[column]) or any(row[column] for row in rest) or not rest
+    ]
+    names = (
+        different_names([first[column] for column in used]) if header else [str(column) for column in range(len(used))]
+    )
+    rows = [(number, [row[column] or None for column in used]) for number, row in filled[1 if header else 0 :]]
+    return Sheet(name, names, header, [(number, row) for number, row in rows if any(row)])
+
+
+def _text(cell: Any) -> str:
+    """A cell as a spreadsheet shows it: whole numbers without a decimal point, dates as ISO 8601."""
+    if isinstance(cell, float) and cell.is_integer():
+        return str(int(cell))
+    if isinstance(cell, datetime) and cell.time() == time():
+        return cell.date().isoformat()
+    if isinstance(cell, datetime | date | time):
+        return cell.isoformat(" ") if isinstance(cell, datetime) else cell.isoformat()
+    return str(cell) if isinstance(cell, bool | int | float | timedelta) else cell
