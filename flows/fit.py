@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from components.cli.common import Kind, LabelColumn, Starts, TextColumn, Unlabelled
+from components.cli.common import DataFlags, flags
 from components.cli.onboarding.project import NEXT, PARAMS, renew
 from components.core.artifacts import read_json
 from components.core.errors import ConfigError
@@ -24,35 +25,46 @@ from flows.execution import run_headstart
 from flows.terminal import terminal
 
 
-def command(
+@dataclass(frozen=True, kw_only=True)
+class FitFlags(DataFlags):
+    """Flags of `headstart fit`."""
+
     labelled: Annotated[
         Path | None, typer.Argument(help="Labelled file or folder; by default that of params.yaml.")
-    ] = None,
-    *,
-    unlabelled: Unlabelled = [],  # noqa: B006 -- typer does not mutate the default
-    start: Starts = [],  # noqa: B006
-    text: TextColumn = "",
-    label: LabelColumn = "",
-    kind: Kind = "",
+    ] = None
     minutes: Annotated[
         float | None, typer.Option(help=f"Limit of training in minutes; {FIRST_MINUTES:g} by default.")
-    ] = None,
-) -> None:
+    ] = None
+
+    @property
+    def arguments(self) -> list[str]:
+        """The flags as arguments of `init`."""
+        given = self.given | ({} if self.minutes is None else {"minutes": self.minutes})
+        arguments = [*(f"--unlabelled={path}" for path in self.unlabelled), *(f"--start={each}" for each in self.start)]
+        for name, value in given.items():
+            flag = name.replace("_", "-")
+            negated = "no-" * (value is False)
+            arguments.append(f"--{negated}{flag}" if isinstance(value, bool) else f"--{flag}={value}")
+        return arguments
+
+
+@flags
+def command(options: FitFlags) -> None:
     """Train, score, register and promote; then print what is served and the next commands."""
+    labelled = options.labelled
     root = Path.cwd()
     params = root / PARAMS
     if not params.exists():
         if labelled is None:
             raise ConfigError(f"{params}: does not exist; name a labelled file: headstart fit data.csv")
-        flags = [*(f"--unlabelled={path}" for path in unlabelled), *(f"--start={each}" for each in start)]
-        flags += [f"--text={text}", f"--label={label}", f"--kind={kind}"]
-        flags += [] if minutes is None else [f"--minutes={minutes}"]
         # Measuring encoders imports torch, whose memory would stay occupied in this process during the run.
-        for line in run_headstart("init", *flags, "--", str(labelled), source="init", root=root, show=False):
+        for line in run_headstart(
+            "init", *options.arguments, "--", str(labelled), source="init", root=root, show=False
+        ):
             if not line.startswith(NEXT):
                 terminal.say(line, source="init", stays=True)
     else:
-        if unlabelled or start or text or label or kind or minutes is not None:
+        if options.arguments:
             raise ConfigError(
                 f"{params}: exists, so that the flags have no effect; change it, or run headstart init FILE --overwrite"
             )

@@ -6,7 +6,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, dataclass, field, fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, get_type_hints
@@ -29,15 +29,36 @@ Overwrite = Annotated[
 ]
 Task = Annotated[str, typer.Option(help="Task; the first of run.tasks by default.")]
 
-# Of `init` and `fit`.
-Unlabelled = Annotated[list[Path], typer.Option(help="Text without labels; may be repeated.")]
-Starts = Annotated[
-    list[str], typer.Option(help="Encoder: a folder, or a name of `headstart starts`; the best of several is used.")
-]
-TextColumn = Annotated[str, typer.Option(help="Column of the text; FIRST,SECOND for pairs.")]
-LabelColumn = Annotated[str, typer.Option(help="Column of the label.")]
-Kind = Annotated[str, typer.Option(help="Kind of task, such as classification or regression.")]
 Minutes = Annotated[float, typer.Option(help="Limit of training in minutes.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataFlags:
+    """Flags of `init` and `fit`: the data, and what is not to be guessed."""
+
+    unlabelled: Annotated[list[Path], typer.Option(help="Text without labels; may be repeated.")] = field(
+        default_factory=list
+    )
+    start: Annotated[
+        list[str], typer.Option(help="Encoder: a folder, or a name of `headstart starts`; the best of several is used.")
+    ] = field(default_factory=list)
+    text: Annotated[str, typer.Option(help="Column of the text; FIRST,SECOND for pairs.")] = ""
+    label: Annotated[str, typer.Option(help="Column of the label.")] = ""
+    group: Annotated[str, typer.Option(help="Column of the group: its rows stay in one split and one fold.")] = ""
+    kind: Annotated[str, typer.Option(help="Kind of task, such as classification or regression.")] = ""
+    label_separator: Annotated[str, typer.Option(help="Separator of several labels in one text.")] = ""
+    no_label: Annotated[str, typer.Option(help="drop: rows without a label are left out; refuse: an error.")] = ""
+    encoding: Annotated[str, typer.Option(help="Encoding of the file, such as cp1252; guessed by default.")] = ""
+    delimiter: Annotated[str, typer.Option(help="Separator of the columns of csv; guessed by default.")] = ""
+    header: Annotated[bool | None, typer.Option(help="Whether the first line names the columns.")] = None
+    quotes: Annotated[bool | None, typer.Option(help="Whether double quotes enclose fields of csv.")] = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The flags that are given, without the data."""
+        names = (each.name for each in fields(DataFlags) if each.name not in ("unlabelled", "start"))
+        return {name: getattr(self, name) for name in names if getattr(self, name) not in ("", None)}
+
 
 # Of `predict`; columns also of `drift`, int8 also of `serve`.
 Columns = Annotated[list[str], typer.Option(help="Column of a task input, such as `text=body`; may be repeated.")]
@@ -58,18 +79,18 @@ def flags(function: Callable[[Any], None]) -> Callable[..., None]:
     command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
             inspect.Parameter(
-                field.name,
+                each.name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=(
-                    field.default_factory()
-                    if field.default_factory is not MISSING
+                    each.default_factory()
+                    if each.default_factory is not MISSING
                     else inspect.Parameter.empty
-                    if field.default is MISSING
-                    else field.default
+                    if each.default is MISSING
+                    else each.default
                 ),
-                annotation=hints[field.name],
+                annotation=hints[each.name],
             )
-            for field in fields(options)
+            for each in fields(options)
         ]
     )
     return command

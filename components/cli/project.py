@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -11,14 +11,10 @@ import typer
 
 from components.cli.common import (
     PARAMS,
-    Kind,
-    LabelColumn,
+    DataFlags,
     Minutes,
     Overwrite,
     ParamsFile,
-    Starts,
-    TextColumn,
-    Unlabelled,
     flags,
     registry_of,
 )
@@ -29,17 +25,11 @@ from components.settings.finetune import FIRST_MINUTES
 app = typer.Typer()
 
 
-@dataclass(frozen=True)
-class InitFlags:
+@dataclass(frozen=True, kw_only=True)
+class InitFlags(DataFlags):
     """Flags of `headstart init`."""
 
     labelled: Annotated[Path, typer.Argument(help="Labelled file, or folder with a file per split.")]
-    unlabelled: Unlabelled = field(default_factory=list)
-    start: Starts = field(default_factory=list)
-    text: TextColumn = ""
-    label: LabelColumn = ""
-    group: Annotated[str, typer.Option(help="Column of the group: its rows stay in one split and one fold.")] = ""
-    kind: Kind = ""
     name: Annotated[str, typer.Option(help="Name of the task; that of the file by default.")] = ""
     language: Annotated[str, typer.Option(help="Language code of the texts.")] = ""
     minutes: Minutes = FIRST_MINUTES
@@ -56,14 +46,15 @@ def init(options: InitFlags) -> None:
     from components.cli.onboarding.command import init as write
 
     threads.own(cores())
-    given = {name: value or None for name, value in vars(options).items() if isinstance(value, str)}
     chosen = Options(
         options.labelled,
         unlabelled=options.unlabelled,
         starts=options.start,
+        name=options.name or None,
+        language=options.language or None,
         minutes=options.minutes,
         overwrite=options.overwrite,
-        **given,
+        **options.given,
     )
     for line in write(chosen, root=Path.cwd()):
         print(line)

@@ -17,14 +17,14 @@ from components.settings.detection import detected, files_of_split, holds_tables
 from components.settings.section import Fraction, Positive, Section
 
 Format = Literal[
-    "csv", "tsv", "jsonl", "json", "parquet", "label-first", "parallel", "conll", "conllu", "squad", "datasets",
+    "csv", "tsv", "jsonl", "json", "parquet", "workbook", "label-first", "parallel", "conll", "conllu", "squad", "datasets",
     "label-studio", "doccano", "prodigy",
 ]  # fmt: skip
 Scheme = Literal["bio", "iob1", "iobes", "none"]
 #: A column by name, or by number in files without a header; YAML parses these as numbers.
 Column = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
 
-TABLES: tuple[Format, ...] = ("csv", "tsv", "jsonl", "json", "parquet")
+TABLES: tuple[Format, ...] = ("csv", "tsv", "jsonl", "json", "parquet", "workbook")
 #: Values of `document`.
 MARKS, EMPTY_LINES, WHOLE_FILE = "marks", "empty_lines", "file"
 #: Value of `group` by which the clusters are found.
@@ -65,6 +65,7 @@ FORMATS: dict[Format, frozenset[str]] = {
     "jsonl": frozenset(("encoding", "slice", "group", "id")),
     "json": frozenset(("slice", "group", "id")),
     "parquet": frozenset(("slice", "group", "id")),
+    "workbook": frozenset(("header", "slice", "group", "id")),
     "label-first": frozenset(("encoding",)),
     "parallel": frozenset(("encoding", "slice", "group", "id")),
     "conll": frozenset(("delimiter", "encoding")),
@@ -78,12 +79,14 @@ FORMATS: dict[Format, frozenset[str]] = {
 _SUFFIXES: dict[str, Format] = {
     ".csv": "csv",
     ".tsv": "tsv",
+    ".tab": "tsv",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".parquet": "parquet",
     ".conll": "conll",
     ".conllu": "conllu",
     ".arrow": "datasets",
+    **dict.fromkeys((".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"), "workbook"),
     "": "parallel",
 }
 
@@ -269,7 +272,7 @@ class TaskSource(Section):
             return self.format
         if collected := detected(path, kind=self.kind):
             return collected
-        name = Path(path.name.lower().removesuffix(".gz").removesuffix(".zst"))
+        name = Path(path.name.lower().removesuffix(".gz").removesuffix(".zst").removesuffix(".zip"))
         if name.suffix == ".json":
             return "squad" if self.kind == "questions" else "json"
         if name.suffix not in _SUFFIXES:

@@ -19,6 +19,8 @@ from components.cli.onboarding.splits import split_files
 from components.core.errors import ConfigError, DataError
 from components.core.outputs import check_output, write_named
 from components.data.formats.lines import Reading
+from components.data.formats.rows import FORMATS
+from components.data.formats.tables import Layout
 from components.data.ingestion.readers import raw_files, read_text, read_texts, reader_for
 from components.data.tasks.kinds import find_kind
 from components.pipeline.dvc_yaml import write_dvc_yaml
@@ -40,7 +42,8 @@ class Options:
         labelled: file or folder.
         unlabelled: files or folders of text without labels.
         starts: folders or names of encoders.
-        name, kind, text, label, group, language: of the task.
+        name, kind, text, label, group, language, label_separator, no_label: of the task.
+        encoding, delimiter, header, quotes: of the files.
         minutes: limit of training.
         overwrite: whether a params.yaml that `init` has written is replaced.
     """
@@ -54,8 +57,20 @@ class Options:
     label: str | None = None
     group: str | None = None
     language: str | None = None
+    label_separator: str | None = None
+    no_label: str | None = None
+    encoding: str | None = None
+    delimiter: str | None = None
+    header: bool | None = None
+    quotes: bool | None = None
     minutes: float = FIRST_MINUTES
     overwrite: bool = False
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How the files are read, as keys of the task."""
+        given = {name: getattr(self, name) for name in ("encoding", "delimiter", "header", "quotes")}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass
@@ -81,7 +96,7 @@ def init(options: Options, *, root: Path) -> list[str]:
     files = split_files(options.labelled)
     named = options.labelled if options.labelled.is_dir() else files["train"]
     name = block_name(options.name or named.name.partition(".")[0])
-    rows = read_rows(files["train"])
+    rows = read_rows(files["train"], Layout(**options.reading))
     keys, grouped = _keys(rows, files, options)
     # Checked before anything is written.
     source = _source(name, keys, files)
@@ -115,6 +130,7 @@ def init(options: Options, *, root: Path) -> list[str]:
     first, *further = facts.lines()
     return [
         f"{options.labelled}: {first}",
+        *rows.read,
         *further,
         *_columns_in_words(keys, others),
         *grouped,
@@ -132,17 +148,18 @@ def _keys(rows: Rows, files: Mapping[str, Path], options: Options) -> tuple[dict
     file = files["train"]
     try:
         keys = columns.guess(rows, text=options.text, label=options.label, kind=options.kind)
+        keys |= {} if options.label_separator is None else {"label_separator": options.label_separator}
     except DataError as error:
         raise DataError(f"{file}: {error}") from error
     try:
         by_suffix = TaskSource(path=".").format_of(file.name)
     except ValueError:
         by_suffix = None
-    table = rows.format in ("csv", "tsv", "jsonl", "json", "parquet")
+    table = rows.format in FORMATS
     detected = {} if table and rows.format == by_suffix else {"format": rows.format}
     if rows.format == "label-first":
         keys = {"kind": keys["kind"]}
-    keys |= detected | rows.keys
+    keys |= detected | options.reading
     if options.group is not None:
         if options.group not in rows.columns:
             raise DataError(f"{file}: no column {options.group!r}; the columns are {', '.join(rows.columns)}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Final
@@ -58,21 +58,24 @@ def detect_dialect(
         result = replace(result, quote=quote, escape=result.escape if quote else "")
     elif not result.quote:
         quoted = replace(result, quote='"')
-        result = quoted if _regular(sample, quoted) >= _regular(sample, result) else result
+        rows = list(_rows(sample, quoted))
+        if None not in rows[:-1] or _regular(rows) >= _regular(_rows(sample, result)):
+            result = quoted
     if header is None:
-        rows = list(islice(_rows(sample, result), ROWS + 1))
-        header = is_header(rows[0], rows[1:]) if rows else True
+        top, *rest = [row for row in islice(_rows(sample, result), ROWS + 1) if row is not None] or [[]]
+        header = is_header(top, rest)
     return replace(result, header=header, skipped=skipped)
 
 
-def _rows(text: str, dialect: Dialect) -> Iterator[list[str]]:
+def _rows(text: str, dialect: Dialect) -> Iterator[list[str] | None]:
+    """The rows; None for one that is not well formed."""
     lines = dialect.doubled(text.replace("\r\n", "\n").replace("\r", " ")).splitlines(keepends=True)
-    return (row for _, row in strict_rows(lines, dialect) if isinstance(row, list))
+    return (row if isinstance(row, list) else None for _, row in strict_rows(lines, dialect))
 
 
-def _regular(text: str, dialect: Dialect) -> int:
+def _regular(rows: Iterable[list[str] | None]) -> int:
     """Number of rows with the usual number of fields."""
-    return max(Counter(map(len, _rows(text, dialect))).values(), default=0)
+    return max(Counter(len(row) for row in rows if row is not None).values(), default=0)
 
 
 #: Probabilities that the name of a column has 1, 2, 3, 4, or more words.

@@ -23,6 +23,7 @@ from components.data.formats.delimited import Bad, Delimited, Dialect, opened
 from components.data.formats.dialect import SAMPLE, detect_dialect
 from components.data.formats.json_text import loads
 from components.data.formats.lines import LINE_BYTES, Reading, decode, lines, text_blocks, too_long, whole
+from components.data.formats.workbook import read_sheet
 
 #: (line or row number from 1, values of the named columns; None where a value is null)
 Row = tuple[int, tuple[Any, ...]]
@@ -318,6 +319,22 @@ def _first_line(error: BaseException) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
 
 
+def read_workbook(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
+    """The rows of a sheet (`layout.member`, or the first one); numbers are those of the sheet, from 1.
+
+    Raises:
+        DataError: as `read_sheet`; a column does not exist.
+    """
+    sheet = read_sheet(path, layout.member, header=layout.header)
+    for name in columns:
+        if name not in sheet.names:
+            raise _no_column(f"{path}, sheet {sheet.name!r}", name, sheet.names)
+    indices = [sheet.names.index(name) for name in columns]
+    reading.consumed += path.stat().st_size
+    for number, cells in sheet.rows:
+        yield number, tuple([cells[index] for index in indices])
+
+
 Table = Callable[[Path, Sequence[str], Layout, Reading], Iterator[Row]]
 
 TABLES: dict[str, Table] = {
@@ -326,6 +343,7 @@ TABLES: dict[str, Table] = {
     "tsv": read_csv,
     "parquet": read_parquet,
     "json": read_json,
+    "workbook": read_workbook,
 }
 
 
