@@ -15,8 +15,11 @@ import numpy as np
 import pandas as pd
 
 from components.core.errors import DataError, nearest
+from components.data.formats.kinds import form_of
 from components.data.formats.lines import Reading, lines
 from components.data.formats.rows import open_rows
+from components.data.formats.tables import FEW_BAD, MOST_BAD
+from components.data.sampling import NAMELESS, reading_in_words
 from components.data.tasks.data import Fields
 from components.data.tasks.task_io import TaskIO
 from components.learners.prediction import LONGEST
@@ -39,12 +42,14 @@ class Table:
         place: number of a row -> its place, for messages.
         index: of a DataFrame or Series; None for other data.
         source: what the data are, for messages.
+        notes: what was left out of a file, and how it was read.
     """
 
     columns: Mapping[str, list[Any]]
     place: Callable[[int], str]
     index: pd.Index | None = None
     source: str = "the data"
+    notes: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))
@@ -185,10 +190,11 @@ def _place(index: pd.Index) -> Callable[[int], str]:
 def _read_file(path: Path) -> Table:
     if not Path(str(path).partition("#")[0]).is_file():
         raise InputError(f"{path}: does not exist; to pass one text, put it in a list")
-    if path.suffix == ".txt":
+    if path.suffix.lower() == ".txt" and not _is_table(path):
         texts = [line for _, line in lines(path, Reading()) if line.strip()]
         return Table({INPUT: texts}, lambda number: f"{path}, text {number + 1}", source=str(path))
-    opened = open_rows(path)
+    bad: list[DataError] = []
+    opened = open_rows(path, rejected=lambda error, row: bad.append(error))
     places: list[str] = []
     rows: list[dict[str, Any]] = []
     names = dict.fromkeys(opened.names)
@@ -196,5 +202,17 @@ def _read_file(path: Path) -> Table:
         places.append(where)
         rows.append(row)
         names |= dict.fromkeys(row)
+    if len(bad) > max(FEW_BAD, MOST_BAD * len(rows)):
+        raise InputError(f"{bad[0]}; so are {len(bad):,} of {len(rows) + len(bad):,} rows; save the file as jsonl")
     columns = {name: _values([row.get(name) for row in rows]) for name in names}
-    return Table(columns, lambda number: places[number], source=str(path))
+    columns = {name: values for name, values in columns.items() if any(values) or not NAMELESS.fullmatch(name)}
+    notes = list(reading_in_words(opened, bad))
+    return Table(columns, lambda number: places[number], source=str(path), notes=notes)
+
+
+def _is_table(path: Path) -> bool:
+    """Whether a txt file is a table with tabs, not a list of texts."""
+    try:
+        return form_of(path) == "tsv"
+    except DataError:
+        return False

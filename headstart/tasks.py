@@ -11,18 +11,17 @@ from typing import Any, Final, get_args
 import numpy as np
 import pandas as pd
 
-from components.cli.onboarding.columns import (
-    LABELS,
-    LABELS_TOO,
+from components.cli.onboarding.language import language_of
+from components.core.errors import nearest
+from components.data.guesses import (
     TAGS,
     WORDS,
     flags_of,
     is_measured,
+    label_column,
     separator_of,
     texts_of,
 )
-from components.cli.onboarding.language import language_of
-from components.core.errors import nearest
 from components.data.tasks.data import Fields
 from components.data.tasks.kinds import find_kind
 from headstart.tables import INPUT, Data, InputError, Table, parsed, read_table
@@ -212,14 +211,11 @@ def _labels(table: Table, label: Any, names: Sequence[str], kind: str | None) ->
         raise InputError("label: give the name of a column, or one label per row")
     if not table.is_named:
         raise InputError("label: is missing; give one label per text")
-    text = list(names) or _texts(table, None)
+    text = list(names) or _texts(table, label_by_name(table.columns))
     if len(text) == 1 and kind in (None, "multilabel") and (flags := flags_of(table.columns, text)):
         rows = range(len(table))
         return [[name for name in flags if _is_set(table.columns[name][row])] for row in rows], None
-    lowered = {name.lower(): name for name in table.columns if name not in names}
-    collected = next((lowered[name] for name in (*LABELS, *LABELS_TOO) if name in lowered), None)
-    if collected is None and len(table.columns) == 2:
-        collected = next(name for name in table.columns if name not in text)
+    collected = label_column({name: values for name, values in table.columns.items() if name not in names}, text)
     if collected is None:
         raise InputError(
             f"label: which column holds the labels? Name it, as in label={list(table.columns)[-1]!r}; columns: "

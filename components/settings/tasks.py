@@ -17,8 +17,8 @@ from components.settings.detection import detected, files_of_split, holds_tables
 from components.settings.section import Fraction, Positive, Section
 
 Format = Literal[
-    "csv", "tsv", "jsonl", "json", "parquet", "workbook", "label-first", "parallel", "conll", "conllu", "squad", "datasets",
-    "label-studio", "doccano", "prodigy",
+    "csv", "tsv", "jsonl", "json", "parquet", "workbook", "label-first", "parallel", "conll", "conllu", "squad",
+    "datasets", "label-studio", "doccano", "prodigy",
 ]  # fmt: skip
 Scheme = Literal["bio", "iob1", "iobes", "none"]
 #: A column by name, or by number in files without a header; YAML parses these as numbers.

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from components.cli.onboarding import columns
-from components.cli.onboarding.columns import guess, others
-from components.cli.onboarding.files import Rows, read_rows
 from components.cli.onboarding.inspection import inspect
 from components.cli.onboarding.language import language_of
 from components.cli.onboarding.splits import split_files
 from components.core.errors import DataError
+from components.data import guesses as columns
+from components.data.guesses import guess, others
+from components.data.sampling import Rows, read_rows
 from components.settings.tasks import TaskSource
 
 

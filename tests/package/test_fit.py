@@ -15,10 +15,10 @@ import pandas as pd
 import pytest
 
 import headstart
-from components.cli.onboarding.columns import guess
-from components.cli.onboarding.files import read_rows
 from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError, HeadstartError
+from components.data.guesses import guess
+from components.data.sampling import read_rows
 from components.learners.loading import load_model
 from headstart import Model, fit, load
 from headstart.recipes import finetuning_of

@@ -10,18 +10,19 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from components.cli.onboarding import columns, starts
-from components.cli.onboarding.files import Rows, read_rows
+from components.cli.onboarding import starts
 from components.cli.onboarding.inspection import inspect
 from components.cli.onboarding.project import NEXT, PARAMS, holds_lines, make_project, take_files, take_lines
 from components.cli.onboarding.proposal import Proposal, block_name, names_of, own_tokens
 from components.cli.onboarding.splits import split_files
 from components.core.errors import ConfigError, DataError
 from components.core.outputs import check_output, write_named
+from components.data import guesses as columns
 from components.data.formats.lines import Reading
 from components.data.formats.rows import FORMATS
 from components.data.formats.tables import Layout
 from components.data.ingestion.readers import raw_files, read_text, read_texts, reader_for
+from components.data.sampling import Rows, read_rows
 from components.data.tasks.kinds import find_kind
 from components.pipeline.dvc_yaml import write_dvc_yaml
 from components.settings.data import CorpusSource

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from components.cli.onboarding.files import json_members
 from components.core.errors import DataError
+from components.data.formats.kinds import form_of
 from components.data.formats.tables import suffix
+from components.data.sampling import json_members
 
 #: Words in the name of a file -> split.
 SPLITS: Final = {
@@ -59,7 +60,7 @@ def split_files(path: Path) -> dict[str, Path]:
 
 def _members(path: Path) -> dict[str, Path]:
     """Split -> FILE#MEMBER; empty if the file has no member called train."""
-    if suffix(path.name) != ".json":
+    if suffix(path.name) != ".json" or form_of(path) != "json":
         return {}
     return _named(path.with_name(f"{path.name}#{member}") for member in json_members(path))
 

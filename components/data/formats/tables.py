@@ -59,6 +59,8 @@ class Layout:
 PLAIN = Layout()
 #: Share of the rows that may be not well formed; of a file with more, the dialect is wrong.
 MOST_BAD: Final = 0.05
+#: Number of them that any file may have.
+FEW_BAD: Final = 2
 
 #: Suffix -> arguments of readers and writers of the module csv. In a tsv, quotes are ordinary characters.
 DIALECTS: dict[str, dict[str, Any]] = {
@@ -191,7 +193,7 @@ def read_csv(path: Path, columns: Sequence[str], layout: Layout, reading: Readin
     left out and counted.
 
     Raises:
-        DataError: a column does not exist, or more than `MOST_BAD` of the rows are not well formed.
+        DataError: a column does not exist, or more than `FEW_BAD` rows and `MOST_BAD` of them are not well formed.
     """
     table = open_delimited(path, layout, reading)
     indices = [_column(path, name, table) for name in columns]
@@ -203,7 +205,7 @@ def read_csv(path: Path, columns: Sequence[str], layout: Layout, reading: Readin
         yield from zip(block.lines, zip(*[block.columns[index] for index in indices], strict=True), strict=True)
     if bad:
         reading.leave_out("rows_malformed", [row.line for row in bad])
-        if len(bad) > MOST_BAD * (rows + len(bad)):
+        if len(bad) > max(FEW_BAD, MOST_BAD * (rows + len(bad))):
             raise too_many_bad(path, bad, rows, table.dialect)
 
 

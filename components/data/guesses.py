@@ -8,37 +8,24 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from components.cli.onboarding.files import Rows
 from components.core.errors import DataError
+from components.data.formats.column_names import GROUPS, LABELS, LABELS_TOO, TEXTS
+from components.data.sampling import Rows
 
-#: Names of columns, by what they usually hold; earlier names take precedence.
-LABELS: Final = (
-    *("label", "labels", "intent", "class", "category", "categories", "sentiment", "topic", "target", "tag"),
-    "tags",
-)
-LABELS_TOO: Final = ("gold_label", "entailment_judgment", "stars", "rating", "y", "action", "object", "type", "score")
-TEXTS: Final = ("text", "sentence", "review", "utterance", "content", "body", "message", "comment", "document", "texts")
+#: Names of the columns of two texts.
 PAIRS: Final = (
     *(("sentence1", "sentence2"), ("sentence_a", "sentence_b"), ("premise", "hypothesis"), ("text1", "text2")),
     *(("question1", "question2"), ("first", "second"), ("#1 string", "#2 string"), ("text_a", "text_b")),
 )
 WORDS: Final = ("words", "tokens")
 TAGS: Final = ("tags", "ner_tags", "pos_tags", "labels")
-#: Words in the names of columns whose values are groups of rows that are not independent.
-GROUPS: Final = frozenset(
-    (
-        *("group", "customer", "client", "user", "member", "author", "speaker", "writer", "reviewer", "patient"),
-        *("account", "company", "organisation", "organization", "document", "doc", "article", "page", "book", "thread"),
-        *("conversation", "dialog", "dialogue", "session", "ticket", "case", "order", "product", "device", "id"),
-    )
-)
 #: A group column has at least this many values, and each on average at least this many rows.
 _GROUPS, _ROWS_EACH = 5, 2
 #: A label column has at most this many values, and each on average at least two rows.
 _CLASSES: Final = 500
 #: Whole numbers are measured, not names of classes, if there are more different ones, with gaps between them.
 _NUMBERS: Final = 20
-_SEPARATORS: Final = (",", ";", "|")
+_SEPARATORS: Final = (",", ";", "|", "\n", "#", "/", "+")
 
 
 def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind: str | None = None) -> dict[str, Any]:
@@ -72,10 +59,9 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
         return _tagging(rows, text, label)
     if "choices" in columns and kind in (None, "choice"):
         return _choice(rows, columns, text, label)
-    named = next((columns[name] for name in LABELS if name in columns), None)
-    texts = text.split(",") if text else _text_columns(rows, label or named)
+    texts = text.split(",") if text else _text_columns(rows, label or label_by_name(_by_column(rows)))
     flags = [] if label else flags_of(_by_column(rows), texts)
-    label = label or (None if flags else _label_column(rows, texts))
+    label = label or (None if flags else label_column(_by_column(rows), texts))
     if label is None and not flags:
         raise DataError(
             f"no column looks like a label (columns: {', '.join(map(repr, rows.columns))}); name it with --label"
@@ -97,6 +83,15 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
     return keys | ({"label_separator": separator} if separator not in (None, ",") else {})
 
 
+def label_by_name(columns: Mapping[str, Sequence[Any]]) -> str | None:
+    """A column that is called a label, or that has few values and a label's name among the words of its name; it is no
+    text, however long its values are."""
+    lowered = {name.casefold(): name for name in columns}
+    named = next((lowered[name] for name in LABELS if name in lowered), None)
+    suited = with_few_values(columns, [name for name in columns if words_of(name) & {*LABELS}])
+    return named or next(iter(suited), None)
+
+
 def text_column(rows: Rows, *, like: str | None) -> str:
     """The column of the text in a table without labels: `like`, the column of the labelled texts, if it has that.
 
@@ -112,9 +107,8 @@ def group_column(rows: Rows, keys: dict[str, Any]) -> tuple[str, int, int] | Non
     used = {value for value in keys.values() if isinstance(value, str)} | {*keys.get("labels", [])}
     candidates = []
     for name in (name for name in rows.columns if name not in used):
-        words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)
         given = [row[name] for row in rows.rows if row.get(name) not in (None, "")]
-        if not GROUPS & {word.lower() for word in words} or any(isinstance(value, list | dict) for value in given):
+        if not GROUPS & words_of(name) or any(isinstance(value, list | dict) for value in given):
             continue
         values = len({_text(value) for value in given})
         if values >= _GROUPS and len(given) >= max(_ROWS_EACH * values, len(rows.rows) / 2):
@@ -127,14 +121,18 @@ def others(rows: Rows, keys: dict[str, Any]) -> list[str]:
     used = {value for value in keys.values() if isinstance(value, str)}
     if not {"label", "score"} & keys.keys():
         return []
-    return list(_with_few_values(rows, [name for name in rows.columns if name not in used]))
+    return list(with_few_values(_by_column(rows), [name for name in rows.columns if name not in used]))
 
 
-def _with_few_values(rows: Rows, names: Iterable[str]) -> dict[str, int]:
+def with_few_values(columns: Mapping[str, Sequence[Any]], names: Iterable[str]) -> dict[str, int]:
     """Column -> number of its values, of columns that may be labels: with few values, but more than one."""
-    most = min(_CLASSES, max(2, len(rows.rows) / 2))
-    counts = {name: len({_text(row.get(name)) for row in rows.rows}) for name in names}
-    return {name: count for name, count in counts.items() if 2 <= count <= most}
+    counts: dict[str, int] = {}
+    for name in names:
+        values = columns[name]
+        count = len({_text(value) for value in values} - {"", "null"})
+        if 2 <= count <= min(_CLASSES, max(2, len(values) / 2)):
+            counts[name] = count
+    return counts
 
 
 def _tagging(rows: Rows, text: str | None, label: str | None) -> dict[str, Any]:
@@ -171,7 +169,8 @@ def _choice(rows: Rows, columns: dict[str, str], text: str | None, label: str | 
 
 
 def texts_of(columns: Mapping[str, Sequence[Any]], label: str | None) -> list[str]:
-    """The column of the text, or the two of a pair: by name, or that with the longest texts; empty if there is none.
+    """The column of the text, or the two of a pair: by name, then the one with the longest texts; empty if there is
+    none. Links, paths, dates, e-mail addresses and identifiers are no texts.
 
     Args:
         columns: name -> one value per row.
@@ -183,13 +182,31 @@ def texts_of(columns: Mapping[str, Sequence[Any]], label: str | None) -> list[st
             return [names[name] for name in pair]
     if (named := next((names[name] for name in TEXTS if name in names), None)) is not None:
         return [named]
-    lengths = {}
+    lengths: dict[str, float] = {}
     for name in names.values():
-        texts = [value for value in columns[name] if isinstance(value, str)]
-        is_no_text = all(_number(text) is not None for text in texts) or _holds_tags(texts)
-        if len(texts) > len(columns[name]) / 2 and not is_no_text:
+        texts = [value for value in columns[name] if isinstance(value, str) and value.strip()]
+        if len(texts) > len(columns[name]) / 2 and not _is_no_text(texts):
             lengths[name] = sum(map(len, texts)) / len(texts)
-    return [max(lengths, key=lengths.__getitem__)] if lengths else []
+    # A word of the name counts as much as texts that are twice as long.
+    by_name = {name: length * (2 if words_of(name) & {*TEXTS} else 1) for name, length in lengths.items()}
+    return [max(by_name, key=by_name.__getitem__)] if by_name else []
+
+
+#: One word without spaces that is written by a program.
+_NO_TEXT: Final = re.compile(
+    r"(https?://|www\.)\S+|\S+@\S+\.\w+|[\w.:-]*[/\\]\S+|[+-]?[\d.,:/\-T ]+(Z|[AP]M)?|[0-9a-fA-F-]{8,}|\S*\d\S*"
+)
+
+
+def _is_no_text(texts: Sequence[str]) -> bool:
+    """Whether most values are links, paths, numbers, dates, addresses or identifiers, or tags of words."""
+    count = sum(_NO_TEXT.fullmatch(text.strip()) is not None for text in texts)
+    return count > 0.8 * len(texts) or _holds_tags(texts)
+
+
+def words_of(name: str) -> set[str]:
+    """The words of a name, in lower case: `label` and `final` of `label_final` or `labelFinal`."""
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
 
 
 def _text_columns(rows: Rows, label: str | None) -> list[str]:
@@ -199,26 +216,40 @@ def _text_columns(rows: Rows, label: str | None) -> list[str]:
     raise DataError(f"no column holds text (columns: {', '.join(map(repr, rows.columns))}); name it with --text")
 
 
-def _label_column(rows: Rows, texts: Sequence[str]) -> str | None:
-    columns = {name.casefold(): name for name in rows.columns if name not in texts}
-    named = next((columns[name] for name in (*LABELS, *LABELS_TOO) if name in columns), None)
+def label_column(columns: Mapping[str, Sequence[Any]], texts: Sequence[str]) -> str | None:
+    """The column of the label: by name, by a word of the name, then the one with the fewest values, of equal ones the
+    last, because labels usually follow the text; None if there is none."""
+    names = {name.casefold(): name for name in columns if name not in texts}
+    named = next((names[name] for name in (*LABELS, *LABELS_TOO) if name in names), None)
     if named is not None:
         return named
-    suited = _with_few_values(rows, columns.values())
-    # The column with the fewest values; of equal ones the last, because labels usually follow the text.
+    suited = with_few_values(columns, names.values())
+    by_word = [name for name in suited if words_of(name) & {*LABELS, *LABELS_TOO}]
+    if by_word:
+        return min(
+            by_word, key=lambda name: min(map([*LABELS, *LABELS_TOO].index, words_of(name) & {*LABELS, *LABELS_TOO}))
+        )
     return min(reversed(list(suited)), key=suited.__getitem__) if suited else None
 
 
 def flags_of(columns: Mapping[str, Sequence[Any]], texts: Sequence[str]) -> list[str]:
-    """Columns of 0 and 1 besides the texts, if there are several and no column is called a label."""
-    if {name.casefold() for name in columns}.intersection(LABELS):
+    """Columns of 0 and 1 besides the texts, if there are several and nothing else looks like a label. Empty cells say
+    nothing."""
+    others = {name: values for name, values in columns.items() if name not in texts}
+    flags = []
+    for name, values in others.items():
+        given = {_text(value).lower() for value in values} - {"", "null"}
+        if given and given <= {"0", "1", "0.0", "1.0", "true", "false"}:
+            flags.append(name)
+    rest = {name: values for name, values in others.items() if name not in flags}
+    if len(flags) < 2 or any(words_of(name) & {*LABELS, *LABELS_TOO} for name in columns if name not in texts):
         return []
-    flags = [
-        name
-        for name, values in columns.items()
-        if name not in texts and {_text(value).lower() for value in values} <= {"0", "1", "true", "false"}
-    ]
-    return flags if len(flags) > 1 else []
+    return [] if with_few_values(rest, [name for name in rest if not _is_identifier(rest[name])]) else flags
+
+
+def _is_identifier(values: Sequence[Any]) -> bool:
+    texts = [_text(value) for value in values if value not in (None, "")]
+    return not texts or _is_no_text(texts)
 
 
 def _is_list(rows: Rows, column: str) -> bool:
@@ -241,14 +272,20 @@ def _number(value: Any) -> float | None:
     if isinstance(value, bool) or value is None:
         return None
     try:
-        return float(value)
+        return float(value.replace(",", ".") if isinstance(value, str) and _DECIMAL.fullmatch(value.strip()) else value)
     except (TypeError, ValueError):
         return None
 
 
+#: A number with a decimal comma.
+_DECIMAL: Final = re.compile(r"[+-]?\d+,\d+")
+
+
 def separator_of(values: Sequence[Any]) -> str | None:
     """The separator of several labels in one text: its parts are used again and again, alone too."""
-    texts = [value for value in values if isinstance(value, str)]
+    texts = [value for value in values if isinstance(value, str) and value.strip()]
+    if all(_number(text) is not None for text in texts):
+        return None
     for separator in _SEPARATORS:
         split = [[part.strip() for part in value.split(separator)] for value in texts]
         joined = [parts for parts in split if len(parts) > 1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -13,6 +13,7 @@ from components.core.errors import DataError
 from components.data.formats.kinds import form_of
 from components.data.formats.lines import Reading, lines
 from components.data.formats.rows import FORMATS, open_rows
+from components.data.formats.rows import Rows as OpenRows
 from components.data.formats.tables import PLAIN, Layout, parse_json
 
 #: Minimum number of rows that are looked at, evenly spaced over the whole file.
@@ -78,8 +79,8 @@ def _read(path: Path, layout: Layout) -> Rows:
         rows = sampled(row for _, row in table.rows)
         names = table.names if table.fixed else list(dict.fromkeys(name for row in rows for name in row))
         # A nameless column without values is none.
-        names = [name for name in names if not _NAMELESS.fullmatch(name) or any(row.get(name) for row in rows)]
-        return Rows(form, names, rows, list(_in_words(table, names, bad)))
+        names = [name for name in names if not NAMELESS.fullmatch(name) or any(row.get(name) for row in rows)]
+        return Rows(form, names, rows, list(reading_in_words(table, bad)))
     texts = [line for _, line in lines(path, Reading(), encoding=layout.encoding)]
     if form == "label-first":
         parts = (line.partition(" ") for line in texts if line)
@@ -95,10 +96,11 @@ def _read(path: Path, layout: Layout) -> Rows:
     return Rows(form, ["words", "tags"], tagged)
 
 
-_NAMELESS: Final = re.compile(r"column \d+")
+#: Name of a column without one.
+NAMELESS: Final = re.compile(r"column \d+")
 
 
-def _in_words(table: Any, names: list[str], bad: list[DataError]) -> Iterator[str]:
+def reading_in_words(table: OpenRows, bad: Sequence[DataError]) -> Iterator[str]:
     """How a table was read, and what was left out."""
     encoding = table.reading.encoding
     read = [f"encoding {encoding.name}", table.described]

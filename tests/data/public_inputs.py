@@ -1,0 +1,206 @@
+"""Small files of the kinds that people have, and how each is read.
+
+Every file has the same texts and labels, unless a case says otherwise.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+_SENTENCES: Final = (
+    "the train was tidy and quiet",
+    "the seat was broken, sadly",
+    "we liked the friendly staff; truly",
+    "my ticket cost far too much",
+    "a calm and pleasant journey",
+    "nobody answered my question",
+    "the view from the window was great",
+    "it was late again, by an hour",
+    "clean carriages and good coffee",
+    "the heating did not work at all",
+    "a very helpful conductor",
+    "too loud and too crowded",
+)
+TEXTS: Final = tuple(f"{text} {number}" for number in range(2) for text in _SENTENCES)
+LABELS: Final = ("good", "bad") * 12
+
+
+@dataclass(frozen=True)
+class Case:
+    """A file and how it is read.
+
+    Attributes:
+        name: of the file.
+        content: its bytes.
+        text, label: columns that are taken for the text and the label.
+        texts, labels: their values; None where `init` decides about labels in another way.
+        kind: of the task.
+        says: parts of what `init` prints.
+        left_out: number of rows that are not well formed.
+    """
+
+    name: str
+    content: bytes
+    text: str = "text"
+    label: str | None = "label"
+    texts: Sequence[str] = TEXTS
+    labels: Sequence[Any] | None = LABELS
+    kind: str = "classification"
+    says: tuple[str, ...] = ()
+    left_out: int = 0
+    keys: dict[str, Any] = field(default_factory=dict)
+
+
+def delimited(
+    sign: str = ",",
+    *,
+    header: str | None = "text{0}label",
+    row: str = "{text}{sign}{label}",
+    quote: str = '"',
+    end: str = "\n",
+    texts: Sequence[str] = TEXTS,
+    labels: Sequence[Any] = LABELS,
+    always: bool = False,
+) -> str:
+    """A file with one row per text; `row` may use `text`, `label`, `sign` and `number`."""
+    lines = [] if header is None else [header.format(sign)]
+    for number, (text, label) in enumerate(zip(texts, labels, strict=True)):
+        quoted = text
+        if quote and (always or sign in text or quote in text or "\n" in text):
+            quoted = f"{quote}{text.replace(quote, quote * 2)}{quote}"
+        lines.append(row.format(text=quoted, label=label, sign=sign, number=number))
+    return end.join(lines) + end
+
+
+def archive(content: dict[str, bytes]) -> bytes:
+    """A zip archive."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as file:
+        for name, data in content.items():
+            file.writestr(name, data)
+    return out.getvalue()
+
+
+def jsonl(row: Callable[[str, Any], dict[str, Any]], labels: Sequence[Any] = LABELS) -> bytes:
+    """One object per line."""
+    return "".join(
+        json.dumps(row(text, label), ensure_ascii=False) + "\n" for text, label in zip(TEXTS, labels, strict=True)
+    ).encode()
+
+
+GERMAN: Final = tuple(f"{text} für 3 €" for text in TEXTS)
+FRENCH: Final = tuple(f"{text} – très agréable l’été" for text in TEXTS)
+RUSSIAN: Final = tuple(f"поезд был чистым и тихим {number}" for number in range(24))
+CHINESE: Final = tuple(f"房间很干净，服务员态度也很好{number}" for number in range(24))
+JAPANESE: Final = tuple(f"部屋はとても清潔で親切でした{number}" for number in range(24))
+ARABIC: Final = tuple(f"الغرفة نظيفة والموظفون لطفاء {number}" for number in range(24))
+THAI: Final = tuple(f"ห้องพักสะอาดมากและพนักงานบริการดี {number}" for number in range(24))
+TWO_LINES: Final = tuple(f"the lamp was great\nbye {number}" for number in range(24))
+SINGLE: Final = tuple(f"it's fine, {text}" for text in TEXTS)
+SAID: Final = tuple(f'he said "go", {number}' for number in range(24))
+RETURNS: Final = tuple(f"first part\rsecond part {number}" for number in range(24))
+LONG: Final = (*TEXTS[:23], "word, " * 40_000)
+
+CASES: Final[tuple[Case, ...]] = (
+    # Header.
+    Case("kaggle.csv", delimited(header=",text,label", row="{number},{text},{label}").encode()),
+    Case("spam.csv", delimited(header="v1,v2,,,", row="{label},{text},,,").encode(), "v2", "v1"),
+    Case("excel.csv", delimited(";", header="text;label;;", row="{text};{label};;").encode()),
+    Case("notes.csv", delimited(header="text,note,note,label", row="{text},x,y,{label}").encode()),
+    Case(
+        "survey.csv",
+        delimited(header="what did the customer say about it,label").encode(),
+        "what did the customer say about it",
+    ),
+    Case("years.csv", delimited(header="text,2019,label", row="{text},{number},{label}").encode()),
+    Case("headless.csv", delimited(header=None).encode(), "0", "1", says=("the first row is not the header",)),
+    Case("headless.tsv", delimited("\t", header=None).encode(), "0", "1"),
+    Case(
+        "joined.csv",
+        (delimited(texts=TEXTS[:6], labels=LABELS[:6]) + delimited(texts=TEXTS[6:], labels=LABELS[6:])).encode(),
+        says=("1 row(s) repeat the header",),
+    ),
+    # Encodings.
+    Case("german.csv", delimited(texts=GERMAN).encode("cp1252"), texts=GERMAN, says=("encoding cp1252",)),
+    Case("mac.csv", delimited(texts=FRENCH).encode("mac_roman"), texts=FRENCH, says=("encoding mac_roman",)),
+    Case("russian.csv", delimited(texts=RUSSIAN).encode("cp1251"), texts=RUSSIAN, says=("encoding cp1251",)),
+    Case("chinese.csv", delimited(texts=CHINESE).encode("gb18030"), texts=CHINESE, says=("encoding gb18030",)),
+    Case("japanese.csv", delimited(texts=JAPANESE).encode("cp932"), texts=JAPANESE, says=("encoding cp932",)),
+    Case("arabic.csv", delimited(texts=ARABIC).encode("cp1256"), texts=ARABIC, says=("encoding cp1256",)),
+    Case("thai.csv", delimited(texts=THAI).encode("cp874"), texts=THAI, says=("encoding cp874",)),
+    Case("unicode.csv", delimited("\t").encode("utf-16"), says=("encoding utf-16",)),
+    Case("marked.csv", b"\xef\xbb\xbf" + delimited().encode()),
+    Case(
+        "damaged.csv",
+        delimited(texts=GERMAN).encode().replace("für".encode(), b"f\xfcr", 1),
+        texts=(GERMAN[0].replace("ü", "\ufffd"), *GERMAN[1:]),
+        says=("1 line(s) have bytes that are not utf-8: line 2",),
+    ),
+    # Dialects.
+    Case("semicolon.csv", delimited(";").encode(), says=("delimiter semicolon",)),
+    Case("tabs.csv", delimited("\t").encode(), says=("delimiter tab",)),
+    Case("bars.csv", delimited("|").encode(), says=("delimiter vertical bar",)),
+    Case("sep.csv", ("sep=;\n" + delimited(";")).encode()),
+    Case("quoted.tsv", delimited("\t", texts=TWO_LINES).encode(), texts=TWO_LINES),
+    Case("single.csv", delimited(quote="'", texts=SINGLE).encode(), texts=SINGLE),
+    Case(
+        "escaped.csv",
+        b"text,label\n"
+        + "".join(
+            '"{}",{}\n'.format(text.replace('"', '\\"'), label) for text, label in zip(SAID, LABELS, strict=True)
+        ).encode(),
+        texts=SAID,
+    ),
+    Case("old_mac.csv", delimited(end="\r").encode()),
+    Case("windows.csv", delimited(end="\r\n").encode()),
+    Case("returns.csv", delimited(texts=RETURNS).encode(), texts=RETURNS),
+    Case("long.csv", delimited(texts=LONG).encode(), texts=LONG),
+    Case(
+        "unclosed.csv",
+        delimited(always=True).replace(f'"{TEXTS[5]}"', f'"{TEXTS[5]}').encode(),
+        texts=(*TEXTS[:5], *TEXTS[6:]),
+        labels=(*LABELS[:5], *LABELS[6:]),
+        says=("1 row(s) cannot be read and are left out", "line 7"),
+        left_out=1,
+    ),
+    # Columns.
+    Case(
+        "news.csv",
+        delimited(header="category,headline,link", row="{label},{text},https://news.example/{number}/a-b").encode(),
+        "headline",
+        "category",
+    ),
+    Case(
+        "airline.csv",
+        delimited(header="airline_sentiment,airline,text", row="{label},united,{text}").encode(),
+        "text",
+        "airline_sentiment",
+    ),
+    Case(
+        "replies.csv",
+        delimited(header="comment,is_reply,is_retweet,verdict", row="{text},0,1,{label}").encode(),
+        "comment",
+        "verdict",
+    ),
+    Case(
+        "annotators.csv",
+        delimited(header="comment,annotator1,annotator2,label_final", row="{text},good,bad,{label}").encode(),
+        "comment",
+        "label_final",
+    ),
+    # Labels.
+    Case("spaces.csv", delimited(row="{text},{label} ").encode()),
+    # Containers.
+    Case("TABLE.CSV", delimited().encode()),
+    Case("table.csv.gz", gzip.compress(delimited().encode())),
+    Case("table.zip", archive({"table.csv": delimited().encode(), "__MACOSX/._table.csv": b"x"})),
+    Case("rows.ndjson", jsonl(lambda text, label: {"text": text, "label": label})),
+    Case("lines.json", jsonl(lambda text, label: {"text": text, "label": label})),
+    Case("table.txt", delimited("\t").encode()),
+)
