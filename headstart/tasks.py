@@ -18,6 +18,7 @@ from components.data.guesses import (
     WORDS,
     flags_of,
     is_measured,
+    label_by_name,
     label_column,
     separator_of,
     texts_of,
@@ -183,7 +184,7 @@ def read_unlabelled(data: Any, task: TaskRows) -> list[Fields]:
 
 def name_of(value: Value) -> str:
     """A label as text, as the readers of files write it."""
-    return value.strip() if isinstance(value, str) else json.dumps(value)
+    return label_text(value) if isinstance(value, str) else json.dumps(value)
 
 
 def _groups(table: Table, group: Any) -> list[str | None] | None:
@@ -250,7 +251,7 @@ def _kind(table: Table, names: Sequence[str], labels: Sequence[Any]) -> str:
     two = len(names) == 2 or (listed and len(first) == 2)
     if listed and not two:
         raise InputError(f"{table.place(0)}: holds a list; expected a text, a pair of texts, or words with their tags")
-    several = any(isinstance(value, list | tuple | set | frozenset) for value in given)
+    several = any(isinstance(value, list | tuple | set | frozenset) or labels_in(value) is not None for value in given)
     if several or (not two and separator_of(given) is not None):
         return "multilabel"
     if is_measured(given):

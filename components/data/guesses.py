@@ -11,6 +11,7 @@ from typing import Any, Final
 from components.core.errors import DataError
 from components.data.formats.column_names import GROUPS, LABELS, LABELS_TOO, TEXTS
 from components.data.sampling import Rows
+from components.data.tasks.reading.records import labels_in
 
 #: Names of the columns of two texts.
 PAIRS: Final = (
@@ -76,8 +77,9 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
         kind = kind or ("similarity" if measured else "pair")
     separator = None
     if kind is None or kind == "multilabel":
-        separator = separator_of(values)
-        several = separator is not None or any(isinstance(value, list) for value in values)
+        lists = [labels for value in values if (labels := labels_in(value)) is not None]
+        separator = None if lists else separator_of(values)
+        several = separator is not None or any(len(labels) != 1 for labels in lists)
         kind = "multilabel" if several or kind else "regression" if measured else "classification"
     keys = {"kind": kind} | keys | {"score" if kind in ("similarity", "regression") else "label": label}
     return keys | ({"label_separator": separator} if separator not in (None, ",") else {})

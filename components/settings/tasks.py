@@ -47,8 +47,8 @@ KINDS: dict[str, Kind] = {
     "classification": Kind(("text", "label", "outside", "no_label"), (*_LINES, *TOOLS, "label-first")),
     "multilabel": Kind(("text", "label", "labels", "label_separator"), (*_LINES, *TOOLS)),
     "pair": Kind(("first", "second", "label", "no_label"), (*_LINES, "label-studio")),
-    "similarity": Kind(("first", "second", "score"), (*_LINES, "label-studio")),
-    "regression": Kind(("text", "score"), (*_LINES, "label-studio")),
+    "similarity": Kind(("first", "second", "score", "no_label"), (*_LINES, "label-studio")),
+    "regression": Kind(("text", "score", "no_label"), (*_LINES, "label-studio")),
     "tagging": Kind(("words", "tags", "scheme", "document"), (*_LINES, *TOOLS, "conll", "conllu")),
     "questions": Kind(
         ("question", "context", "answers", "wrong_spans"), ("squad", "jsonl", "json", "parquet", "datasets")
@@ -214,7 +214,7 @@ class TaskSource(Section):
     #: Rows without text: refuse the data, or drop them; `checks.empty_rows` limits how many. Not in conll and squad.
     empty: Literal["refuse", "drop"] = "refuse"
     #: Rows of train without a label: refuse the data, or leave them out; `headstart suggest` offers them for labelling.
-    #: Classification and pair.
+    #: Of kinds with one label or number.
     no_label: Literal["refuse", "drop"] = "refuse"
 
     def files(self, split: str) -> list[str]:

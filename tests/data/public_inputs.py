@@ -94,7 +94,7 @@ def jsonl(row: Callable[[str, Any], dict[str, Any]], labels: Sequence[Any] = LAB
     ).encode()
 
 
-GERMAN: Final = tuple(f"{text} für 3 €" for text in TEXTS)
+GERMAN: Final = tuple(f"{text} für 30 €" for text in TEXTS)
 FRENCH: Final = tuple(f"{text} – très agréable l’été" for text in TEXTS)
 RUSSIAN: Final = tuple(f"поезд был чистым и тихим {number}" for number in range(24))
 CHINESE: Final = tuple(f"房间很干净，服务员态度也很好{number}" for number in range(24))
@@ -196,6 +196,19 @@ CASES: Final[tuple[Case, ...]] = (
     ),
     # Labels.
     Case("spaces.csv", delimited(row="{text},{label} ").encode()),
+    Case(
+        "floats.csv",
+        delimited(labels=("1", "0", "1.0", "0.0") * 6).encode(),
+        labels=("1", "0", "1", "0") * 6,
+    ),
+    Case(
+        "commas.csv",
+        delimited(";", labels=("1,5", "2,25", "3,0") * 8).encode(),
+        label="label",
+        kind="regression",
+        labels=(1.5, 2.25, 3.0) * 8,
+    ),
+    Case("choices.csv", delimited(";", row='{text};{{"choices": ["{label}"]}}').encode()),
     # Containers.
     Case("TABLE.CSV", delimited().encode()),
     Case("table.csv.gz", gzip.compress(delimited().encode())),

@@ -9,7 +9,7 @@ from components.core.errors import DataError
 from components.data.scoring.classification import Classification
 from components.data.tasks.data import Examples, Labels, Split
 from components.data.tasks.kind import Kind
-from components.data.tasks.reading.records import filled_all, is_blank, label_of, read_labelled
+from components.data.tasks.reading.records import filled_all, is_blank, label_of, merged_numbers, read_labelled
 from components.data.tasks.reading.splits import Row, Rows, examples_of, refuse_unseen, train_of
 from components.data.tasks.task_io import TEXT_EXAMPLES, label_io
 from components.settings.tasks import TaskSource
@@ -34,7 +34,7 @@ def labelled(name: str, source: TaskSource, columns: tuple[str, ...], what: tupl
     """
     rows: Rows = {}
     counts: Counter[str] = Counter()
-    for split, record in read_labelled(name, source, [*columns, source.label], counts, texts=len(columns)):
+    for split, record in read_labelled(name, source, [*columns, source.label], counts, texts=len(columns), nested=True):
         label, origin = record.values[-1], record.origin
         if source.no_label == "drop" and split == "train" and is_blank(label):
             counts["train_rows_without_label"] += 1
@@ -46,6 +46,12 @@ def labelled(name: str, source: TaskSource, columns: tuple[str, ...], what: tupl
                 continue
             origin = replace(origin, slice=None)
         rows.setdefault(split, []).append(Row(fields, target, origin))
+    same = merged_numbers(row.target for each in rows.values() for row in each)
+    if same:
+        rows = {
+            split: [replace(row, target=same.get(row.target, row.target)) for row in each]
+            for split, each in rows.items()
+        }
     names = sorted({row.target for row in rows.get("train", [])})
     if len(names) < 2:
         raise DataError(

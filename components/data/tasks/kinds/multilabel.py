@@ -12,7 +12,16 @@ from components.core.errors import DataError
 from components.data.scoring.multilabel import THRESHOLD, Multilabel
 from components.data.tasks.data import Answer, Examples, Fields
 from components.data.tasks.kind import Kind
-from components.data.tasks.reading.records import Origin, Record, as_text, filled_all, label_of, read_labelled
+from components.data.tasks.reading.records import (
+    Origin,
+    Record,
+    as_text,
+    filled_all,
+    label_of,
+    label_text,
+    labels_in,
+    read_labelled,
+)
 from components.data.tasks.reading.splits import Row, Rows, examples_of, refuse_unseen, train_of
 from components.data.tasks.task_io import TEXT_EXAMPLES, TaskIO, parse_texts, probabilities
 from components.settings.tasks import TaskSource
@@ -51,7 +60,7 @@ def _labels(record: Record, source: TaskSource) -> list[str]:
     result: list[str] = []
     for column, value in zip(source.labels, values, strict=True):
         flag = (as_text(value, record.origin) or "").strip().lower()
-        if flag not in ("0", "1", "0.0", "1.0", "true", "false"):
+        if flag not in ("", "0", "1", "0.0", "1.0", "true", "false"):
             raise DataError(f"{record.origin}: column {column!r} holds {value!r}; a column of labels holds 0 or 1")
         if flag in ("1", "1.0", "true"):
             result.append(column)
@@ -59,9 +68,10 @@ def _labels(record: Record, source: TaskSource) -> list[str]:
 
 
 def _named(value: Any, source: TaskSource, origin: Origin) -> list[str]:
-    if isinstance(value, list):
-        return [label_of(label, source.label, origin) for label in value]
-    return [label for part in (as_text(value, origin) or "").split(source.label_separator) if (label := part.strip())]
+    if (labels := labels_in(value)) is not None:
+        return [label_of(label, source.label, origin) for label in labels]
+    parts = (as_text(value, origin) or "").split(source.label_separator)
+    return [label for part in parts if (label := label_text(part))]
 
 
 def format_labels(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections import Counter
 
 from components.core.errors import DataError
 from components.data.tasks.data import Examples
-from components.data.tasks.reading.records import all_records, as_text, filled_all
+from components.data.tasks.reading.records import all_records, as_text, filled_all, is_blank
 from components.data.tasks.reading.splits import Row, Rows, examples_of, train_of
 from components.settings.tasks import TaskSource
 
@@ -22,9 +22,15 @@ def read_numbers(name: str, source: TaskSource, columns: tuple[str, ...], what: 
     rows: Rows = {}
     counts: Counter[str] = Counter()
     for split, record in all_records(source, [*columns, source.score], counts, texts=len(columns)):
-        fields, value = filled_all(record, columns, what), record.values[-1]
+        value = record.values[-1]
+        if source.no_label == "drop" and split == "train" and is_blank(value):
+            counts["train_rows_without_label"] += 1
+            continue
+        fields = filled_all(record, columns, what)
         try:
-            score = float(as_text(value, record.origin) or "")
+            text = (as_text(value, record.origin) or "").strip()
+            # A decimal comma.
+            score = float(text.replace(",", ".") if text.count(",") == 1 and "." not in text else text)
         except ValueError:
             score = math.nan
         if not math.isfinite(score):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
+import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from components.data.tasks.data import Fields
 from components.data.tasks.reading.labels import answers_beside, files_of, label_values, labels_file
 from components.settings.tasks import AUTO, SPLITS, TaskSource
 
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 #: Column of the clusters if `data.tasks.<name>.group` is `auto`.
 AUTO_GROUP = "group"
 READERS = {**TABLES, **ANNOTATED, "label-first": read_label_first, "parallel": read_parallel}
@@ -264,12 +268,56 @@ def filled_all(record: Record, columns: Sequence[str], what: Sequence[str]) -> F
 
 
 def label_of(value: Any, column: str, where: object) -> str:
-    """A label, stripped of white space.
+    """A label (`label_text`); of a list of labels the only one.
 
     Raises:
-        DataError: the label is missing.
+        DataError: the label is missing, or there are several.
     """
+    labels = labels_in(value)
+    if labels is not None:
+        if len(labels) != 1:
+            raise DataError(
+                f"{where}: the label ({column!r}) is a list of {len(labels)}; set kind: multilabel, or leave one of them"
+            )
+        value = labels[0]
     text = as_text(value, where)
     if text is None or not text.strip():
-        raise DataError(f"{where}: the label ({column!r}) is missing; remove the row or label it")
-    return text.strip()
+        raise DataError(
+            f"{where}: the label ({column!r}) is missing; remove the row, label it, or leave such rows out (no_label: "
+            "drop)"
+        )
+    return label_text(text)
+
+
+def label_text(text: str) -> str:
+    """The name of a class: in NFC, without white space at its ends, with single spaces within."""
+    return " ".join(unicodedata.normalize("NFC", text).split())
+
+
+def labels_in(value: Any) -> list[Any] | None:
+    """The labels of a list, or of text that is a list in JSON or Python or an export of choices
+    (`{"choices": ["a"]}`); None for other values."""
+    if isinstance(value, list):
+        return value
+    if isinstance(value, dict):
+        return value["choices"] if isinstance(value.get("choices"), list) and len(value) == 1 else None
+    if not isinstance(value, str) or value.strip()[:1] not in ("[", "{") or value.strip()[-1:] not in ("]", "}"):
+        return None
+    for parse in (json.loads, ast.literal_eval):
+        try:
+            parsed = parse(value)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        return labels_in(parsed) if isinstance(parsed, list | dict) else None
+    return None
+
+
+def merged_numbers(names: Iterable[str]) -> dict[str, str]:
+    """Label -> name of its class: of labels that are the same number, such as 1 and 1.0, the shortest."""
+    values = sorted(set(names), key=lambda name: (len(name), name))
+    if not all(_NUMBER.fullmatch(name) for name in values):
+        return {}
+    first: dict[float, str] = {}
+    for name in values:
+        first.setdefault(float(name), name)
+    return {name: first[float(name)] for name in values if first[float(name)] != name}
