@@ -25,6 +25,8 @@ from components.data.guesses import (
 )
 from components.data.tasks.data import Fields
 from components.data.tasks.kinds import find_kind
+from components.data.tasks.reading.numbers import number_of
+from components.data.tasks.reading.records import label_text, labels_in, merged_numbers
 from headstart.tables import INPUT, Data, InputError, Table, parsed, read_table
 
 #: Kind of task -> keys of a row of its jsonl file: the inputs, and the target.
@@ -122,6 +124,8 @@ def read_task(
     classes: dict[str, Value] = {}
     if kind == "multilabel":
         labels = _separated(labels)
+    elif kind in ("classification", "pair"):
+        labels = _single(labels)
     targets = [_target(kind, labels[number], place, classes) for number, place in zip(numbers, places, strict=True)]
     _check(kind, fields, targets, classes, places)
     return TaskRows(
@@ -267,12 +271,24 @@ def _is_missing(value: Any) -> bool:
     return value is None or (isinstance(value, str) and not value.strip())
 
 
+def _single(labels: Sequence[Any]) -> list[Any]:
+    """A list with one label as that label, and labels that are the same number as one."""
+    single = [listed[0] if (listed := labels_in(value)) and len(listed) == 1 else value for value in labels]
+    same = merged_numbers(label_text(value) for value in single if isinstance(value, str) and value.strip())
+    return [same.get(label_text(value), value) if isinstance(value, str) else value for value in single]
+
+
 def _separated(labels: Sequence[Any]) -> list[Any]:
     """Several labels in one text as a list; other values as they are."""
+    listed = [labels_in(value) for value in labels]
     separator = separator_of(labels) or ","
     return [
-        [part.strip() for part in value.split(separator) if part.strip()] if isinstance(value, str) else value
-        for value in labels
+        several
+        if several is not None
+        else [part.strip() for part in value.split(separator) if part.strip()]
+        if isinstance(value, str)
+        else value
+        for value, several in zip(labels, listed, strict=True)
     ]
 
 
@@ -280,7 +296,7 @@ def _target(kind: str, value: Any, where: str, classes: dict[str, Value]) -> Any
     """A label as in the task's jsonl file; adds its names to `classes`."""
     if kind in ("regression", "similarity"):
         try:
-            number = float(value)
+            number = number_of(value) if isinstance(value, str) else float(value)
         except (TypeError, ValueError) as error:
             raise InputError(f"{where}: {value!r:.40} is not a number; correct it or leave the row out") from error
         if not np.isfinite(number):

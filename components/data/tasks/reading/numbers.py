@@ -28,9 +28,7 @@ def read_numbers(name: str, source: TaskSource, columns: tuple[str, ...], what: 
             continue
         fields = filled_all(record, columns, what)
         try:
-            text = (as_text(value, record.origin) or "").strip()
-            # A decimal comma.
-            score = float(text.replace(",", ".") if text.count(",") == 1 and "." not in text else text)
+            score = number_of(as_text(value, record.origin) or "")
         except ValueError:
             score = math.nan
         if not math.isfinite(score):
@@ -41,3 +39,12 @@ def read_numbers(name: str, source: TaskSource, columns: tuple[str, ...], what: 
             f"{train_of(source)}: all scores are {rows['train'][0].target:g}; check data.tasks.{name}.score"
         )
     return examples_of(name, source, rows, labels=[], target=lambda row: (row.target,), counts=counts)
+
+
+def number_of(text: str) -> float:
+    """The number in a text, also with a decimal comma.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return float(text.replace(",", ".") if text.count(",") == 1 and "." not in text else text)
