@@ -255,7 +255,9 @@ def _kind(table: Table, names: Sequence[str], labels: Sequence[Any]) -> str:
     two = len(names) == 2 or (listed and len(first) == 2)
     if listed and not two:
         raise InputError(f"{table.place(0)}: holds a list; expected a text, a pair of texts, or words with their tags")
-    several = any(isinstance(value, list | tuple | set | frozenset) or labels_in(value) is not None for value in given)
+    several = any(
+        isinstance(value, list | tuple | set | frozenset) or len(labels_in(value) or [value]) > 1 for value in given
+    )
     if several or (not two and separator_of(given) is not None):
         return "multilabel"
     if is_measured(given):

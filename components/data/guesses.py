@@ -132,7 +132,7 @@ def with_few_values(columns: Mapping[str, Sequence[Any]], names: Iterable[str]) 
     for name in names:
         values = columns[name]
         count = len({_text(value) for value in values} - {"", "null"})
-        if 2 <= count <= min(_CLASSES, max(2, len(values) / 2)):
+        if 2 <= count <= min(_CLASSES, max(2, len(values) / 2), len(values) - 1):
             counts[name] = count
     return counts
 

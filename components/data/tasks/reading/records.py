@@ -277,7 +277,7 @@ def label_of(value: Any, column: str, where: object) -> str:
     if labels is not None:
         if len(labels) != 1:
             raise DataError(
-                f"{where}: the label ({column!r}) is a list of {len(labels)}; set kind: multilabel, or leave one of them"
+                f"{where}: the label ({column!r}) is a list of {len(labels)}; set kind: multilabel, or leave one"
             )
         value = labels[0]
     text = as_text(value, where)
