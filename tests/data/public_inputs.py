@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+from xml.sax.saxutils import escape
 
 _SENTENCES: Final = (
     "the train was tidy and quiet",
@@ -85,6 +86,69 @@ def archive(content: dict[str, bytes]) -> bytes:
         for name, data in content.items():
             file.writestr(name, data)
     return out.getvalue()
+
+
+_RELATIONS: Final = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+_MAIN: Final = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+
+
+def workbook(rows: Sequence[Sequence[Any]]) -> bytes:
+    """An xlsx file with one sheet."""
+
+    def cell(value: Any) -> str:
+        if isinstance(value, int | float):
+            return f"<c><v>{value}</v></c>"
+        return f'<c t="inlineStr"><is><t>{escape(str(value))}</t></is></c>'
+
+    lines = "".join(f"<row>{''.join(map(cell, row))}</row>" for row in rows)
+    packages = "http://schemas.openxmlformats.org/package/2006"
+    kinds = "application/vnd.openxmlformats-officedocument.spreadsheetml"
+    return archive(
+        {
+            "[Content_Types].xml": f'<Types xmlns="{packages}/content-types">'
+            '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
+            f'<Override PartName="/xl/workbook.xml" ContentType="{kinds}.sheet.main+xml"/>'
+            f'<Override PartName="/xl/worksheets/sheet1.xml" ContentType="{kinds}.worksheet+xml"/></Types>'.encode(),
+            "_rels/.rels": f'<Relationships xmlns="{packages}/relationships"><Relationship Id="r1" '
+            f'Type="{_RELATIONS}/officeDocument" Target="xl/workbook.xml"/></Relationships>'.encode(),
+            "xl/workbook.xml": f'<workbook xmlns="{_MAIN}" xmlns:r="{_RELATIONS}"><sheets>'
+            '<sheet name="Sheet1" sheetId="1" r:id="r1"/></sheets></workbook>'.encode(),
+            "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{packages}/relationships"><Relationship Id="r1" '
+            f'Type="{_RELATIONS}/worksheet" Target="worksheets/sheet1.xml"/></Relationships>'.encode(),
+            "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{_MAIN}"><sheetData>{lines}</sheetData>'
+            "</worksheet>".encode(),
+        }
+    )
+
+
+def open_document(rows: Sequence[Sequence[Any]]) -> bytes:
+    """An ods file with one sheet."""
+    office = "urn:oasis:names:tc:opendocument:xmlns:office:1.0"
+    table, text = office.replace("office:1", "table:1"), office.replace("office:1", "text:1")
+    lines = "".join(
+        "<table:table-row>"
+        + "".join(
+            f'<table:table-cell office:value-type="string"><text:p>{escape(str(value))}</text:p></table:table-cell>'
+            for value in row
+        )
+        + "</table:table-row>"
+        for row in rows
+    )
+    content = (
+        f'<office:document-content xmlns:office="{office}" xmlns:table="{table}" xmlns:text="{text}"><office:body>'
+        f'<office:spreadsheet><table:table table:name="Sheet1">{lines}</table:table></office:spreadsheet>'
+        "</office:body></office:document-content>"
+    )
+    kind = "application/vnd.oasis.opendocument.spreadsheet"
+    manifest = (
+        '<manifest:manifest xmlns:manifest="urn:oasis:names:tc:opendocument:xmlns:manifest:1.0"><manifest:file-entry '
+        f'manifest:full-path="/" manifest:media-type="{kind}"/></manifest:manifest>'
+    )
+    files = {"mimetype": kind, "content.xml": content, "META-INF/manifest.xml": manifest}
+    return archive({name: text.encode() for name, text in files.items()})
+
+
+_ROWS: Final = [("text", "label"), *zip(TEXTS, LABELS, strict=True)]
 
 
 def jsonl(row: Callable[[str, Any], dict[str, Any]], labels: Sequence[Any] = LABELS) -> bytes:
@@ -213,6 +277,13 @@ CASES: Final[tuple[Case, ...]] = (
     Case("TABLE.CSV", delimited().encode()),
     Case("table.csv.gz", gzip.compress(delimited().encode())),
     Case("table.zip", archive({"table.csv": delimited().encode(), "__MACOSX/._table.csv": b"x"})),
+    Case("book.xlsx", workbook(_ROWS), says=("sheet 'Sheet1'",)),
+    Case(
+        "grades.xlsx",
+        workbook([(text, grade) for text, grade in [("text", "label"), *zip(TEXTS, (1, 2) * 12, strict=True)]]),
+        labels=("1", "2") * 12,
+    ),
+    Case("book.ods", open_document(_ROWS)),
     Case("rows.ndjson", jsonl(lambda text, label: {"text": text, "label": label})),
     Case("lines.json", jsonl(lambda text, label: {"text": text, "label": label})),
     Case("table.txt", delimited("\t").encode()),

@@ -41,7 +41,7 @@ def test_the_flags_of_fit_are_those_of_init(
     monkeypatch.setattr(retrain_command, "command", lambda *, params: ran.append(params))
     monkeypatch.setattr(fit, "served", lambda _: [])
     Path("-rows.csv").write_text("said,also,what\n" + "".join(f"row {n} of {n % 2},x {n},{n % 2}\n" for n in range(40)))
-    fit.command(Path("-rows.csv"), text="said", label="what", kind="classification")
+    fit.command(labelled=Path("-rows.csv"), text="said", label="what", kind="classification")
     source = load_params(Path("params.yaml")).data.tasks["rows"]
     assert (source.kind, source.text, source.label) == ("classification", "said", "what")
     assert ran == [tmp_path / "params.yaml"]

@@ -24,12 +24,13 @@ from components.data.formats.tables import Layout
 from components.data.ingestion.readers import raw_files, read_text, read_texts, reader_for
 from components.data.sampling import Rows, read_rows
 from components.data.tasks.kinds import find_kind
+from components.data.tasks.reading.records import is_blank
 from components.pipeline.dvc_yaml import write_dvc_yaml
 from components.settings.data import CorpusSource
 from components.settings.finetune import FIRST_MINUTES
 from components.settings.loading import load_params
 from components.settings.names import WITH_WORDS
-from components.settings.tasks import TaskSource
+from components.settings.tasks import KINDS, TaskSource
 
 #: Share of unknown pieces from which an encoder is no model of the language.
 UNKNOWN_SHARE: Final = 0.1
@@ -161,6 +162,11 @@ def _keys(rows: Rows, files: Mapping[str, Path], options: Options) -> tuple[dict
     if rows.format == "label-first":
         keys = {"kind": keys["kind"]}
     keys |= detected | options.reading
+    label = keys.get("label", keys.get("score", ""))
+    if options.no_label is not None:
+        keys["no_label"] = options.no_label
+    elif "no_label" in KINDS[keys["kind"]].keys and any(is_blank(row.get(label)) for row in rows.rows):
+        keys["no_label"] = "drop"
     if options.group is not None:
         if options.group not in rows.columns:
             raise DataError(f"{file}: no column {options.group!r}; the columns are {', '.join(rows.columns)}")

@@ -34,6 +34,9 @@ class Facts:
         conflicts: different texts of train that have several labels.
         overlap: split -> rows that are also in a later split.
         empty: rows without text, which are dropped.
+        unlabelled: rows of train without a label, which are left out.
+        alike: labels that differ in upper and lower case only.
+        telling: (token, rows of train with it, label) of tokens that occur with one label only, in many of its rows.
         language: code.
     """
 
@@ -48,6 +51,9 @@ class Facts:
     overlap: dict[str, int]
     empty: int
     language: str
+    unlabelled: int = 0
+    alike: tuple[str, ...] = ()
+    telling: tuple[tuple[str, int, str], ...] = ()
 
     def lines(self) -> list[str]:
         """The facts in words."""
@@ -64,8 +70,19 @@ class Facts:
                     f"unbalanced: {len(rare)} label(s) have less than a tenth of the rows of {next(iter(self.classes))}"
                 )
         lines.append(f"language {self.language}; {self.median} characters a text, 5% have more than {self.long}")
+        if self.kind == "classification" and len(self.classes) > 2 and all(name.isdigit() for name in self.classes):
+            lines.append("the labels are numbers; if they are grades to be predicted as such: --kind regression")
+        if self.alike:
+            lines.append(
+                f"warning: labels differ in upper and lower case only: {', '.join(self.alike)}; write one of them"
+            )
+        for token, count, label in self.telling:
+            lines.append(
+                f"the token {token!r} occurs in {count:,} rows, all of them {label!r}; is it part of the label?"
+            )
         problems = [
             (self.empty, "row(s) have no text; they are dropped"),
+            (self.unlabelled, "row(s) have no label; they are left out (no_label: drop), their texts are used without"),
             (self.duplicates, "row(s) of train repeat an earlier text"),
             (self.conflicts, "text(s) of train have different labels; correct them where one is wrong"),
             *(
@@ -98,7 +115,34 @@ def inspect(name: str, source: TaskSource) -> Facts:
         overlap={split: examples.counts.get(f"{split}_rows_in_later_splits", 0) for split in SPLITS[:2]},
         empty=sum(examples.counts.get(f"{split}_rows_empty", 0) for split in SPLITS),
         language=language_of(texts),
+        unlabelled=examples.counts.get("train_rows_without_label", 0),
+        alike=_alike(examples.labels),
+        telling=_telling(examples.train, examples.labels) if source.kind == "classification" else (),
     )
+
+
+def _alike(labels: Sequence[str]) -> tuple[str, ...]:
+    folded = Counter(label.casefold() for label in labels)
+    return tuple(label for label in labels if folded[label.casefold()] > 1)
+
+
+def _telling(train: Split, labels: Sequence[str]) -> tuple[tuple[str, int, str], ...]:
+    """Up to three tokens that occur in at least half of the rows of a label, and in no row of another one."""
+    counts = Counter(int(target[0]) for target in train.targets if target[0] >= 0)
+    seen: Counter[str] = Counter()
+    of_label: dict[str, int] = {}
+    mixed: set[str] = set()
+    for fields, target in zip(train.fields, train.targets, strict=True):
+        for token in {*" ".join(fields).casefold().split()}:
+            seen[token] += 1
+            if of_label.setdefault(token, int(target[0])) != int(target[0]):
+                mixed.add(token)
+    telling = [
+        (token, count, labels[of_label[token]])
+        for token, count in seen.most_common()
+        if token not in mixed and of_label[token] >= 0 and count >= max(5, counts[of_label[token]] / 2)
+    ]
+    return tuple(telling[:3])
 
 
 def _classes(examples: Examples) -> dict[str, int]:

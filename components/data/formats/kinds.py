@@ -80,7 +80,7 @@ def inner_name(path: Path) -> str:
 
 def _head(path: Path) -> list[str]:
     text = next(text_blocks(path, Reading()), b"").decode()
-    return text.split("\n")[:5_000]
+    return text.rstrip("\n").split("\n")[:5_000]
 
 
 def _is_lines_of_json(path: Path) -> bool:
