@@ -101,8 +101,9 @@ def fit(
             ValueError.
         ArtifactError: the start cannot be imported, or `folder` contains files of others.
     """
-    if folds < 2:
-        raise InputError(f"folds: {folds}; two or more are needed")
+    for name, value, least in (("folds", folds, 2), ("seed", seed, 0)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+            raise InputError(f"{name}: {value!r}; give a whole number from {least}")
     if folder is not None:
         claim_folder(Path(folder))
     task = read_task(data, text=text, label=label, kind=kind, language=language, group=group)

@@ -6,13 +6,15 @@ list or array of inputs: texts, pairs of texts, or lists of words.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from components.core.errors import DataError, nearest
 from components.data.formats.kinds import form_of
@@ -77,6 +79,8 @@ def read_table(data: Data) -> Table:
         InputError: the data have another form.
         DataError: a file is missing or damaged (file and line).
     """
+    if not isinstance(data, pd.DataFrame | pd.Series | np.ndarray) and (columns := _of_arrow(data)) is not None:
+        return Table(columns, _row, source=f"the {type(data).__name__}")
     if isinstance(data, pd.DataFrame):
         names = [str(name) for name in data.columns]
         if len(set(names)) < len(names):
@@ -97,6 +101,8 @@ def read_table(data: Data) -> Table:
             names = list(dict.fromkeys(name for row in data for name in row))
             return Table({name: _values([row.get(name) for row in data]) for name in names}, _row, source="the list")
         return Table({INPUT: _values(list(data))}, _row, source="the list")
+    if isinstance(data, Iterator | Generator):
+        return read_table(list(data))
     raise InputError(
         f"data: {type(data).__name__} is not supported; give a DataFrame, the path of a csv, tsv, jsonl or parquet "
         "file, a list of dicts, or a list of texts"
@@ -158,12 +164,35 @@ def _values(values: list[Any]) -> list[Any]:
     return [_value(value) for value in values]
 
 
+def _of_arrow(data: Any) -> dict[str, list[Any]] | None:
+    """The columns of a table of Arrow, polars or Hugging Face; None for other data."""
+    if hasattr(data, "features") and hasattr(data, "to_dict"):
+        return {str(name): _values(values) for name, values in data.to_dict().items()}
+    if not hasattr(data, "__arrow_c_stream__") and not isinstance(data, pa.Table | pa.RecordBatch):
+        return None
+    table = pa.table(data)
+    return {str(name): _values(table.column(number).to_pylist()) for number, name in enumerate(table.column_names)}
+
+
 def _value(value: Any) -> Any:
+    if isinstance(value, str):
+        return _encodable(value)
+    if isinstance(value, list | tuple):
+        return type(value)(map(_value, value)) if type(value) in (list, tuple) else value
     if isinstance(value, np.ndarray):
         return _values(value.tolist())
     if isinstance(value, np.generic):
         value = value.item()
     return None if value is None or value is pd.NA or value is pd.NaT or value != value else value
+
+
+def _encodable(text: str) -> str:
+    """A text without lone surrogates, which no file can hold: pairs become characters, others U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
 
 
 def _of_array(array: np.ndarray) -> list[Any]:
@@ -188,7 +217,7 @@ def _place(index: pd.Index) -> Callable[[int], str]:
 
 
 def _read_file(path: Path) -> Table:
-    if not Path(str(path).partition("#")[0]).is_file():
+    if not os.path.isfile(str(path).partition("#")[0]):  # noqa: PTH113 -- a long text is no path, and no error
         raise InputError(f"{path}: does not exist; to pass one text, put it in a list")
     if path.suffix.lower() == ".txt" and not _is_table(path):
         texts = [line for _, line in lines(path, Reading()) if line.strip()]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final, get_args
 
 import numpy as np
@@ -114,6 +116,8 @@ def read_task(
         raise InputError(f"label: {len(labels)} labels for {len(table)} rows; give one per row")
     if table.is_named and not names:
         names = _texts(table, column)
+    if column in names:
+        raise InputError(f"text: {column!r} is the column of the label; name the column of the text")
     kind = kind or _kind(table, names, labels)
     columns = _columns(table, names, kind)
     labelled, unlabelled = _inputs(table, names, parsed(table, find_kind(kind).io, columns), labels)
@@ -173,9 +177,7 @@ def read_unlabelled(data: Any, task: TaskRows) -> list[Fields]:
     Raises:
         InputError: a column is missing, or a value is no text.
     """
-    from pathlib import Path
-
-    if isinstance(data, list | tuple) and data and all(isinstance(entry, Path) for entry in data):
+    if isinstance(data, list | tuple) and data and all(map(_is_file, data)):
         return [fields for entry in data for fields in read_unlabelled(entry, task)]
     table, columns = read_table(data), task.columns
     inputs, _ = COLUMNS[task.kind]
@@ -184,6 +186,11 @@ def read_unlabelled(data: Any, task: TaskRows) -> list[Fields]:
         if len(columns) < len(inputs):
             raise InputError(f"unlabelled: has no columns {' and '.join(task.columns.values())}")
     return [fields for fields in parsed(table, find_kind(task.kind).io, columns) if fields is not None]
+
+
+def _is_file(entry: Any) -> bool:
+    """Whether an entry of a list is a path, not a text."""
+    return isinstance(entry, Path) or (isinstance(entry, str) and len(entry) < 1000 and os.path.isfile(entry))  # noqa: PTH113
 
 
 def name_of(value: Value) -> str:
@@ -209,6 +216,8 @@ def _labels(table: Table, label: Any, names: Sequence[str], kind: str | None) ->
     """One label per row, and the column that they come from."""
     if isinstance(label, str):
         return table.column(label), label
+    if getattr(label, "ndim", 1) == 2 and label.shape[1] > 1:
+        return indicator_labels(label)[0], None
     if label is not None:
         frame = read_table(label)
         if len(frame.columns) == 1:

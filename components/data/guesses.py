@@ -41,6 +41,9 @@ def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind
     Raises:
         DataError: there is no such column, or nothing looks like a text or a label.
     """
+    kind = kind or rows.kind
+    if rows.kind == "tagging":
+        return {"kind": kind}
     if rows.format == "squad":
         return {"kind": "questions"}
     if rows.format in ("conll", "conllu"):

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from components.core.errors import DataError
+from components.data.formats.annotations.tables import READERS
 from components.data.formats.kinds import form_of
 from components.data.formats.lines import Reading, lines
 from components.data.formats.rows import FORMATS, open_rows
 from components.data.formats.rows import Rows as OpenRows
 from components.data.formats.tables import PLAIN, Layout, parse_json
+from components.settings.detection import detected
 
 #: Minimum number of rows that are looked at, evenly spaced over the whole file.
 ROWS: Final = 5_000
@@ -30,12 +32,14 @@ class Rows:
         columns: by name, or by number without a header.
         rows: the sample.
         read: how the file was read, in words.
+        kind: of the task, where the format says it.
     """
 
     format: str
     columns: list[str]
     rows: list[dict[str, Any]]
     read: list[str] = field(default_factory=list)
+    kind: str | None = None
 
 
 def read_rows(path: Path, layout: Layout = PLAIN) -> Rows:
@@ -73,6 +77,8 @@ def _read(path: Path, layout: Layout) -> Rows:
     form = form_of(Path(str(path).partition("#")[0]))
     if form == "json" and "#" not in str(path) and _is_squad(path):
         return Rows("squad", ["question", "context", "answers"], [{"question": "", "context": "", "answers": []}])
+    if form in ("jsonl", "json") and (annotated := _annotated(path)) is not None:
+        return annotated
     if form in FORMATS:
         bad: list[DataError] = []
         table = open_rows(path, layout=layout, rejected=lambda error, row: bad.append(error))
@@ -94,6 +100,26 @@ def _read(path: Path, layout: Layout) -> Rows:
         if sentence and min(map(len, sentence)) >= 2 and not sentence[0][0].startswith("-DOCSTART-")
     ]
     return Rows(form, ["words", "tags"], tagged)
+
+
+def _annotated(path: Path) -> Rows | None:
+    """A sample of an export of an annotation tool; None for other files, and for labels that a table holds, too."""
+    form = detected(path, kind="tagging")
+    if form not in READERS:
+        return None
+    reading = Reading()
+    records = sampled(READERS[form](path, reading))
+    if any(any(record.spans.values()) for record in records):
+        kind = "tagging"
+    elif form == "doccano" and not any(isinstance(record.data.get("cats"), dict) for record in records):
+        return None
+    else:
+        several = any(isinstance(value, list) and len(value) > 1 for each in records for value in each.chosen.values())
+        kind = "multilabel" if several else "classification"
+    rows = [{**record.data, **record.chosen} for record in records]
+    left_out = [f"{count} record(s) are left out ({reason})" for reason, count in reading.skipped.items()]
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    return Rows(form, columns, rows, [f"an export of {form}", *left_out], kind)
 
 
 #: Name of a column without one.

@@ -79,6 +79,8 @@ def _first(head: str) -> dict[str, Any] | None:
 def _is_doccano(record: dict[str, Any], kind: str) -> bool:
     if not ("text" in record or "data" in record):
         return False
+    if isinstance(record.get("cats"), dict):
+        return True
     labels = next((record[name] for name in ("label", "labels", "entities") if name in record), None)
     if not isinstance(labels, list):
         return False

@@ -50,6 +50,9 @@ def read_doccano(path: Path, reading: Reading) -> Iterator[Annotated]:
         if name is None:
             raise DataError(f"{where}: has neither {LABEL!r} nor 'entities'; export as JSONL")
         labels = row[name] if isinstance(row[name], list) else [row[name]]
+        if isinstance(row[name], dict):
+            # `cats` of spaCy: label -> probability.
+            labels = [label for label, share in row[name].items() if isinstance(share, int | float) and share >= 0.5]
         if any(isinstance(label, list | dict) for label in labels):
             spans = [_triple(label, where) for label in labels]
             annotated.spans[LABEL] = checked_spans(spans, member(data, "text", str, where), where)

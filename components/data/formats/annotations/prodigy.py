@@ -29,17 +29,23 @@ _ANSWERS = ("accept", "reject", "ignore")
 
 
 def read_prodigy(path: Path, reading: Reading) -> Iterator[Annotated]:
-    """Iterate over the accepted tasks; rejected and ignored ones are counted.
+    """Iterate over the accepted tasks; rejected and ignored ones are counted. If all tasks ask for the same label, some
+    are accepted and some rejected, the answers are the labels.
 
     Raises:
         DataError: a line is not a task of Prodigy (file and line).
     """
+    is_binary = _asks_for_one_label(path)
     for number, row in json_objects(path, reading):
         where = f"{path}, line {number}"
         answer = row.get("answer", "accept")
         if answer not in _ANSWERS:
             raise DataError(f"{where}: the answer is {answer!r}, expected one of {', '.join(_ANSWERS)}")
         annotated = Annotated(number, columns_of(row))
+        if is_binary and answer != "ignore":
+            annotated.chosen[LABEL] = [answer]
+            yield annotated
+            continue
         if answer != "accept":
             reading.skipped["rejected" if answer == "reject" else "ignored"] += 1
             continue
@@ -67,6 +73,20 @@ def read_prodigy(path: Path, reading: Reading) -> Iterator[Annotated]:
             continue
         annotated.ignored = {"relations": len(row.get("relations") or ())}
         yield annotated
+
+
+def _asks_for_one_label(path: Path) -> bool:
+    """Whether the answers of a file, yes and no, are about one label."""
+    labels: set[object] = set()
+    answers: set[object] = set()
+    for _, row in json_objects(path, Reading()):
+        if not isinstance(row.get(LABEL), str) or "options" in row or "spans" in row:
+            return False
+        labels.add(row[LABEL])
+        answers.add(row.get("answer"))
+        if len(labels) > 1:
+            return False
+    return answers >= {"accept", "reject"}
 
 
 def _name(option: Any, row: dict[str, Any]) -> str:

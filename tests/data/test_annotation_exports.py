@@ -1,0 +1,172 @@
+"""Exports of annotation tools, and files of tags, are recognised by `init` as a run reads them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.cli.onboarding.command import Options, init
+from components.cli.onboarding.inspection import inspect
+from components.cli.onboarding.splits import split_files
+from components.core.errors import ConfigError
+from components.data.guesses import guess
+from components.data.sampling import read_rows
+from components.settings.loading import load_params
+from tests.data.public_inputs import LABELS, TEXTS
+
+Row = Callable[[str, str, int], dict[str, Any]]
+
+
+def lines(row: Row) -> str:
+    return "".join(
+        json.dumps(row(text, label, number)) + "\n"
+        for number, (text, label) in enumerate(zip(TEXTS, LABELS, strict=True))
+    )
+
+
+def studio(text: str, label: str, number: int) -> dict[str, Any]:
+    result = [{"from_name": "mood", "to_name": "text", "type": "choices", "value": {"choices": [label]}}]
+    return {"id": number, "data": {"text": text}, "annotations": [{"id": number, "result": result}]}
+
+
+def studio_spans(text: str, label: str, number: int) -> dict[str, Any]:
+    value = {"start": 0, "end": len(text.split()[0]), "labels": ["WORD"], "text": text.split()[0]}
+    result = [{"from_name": "kind", "to_name": "text", "type": "labels", "value": value}]
+    return {"id": number, "data": {"text": text}, "annotations": [{"id": number, "result": result}]}
+
+
+def tokens(text: str) -> list[dict[str, Any]]:
+    made, start = [], 0
+    for number, word in enumerate(text.split()):
+        made.append({"text": word, "start": start, "end": start + len(word), "id": number})
+        start += len(word) + 1
+    return made
+
+
+TAGS = {"the": "B-PER"}
+HASHES = {"_input_hash": 1, "_task_hash": 2}
+EXPORTS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
+    # Name -> file, content, format, keys.
+    "Label Studio, choices": (
+        "export.json",
+        json.dumps([studio(text, label, n) for n, (text, label) in enumerate(zip(TEXTS, LABELS, strict=True))]),
+        "label-studio",
+        {"kind": "classification", "text": "text"},
+    ),
+    "Label Studio, spans": (
+        "export.json",
+        json.dumps([studio_spans(text, label, n) for n, (text, label) in enumerate(zip(TEXTS, LABELS, strict=True))]),
+        "label-studio",
+        {"kind": "tagging"},
+    ),
+    "doccano, labels": (
+        "all.jsonl",
+        lines(lambda text, label, n: {"id": n, "text": text, "label": [label]}),
+        "jsonl",
+        {"kind": "classification", "text": "text", "label": "label"},
+    ),
+    "doccano, spans": (
+        "all.jsonl",
+        lines(lambda text, label, n: {"id": n, "text": text, "label": [[0, 3, "PER"]]}),
+        "doccano",
+        {"kind": "tagging"},
+    ),
+    "doccano, entities": (
+        "all.jsonl",
+        lines(
+            lambda text, label, n: {
+                "id": n,
+                "text": text,
+                "entities": [{"id": n, "label": "PER", "start_offset": 0, "end_offset": 3}],
+                "relations": [],
+            }
+        ),
+        "doccano",
+        {"kind": "tagging"},
+    ),
+    "Prodigy, choice": (
+        "set.jsonl",
+        lines(
+            lambda text, label, n: (
+                HASHES
+                | {"text": text, "options": [{"id": "good"}, {"id": "bad"}], "accept": [label], "answer": "accept"}
+            )
+        ),
+        "prodigy",
+        {"kind": "classification", "text": "text"},
+    ),
+    "Prodigy, yes or no": (
+        "set.jsonl",
+        lines(
+            lambda text, label, n: (
+                HASHES | {"text": text, "label": "COMPLAINT", "answer": "accept" if label == "bad" else "reject"}
+            )
+        ),
+        "prodigy",
+        {"kind": "classification", "text": "text"},
+    ),
+    "Prodigy, spans": (
+        "set.jsonl",
+        lines(
+            lambda text, label, n: (
+                HASHES
+                | {
+                    "text": text,
+                    "tokens": tokens(text),
+                    "spans": [{"start": 0, "end": len(text.split()[0]), "label": "WORD"}],
+                    "answer": "accept",
+                }
+            )
+        ),
+        "prodigy",
+        {"kind": "tagging"},
+    ),
+    "cats of spaCy": (
+        "train.jsonl",
+        lines(
+            lambda text, label, n: {
+                "text": text,
+                "cats": {"good": float(label == "good"), "bad": float(label == "bad")},
+            }
+        ),
+        "doccano",
+        {"kind": "classification", "text": "text"},
+    ),
+    "CoNLL without a suffix": (
+        "eng",
+        "-DOCSTART- -X- -X- O\n\n"
+        + "".join(
+            "".join(f"{word} NN I-NP {'B-PER' if word == 'the' else 'O'}\n" for word in text.split()) + "\n"
+            for text in TEXTS
+        ),
+        "conll",
+        {"kind": "tagging", "scheme": "bio"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_an_export_is_recognised_and_read(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, content, form, keys = EXPORTS[name]
+    (tmp_path / file).write_text(content)
+    rows = read_rows(tmp_path / file)
+    assert (rows.format, guess(rows)) == (form, guess(rows) | keys)
+    root = tmp_path / "project"
+    root.mkdir()
+    monkeypatch.chdir(root)
+    if keys["kind"] == "tagging":
+        # Words alone make no tagger; the data are read before that is said.
+        with pytest.raises(ConfigError, match="a task of kind tagging has no model of words only"):
+            init(Options(tmp_path / file), root=root)
+        return
+    said = init(Options(tmp_path / file), root=root)
+    ((task, source),) = load_params(root / "params.yaml").data.tasks.items()
+    facts = inspect(task, source)
+    assert source.kind == keys["kind"] and sum(facts.rows.values()) == len(TEXTS)
+    assert sorted(facts.classes) == (["accept", "reject"] if "yes" in name else ["bad", "good"])
+    assert any("2 labels" in line for line in said)
+    assert split_files(tmp_path / file) == {"train": tmp_path / file}

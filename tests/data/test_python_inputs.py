@@ -1,0 +1,97 @@
+"""What people pass from Python is accepted, or refused with the argument's name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from headstart import fit
+from headstart.tables import InputError, read_table
+from headstart.tasks import read_task, read_unlabelled
+from tests.data.public_inputs import LABELS, TEXTS
+
+ROWS = [{"text": text, "label": label} for text, label in zip(TEXTS, LABELS, strict=True)]
+
+
+class Capsule:
+    """A table of another library, such as polars."""
+
+    def __arrow_c_stream__(self, requested: object = None) -> object:
+        return pa.table({"text": TEXTS, "label": LABELS}).__arrow_c_stream__(requested)
+
+
+class Dataset:
+    """As `datasets.Dataset`."""
+
+    features = ("text", "label")
+
+    def to_dict(self) -> dict[str, list[str]]:
+        return {"text": list(TEXTS), "label": list(LABELS)}
+
+
+def task(data: Any, **named: Any) -> Any:
+    return read_task(data, **{"text": None, "label": None, "kind": None, "language": None} | named)
+
+
+def generator() -> Iterator[dict[str, str]]:
+    yield from ROWS
+
+
+@pytest.mark.parametrize(
+    "data",
+    [ROWS, generator(), pa.table({"text": TEXTS, "label": LABELS}), Capsule(), Dataset(), pd.DataFrame(ROWS)],
+    ids=["dicts", "generator", "arrow", "capsule", "dataset", "frame"],
+)
+def test_tables(data: Any) -> None:
+    read = task(data)
+    assert [fields[0] for fields in read.fields] == list(TEXTS)
+    assert read.targets == list(LABELS)
+
+
+def test_a_matrix_of_labels() -> None:
+    matrix = np.array([[1, 0, 1], [0, 1, 0]] * 12)
+    read = task(list(TEXTS), label=matrix)
+    assert (read.kind, read.targets[:2]) == ("multilabel", [["0", "2"], ["1"]])
+
+
+def test_names_of_files_are_no_texts(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text\nfirst\nsecond\n")
+    read = read_unlabelled([str(tmp_path / "a.csv")], task(ROWS))
+    assert read == [("first",), ("second",)]
+
+
+def test_lone_surrogates_are_replaced() -> None:
+    table = read_table(["good \ud83d\ude00", "bad \ud83d"])
+    assert table.columns["input"] == ["good \U0001f600", "bad \ufffd"]
+
+
+def test_a_space_or_another_unicode_form_makes_no_class() -> None:
+    labels = ["caf\u00e9", "cafe\u0301 ", "tea"] * 8
+    assert sorted(set(task(list(TEXTS), label=labels).targets)) == ["caf\u00e9", "tea"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"seed": None}, "seed: None; give a whole number from 0"),
+        ({"folds": "5"}, "folds: '5'; give a whole number from 2"),
+        ({"folds": 1}, "folds: 1; give a whole number from 2"),
+        ({"text": "label"}, "text: 'label' is the column of the label; name the column of the text"),
+        ({"label": "mood"}, "no column 'mood'"),
+        ({"data": "this is one text, not a file"}, "does not exist; to pass one text, put it in a list"),
+        ({"data": "long " * 1000}, "does not exist; to pass one text, put it in a list"),
+        ({"data": 5}, "data: int is not supported; give a DataFrame"),
+    ],
+)
+def test_what_is_wrong_is_named(arguments: dict[str, Any], message: str) -> None:
+    given = {"data": ROWS} | arguments
+    with pytest.raises(InputError) as error:
+        fit(given.pop("data"), verbose=False, **given)
+    assert message in str(error.value)
+    assert "/tmp" not in str(error.value)
