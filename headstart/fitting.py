@@ -124,7 +124,7 @@ def _notes(task: TaskRows, start: str | Path | None) -> list[str]:
         InputError: the kind of task needs a start.
     """
     count = len(task.unlabelled)
-    notes = [f"{count} rows have no label; their texts are used without one."] if count else []
+    notes = [*task.notes, *([f"{count} rows have no label; their texts are used without one."] if count else [])]
     if start is None:
         if task.kind not in WITH_WORDS:
             raise InputError(

@@ -68,6 +68,7 @@ class TaskRows:
     unlabelled: list[Fields] = field(default_factory=list)
     language: str = "en"
     groups: list[str | None] | None = None
+    notes: list[str] = field(default_factory=list)
 
     def records(self) -> list[dict[str, Any]]:
         """The rows of the task's jsonl file."""
@@ -120,7 +121,8 @@ def read_task(
         raise InputError(f"text: {column!r} is the column of the label; name the column of the text")
     kind = kind or _kind(table, names, labels)
     columns = _columns(table, names, kind)
-    labelled, unlabelled = _inputs(table, names, parsed(table, find_kind(kind).io, columns), labels)
+    inputs = parsed(table, find_kind(kind).io, columns)
+    labelled, unlabelled = _inputs(inputs, labels)
     if len(labelled) < 2:
         raise InputError(f"{table.source}: {len(labelled)} labelled row(s); two or more are needed")
     numbers, fields = list(labelled), list(labelled.values())
@@ -141,6 +143,7 @@ def read_task(
         unlabelled,
         language or language_of([part for parts in fields for part in parts]),
         None if groups is None else [groups[number] for number in numbers],
+        _notes(table, names, column, inputs),
     )
 
 
@@ -154,21 +157,28 @@ def _columns(table: Table, names: Sequence[str], kind: str) -> dict[str, str]:
     return dict(zip(inputs, names, strict=True)) if table.is_named else {}
 
 
-def _inputs(
-    table: Table, names: Sequence[str], fields: Sequence[Fields | None], labels: Sequence[Any]
-) -> tuple[dict[int, Fields], list[Fields]]:
-    """Number of each labelled row -> its inputs, and the inputs of the rows without a label."""
+def _inputs(fields: Sequence[Fields | None], labels: Sequence[Any]) -> tuple[dict[int, Fields], list[Fields]]:
+    """Number of each labelled row -> its inputs, and the inputs of the rows without a label. Rows without text are left
+    out."""
     labelled: dict[int, Fields] = {}
     unlabelled: list[Fields] = []
     for number, (parts, value) in enumerate(zip(fields, labels, strict=True)):
-        if parts is None:
-            missing = f", column {names[0]!r}" if table.is_named else ""
-            raise InputError(f"{table.place(number)}{missing}: the text is missing; remove the row or fill it in")
-        if _is_missing(value):
+        if parts is not None and _is_missing(value):
             unlabelled.append(parts)
-        else:
+        elif parts is not None:
             labelled[number] = parts
     return labelled, unlabelled
+
+
+def _notes(table: Table, names: Sequence[str], label: str | None, inputs: Sequence[Fields | None]) -> list[str]:
+    """How the data were read, and what was left out."""
+    notes = list(table.notes)
+    if table.is_named:
+        named = f"; column {label!r} is the label" if label else ""
+        notes.append(f"column {' and '.join(map(repr, names))} is the text{named}")
+    if missing := [number for number, parts in enumerate(inputs) if parts is None]:
+        notes.append(f"{len(missing)} row(s) have no text and are left out, the first: {table.place(missing[0])}")
+    return notes
 
 
 def read_unlabelled(data: Any, task: TaskRows) -> list[Fields]:
@@ -230,6 +240,8 @@ def _labels(table: Table, label: Any, names: Sequence[str], kind: str | None) ->
         rows = range(len(table))
         return [[name for name in flags if _is_set(table.columns[name][row])] for row in rows], None
     collected = label_column({name: values for name, values in table.columns.items() if name not in names}, text)
+    if collected is None and (named := label_by_name(table.columns)) in names:
+        raise InputError(f"text: {named!r} is the column of the label; name the column of the text")
     if collected is None:
         raise InputError(
             f"label: which column holds the labels? Name it, as in label={list(table.columns)[-1]!r}; columns: "

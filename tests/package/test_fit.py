@@ -238,7 +238,7 @@ def test_missing_texts_have_no_prediction(fitted: Model) -> None:
     [
         ({"text": ["a", "b"], "label": ["x", "y"]}, {"text": "txt"}, r"no column 'txt'; did you mean 'text'"),
         ({"a": ["t", "u"], "b": ["v", "w"], "c": [1, 2]}, {}, r"which column holds the labels\?.*columns: a, b, c"),
-        ({"text": ["a", None], "label": ["x", "y"]}, {}, r"row 1, column 'text': the text is missing"),
+        ({"text": ["a", None], "label": ["x", "y"]}, {}, r"1 labelled row"),
         ({"text": ["a", 5], "label": ["x", "y"]}, {}, r"row 1, column 'text': is int \(5\), expected text"),
         ({"text": ["a", "b"], "label": ["x", "x"]}, {}, r"only one class \('x'\)"),
         ({"text": ["a", "b"], "label": ["x", None]}, {}, r"1 labelled row"),
@@ -247,7 +247,7 @@ def test_missing_texts_have_no_prediction(fitted: Model) -> None:
         ({"text": ["a", "b"], "label": ["x", "y"]}, {"kind": "clasification"}, r"did you mean 'classification'"),
         ({"text": ["a\0", "b"], "label": ["x", "y"]}, {}, r"row 0: contains a NUL character"),
         ({"text": ["a", "b"], "label": ["x", "y"]}, {"start": "all-MiniLM"}, r"did you mean 'all-MiniLM-L6-v2'"),
-        ({"text": ["a", "b"], "label": ["x", "y"]}, {"folds": 1}, r"folds: 1; two or more"),
+        ({"text": ["a", "b"], "label": ["x", "y"]}, {"folds": 1}, r"folds: 1; give a whole number from 2"),
         ([], {"label": []}, r"holds no rows"),
         (["a", "b"], {"label": ["x"]}, r"1 labels for 2 rows"),
         (["a", "b"], {}, r"label: is missing"),
