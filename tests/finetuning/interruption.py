@@ -68,3 +68,8 @@ def contents(output: Path) -> tuple[list[dict[str, object]], dict[str, str]]:
 def digests(output: Path) -> dict[str, str]:
     """SHA-256 of the classifier's files."""
     return {name: entry["sha256"] for name, entry in read_manifest(output / "classifier").files.items()}
+
+
+def answers_of(output: Path, split: str) -> list[list[float]]:
+    """The predictions of all runs of a job for a split."""
+    return pq.read_table(output / "runs.parquet", filters=[("split", "=", split)]).column("answer").to_pylist()

@@ -21,9 +21,8 @@ from components.models import FAMILIES
 from components.models.encoder import load_encoder
 from components.settings.contrastive import ContrastiveSettings
 from components.settings.finetune import FinetuneSettings
-from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
+from tests.finetuning.interruption import answers_of, contents, finish_interrupted, with_checkpoints
 
-from .test_contract import answers_of
 from .test_crossvalidation import BUDGET, check
 
 LABELLED = sorted(kind for kind, task in TASKS.items() if task.labels_rows)

@@ -159,7 +159,7 @@ def test_a_joint_regression(tmp_path: Path, make_job: Any, in_process: None) -> 
         work, run = WordsRows(spec), member.Member(spec, *load_initial_encoder(spec))
         assert {*map(digest_of, work.data.further)} <= {*work.data.whole.digests}
         held = np.flatnonzero(work.data.folds == 0)
-        head, vectors = run.model.head, run.head_inputs("train").matrix()
+        head, vectors = run.model.head, run.rows.head_inputs("train").matrix()
         for name, system in work.systems.items():
             if name.startswith("tfidf"):
                 fit = JointRegression(work, system, head, vectors, held, penalty=1.0)

@@ -137,8 +137,8 @@ def execute(spec: GroupSpec) -> list[dict[str, Any]]:
     for index, member in enumerate(run.members):
         tensors |= {f"{_prefix(index)}{name}": value for name, value in member.result().items()}
         seconds = round(earlier + time.perf_counter() - began, 3)
-        short = {str(stratum): count for stratum, count in member.rows.short.items()}
-        records.append(member.record | {"rows": len(member.rows.learned), "short": short, "seconds": seconds})
+        short = {str(stratum): count for stratum, count in member.rows.indices.short.items()}
+        records.append(member.record | {"rows": len(member.rows), "short": short, "seconds": seconds})
     store.save(run.steps + 1, tensors, {"done": True, "records": records})
     return records
 
@@ -183,7 +183,7 @@ class Run:
         answers = [member.fit_head() for member in self.members]
         for member in self.members:
             member.model.head.penalty *= self.way.penalty_factor(
-                labelled=len(member.rows.learned), taught=len(member.training_rows().taught)
+                labelled=len(member.rows), taught=len(member.training_rows().taught)
             )
         # An average of the weights starts at the heads that were just trained.
         self.state = self._fresh_state()
@@ -258,7 +258,7 @@ class Run:
             return samplers[0]
         return TaskMixture(
             samplers,
-            shares([len(member.rows.learned) for member in self.members], self.spec.temperature),
+            shares([len(member.rows) for member in self.members], self.spec.temperature),
             steps=self.steps,
             seed=counter_seed(self.spec.seed, "together"),
         )
