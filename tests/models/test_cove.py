@@ -154,14 +154,6 @@ def test_hidden_states_are_word_vectors_and_encoder_states(model: CoVe) -> None:
 
 
 @torch.no_grad()
-def test_the_summary_contains_the_last_state_of_each_direction(model: CoVe) -> None:
-    tokens, lengths = torch.tensor([[7, 8, 9, END], [5, END, 0, 0]]), torch.tensor([4, 2])
-    top = model.hidden_states(tokens, lengths)[-1]
-    expected = torch.cat([model.embedding[tokens[1, :2]].mean(0), top[1, 1, 5:11], top[1, 0, 11:]])
-    torch.testing.assert_close(model.summary(top, lengths)[1], expected)
-
-
-@torch.no_grad()
 def test_a_greedy_translation_takes_the_most_likely_next_word(model: CoVe) -> None:
     nn.init.normal_(model.output)
     tokens, lengths = torch.tensor([[7, 8, 9, END], [5, END, 0, 0]]), torch.tensor([4, 2])

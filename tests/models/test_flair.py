@@ -34,20 +34,13 @@ def run(direction: Direction, tokens_T: torch.Tensor) -> torch.Tensor:
 
 def test_hidden_states_of_each_direction(model: FLAIR) -> None:
     tokens, lengths = torch.randint(5, VOCABULARY, (2, 7)), torch.tensor([7, 4])
-    top = model.hidden_states(tokens, lengths)[-1]
+    lowest, top = model.hidden_states(tokens, lengths)
     for row, length in enumerate(lengths.tolist()):
         text = tokens[row, :length]
+        embedded = torch.cat([model.forwards.embedding[text], model.backwards.embedding[text]], dim=-1)
+        torch.testing.assert_close(lowest[row, :length], embedded)
         torch.testing.assert_close(top[row, :length, :6], run(model.forwards, text))
         torch.testing.assert_close(top[row, :length, 6:], run(model.backwards, text.flip(0)).flip(0))
-
-
-def test_embeddings_of_both_directions_are_concatenated(model: FLAIR) -> None:
-    tokens, lengths = torch.randint(5, VOCABULARY, (2, 7)), torch.tensor([7, 4])
-    lowest = model.hidden_states(tokens, lengths)[0]
-    for row, length in enumerate(lengths.tolist()):
-        text = tokens[row, :length]
-        expected = torch.cat([model.forwards.embedding[text], model.backwards.embedding[text]], dim=-1)
-        torch.testing.assert_close(lowest[row, :length], expected)
 
 
 def test_summary_is_between_the_special_pieces(model: FLAIR) -> None:
