@@ -273,13 +273,3 @@ def test_a_failed_increment_leaves_the_last_model(
     assert digest_tree(job.output) == before
     adapt(job)
     assert chain(job)["increment"] == 1
-
-
-def test_forgetting_is_measured_again_when_only_the_general_text_changes(inputs: Path, corpus: Growing) -> None:
-    job = started(inputs, corpus, training=lm_settings())
-    before = numbers(job)
-    adapt(job.model_copy(update={"general_tokens": job.tokens, "general_corpus": corpus.folder / "corpus"}))
-    after = numbers(job)
-    assert after["general_after_perplexity"] == pytest.approx(after["perplexity"], rel=1e-4)
-    assert after["general_after_perplexity"] != before["general_after_perplexity"]
-    assert after["perplexity"] == before["perplexity"]

@@ -46,10 +46,6 @@ def test_a_row_of_several_labels_is_once_in_a_step_and_rows_without_labels_are_a
     assert found.rows(0).tolist() == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_class_of_one_row_does_not_fill_a_step() -> None:
-    assert sampler([[0], [1], [1], [1]], rows=4).rows(3).tolist()[0] == 0
-
-
 @pytest.mark.parametrize("world", [2, 3])
 def test_workers_share_the_batch(world: int) -> None:
     found = sampler([[row % 2] for row in range(12)], rows=8)

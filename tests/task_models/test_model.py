@@ -86,26 +86,6 @@ def fit_head(head, *, features, labels, dev, score, penalties, steps):
     return best.penalty, {candidate.penalty: value for candidate, value in scores.items()}
 
 
-@pytest.mark.parametrize("classes", [2, 3])
-def test_the_linear_head_is_the_logistic_regression_with_the_best_dev_score(classes: int) -> None:
-    x, labels = two_blobs(classes)
-    head = ClassificationHead(4, classes)
-    penalty, scores = fit_head(
-        head,
-        features=x,
-        labels=labels,
-        dev=x,
-        score=lambda found: float(np.log(found[np.arange(len(labels)), labels]).mean()),
-        penalties=[1.0, 1000.0],
-        steps=500,
-    )
-    assert penalty == 1.0 and set(scores) == {1.0, 1000.0}
-    scaled = ((x - x.mean(0)) / x.std(0, correction=0)).double().numpy()
-    expected = LogisticRegression(C=1.0, max_iter=500).fit(scaled, labels).predict_proba(scaled)
-    found = head.eval()(x).softmax(1).detach().numpy()
-    np.testing.assert_allclose(found, expected, atol=1e-4)
-
-
 @pytest.mark.parametrize(("seen", "classes"), [(2, 2), (3, 3), (2, 3)])
 def test_the_penalty_of_a_fitted_head_is_that_of_its_loss_and_of_scikit_learn(seen: int, classes: int) -> None:
     x, labels = two_blobs(seen, rows=30)

@@ -122,9 +122,3 @@ def test_gradients_are_means_over_the_workers(tmp_path: Path) -> None:
     loss.backward()
     expected = {name: one.grad.to_dense() for name, one in model.named_parameters() if one.grad is not None}
     torch.testing.assert_close(found[0], expected | {"loss": loss.detach()})
-
-
-def test_rows_of_each_worker() -> None:
-    rows = torch.arange(8)
-    assert [World(rank, 4).own_rows(rows).tolist() for rank in range(4)] == [[0, 1], [2, 3], [4, 5], [6, 7]]
-    assert World().own_rows(rows).tolist() == rows.tolist()
