@@ -367,9 +367,7 @@ class Selection:
         return out
 
     def another(self, document: int, chance: float) -> int:
-        """Another document of the view, chosen by a number `chance` from [0, 1)."""
         return (document + 1 + int(chance * (self.documents - 1))) % self.documents
 
     def sentence_starts(self, document: int) -> NDArray[Any]:
-        """Start positions of the sentences of a document of the view, ascending from 0."""
         return self._store.sentence_starts(int(self.chosen[document]))

@@ -39,7 +39,6 @@ class Finding:
 
     @property
     def stops(self) -> bool:
-        """Whether it ends a run."""
         return self.rule == "stop"
 
 

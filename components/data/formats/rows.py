@@ -153,13 +153,11 @@ class _Part(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read the next bytes."""
         count = self._file.readinto(memoryview(buffer)[: self._left]) or 0
         self._left -= count
         return count
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
         super().close()
 

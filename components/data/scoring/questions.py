@@ -44,11 +44,9 @@ class Questions(Scoring):
 
     @property
     def width(self) -> int:
-        """The number K of sums."""
         return 2 * (len(self.names) + 1)
 
     def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
-        """N rows -> (N, K)."""
         metrics = np.zeros((len(targets), self.width))
         half = self.width // 2
         for row, ((_, context), target, answer) in enumerate(zip(fields, targets, answers, strict=True)):
@@ -59,7 +57,6 @@ class Questions(Scoring):
         return sparse.csr_array(metrics)
 
     def scores(self, sums: Floats) -> dict[str, Floats]:
-        """Means over all questions."""
         both = sums[..., : self.width // 2] + sums[..., self.width // 2 :]
         return {name: both[..., index] / both[..., -1] for index, name in enumerate(self.names)}
 

@@ -32,7 +32,6 @@ class Mistake:
     size: float
 
     def as_dict(self) -> dict[str, Any]:
-        """The mistakes as a JSON object."""
         return {**vars(self), "fields": list(self.fields)}
 
 

@@ -305,17 +305,14 @@ class AveragedClassifier:
 
     @property
     def kind(self) -> str:
-        """Name of the task's kind."""
         return self.members[0].kind
 
     @property
     def labels(self) -> Sequence[str]:
-        """The names of the C labels."""
         return self.members[0].labels
 
     @property
     def encoder(self) -> LanguageModel:
-        """The encoder of the first member."""
         return self.members[0].encoder
 
     @property
@@ -329,17 +326,14 @@ class AveragedClassifier:
         )
 
     def on(self, device: torch.device) -> AveragedClassifier:
-        """This classifier after its models have been moved to a device. To be called before the first answer."""
         for member in self.members:
             member.on(device)
         return self
 
     def quantised(self) -> AveragedClassifier:
-        """This classifier with the encoders' matrices in 8-bit integers; see `TextClassifier.quantised`."""
         return replace(self, members=[member.quantised() for member in self.members])
 
     def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> list[Answer]:
-        """The answers to N rows. The answer to a row does not depend on the other rows."""
         if not self._decodes and not self.is_shared:
             return mean_answers([member.answer(rows, batch_size) for member in self.members])
         return self._answers(rows)[0]

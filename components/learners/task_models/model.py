@@ -136,7 +136,6 @@ class TaskModel(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """The device of the parameters."""
         return next(self.parameters()).device
 
     def kept(self, batch: Batch) -> Tensor:
@@ -332,5 +331,4 @@ def answers(
 
 
 def cloned_state(model: nn.Module) -> dict[str, Tensor]:
-    """A copy of all weights and buffers."""
     return {name: value.detach().clone() for name, value in model.state_dict().items()}

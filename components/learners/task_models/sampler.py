@@ -135,7 +135,6 @@ class EpochSampler(Sampler):
         return self._epoch[1][index]
 
     def tokens_before(self, step: int) -> int:
-        """Number of tokens before a step, without padding."""
         epochs, index = divmod(step, self.epoch_steps)
         begun = 0
         if index:
@@ -183,7 +182,6 @@ class ExampleSampler(EpochSampler):
         self.windows = windows
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
-        """The batch of a step, or the part of it on one rank."""
         rows = self.rows(step)[rank::world]
         encoded = [self._learned(step, int(row)) for row in rows]
         return collate(encoded, [self.targets[row] for row in rows])
@@ -240,12 +238,10 @@ class ContrastiveSampler(Sampler):
         return np.unique(np.concatenate(result))
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
-        """The batch of a step, or the part of it on one rank."""
         rows = self.rows(step)[rank::world]
         return collate([self.encoded[row] for row in rows], [self.targets[row] for row in rows])
 
     def tokens_before(self, step: int) -> int:
-        """Number of tokens in the batches before a step."""
         while len(self._before) <= step:
             self._before.append(self._before[-1] + int(self.sizes[self.rows(len(self._before) - 1)].sum()))
         return self._before[step]

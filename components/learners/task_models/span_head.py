@@ -102,11 +102,9 @@ class Answering(CalibratedHead):
 
     @property
     def calibration(self) -> float:
-        """The threshold of answers."""
         return float(self.threshold)
 
     def set_calibration(self, value: float) -> None:
-        """Set the threshold of answers."""
         self.threshold.fill_(value)
 
 

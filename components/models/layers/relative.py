@@ -72,12 +72,10 @@ class RelativeConfig(ModelConfig):
 
     @property
     def head_count(self) -> int:
-        """Number of attention heads."""
         return self.heads or max(1, self.width // 64)
 
     @property
     def inner(self) -> int:
-        """Inner width of the feed-forward layers."""
         return self.feedforward or 4 * self.width
 
 

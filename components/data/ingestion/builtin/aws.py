@@ -48,7 +48,6 @@ class Shape(_Documented):
 
     @property
     def texts(self) -> list[str]:
-        """Its text and the texts of its members."""
         return [self.text, *(member.text for member in self.members)]
 
 

@@ -75,7 +75,6 @@ class SplitFile:
 
     @property
     def form(self) -> str:
-        """The format of the file."""
         return self.source.format_at(self.path)
 
 

@@ -44,12 +44,10 @@ class Row:
 
     @property
     def document(self) -> tuple[str, str] | None:
-        """The row's document; a document is in one file."""
         return None if self.origin.document is None else (self.origin.position.path, self.origin.document)
 
 
 def train_of(source: TaskSource) -> str:
-    """Path of the train file (or files), for messages."""
     return f"{source.path}/{' + '.join(source.files('train'))}"
 
 
