@@ -25,8 +25,6 @@ class Sentence:
 
     Attributes:
         line: number of its first line, from 1; comment lines are part of the sentence.
-        words: W words.
-        tags: W tags.
         lines: W line numbers.
         comments: key -> value of the preceding comment lines of the form `key = value`.
         document: number of the marks of a new document before it: -DOCSTART- in CoNLL, `# newdoc` in CoNLL-U.
@@ -55,12 +53,9 @@ def read_conll(
     """Iterate over the sentences of a CoNLL file; lines with -DOCSTART- are skipped.
 
     Args:
-        path: the file.
-        reading: counters that are updated.
         words, tags: indices of the columns, from 0; negative ones count from the end.
         delimiter: column separator; None: a tab if the first line has one, otherwise any white space.
         comments: prefix of comment lines before a sentence; None: "#" on lines without tab, in files with tabs.
-        encoding: of the file.
 
     Raises:
         DataError: the number of columns differs from the first line's, a column does not exist, or a word is empty.
@@ -122,11 +117,6 @@ def read_conllu(path: Path, reading: Reading, *, tags: str = "upos") -> Iterator
     """Iterate over the sentences of a CoNLL-U file: its syntactic words, each with one column as its tag.
 
     Lines of multi-word tokens (`1-2`) and of empty nodes (`5.1`) are skipped.
-
-    Args:
-        path: the file.
-        reading: counters that are updated.
-        tags: name of the tag column.
 
     Raises:
         DataError: a line does not have ten columns, an id is invalid, a word has no tag, or the column is unknown.

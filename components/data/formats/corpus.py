@@ -96,14 +96,7 @@ def _damaged(path: Path, error: Exception) -> ArtifactError:
 
 
 class ShardWriter:
-    """Writes rows as Parquet files of a bounded size, named by the digest of their bytes: `<prefix>-<digest>.parquet`.
-
-    Args:
-        directory: where the files go.
-        prefix: prefix of their names.
-        schema: their columns.
-        limit: uncompressed bytes after which a new file is started.
-    """
+    """Writes rows as Parquet files of a bounded size, named by the digest of their bytes: `<prefix>-<digest>.parquet`."""
 
     def __init__(self, directory: Path, prefix: str, *, schema: pa.Schema, limit: int) -> None:
         self.names: list[str] = []

@@ -74,10 +74,7 @@ def open_rows(path: Path, stack: ExitStack, *, rejected: Rejected | None = None,
     """Open a csv, tsv, jsonl or parquet file, by its suffix; `stack` closes it.
 
     Args:
-        path: the file.
-        stack: closes it.
         rejected: receives bad rows; None: they are raised.
-        span: the part to read; None: the whole file.
 
     Raises:
         DataError: the file is damaged or not UTF-8, a row does not fit the header, or a column name is ambiguous; also

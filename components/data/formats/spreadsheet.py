@@ -30,11 +30,6 @@ def row_writer(file: Any, *, ending: str = "\n", **dialect: Any) -> Callable[[It
     """A function that writes a row of a csv or tsv file. The module csv does not quote a carriage return, at which
     readers end a row.
 
-    Args:
-        file: to write to.
-        ending: of a row.
-        dialect: arguments of `csv.writer`.
-
     Raises:
         csv.Error: by the function: the dialect has no quotes, and a value contains the delimiter or a line break.
     """

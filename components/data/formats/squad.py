@@ -17,10 +17,6 @@ class Question:
     """A question about a context.
 
     Attributes:
-        id: of the question.
-        title: of the article; None if it has none.
-        question: its text.
-        context: the paragraph.
         answers: (first character, text) of each distinct reference answer; empty if the question is unanswerable.
     """
 
@@ -54,10 +50,6 @@ def read_squad(path: Path, reading: Reading) -> Iterator[Question]:
 
 def answers_of(entries: list[Any], where: str) -> tuple[tuple[int, str], ...]:
     """(first character, text) of each distinct answer, in order.
-
-    Args:
-        entries: answers as in SQuAD JSON.
-        where: position for messages.
 
     Raises:
         DataError: an answer has no text or answer_start, or its text is empty.

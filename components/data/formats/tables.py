@@ -35,10 +35,8 @@ class Layout:
 
     Attributes:
         header: whether the first line names the columns; without a header they are "0", "1", ...
-        delimiter: separator of the fields of a line.
         quotes: whether a field in double quotes may contain delimiters and line breaks; otherwise quotes are ordinary
             characters.
-        encoding: of the file, a name that Python knows.
         member: path of keys, joined by dots, to the rows of a json document.
         nested: whether values may be lists and objects. Otherwise every value is text; numbers and booleans are
             formatted as JSON, since labels are often 0 and 1.
@@ -146,12 +144,6 @@ def parse_json(path: Path, reading: Reading) -> Any:
 
 def picked(row: dict[str, Any], columns: Sequence[str], layout: Layout, where: str) -> tuple[Any, ...]:
     """The values of columns of one row, as `Layout.nested` demands them.
-
-    Args:
-        row: its columns.
-        columns: names.
-        layout: of the table.
-        where: position for messages.
 
     Raises:
         DataError: a column is missing, or a value is not text.

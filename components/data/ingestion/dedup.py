@@ -177,7 +177,6 @@ class KeyFiles:
     """The keys of all documents in files; documents are numbered in the order in which they are added.
 
     Args:
-        directory: folder for the files; created if it does not exist.
         permutations: p, values in a signature; 0: no signatures are stored.
         rows: values in a band, at most 4. Documents that agree in all values of a band are compared.
     """

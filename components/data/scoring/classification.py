@@ -41,11 +41,6 @@ class Classification(Scoring):
     Rows with the target -1 belong to no class and do not enter these sums. With `outside`, 2 H sums follow: the rows
     inside and outside of the classes by level of confidence. `outside_auroc` is the share of pairs of an inside and an
     outside row in which the inside row has the higher confidence (Hendrycks and Gimpel 2017); ties count one half.
-
-    Attributes:
-        labels: C names.
-        bins: B.
-        outside: whether some rows belong to no class.
     """
 
     labels: Sequence[str]
@@ -151,9 +146,6 @@ class Choice(Scoring):
     """One of the row's choices.
 
     K = 1 + 3 B sums: rows; rows, confidence and correct rows of each calibration bin.
-
-    Attributes:
-        bins: B.
     """
 
     bins: int = 15

@@ -203,8 +203,6 @@ class TrainingNoise:
     Attributes:
         run: of one run of a system.
         pair: of the difference of two systems' runs on the same labels; None: there is one system.
-        systems: number of systems.
-        seeds: number of runs of each.
     """
 
     run: Variance

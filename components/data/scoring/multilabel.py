@@ -23,9 +23,6 @@ THRESHOLD = 0.5
 class Multilabel(Scoring):
     """K = 3 L + 2 sums: true positives, predictions and targets of each label; rows with exactly the right labels,
     rows.
-
-    Attributes:
-        labels: L names.
     """
 
     labels: Sequence[str]

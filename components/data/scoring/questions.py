@@ -80,11 +80,9 @@ class Questions(Scoring):
 
 
 def answer_scores(answer: str, references: Sequence[str]) -> tuple[float, float, float, float]:
-    """F1, exact match, and both on characters: maxima over the references.
+    """F1, exact match, and both on characters: maxima over the references that are not empty after normalisation.
 
-    Args:
-        answer: empty for no answer.
-        references: empty if the question is unanswerable. References that are empty after normalisation are ignored.
+    An empty answer is no answer; without references the question is unanswerable.
     """
     scores = [_against(answer, reference) for reference in filter(normalised, references)] or [_against(answer, "")]
     f1, exact, f1_characters, exact_characters = (max(values) for values in zip(*scores, strict=True))

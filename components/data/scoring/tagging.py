@@ -25,7 +25,6 @@ class Tagging(Scoring):
     spans); correct tags, tags.
 
     Attributes:
-        labels: names of the tags.
         scheme: None: inferred from the names.
     """
 

@@ -65,7 +65,6 @@ class TaskFacts:
     """Facts of a task, besides its rows, that later stages read.
 
     Attributes:
-        labels: names of the labels, by index.
         digests: split -> SHA-256 of its content.
         learned_languages: languages of train, if the slices of test are languages; otherwise empty.
     """

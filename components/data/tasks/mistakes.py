@@ -19,8 +19,6 @@ class Mistake:
     """A row with a wrong answer.
 
     Attributes:
-        row: index in its split.
-        slice: of the row, if it has one.
         size: confidence in the wrong answer; error of a number; share of wrong tags of a sentence.
     """
 
@@ -42,9 +40,6 @@ Judged = tuple[str, str, float] | None
 def mistakes(split: Split, answers: Sequence[Answer], *, kind: str, labels: Sequence[str]) -> list[Mistake]:
     """The wrong answers in descending order of their size, rows of equal size in their order; empty for a kind whose
     answers cannot be judged row by row.
-
-    Args:
-        labels: names of the labels, by index.
     """
     judge = JUDGES.get(kind)
     if judge is None:

@@ -171,12 +171,7 @@ def service_documents(service: Service) -> Iterator[Document]:
 def corpus(
     documents: list[Document], *, without: Collection[str], left_out: Collection[str] = ()
 ) -> Iterator[dict[str, str]]:
-    """Rows {id, text} of the domain corpus.
-
-    Args:
-        without: `text_key`s of excluded texts (dev and test rows of a task).
-        left_out: ids of excluded documents.
-    """
+    """Rows {id, text} of the domain corpus."""
     for document in documents:
         if document.id not in left_out:
             texts = [text for text in document.texts if text_key(text) not in without]

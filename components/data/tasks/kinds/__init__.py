@@ -42,10 +42,6 @@ def find_kind(kind: str, *, key: str = "kind") -> Kind:
 def scoring_for(kind: str, labels: Sequence[str] = (), *, bins: int = 15) -> Scoring:
     """The metrics of a task.
 
-    Args:
-        labels: names of its labels or tags, by index.
-        bins: number of bins of the calibration curve.
-
     Raises:
         ConfigError: there is no such kind.
     """

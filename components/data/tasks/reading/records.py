@@ -82,7 +82,6 @@ def split_files(source: TaskSource, *, task: str = "") -> Iterator[SplitFile]:
     """Every file of a task, in order.
 
     Args:
-        source: of the task.
         task: name of a task that has a file of labels; a missing train file is no error then.
 
     Raises:
@@ -121,12 +120,6 @@ def read_labelled(
 ) -> Iterator[tuple[str, Record]]:
     """(split, row) of all files of a task, read together with its file of labels
     (`components.data.tasks.reading.labels`).
-
-    Args:
-        name: of the task.
-        source: of the task.
-        columns: of the texts, then of the labels.
-        counts, texts, nested: as of `read_records`.
 
     Raises:
         DataError: as `split_files` and `read_records`; a line of the file of labels is damaged.

@@ -138,10 +138,6 @@ def _id(origin: Origin) -> str:
 def refuse_unseen(rows: Rows, source: TaskSource, seen: Set[str], names: Callable[[Row], Sequence[str]]) -> None:
     """Check that every label of dev and test occurs in train.
 
-    Args:
-        rows: split -> rows.
-        names: row -> labels.
-
     Raises:
         DataError: a label of dev or test does not occur in train (file and line).
     """
