@@ -166,10 +166,6 @@ class WeightAverage:
     weights of the first steps lose their influence. `asgd`: the mean of the weights after each step later than `begins`
     (Polyak and Juditsky 1992). While `begins` is None there is no average and `swap` has no effect; the non-monotone
     trigger of NT-ASGD (Merity et al. 2018) sets it.
-
-    Attributes:
-        tensors: the averages, in the order of the parameters.
-        count: number of updates of the average; 0 before it begins.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], *, kind: str, begins: int | None = 0) -> None:

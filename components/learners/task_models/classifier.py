@@ -64,11 +64,7 @@ Projection = Callable[[int], NDArray[np.float32]]
 
 
 def sketches(model: TaskModel, vectors: Tensor, batch: Batch, projection: Projection) -> list[NDArray[np.float32]]:
-    """The sketches (S,) of the B rows of a batch.
-
-    Args:
-        vectors: inputs of its head: (S, F), (B, F) or (S, U, F).
-    """
+    """The sketches (S,) of the B rows of a batch."""
     norm = getattr(model.head, "norm", None)
     if model.of_units:
         lengths = batch["unit_lengths"]
@@ -182,9 +178,6 @@ class TextClassifier:
         self, rows: Sequence[Fields], projection: Projection
     ) -> tuple[list[Answer], NDArray[np.int64], NDArray[np.float32]]:
         """The answers of `answer`, and the measurements of `components.registry.drift`.
-
-        Args:
-            projection: number of features F -> (F, S) random numbers.
 
         Returns:
             N answers; (N, 2) pieces and unknown pieces; (N, S) projections of the features that the head reads.

@@ -26,11 +26,7 @@ TAUGHT_ROWS = 64
 
 
 class DistillationSampler(Sampler):
-    """Batches of labelled rows, with unlabelled rows and the teacher's answers.
-
-    Args:
-        taught: batches of unlabelled rows, with the teacher's answers as targets.
-    """
+    """Batches of labelled rows, with unlabelled rows and the teacher's answers."""
 
     def __init__(self, labelled: ExampleSampler, taught: ExampleSampler) -> None:
         self.labelled, self.taught = labelled, taught

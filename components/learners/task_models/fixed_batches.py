@@ -152,9 +152,7 @@ class RowFeatures:
 class FixedBatches:
     """Answers of a model in batches of fixed shapes.
 
-    Args:
-        head_precision: of the head; None: the precision of the encoder.
-        int8: whether the encoder's matrices are quantised (`inference_weights.converted`).
+    head_precision: of the head; None: the precision of the encoder.
     """
 
     def __init__(

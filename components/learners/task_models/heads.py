@@ -181,11 +181,7 @@ class Head(nn.Module, ABC):
 
 
 class TextHead(Head):
-    """Normalisation, dropout, linear layer; with `hidden`, a ReLU layer in between (Howard and Ruder 2018, 3.3).
-
-    Args:
-        norm: `finetune.<name>.head_norm`; a hidden layer gets `batch` or none.
-    """
+    """Normalisation, dropout, linear layer; with `hidden`, a ReLU layer in between (Howard and Ruder 2018, 3.3)."""
 
     def __init__(
         self,

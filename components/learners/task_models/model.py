@@ -51,10 +51,6 @@ def pair_loss(vectors: Tensor, targets: Tensor) -> Tensor:
 
     The mean over pairs with a common label and the mean over pairs without have the same weight, as in SetFit, which
     samples both equally often.
-
-    Args:
-        vectors: (B, F).
-        targets: (B, X) label indices, padded with nan.
     """
     with torch.autocast(vectors.device.type, enabled=False):
         overlap, counts = label_overlap(targets)
@@ -226,10 +222,6 @@ def batches_by_length(
 
     A batch has at most `budget` pieces, padding included. Once it has a quarter of the budget, it ends before a row
     that would raise the share of padding above `PADDING`; small batches may have more padding.
-
-    Args:
-        lengths: (N,) length of each row's longest sequence.
-        counts: (N,) number of sequences of each row.
     """
     order = np.argsort(lengths, kind="stable")
     start = held = real = 0
@@ -272,11 +264,7 @@ def run_over(
     *,
     precision: str = "float32",
 ) -> list[Result]:
-    """Apply a function to all rows in evaluation mode, batch by batch; returns N results in the order of the rows.
-
-    Args:
-        function: batch of B rows -> B results.
-    """
+    """Apply a function to all rows in evaluation mode, batch by batch; returns N results in the order of the rows."""
     device = next(model.parameters()).device
     results: dict[int, Result] = {}
     with predicting(model, precision=precision):

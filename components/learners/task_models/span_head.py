@@ -33,11 +33,7 @@ NEVER: Final = -1e4
 
 
 class Answering(CalibratedHead):
-    """Scores of starts and ends.
-
-    Args:
-        settings: `longest_answer` in characters; normalisation, dropout and hidden layer of `TextHead`.
-    """
+    """Scores of starts and ends."""
 
     threshold: Tensor
 

@@ -63,10 +63,6 @@ class Tagger(ImitatingHead):
 
     The windows of a row are concatenated before loss and decoding, and `of_batch` concatenates them before the LSTM, so
     that neither the sequence of tags nor the states of the LSTM end at window borders.
-
-    Args:
-        labels: names of the tags, which determine the legal transitions.
-        settings: `tagger`, `tagger_hidden`, and the head's normalisation, dropout and (without LSTM) hidden layer.
     """
 
     _start: Tensor

@@ -84,10 +84,6 @@ def measure(
     """Measure on batches of about `pieces` held-out pieces (all, if there are fewer), the same in every call.
 
     The model remains in evaluation mode. All workers must call it; each computes its own rows.
-
-    Args:
-        store: of `sampler`; its counts convert the loss per piece into loss per word and per character.
-        family: of the model; its objective determines the meaning of the loss.
     """
     model.eval()
     sums: dict[str, torch.Tensor] = {}
@@ -113,11 +109,7 @@ def measure(
 def perplexity_of(
     loss: float, pieces: int, store: TokenStore | Selection, *, further: Mapping[str, float] | None = None
 ) -> Perplexity:
-    """Perplexity from the mean negative log-likelihood, in nats, of a number of pieces of a store.
-
-    Args:
-        further: as in `Perplexity`.
-    """
+    """Perplexity from the mean negative log-likelihood, in nats, of a number of pieces of a store."""
     return Perplexity(
         loss=loss,
         pieces=pieces,
