@@ -96,7 +96,7 @@ def _damaged(path: Path, error: Exception) -> ArtifactError:
 
 
 class ShardWriter:
-    """Writes rows as Parquet files of a bounded size, named by the digest of their bytes: `<prefix>-<digest>.parquet`."""
+    """Writes rows as Parquet files of a bounded size, named `<prefix>-<digest of the bytes>.parquet`."""
 
     def __init__(self, directory: Path, prefix: str, *, schema: pa.Schema, limit: int) -> None:
         self.names: list[str] = []

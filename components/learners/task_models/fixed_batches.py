@@ -152,7 +152,8 @@ class RowFeatures:
 class FixedBatches:
     """Answers of a model in batches of fixed shapes.
 
-    head_precision: of the head; None: the precision of the encoder.
+    Args:
+        head_precision: of the head; None: the precision of the encoder.
     """
 
     def __init__(
