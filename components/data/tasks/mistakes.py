@@ -52,15 +52,6 @@ def mistakes(split: Split, answers: Sequence[Answer], *, kind: str, labels: Sequ
     return sorted(result, key=lambda mistake: -mistake.size)
 
 
-def confusion(split: Split, answers: Sequence[Answer], *, labels: Sequence[str]) -> np.ndarray:
-    """(C, C) counts, true labels in rows, of a kind with one label per row; rows without a label are left out."""
-    counts = np.zeros((len(labels), len(labels)), dtype=np.int64)
-    for target, answer in zip(split.targets, answers, strict=True):
-        if target[0] >= 0:
-            counts[int(target[0]), int(answer.argmax())] += 1
-    return counts
-
-
 def _label(fields: Fields, target: Target, answer: Answer, labels: Sequence[str]) -> Judged:
     true, best = int(target[0]), int(answer.argmax())
     if true < 0 or true == best:

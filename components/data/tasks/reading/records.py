@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from components.core.errors import DataError
 from components.data.formats.annotations.tables import ANNOTATED, UNITS
 from components.data.formats.lines import Reading
 from components.data.formats.plain import read_label_first, read_parallel
-from components.data.formats.tables import TABLES, Layout
+from components.data.formats.tables import TABLES, Layout, as_text
 from components.data.formats.textkey import digest_of
 from components.data.tasks.data import Fields
 from components.data.tasks.reading.labels import answers_beside, files_of, label_values, labels_file
@@ -222,19 +221,6 @@ def _has_column(path: Path, column: str, form: str, layout: Layout) -> bool:
         return next(READERS[form](path, [column], replace(layout, nested=False), Reading()), None) is not None
     except DataError:
         return False
-
-
-def as_text(value: Any, where: object) -> str | None:
-    """A value as text; numbers and booleans as in JSON, because labels are often 0 and 1.
-
-    Raises:
-        DataError: the value is a list or an object; `where` it is.
-    """
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bool | int | float):
-        return json.dumps(value)
-    raise DataError(f"{where}: holds a {type(value).__name__} where text is expected")
 
 
 def filled(value: Any, what: str, column: str, where: object) -> str:
