@@ -170,16 +170,6 @@ def test_a_greedy_translation_takes_the_most_likely_next_word(model: CoVe) -> No
         assert words[len(translation) :] == [END] * (len(words) - len(translation))
 
 
-def test_published_sizes() -> None:
-    model = build_model("cove", vocabulary=100, preset="cove")
-    with torch.no_grad():
-        states = model.eval().hidden_states(torch.full((2, 3), 7), torch.full((2,), 3))
-    assert [layer.shape[-1] for layer in states] == [300, 900, 900]
-    # Per layer: 4 gates of 300 with weights of the input and the state and one bias, in two directions.
-    encoder = 2 * 4 * 300 * (300 + 300 + 1) + 2 * 4 * 300 * (600 + 300 + 1)
-    assert sum(parameter.numel() for group in model.layer_groups()[1:] for parameter in group) == encoder
-
-
 def test_fixed_word_vectors_are_not_trained_by_translation_but_by_tasks() -> None:
     torch.manual_seed(0)
     model = build_model("cove", vocabulary=VOCABULARY, settings={"embedding": 5, "hidden": 6, "fixed_words": True})

@@ -68,11 +68,3 @@ def test_loss_is_the_sum_of_both_directions(model: FLAIR) -> None:
     torch.testing.assert_close(result.sums["tokens"][0], (parts[0] + parts[1]) * 15)
     assert int(result.sums["tokens"][1]) == 30
     assert [tuple(part.shape) for part in result.carry] == [(3, 6)] * 4
-
-
-def test_size_of_the_paper() -> None:
-    # flair's news-forward has 275 characters, embedding 100, hidden 2048; its LSTM has a second bias.
-    with torch.device("meta"):
-        model = build_model("flair", vocabulary=275, preset="flair")
-    item = 275 * 100 + 4 * 2048 * (100 + 2048 + 1) + 275 * 2049
-    assert sum(parameter.numel() for parameter in model.parameters()) == 2 * item == 2 * 18_195_583
