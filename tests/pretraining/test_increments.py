@@ -101,14 +101,14 @@ def test_an_increment_learns_new_text_and_replays_old(
     store = TokenStore(job.tokens)
     new = store.tokens - all_tokens
     adapt(job)
-    found, after = chain(job), numbers(job)
-    assert (found["increment"], found["new_tokens"], found["previous"]) == (1, new, first.digest)
-    assert new <= found["replayed_tokens"] < new + 12
-    assert set(found["learned"]) == set(store.shards)
+    actual, after = chain(job), numbers(job)
+    assert (actual["increment"], actual["new_tokens"], actual["previous"]) == (1, new, first.digest)
+    assert new <= actual["replayed_tokens"] < new + 12
+    assert set(actual["learned"]) == set(store.shards)
     # As many passes over its text as the first run made over all.
     step = job.training.batch_size * job.training.window
     passes = LONG.tokens / store.tokens
-    assert after["steps"] == max(1, round(passes * (new + found["replayed_tokens"]) / step))
+    assert after["steps"] == max(1, round(passes * (new + actual["replayed_tokens"]) / step))
     assert after["before_perplexity"] > after["perplexity"]
     assert after["previous_perplexity"] > 0
     assert read_manifest(job.output).facts["parent"] == read_manifest(job.pretrained).digest

@@ -54,7 +54,7 @@ def test_bags_equal_padded_batches(family: str, pooling: Pooling) -> None:
     sequences = [np.asarray(ids) for ids in ([5, 6, 7], [8], [9, 9, 5, 12, 6])]
     with torch.no_grad():
         padded = model.kept(collate([Encoded.of_texts([ids]) for ids in sequences]))
-        found = pooled(model.encoder, sequences, pooling=pooling)
-        torch.testing.assert_close(found, padded)
+        actual = pooled(model.encoder, sequences, pooling=pooling)
+        torch.testing.assert_close(actual, padded)
         for row, ids in enumerate(sequences):
-            assert torch.equal(pooled(model.encoder, [ids], pooling=pooling)[0], found[row])
+            assert torch.equal(pooled(model.encoder, [ids], pooling=pooling)[0], actual[row])

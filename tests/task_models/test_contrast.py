@@ -25,5 +25,5 @@ def test_similar_and_dissimilar_pairs_have_the_same_weight() -> None:
     half = math.sqrt(0.5)
     vectors = torch.tensor([[2.0, 0.0], [0.0, 3.0], [half, half]])
     # Cosines: 0 (same label), sqrt(1/2) and sqrt(1/2) (different labels).
-    found = pair_loss(vectors, torch.tensor([[0.0], [0.0], [1.0]]))
-    assert float(found) == pytest.approx((1.0 + 0.5) / 2, rel=1e-6)
+    actual = pair_loss(vectors, torch.tensor([[0.0], [0.0], [1.0]]))
+    assert float(actual) == pytest.approx((1.0 + 0.5) / 2, rel=1e-6)
