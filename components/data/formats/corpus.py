@@ -42,17 +42,8 @@ def read_documents(directory: Path, split: Split = "train") -> Iterator[str]:
         ArtifactError: the directory is not a complete corpus, or a shard is damaged.
     """
     for shard in shards(directory, split):
-        yield from read_shard(shard)
-
-
-def read_shard(shard: Path) -> Iterator[str]:
-    """Iterate over the texts of one shard.
-
-    Raises:
-        ArtifactError: the shard is damaged.
-    """
-    for batch in read_batches(shard, ["text"]):
-        yield from batch.column(0).to_pylist()
+        for batch in read_batches(shard, ["text"]):
+            yield from batch.column(0).to_pylist()
 
 
 def read_rows(shard: Path) -> Iterator[tuple[str, ...]]:

@@ -65,11 +65,6 @@ def answers_of(entries: list[Any], where: str) -> tuple[tuple[int, str], ...]:
 
 def _member(value: Any, key: str, kind: Any, where: str) -> Any:
     if not isinstance(value, dict) or not isinstance(value.get(key), kind):
-        raise DataError(
-            f"{where}: no {key!r} ({_type_name(kind)}); SQuAD files have data, paragraphs, context, qas, answers"
-        )
+        expected = {str: "text", list: "a list", int: "a number"}.get(kind, "text or a number")
+        raise DataError(f"{where}: no {key!r} ({expected}); SQuAD files have data, paragraphs, context, qas, answers")
     return value[key]
-
-
-def _type_name(kind: Any) -> str:
-    return {str: "text", list: "a list", int: "a number"}.get(kind, "text or a number")

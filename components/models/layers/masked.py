@@ -113,7 +113,7 @@ class MaskedModel(LanguageModel):
 
     def masked_loss(self, top_BTD: Tensor, batch: Batch) -> Sum:
         """Summed negative log-likelihood of the predicted pieces, and their number N."""
-        masked_BMD = self._predicting(top_BTD, batch["positions"])
+        masked_BMD = top_BTD.gather(1, batch["positions"].unsqueeze(-1).expand(-1, -1, top_BTD.shape[-1]))
         targets_N = batch["targets"].reshape(-1)
         total = linear_cross_entropy(self._transformed(masked_BMD).flatten(0, 1), self.token, self.bias, targets_N)
         return total, count_tensor(len(targets_N), total)
@@ -171,9 +171,6 @@ class MaskedModel(LanguageModel):
         for block in self.body():
             outputs.append(block(outputs[-1], mask))
         return outputs
-
-    def _predicting(self, top_BTD: Tensor, positions_BM: Tensor) -> Tensor:
-        return top_BTD.gather(1, positions_BM.unsqueeze(-1).expand(-1, -1, top_BTD.shape[-1]))
 
     def _transformed(self, x: Tensor) -> Tensor:
         transformed: Tensor = self.transform_norm(gelu(self.transform(x), self.config.activation))
