@@ -205,7 +205,7 @@ class FixedBatches:
 
     @property
     def reads_bags(self) -> bool:
-        """Whether the features are pooled word vectors, computed on the processor: `answers_of_sequences` may be used."""
+        """Whether the features are word vectors, pooled on the processor: `answers_of_sequences` may be used."""
         model = self.model
         return isinstance(model.encoder, StaticVectors) and not model.of_units and model.device.type == "cpu"
 
