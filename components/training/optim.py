@@ -204,13 +204,11 @@ class WeightAverage:
                 average.copy_(held)
 
 
-def non_monotone(losses: Sequence[float], *, patience: int = 5) -> bool:
-    """Whether the last held-out loss v_t is worse than the best of v_0 .. v_{t-n-1}, for t > n.
-
-    The trigger of NT-ASGD (Merity et al. 2018, algorithm 1), with n = `patience`; the paper's is 5 too.
-    """
+def non_monotone(losses: Sequence[float]) -> bool:
+    """Whether the last held-out loss v_t is worse than the best of v_0 .. v_{t-n-1}, for t > n = 5: the trigger of
+    NT-ASGD (Merity et al. 2018, algorithm 1)."""
     *earlier, last = losses or [0.0]
-    return len(earlier) > patience and last > min(earlier[:-patience])
+    return len(earlier) > 5 and last > min(earlier[:-5])
 
 
 def average_of(parameters: Sequence[nn.Parameter], *, settings: Training) -> WeightAverage | None:

@@ -39,13 +39,13 @@ def find_kind(kind: str, *, key: str = "kind") -> Kind:
     return KINDS[kind]
 
 
-def scoring_for(kind: str, labels: Sequence[str] = (), *, bins: int = 15) -> Scoring:
+def scoring_for(kind: str, labels: Sequence[str] = ()) -> Scoring:
     """The metrics of a task.
 
     Raises:
         ConfigError: there is no such kind.
     """
-    return find_kind(kind).scoring(labels, bins)
+    return find_kind(kind).scoring(labels)
 
 
 def promotion_metrics(kind: str) -> tuple[str, ...]:

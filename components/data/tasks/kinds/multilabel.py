@@ -81,5 +81,5 @@ KIND = Kind(
         format=format_labels,
         examples=TEXT_EXAMPLES,
     ),
-    scoring=lambda labels, _: Multilabel(labels),
+    scoring=Multilabel,
 )

@@ -45,11 +45,11 @@ def read_numbers(name: str, source: TaskSource, columns: tuple[str, ...], what: 
 SIMILARITY = Kind(
     read=lambda name, source: read_numbers(name, source, (source.first, source.second), ("first text", "second text")),
     io=number_io(["first", "second"], PAIR_EXAMPLES),
-    scoring=lambda *_: Similarity(),
+    scoring=lambda _: Similarity(),
 )
 
 REGRESSION = Kind(
     read=lambda name, source: read_numbers(name, source, (source.text,), ("text",)),
     io=number_io(["text"], TEXT_EXAMPLES),
-    scoring=lambda *_: Regression(),
+    scoring=lambda _: Regression(),
 )

@@ -263,5 +263,5 @@ KIND = Kind(
         format=format_tags,
         examples=({"words": ["Marie", "Curie", "went", "to", "Paris"]}, {"words": ["It", "rains"]}),
     ),
-    scoring=lambda labels, _: Tagging(labels),
+    scoring=Tagging,
 )
