@@ -26,7 +26,7 @@ class _Documented:
 
     @cached_property
     def text(self) -> str:
-        return plain_text(self.html, any_tag=True)
+        return plain_text(self.html)
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Document:
 def service_documents(service: Service) -> Iterator[Document]:
     """The non-empty documents of a service: overview, operations, and the structures that no operation covers."""
     shown: set[str] = set()
-    if overview := plain_text(service.html, any_tag=True):
+    if overview := plain_text(service.html):
         yield Document(service.key, "overview", (overview,))
     for operation in service.operations:
         texts = [operation.text]
