@@ -7,12 +7,10 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 
-from components.core.artifacts import writing
+from components.data.ingestion.unlabelled import write_texts
 from components.data.tasks.examples import ExamplesJob, examples, read_split
-from components.data.unlabelled_texts import FILE, KIND
 from components.learners.baselines.stage import BaselineJob, baseline
 from components.settings.tasks import TaskSource
 
@@ -43,10 +41,8 @@ def test_word_features_solve_a_word_task_and_pairs_add_features(task: Path, tmp_
 
 def test_texts_without_labels_change_latent_vectors_and_copies_of_train_do_not(task: Path, tmp_path: Path) -> None:
     def scores(name: str, texts: list[str]) -> list[list[float]]:
-        with writing(tmp_path / f"{name}-texts", kind=KIND) as draft:
-            rows = pa.array([[text] for text in texts], pa.list_(pa.string()))
-            pq.write_table(pa.table({"fields": rows}), draft.path / FILE)
-        output = baseline(BaselineJob(examples=task, output=tmp_path / name, unlabelled=tmp_path / f"{name}-texts"))
+        free = write_texts(tmp_path / f"{name}-texts", [(text,) for text in texts], examples=task, most=100)
+        output = baseline(BaselineJob(examples=task, output=tmp_path / name, unlabelled=free))
         table = pq.read_table(output / "runs.parquet", filters=[("system", "=", "latent-words")])
         return list(table.column("answer").to_pylist())
 

@@ -91,6 +91,16 @@ def unlabelled(job: UnlabelledJob) -> Path:
     return _write(job.output, kept, sources, left_out)
 
 
+def write_texts(output: Path, rows: Iterable[Fields], *, examples: Path, most: int) -> Path:
+    """Write an output of the stage from inputs in memory.
+
+    Raises:
+        ArtifactError: the examples are incomplete or damaged.
+    """
+    kept, left_out = _sample(rows, examples, most=most, threshold=LeakageSettings().threshold)
+    return _write(output, kept, ["memory"], left_out)
+
+
 def _write(output: Path, texts: list[Fields], sources: list[str], left_out: int) -> Path:
     with writing(output, kind=KIND) as draft:
         table = pa.table([pa.array(texts, pa.list_(pa.string()))], schema=_SCHEMA)

@@ -13,7 +13,7 @@ from components.core.errors import DataError
 from components.models import family as family_named
 from components.models.base import Carry, LanguageModel, ModelConfig
 from components.models.layers.host import to_device
-from components.tokenization.store import Selection, TokenStore
+from components.tokenization.store import TokenStore
 from components.training.precision import Precision, computing
 from components.training.pretraining.samplers import Tokens, WindowSampler, sampler_for
 
@@ -74,7 +74,7 @@ def heldout_sampler(
 def measure(
     model: LanguageModel,
     sampler: WindowSampler,
-    store: TokenStore | Selection,
+    store: TokenStore,
     *,
     family: str,
     pieces: int,
@@ -107,7 +107,7 @@ def measure(
 
 
 def perplexity_of(
-    loss: float, pieces: int, store: TokenStore | Selection, *, further: Mapping[str, float] | None = None
+    loss: float, pieces: int, store: TokenStore, *, further: Mapping[str, float] | None = None
 ) -> Perplexity:
     """Perplexity from the mean negative log-likelihood, in nats, of a number of pieces of a store."""
     return Perplexity(
