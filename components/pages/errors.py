@@ -9,7 +9,8 @@ from typing import Any
 
 from components.data.tasks.data import Split
 from components.data.tasks.examples import TaskFacts, read_split
-from components.data.tasks.mistakes import Mistake, confusion, has_confusion, mistakes
+from components.data.tasks.kinds import scoring_for
+from components.data.tasks.mistakes import Mistake, has_confusion, mistakes
 from components.data.tasks.results import read_answers
 from components.evaluation.results import BASELINES, SELECTION, rows_of_selection
 from components.pages.project import Project
@@ -127,7 +128,7 @@ def read_errors(project: Project, task: str, wanted: Mapping[str, str]) -> Error
         len(split),
         [entry for entry in errors if _selected(entry, choice)],
         labels=facts.labels if confused and len(facts.labels) <= CLASSES else (),
-        counts=confusion(split, given, labels=facts.labels) if confused else None,
+        counts=scoring_for(facts.kind, facts.labels).confusion(split.targets, given) if confused else None,
         pairs=_pairs(errors) if confused else (),
         slices=_slices(split, errors),
     )

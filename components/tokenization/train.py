@@ -223,7 +223,6 @@ def count_pieces(tokenizer: Tokenizer, texts: list[str]) -> None:
 
 
 def sample(directory: Path, *, megabytes: float) -> Iterator[str]:
-    """The texts of `sample_rows` in the train split of a corpus."""
     return (text for text, *_ in sample_rows(corpus.shards(directory, "train"), megabytes=megabytes))
 
 

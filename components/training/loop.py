@@ -102,9 +102,6 @@ class StepReport:
     """Result of a step.
 
     Attributes:
-        step: number of steps so far, this one included.
-        loss: mean loss of the global batch; None in steps in which it is not read.
-        rate: learning rate of parameter groups with scale 1.
         gradient_norm: L2 norm of all gradients before clipping; None in steps in which it is not read.
     """
 

@@ -166,10 +166,6 @@ class WeightAverage:
     weights of the first steps lose their influence. `asgd`: the mean of the weights after each step later than `begins`
     (Polyak and Juditsky 1992). While `begins` is None there is no average and `swap` has no effect; the non-monotone
     trigger of NT-ASGD (Merity et al. 2018) sets it.
-
-    Attributes:
-        tensors: the averages, in the order of the parameters.
-        count: number of updates of the average; 0 before it begins.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], *, kind: str, begins: int | None = 0) -> None:
@@ -208,13 +204,11 @@ class WeightAverage:
                 average.copy_(held)
 
 
-def non_monotone(losses: Sequence[float], *, patience: int = 5) -> bool:
-    """Whether the last held-out loss v_t is worse than the best of v_0 .. v_{t-n-1}, for t > n.
-
-    The trigger of NT-ASGD (Merity et al. 2018, algorithm 1), with n = `patience`; the paper's is 5 too.
-    """
+def non_monotone(losses: Sequence[float]) -> bool:
+    """Whether the last held-out loss v_t is worse than the best of v_0 .. v_{t-n-1}, for t > n = 5: the trigger of
+    NT-ASGD (Merity et al. 2018, algorithm 1)."""
     *earlier, last = losses or [0.0]
-    return len(earlier) > patience and last > min(earlier[:-patience])
+    return len(earlier) > 5 and last > min(earlier[:-5])
 
 
 def average_of(parameters: Sequence[nn.Parameter], *, settings: Training) -> WeightAverage | None:

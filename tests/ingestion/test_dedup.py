@@ -114,11 +114,6 @@ def test_only_pairs_above_the_threshold_are_found(tmp_path: Path) -> None:
         assert list(keys.near_pairs(0.6, without=none))
 
 
-def test_no_documents_have_no_duplicates(tmp_path: Path) -> None:
-    with KeyFiles(tmp_path / "keys", permutations=16) as keys:
-        assert [part.tolist() for part in keys.find_duplicates(threshold=0.8)] == [[], [], [], []]
-
-
 def pairs_of_similarity(similarity: float, *, count: int, values: int, seed: int) -> np.ndarray:
     """Signatures (2 * count, values) of which `count` pairs (2i, 2i + 1) agree in a share `similarity` of the values,
     at random positions."""

@@ -146,16 +146,6 @@ def test_duplicate_ids(tmp_path: Path) -> None:
         read("classification", tmp_path, train=["first.jsonl", "second.jsonl"], test="first.jsonl", id="id", dev=None)
 
 
-def test_documents_of_one_character_and_of_a_megabyte(tmp_path: Path) -> None:
-    jsonl(tmp_path / "train.jsonl", {"text": "a", "label": "x"}, {"text": "?", "label": "y"})
-    jsonl(tmp_path / "dev.jsonl", {"text": "ก", "label": "x"})
-    jsonl(tmp_path / "test.jsonl", {"text": "word " * 200_000, "label": "x"})
-    data = read("classification", tmp_path)
-    assert data.train.fields == [("a",), ("?",)] and len(data.test.fields[0][0]) == 1_000_000
-    (tmp_path / "test.csv").write_text('text,label\n"' + "word, " * 200_000 + '",x\n')
-    assert len(read("classification", tmp_path, test="test.csv").test.fields[0][0]) == 1_200_000
-
-
 def test_empty_splits(tmp_path: Path) -> None:
     three(tmp_path, {"text": "x", "label": "a"}, {"text": "y", "label": "b"})
     (tmp_path / "none.csv").write_text("text,label\n")

@@ -83,15 +83,6 @@ def test_every_word_has_pieces_and_shares_none(kind: str) -> None:
         before = last
 
 
-@pytest.mark.parametrize("kind", ["wordpiece", "word", "open_word"])
-def test_a_word_without_pieces_is_one_unknown_piece(kind: str) -> None:
-    tokenizer = fitted(kind)
-    assert not len(tokenizer.encode_batch(["\x00"])[0])
-    (actual,) = encode_words(tokenizer, [["the", "\x00", "name"]])
-    first, last = actual.spans[1].tolist()
-    assert actual.ids[first : last + 1].tolist() == [UNK]
-
-
 @pytest.mark.parametrize("kind", ["char", "bpe"])
 def test_thai_words_are_adjacent_as_in_running_text(kind: str) -> None:
     tokenizer = fitted(kind, "thai")

@@ -82,9 +82,6 @@ class MemoryStore:
     def span(self, start: int, length: int) -> NDArray[np.int64]:
         return self.stream[np.arange(start, start + length) % self.tokens]
 
-    def another(self, document: int, chance: float) -> int:
-        return (document + 1 + int(chance * (self.documents - 1))) % self.documents
-
     def sentence_starts(self, document: int) -> NDArray[np.int64]:
         return self.starts[document]
 

@@ -69,17 +69,6 @@ def test_training_from_a_restored_state_is_bit_identical(optimizer: str, average
             assert second.average.count == STEPS - 2
 
 
-def test_evaluating_between_steps_changes_nothing() -> None:
-    settings = lm_settings()
-    plain, watched = (state_of(tiny_model(), settings) for _ in range(2))
-    run(plain, settings)
-    for report in train(watched, stream(), settings=settings, total_steps=STEPS, seed=5):
-        watched.model.eval()
-        torch.manual_seed(report.step)
-        torch.rand(report.step)
-    assert same_bits(plain.tensors(World()), watched.tensors(World()))
-
-
 def test_a_step_is_adam_by_hand() -> None:
     """One weight, gradient 2 clipped to 0.5: AdamW's first step is the rate itself, after decoupled decay."""
 

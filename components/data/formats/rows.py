@@ -74,10 +74,7 @@ def open_rows(path: Path, stack: ExitStack, *, rejected: Rejected | None = None,
     """Open a csv, tsv, jsonl or parquet file, by its suffix; `stack` closes it.
 
     Args:
-        path: the file.
-        stack: closes it.
         rejected: receives bad rows; None: they are raised.
-        span: the part to read; None: the whole file.
 
     Raises:
         DataError: the file is damaged or not UTF-8, a row does not fit the header, or a column name is ambiguous; also
@@ -153,13 +150,11 @@ class _Part(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read the next bytes."""
         count = self._file.readinto(memoryview(buffer)[: self._left]) or 0
         self._left -= count
         return count
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
         super().close()
 

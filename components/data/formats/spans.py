@@ -23,7 +23,6 @@ def spans(path: Path, *, part_bytes: int, part_rows: int) -> list[Span]:
     """The parts of a csv, tsv, jsonl or parquet file, in order.
 
     Args:
-        path: the file.
         part_bytes: size of a part of a text file, which ends with the row that reaches it.
         part_rows: maximum number of rows of a part; of a text file approximately, by the rows at its beginning.
 

@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,10 +36,8 @@ class Layout:
 
     Attributes:
         header: whether the first line names the columns; without a header they are "0", "1", ...
-        delimiter: separator of the fields of a line.
         quotes: whether a field in double quotes may contain delimiters and line breaks; otherwise quotes are ordinary
             characters.
-        encoding: of the file, a name that Python knows.
         member: path of keys, joined by dots, to the rows of a json document.
         nested: whether values may be lists and objects. Otherwise every value is text; numbers and booleans are
             formatted as JSON, since labels are often 0 and 1.
@@ -147,12 +146,6 @@ def parse_json(path: Path, reading: Reading) -> Any:
 def picked(row: dict[str, Any], columns: Sequence[str], layout: Layout, where: str) -> tuple[Any, ...]:
     """The values of columns of one row, as `Layout.nested` demands them.
 
-    Args:
-        row: its columns.
-        columns: names.
-        layout: of the table.
-        where: position for messages.
-
     Raises:
         DataError: a column is missing, or a value is not text.
     """
@@ -162,11 +155,15 @@ def picked(row: dict[str, Any], columns: Sequence[str], layout: Layout, where: s
         raise _no_column(where, str(error.args[0]), row) from error
     if layout.nested:
         return values
-    return tuple([value if value.__class__ is str else _text(where, value) for value in values])
+    return tuple([value if value.__class__ is str else as_text(value, where) for value in values])
 
 
-def _text(where: str, value: Any) -> str | None:
-    """A scalar as text; null stays None."""
+def as_text(value: Any, where: object) -> str | None:
+    """A value as text; numbers and booleans as in JSON, because labels are often 0 and 1; null stays None.
+
+    Raises:
+        DataError: the value is a list or an object; `where` it is.
+    """
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool | int | float):
@@ -174,20 +171,12 @@ def _text(where: str, value: Any) -> str | None:
     raise DataError(f"{where}: holds a {type(value).__name__} where text is expected")
 
 
-def read_csv(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
-    """Comma-separated values; quoted fields may contain commas, line breaks and doubled quotes (RFC 4180)."""
-    return _separated(path, columns, layout, reading, DIALECTS[".csv"])
-
-
-def read_tsv(path: Path, columns: Sequence[str], layout: Layout, reading: Reading) -> Iterator[Row]:
-    """Tab-separated values, one row per line; quotes are ordinary characters."""
-    return _separated(path, columns, layout, reading, DIALECTS[".tsv"])
-
-
 def _separated(
-    path: Path, columns: Sequence[str], layout: Layout, reading: Reading, dialect: Mapping[str, Any]
+    path: Path, columns: Sequence[str], layout: Layout, reading: Reading, *, dialect: Mapping[str, Any]
 ) -> Iterator[Row]:
     """Rows of a delimited file; without a header, columns are named "0", "1", ...
+
+    In a csv, quoted fields may contain commas, line breaks and doubled quotes (RFC 4180); a tsv has one row per line.
 
     Raises:
         DataError: a column does not exist, a row has another number of fields, or a quote is not closed.
@@ -318,8 +307,8 @@ Table = Callable[[Path, Sequence[str], Layout, Reading], Iterator[Row]]
 
 TABLES: dict[str, Table] = {
     "jsonl": read_jsonl,
-    "csv": read_csv,
-    "tsv": read_tsv,
+    "csv": partial(_separated, dialect=DIALECTS[".csv"]),
+    "tsv": partial(_separated, dialect=DIALECTS[".tsv"]),
     "parquet": read_parquet,
     "json": read_json,
 }

@@ -177,7 +177,6 @@ class KeyFiles:
     """The keys of all documents in files; documents are numbered in the order in which they are added.
 
     Args:
-        directory: folder for the files; created if it does not exist.
         permutations: p, values in a signature; 0: no signatures are stored.
         rows: values in a band, at most 4. Documents that agree in all values of a band are compared.
     """
@@ -264,12 +263,9 @@ class KeyFiles:
         """
         for path in self._bands:
             for later, earlier in self._pairs([path], without=without):
-                similarity = self._similarity(later, earlier)
+                similarity = np.asarray((self._read_sketches(later) == self._read_sketches(earlier)).mean(axis=1))
                 if (alike := similarity >= threshold).any():
                     yield later[alike], earlier[alike], similarity[alike]
-
-    def _similarity(self, left: Documents, right: Documents) -> npt.NDArray[np.float64]:
-        return np.asarray((self._read_sketches(left) == self._read_sketches(right)).mean(axis=1))
 
     def _read_sketches(self, documents: Documents) -> Sketches:
         file, width = self._files[self._sketches], 2 * self.permutations

@@ -42,7 +42,6 @@ class TextSearch:
     """The texts to find.
 
     Args:
-        shingles: of the signatures; None: near copies are not searched.
         rows: MinHash values per band.
         threshold: estimated Jaccard similarity of near copies.
     """

@@ -94,9 +94,6 @@ def unlabelled(job: UnlabelledJob) -> Path:
 def write_texts(output: Path, rows: Iterable[Fields], *, examples: Path, most: int) -> Path:
     """Write an output of the stage from inputs in memory.
 
-    Args:
-        rows: inputs of the task's kind.
-
     Raises:
         ArtifactError: the examples are incomplete or damaged.
     """

@@ -47,16 +47,11 @@ class LeakageJob(Section):
     """Inputs of the stage.
 
     Attributes:
-        task: name of the task.
-        examples: directory with its labelled data.
         others: tasks that are learned together with it -> directories with their labelled data.
-        corpus: directory with all corpora.
         systems: `<family>-<start>`, or `baselines` -> what it or its ancestors were trained on: `corpus/<name>`, and
             `train/<task>` for the train rows of a task.
         unknown: `<family>-<start>` -> imported models among its ancestors.
-        settings: `params.leakage`.
         near: `params.ingest.near_duplicates`, whose signatures in the corpora are used if they have the same form.
-        output: directory to write.
     """
 
     task: str

@@ -72,7 +72,6 @@ class Interval:
     high: float
 
     def is_disjoint(self, other: Interval) -> bool:
-        """Whether the two intervals do not overlap."""
         return self.low > other.high or self.high < other.low
 
     def within(self, least: float, most: float) -> Interval:
@@ -80,7 +79,6 @@ class Interval:
         return Interval(self.mean, max(self.low, least), min(self.high, most))
 
     def as_dict(self) -> dict[str, float]:
-        """Mean, low and high."""
         return asdict(self)
 
 
@@ -205,8 +203,6 @@ class TrainingNoise:
     Attributes:
         run: of one run of a system.
         pair: of the difference of two systems' runs on the same labels; None: there is one system.
-        systems: number of systems.
-        seeds: number of runs of each.
     """
 
     run: Variance

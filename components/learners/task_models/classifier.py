@@ -64,11 +64,7 @@ Projection = Callable[[int], NDArray[np.float32]]
 
 
 def sketches(model: TaskModel, vectors: Tensor, batch: Batch, projection: Projection) -> list[NDArray[np.float32]]:
-    """The sketches (S,) of the B rows of a batch.
-
-    Args:
-        vectors: inputs of its head: (S, F), (B, F) or (S, U, F).
-    """
+    """The sketches (S,) of the B rows of a batch."""
     norm = getattr(model.head, "norm", None)
     if model.of_units:
         lengths = batch["unit_lengths"]
@@ -182,9 +178,6 @@ class TextClassifier:
         self, rows: Sequence[Fields], projection: Projection
     ) -> tuple[list[Answer], NDArray[np.int64], NDArray[np.float32]]:
         """The answers of `answer`, and the measurements of `components.registry.drift`.
-
-        Args:
-            projection: number of features F -> (F, S) random numbers.
 
         Returns:
             N answers; (N, 2) pieces and unknown pieces; (N, S) projections of the features that the head reads.
@@ -305,17 +298,14 @@ class AveragedClassifier:
 
     @property
     def kind(self) -> str:
-        """Name of the task's kind."""
         return self.members[0].kind
 
     @property
     def labels(self) -> Sequence[str]:
-        """The names of the C labels."""
         return self.members[0].labels
 
     @property
     def encoder(self) -> LanguageModel:
-        """The encoder of the first member."""
         return self.members[0].encoder
 
     @property
@@ -329,17 +319,14 @@ class AveragedClassifier:
         )
 
     def on(self, device: torch.device) -> AveragedClassifier:
-        """This classifier after its models have been moved to a device. To be called before the first answer."""
         for member in self.members:
             member.on(device)
         return self
 
     def quantised(self) -> AveragedClassifier:
-        """This classifier with the encoders' matrices in 8-bit integers; see `TextClassifier.quantised`."""
         return replace(self, members=[member.quantised() for member in self.members])
 
     def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> list[Answer]:
-        """The answers to N rows. The answer to a row does not depend on the other rows."""
         if not self._decodes and not self.is_shared:
             return mean_answers([member.answer(rows, batch_size) for member in self.members])
         return self._answers(rows)[0]

@@ -99,7 +99,6 @@ class TaskModel(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """The device of the parameters."""
         return next(self.parameters()).device
 
     def kept(self, batch: Batch) -> Tensor:
@@ -193,10 +192,6 @@ def batches_by_length(
 
     A batch has at most `budget` pieces, padding included. Once it has a quarter of the budget, it ends before a row
     that would raise the share of padding above `PADDING`; small batches may have more padding.
-
-    Args:
-        lengths: (N,) length of each row's longest sequence.
-        counts: (N,) number of sequences of each row.
     """
     order = np.argsort(lengths, kind="stable")
     start = held = real = 0
@@ -239,11 +234,7 @@ def run_over(
     *,
     precision: str = "float32",
 ) -> list[Result]:
-    """Apply a function to all rows in evaluation mode, batch by batch; returns N results in the order of the rows.
-
-    Args:
-        function: batch of B rows -> B results.
-    """
+    """Apply a function to all rows in evaluation mode, batch by batch; returns N results in the order of the rows."""
     device = next(model.parameters()).device
     results: dict[int, Result] = {}
     with predicting(model, precision=precision):
@@ -298,5 +289,4 @@ def answers(
 
 
 def cloned_state(model: nn.Module) -> dict[str, Tensor]:
-    """A copy of all weights and buffers."""
     return {name: value.detach().clone() for name, value in model.state_dict().items()}

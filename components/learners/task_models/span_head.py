@@ -33,11 +33,7 @@ NEVER: Final = -1e4
 
 
 class Answering(CalibratedHead):
-    """Scores of starts and ends.
-
-    Args:
-        settings: `longest_answer` in characters; normalisation, dropout and hidden layer of `TextHead`.
-    """
+    """Scores of starts and ends."""
 
     threshold: Tensor
 
@@ -102,11 +98,9 @@ class Answering(CalibratedHead):
 
     @property
     def calibration(self) -> float:
-        """The threshold of answers."""
         return float(self.threshold)
 
     def set_calibration(self, value: float) -> None:
-        """Set the threshold of answers."""
         self.threshold.fill_(value)
 
 

@@ -63,10 +63,6 @@ class Tagger(ImitatingHead):
 
     The windows of a row are concatenated before loss and decoding, and `of_batch` concatenates them before the LSTM, so
     that neither the sequence of tags nor the states of the LSTM end at window borders.
-
-    Args:
-        labels: names of the tags, which determine the legal transitions.
-        settings: `tagger`, `tagger_hidden`, and the head's normalisation, dropout and (without LSTM) hidden layer.
     """
 
     _start: Tensor
@@ -152,7 +148,6 @@ class Tagger(ImitatingHead):
         return [row[:length].ravel() for row, length in zip(result, on_host(lengths_B).tolist(), strict=True)]
 
     def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float) -> Tensor:
-        """`divergence_at` of the tags, averaged over the units of all rows; not of a CRF."""
         scores_BWC, lengths_B = _of_rows(outputs.float(), batch)
         units = Inside.of(lengths_B, scores_BWC.shape[1])
         taught_BWC = batch["targets"].view(scores_BWC.shape).to(scores_BWC.dtype)

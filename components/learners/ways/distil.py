@@ -62,22 +62,16 @@ class Distil(Way):
 
 
 class DistillationSampler(Sampler):
-    """Batches of labelled rows, with unlabelled rows and the teacher's answers.
-
-    Args:
-        taught: batches of unlabelled rows, with the teacher's answers as targets.
-    """
+    """Batches of labelled rows, with unlabelled rows and the teacher's answers."""
 
     def __init__(self, labelled: ExampleSampler, taught: ExampleSampler) -> None:
         self.labelled, self.taught = labelled, taught
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
-        """The batch of a step, or the part of it on one rank."""
         taught = self.taught.batch(step, rank, world)
         return self.labelled.batch(step, rank, world) | {f"{TAUGHT}{name}": value for name, value in taught.items()}
 
     def tokens_before(self, step: int) -> int:
-        """Number of tokens before a step."""
         return self.labelled.tokens_before(step) + self.taught.tokens_before(step)
 
 
@@ -101,7 +95,6 @@ class DistilledModel(nn.Module):
         )
 
     def imitation(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """The loss of the unlabelled rows."""
         head = self.model.head
         assert isinstance(head, ImitatingHead)  # as `refuse_distillation` has found
         return head.imitation(outputs, batch, temperature=TEMPERATURE)

@@ -105,9 +105,6 @@ class TrainingHistory:
     """Record of a run so far, stored in every checkpoint.
 
     Attributes:
-        steps: total number of steps of the run.
-        seconds: training time, without measurements and checkpoints.
-        workers: number of workers since the last start.
         compilation: seconds of the first step of every start of a compiled run, which is mostly compilation; they are
             not part of `seconds`.
         gradient_norm: the last one that was read, before clipping.

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from components.core.errors import DataError
+from components.data.formats.tables import as_text
 from components.data.scoring.multilabel import THRESHOLD, Multilabel
 from components.data.tasks.data import Answer, Examples, Fields
 from components.data.tasks.kind import Kind
-from components.data.tasks.reading.records import Origin, Record, as_text, filled_all, label_of, read_labelled
+from components.data.tasks.reading.records import Origin, Record, filled_all, label_of, read_labelled
 from components.data.tasks.reading.splits import Row, Rows, examples_of, refuse_unseen, train_of
 from components.data.tasks.task_io import TEXT_EXAMPLES, TaskIO, parse_texts, probabilities
 from components.settings.tasks import TaskSource
@@ -80,5 +81,5 @@ KIND = Kind(
         format=format_labels,
         examples=TEXT_EXAMPLES,
     ),
-    scoring=lambda labels, _: Multilabel(labels),
+    scoring=Multilabel,
 )

@@ -44,12 +44,10 @@ class Row:
 
     @property
     def document(self) -> tuple[str, str] | None:
-        """The row's document; a document is in one file."""
         return None if self.origin.document is None else (self.origin.position.path, self.origin.document)
 
 
 def train_of(source: TaskSource) -> str:
-    """Path of the train file (or files), for messages."""
     return f"{source.path}/{' + '.join(source.files('train'))}"
 
 
@@ -139,10 +137,6 @@ def _id(origin: Origin) -> str:
 
 def refuse_unseen(rows: Rows, source: TaskSource, seen: Set[str], names: Callable[[Row], Sequence[str]]) -> None:
     """Check that every label of dev and test occurs in train.
-
-    Args:
-        rows: split -> rows.
-        names: row -> labels.
 
     Raises:
         DataError: a label of dev or test does not occur in train (file and line).
