@@ -26,11 +26,7 @@ class Artifact:
     """The stored model of a system.
 
     Attributes:
-        cell: its scores on test.
-        seeds: that are averaged.
         labels: number of labelled rows that any of the seeds has learned from.
-        selection: score of selection of its system, mean over the seeds.
-        is_baseline: whether it has no language model.
     """
 
     cell: Cell
@@ -63,11 +59,6 @@ def artifacts_of(
 
     Args:
         averages: system -> what the stored model answers to the test rows.
-        cells: (system, budget) -> its runs.
-        test: the test rows.
-        train: the labelled rows that budgets are taken from.
-        settings: `params.evaluate`.
-        scoring: of the task.
     """
     strata = strata_of(train, test.facts.kind)
     runs, labels = [], {}

@@ -56,7 +56,6 @@ def label_slope(labels: Sequence[float], scores: Floats) -> Floats:
     """Gain per doubling of the labels.
 
     Args:
-        labels: K labels per class, ascending, with at least two different values.
         scores: (K, M) the metric at each of them, of M curves.
 
     Returns:
@@ -75,9 +74,6 @@ def compare(
     """Benefits over the common seeds of two systems.
 
     Args:
-        transferred: seed -> benefit -> its value; with `sizes` followed by its values without each cluster, (1 + G,).
-        scratch: likewise.
-        confidence: of the intervals.
         sizes: (G,) rows of the clusters of test rows; None: the values do not come from test.
     """
     seeds = sorted(transferred.keys() & scratch.keys())
@@ -182,8 +178,6 @@ def labels_needed(score: float, *, labels: Sequence[float], scores: Sequence[flo
     """Labels per class at which a system reaches `score`.
 
     Args:
-        score: of another system.
-        labels: the system's labels per class, ascending.
         scores: its metric at each of them, interpolated linearly in log(labels).
 
     Returns:

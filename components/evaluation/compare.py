@@ -35,9 +35,6 @@ class Comparison:
     """Two systems at one budget.
 
     Attributes:
-        better: system with the higher mean on test.
-        worse: the other system.
-        budget: label budget.
         difference: better minus worse, paired by seed and by test row.
         apart: whether the intervals of the two systems are disjoint.
     """
@@ -67,9 +64,6 @@ def comparisons(
     "Best" is determined on dev: selection on test would favour systems whose test scores are high by chance.
 
     Args:
-        cells: (system, budget) -> cell.
-        systems: system -> (family, start).
-        confidence: of the intervals.
         ensembles: name of an ensemble -> its members: families and baselines.
     """
     compared = []

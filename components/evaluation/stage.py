@@ -89,13 +89,9 @@ class EvaluateJob(Section):
     """Inputs of the stage.
 
     Attributes:
-        examples: output directory of the stage `examples`.
         finetuned: folder of the task with the output directories `<family>-<start>` and `baselines`.
-        output: output directory.
-        families: blocks of params.yaml.
         starts: `run.starts` and those that `adapt_task` and `together` add for this task.
         students: names of systems that learn from teachers (`distil`).
-        settings: `params.evaluate`.
     """
 
     examples: Path
@@ -108,11 +104,7 @@ class EvaluateJob(Section):
 
 
 def evaluate(job: EvaluateJob) -> Path:
-    """Score all systems of a task and write the output directory described above.
-
-    Raises:
-        ArtifactError: a system is missing, incomplete, or belongs to another version of the task's data.
-    """
+    """Score all systems of a task and write the output directory described above."""
     test = read_test(job.examples)
     facts = test.facts
     scoring = scoring_for(facts.kind, facts.labels).fitting(test.rows.targets)

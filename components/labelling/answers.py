@@ -48,11 +48,8 @@ class Answer:
     """The label that a person has given to a text.
 
     Attributes:
-        fields: the texts of the row.
         labels: one label; in `multilabel` any number.
         by: who has given it; empty: the account that merges it.
-        time: when, ISO 8601; empty: now.
-        where: position in a file, for messages.
     """
 
     fields: Fields
@@ -73,8 +70,6 @@ class Conflict:
     Attributes:
         kind: `label`: the data have another label; `answers`: two answers differ; `unknown`: the label is new;
             `held out`: the text is in dev or test.
-        message: where and what, in words.
-        settled: whether the rule of `resolve` decides.
     """
 
     kind: Literal["label", "answers", "unknown", "held out"]
@@ -87,11 +82,7 @@ class Merged:
     """Result of a merge.
 
     Attributes:
-        file: the file of labels; with `batch` it was written.
-        batch: identity of the merge; empty if nothing was written.
-        added, changed, unchanged: numbers of texts.
         left_out: number of answers that were not merged, by the rule of `resolve` or because the text is held out.
-        conflicts: all conflicts; with `resolve` those that it settled.
     """
 
     file: Path
@@ -104,11 +95,7 @@ class Merged:
 
 
 class ConflictError(DataError):
-    """Answers that cannot be merged; nothing was written.
-
-    Attributes:
-        conflicts: all of them.
-    """
+    """Answers that cannot be merged; nothing was written."""
 
     def __init__(self, conflicts: Sequence[Conflict]) -> None:
         kinds = {conflict.kind for conflict in conflicts}
@@ -135,18 +122,10 @@ def merge(
     further row. Texts are equal if they differ in case, punctuation and white space only.
 
     Args:
-        params: settings; paths are relative to the working directory.
-        answers: of people. Several answers to one text with one label are one.
-        task: the first of run.tasks if empty.
         resolve: which label is kept where a text has several. `mine`: the answer, of several the last; `theirs`: the
             label of the data, and a text with several answers is left out. Texts of dev and test are left out. Empty:
             conflicts are refused.
         new_labels: whether labels may occur that train does not have.
-
-    Raises:
-        ConflictError: there are conflicts that `resolve` and `new_labels` do not settle.
-        ConfigError: the task is unknown, or its kind cannot be labelled here.
-        DataError: a file is damaged or cannot be written.
     """
     name, source = source_of(params, task)
     if is_local_copy(source.path):
@@ -249,14 +228,6 @@ def read_answers(path: Path, source: TaskSource, *, by: str = "") -> tuple[list[
     """The answers in a csv, tsv, jsonl or parquet file, with the columns that `headstart suggest` writes: the texts and
     the label; further columns are optional: `by` and `time` (ISO 8601).
 
-    Args:
-        path: of the file.
-        source: of the task.
-        by: who has given the answers of rows without `by`.
-
-    Returns:
-        The answers, and the number of rows without a label.
-
     Raises:
         DataError: the file is damaged, of an unknown format, or lacks a column; a time cannot be read.
     """
@@ -295,17 +266,7 @@ def _given(value: Any, source: TaskSource, where: str) -> Names | None:
 
 
 def undo(params: Params, *, task: str = "", batch: str = "") -> Merged:
-    """Take back the last merge that is not taken back yet; the file of labels keeps both.
-
-    Args:
-        params: settings; paths are relative to the working directory.
-        task: the first of run.tasks if empty.
-        batch: the merge, which has to be the last one; empty: any.
-
-    Raises:
-        DataError: there is no merge, or `batch` is not the last one, or an earlier version of Headstart wrote it into
-            the train file.
-    """
+    """Take back the last merge that is not taken back yet; the file of labels keeps both."""
     name, source = source_of(params, task)
     file = labels_file(name, source)
     with changing_data(Path(), [file.parent]):

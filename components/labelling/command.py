@@ -26,12 +26,7 @@ def suggest(
     output: Path | None,
     overwrite: bool = False,
 ) -> Iterator[str]:
-    """Choose texts and write them; arguments as of `queue` and `write_suggestions`.
-
-    Raises:
-        ArtifactError: the file exists and may not be replaced.
-        ConfigError, DataError: as `queue` and `write_suggestions`.
-    """
+    """Choose texts and write them; arguments as of `queue` and `write_suggestions`."""
     name, source = source_of(params, task)
     output = output or Path(f"{name}-to-label.csv")
     check_format(output)
@@ -67,12 +62,7 @@ def label_quality(
     output: Path | None,
     overwrite: bool = False,
 ) -> Iterator[str]:
-    """Review the labels of a task and write the rows that should be looked at.
-
-    Raises:
-        ArtifactError: the file exists and may not be replaced.
-        ConfigError, DataError: as `review` and `write_review`.
-    """
+    """Review the labels of a task and write the rows that should be looked at."""
     name, source = source_of(params, task)
     output = output or Path(f"{name}-label-quality.csv")
     check_output(output, overwrite=overwrite)

@@ -43,10 +43,7 @@ class Pool:
     """The candidates for labelling.
 
     Attributes:
-        fields: N texts, distinct.
         sketches: (N, p) their MinHash signatures.
-        source: where they are from, in words.
-        left_out: number of texts that have a label already, or are held out, or whose near copies do.
     """
 
     fields: list[Fields]
@@ -85,15 +82,8 @@ def read_pool(
     """The texts that can be suggested.
 
     Args:
-        params: settings.
-        source: of the task.
-        rows: of the task's files.
         file: file or folder of texts; None: the rows of train without a label or, if there are none, the domain.
         without: digests of further texts that are left out.
-
-    Raises:
-        ConfigError: documents are asked for, and a row of the task is not one text.
-        DataError: a file does not exist, is damaged, or lacks a column; or no text is left.
     """
     unlabelled = [row.fields for row in rows if row.split == "train" and row.labels is None]
     texts: Iterable[Fields]

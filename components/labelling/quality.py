@@ -33,8 +33,6 @@ class Suspect:
     """A row whose label looks wrong.
 
     Attributes:
-        row: its index.
-        proposed: labels that the models give.
         quality: probability of the given label less the largest of the others, between -1 and 1; lower is worse. In
             `multilabel`, the lowest probability of a decision.
     """
@@ -50,10 +48,7 @@ def suspects(
     """The rows whose label looks wrong, the worst first.
 
     Args:
-        targets: N vectors of label indices.
         probabilities: (N, C) of models that have not learned from the row.
-        labels: C names.
-        exclusive: whether a row has one label.
     """
     if not len(targets):
         return []

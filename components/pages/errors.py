@@ -51,8 +51,6 @@ class Errors:
     """The errors of one run.
 
     Attributes:
-        rows: number of rows.
-        labels: of the confusions; empty for kinds without them.
         counts: (C, C) confusions.
         pairs: (true, predicted, count), most frequent first.
         slices: (name, rows, errors), the most errors above the average first.
@@ -76,14 +74,7 @@ class Errors:
 
 
 def read_errors(project: Project, task: str, wanted: Mapping[str, str]) -> Errors | None:
-    """The errors that a request asks for; None if nothing was evaluated.
-
-    Args:
-        wanted: parameters of the request; unknown values are replaced by the default.
-
-    Raises:
-        ArtifactError: an output is damaged.
-    """
+    """The errors that a request asks for; None if nothing was evaluated."""
     evaluation, facts = project.evaluation(task), project.facts(task)
     if not evaluation or facts is None:
         return None

@@ -45,11 +45,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Picture:
-    """The drawing of a graph.
-
-    Attributes:
-        arrows: (x, y, x, y, whether both ends are related to the chosen node).
-    """
+    """The drawing of a graph."""
 
     boxes: Sequence[Box]
     arrows: Sequence[tuple[float, float, float, float, bool]]
@@ -60,11 +56,7 @@ class Picture:
 
 
 def picture(project: Project, *, chosen: str = "") -> Picture | None:
-    """The lineage of the last run and its registered versions; None before the first run.
-
-    Args:
-        chosen: key of the node whose facts are shown; an unknown one is ignored.
-    """
+    """The lineage of the last run and its registered versions; None before the first run."""
     graph, champions, facts = _graph(project)
     nodes = {node.key: node for layer in graph.layers for node in layer}
     if not nodes:

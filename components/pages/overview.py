@@ -34,8 +34,6 @@ class TaskView:
     """What the overview shows of a task.
 
     Attributes:
-        decision: the last decision; empty before the first run.
-        evaluation: result of the stage evaluate; empty before the first run.
         drift: (sentence, time of the check); None if it was never checked.
         history: decisions and changes in words, newest first.
     """
@@ -95,11 +93,7 @@ class Cost:
 
 
 def tasks(project: Project) -> list[TaskView]:
-    """Every task of the run.
-
-    Raises:
-        HeadstartError: the settings are invalid, or an output is damaged.
-    """
+    """Every task of the run."""
     return [task(project, name) for name in project.settings.run.tasks]
 
 

@@ -39,8 +39,6 @@ class StageRun:
     Attributes:
         state: running, finished, restored, up to date, failed or interrupted.
         usual: seconds that the stage took the last time; None if that is unknown.
-        curves: quantity -> curve over the steps.
-        latest: quantity -> last value, of a running stage.
     """
 
     name: str
@@ -74,9 +72,6 @@ class Run:
 
     Attributes:
         id: of the retraining; the last part of its page's address.
-        begun: seconds since the epoch.
-        reason: why it ended, if it did not finish.
-        stages: in their order; empty in a list.
         expected: stages that were going to run at its start -> seconds by earlier runs, or None.
     """
 
@@ -116,11 +111,7 @@ def listed(project: Project) -> tuple[list[Run], str]:
 
 
 def find(project: Project, identifier: str) -> Run | None:
-    """One retraining with its stages; None if it does not exist.
-
-    Raises:
-        RegistryError: MLflow cannot be reached.
-    """
+    """One retraining with its stages; None if it does not exist."""
     if not re.fullmatch(r"[A-Za-z0-9-]{1,64}", identifier):
         return None
     tags = {f"{PREFIX}run": identifier, f"{PREFIX}stage": RETRAIN}

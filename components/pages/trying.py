@@ -32,11 +32,7 @@ KEPT = 3
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A labelled row that is similar to the text.
-
-    Attributes:
-        learned: whether the model has learned from it, if that is known.
-    """
+    """A labelled row that is similar to the text."""
 
     text: str
     label: str
@@ -111,11 +107,7 @@ class Similar:
     def find(
         self, examples: Path, facts: TaskFacts, text: str, *, budget: int, seeds: Sequence[int]
     ) -> list[Neighbour]:
-        """The nearest rows of train.
-
-        Args:
-            seeds: of the model; empty if they are not known.
-        """
+        """The nearest rows of train."""
         digest = facts.digests["train"]
         with self._lock:
             cached = self._fitted.get(examples)

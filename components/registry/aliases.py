@@ -125,10 +125,6 @@ def move(
 
     Returns:
         The state afterwards. Its last change is another one if that was recorded meanwhile.
-
-    Raises:
-        OvertakenError: another change was recorded since `state`; nothing was changed.
-        RegistryError: the alias cannot be set.
     """
     model, alias = state.model, state.alias
     change = _change(ledger, state, action, after, reasons=reasons, vetoes=vetoes)

@@ -33,13 +33,10 @@ class RegisterJob(Section):
         out: `params.run.out`, with the encoders and classifiers; registered.json is written below it.
         starts: initialisations of the classifiers. The encoder of each, except `scratch`, is registered as well.
         further: task -> additional initialisations of its classifiers (`adapt_task`, `together`).
-        students: system -> its teachers, of the systems that have learned from some (`distil`).
         parameters: section -> block -> settings (`pretrain`, `static`, `adapt`, `finetune`), logged with the
             models.
         parents: block -> blocks that its encoders are computed from; these are registered as well.
-        metric: dev metric by which each task's challenger is chosen; None: the task's primary metric.
         data: output below `out` that is made from raw data (`corpus/general`, `examples/<task>`) -> path of the data.
-        project: the repository, with dvc.lock and .dvc files.
     """
 
     registry: RegistrySettings
@@ -208,11 +205,7 @@ class Content:
 
 
 def model_content(directory: Path, *, kind: str) -> Content:
-    """The model in a complete directory, according to its manifest; no other file is read.
-
-    Raises:
-        ArtifactError: the directory is not complete, is of another kind, or holds no weights.
-    """
+    """The model in a complete directory, according to its manifest; no other file is read."""
     manifest = read_manifest(directory, kind=kind)
     files = {name: entry for name, entry in manifest.files.items() if name not in EXCLUDED}
     if not any(name.endswith(".safetensors") for name in files):
@@ -221,11 +214,7 @@ def model_content(directory: Path, *, kind: str) -> Content:
 
 
 def write_bundle(content: Content, path: Path) -> Path:
-    """Copy a model's files to the bundle `path` and verify the copies against the digests in the manifest.
-
-    Raises:
-        ArtifactError: a file was altered after the stage wrote it.
-    """
+    """Copy a model's files to the bundle `path` and verify the copies against the digests in the manifest."""
     with writing(path, kind=content.kind) as draft:
         draft.facts.update(content.facts)
         for name in content.files:
@@ -262,11 +251,7 @@ def describe_version(
     parent: Version | None,
     teachers: Sequence[Version] = (),
 ) -> str:
-    """A version in words: what it is, the data that it has learned from, its score.
-
-    Args:
-        data: path -> digest of the data.
-    """
+    """A version in words: what it is, the data that it has learned from, its score."""
     lines = [_what(candidate, facts)]
     if parent is not None:
         lines.append(f"Initialised from {parent.label}.")

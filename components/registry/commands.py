@@ -21,9 +21,6 @@ def rollback(settings: RegistrySettings, task: str, *, to: str = "", reason: str
 
     Args:
         to: version number; by default the previous champion. Deleted versions are passed over.
-
-    Raises:
-        RegistryError: there is no champion, no previous one, or `to` was not a champion or was deleted.
     """
     registry = connect(settings)
     model, alias = settings.model_name(task), settings.alias
@@ -39,13 +36,7 @@ def assign(settings: RegistrySettings, task: str, *, version: str, reason: str, 
     is better.
 
     Args:
-        version: number of the version.
         force: whether a version that has learned from removed documents is accepted.
-
-    Raises:
-        ConfigError: the reason is empty.
-        RegistryError: there is no such version, it is no classifier of Headstart, it is the champion already, or it is
-            tainted.
     """
     if not reason.strip():
         raise ConfigError("--reason: is empty; say why this version becomes the champion")
@@ -73,10 +64,6 @@ def describe_champion(settings: RegistrySettings, task: str, *, at: str = "") ->
 
     Args:
         at: date or time in ISO 8601, UTC unless it has an offset; a date stands for its end. By default now.
-
-    Raises:
-        ConfigError: `at` is no date.
-        RegistryError: there was no champion.
     """
     registry = connect(settings)
     model, alias = settings.model_name(task), settings.alias
@@ -112,11 +99,7 @@ def _described(registry: Registry, state: State, change: Entry) -> list[str]:
 
 
 def history(settings: RegistrySettings, task: str = "") -> list[str]:
-    """The ledger in words, oldest first: of a task, or of all models in the registry; empty without entries.
-
-    Raises:
-        RegistryError: the registry cannot be reached.
-    """
+    """The ledger in words, oldest first: of a task, or of all models in the registry; empty without entries."""
     entries = Ledger(connect(settings)).entries(settings.model_name(task) if task else None)
     return [f"{_time(entry)}  {in_words(entry)}" for entry in entries]
 

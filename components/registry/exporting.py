@@ -27,16 +27,7 @@ def export_directory(directory: Path, export: Export) -> list[str]:
 
 
 def export_champion(params: Params, task: str, export: Export) -> list[str]:
-    """Export the champion of a task, and measure it on the rows of test, or of dev if there are none.
-
-    Args:
-        task: name of the task; empty: the first of `run.tasks`.
-
-    Raises:
-        RegistryError: there is no champion.
-        ConfigError: as `export_classifier`.
-        ArtifactError: the files differ from the registered ones.
-    """
+    """Export the champion of a task, and measure it on the rows of test, or of dev if there are none."""
     name = task or params.run.tasks[0]
     registry = connect(params.registry)
     version = find_champion(registry, name)

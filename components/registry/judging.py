@@ -31,12 +31,7 @@ BEST_BASELINE: Final = "the best baseline"
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the versions of a task are compared by.
-
-    Attributes:
-        registry: of the versions; latencies are stored with them.
-        finetuned: folder of the task's results, `<family>-<start>` and `baselines`.
-    """
+    """What the versions of a task are compared by."""
 
     rule: PromotionRule
     registry: Registry
@@ -57,12 +52,8 @@ def judge(
     """The decision on a challenger, as in decision.json.
 
     Args:
-        champion: the version that is served, or None.
         vetoed: whether the challenger was rolled back. Nothing is read if the verdict does not depend on predictions.
         rival: system that the candidate is compared with if there is no champion; None: the constant prediction.
-
-    Raises:
-        RegistryUnavailableError: the registry does not answer.
     """
     settled = vetoed or (champion is not None and champion.digest == candidate.digest)
     facts = read_facts(by.examples)
@@ -103,11 +94,7 @@ def judge(
 
 
 def _load(registry: Registry, versions: Mapping[str, Version]) -> tuple[dict[str, Classifier], dict[str, str]]:
-    """The models by label, and for versions that cannot be loaded the reason.
-
-    Raises:
-        TransientError: of the registry; it says nothing about a version.
-    """
+    """The models by label, and for versions that cannot be loaded the reason."""
     models: dict[str, Classifier] = {}
     problems: dict[str, str] = {}
     for label, version in versions.items():

@@ -168,11 +168,7 @@ def replay(entries: Sequence[Entry], *, model: str, alias: str) -> State:
 
 
 class Ledger:
-    """The ledger at one tracking address.
-
-    Raises:
-        RegistryError: the repository has a ledger file of the first versions.
-    """
+    """The ledger at one tracking address."""
 
     def __init__(self, registry: Registry) -> None:
         self.registry, self._log = registry, Log(registry, LEDGER)
@@ -181,11 +177,7 @@ class Ledger:
             raise RegistryError(f"{file}: is a ledger of an early version, which is not read any more; rename the file")
 
     def entries(self, model: str | None = None) -> list[Entry]:
-        """The entries that concern a model, oldest first; without a model, every entry.
-
-        Raises:
-            RegistryError: the registry cannot be reached, or an entry was written by a later version.
-        """
+        """The entries that concern a model, oldest first; without a model, every entry."""
         texts, marks = self._log.read()
         if "imported" not in marks and self._import():
             texts, marks = self._log.read()
@@ -203,7 +195,6 @@ class Ledger:
 
         Raises:
             OvertakenError: the alias has changes that `seen` has not.
-            RegistryError: the registry cannot be reached.
         """
         content = {"schema": SCHEMA, "event": event, "model": model, "alias": alias, "by": who(), "run": run_id()}
         content |= {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "facts": dict(facts)}

@@ -127,14 +127,6 @@ def promote(job: PromoteJob) -> Path:
     warnings, recipe (`recipe_difference`), story, alias_before, alias_after, served, last_change}, where candidate and
     champion are {name, version, digest, latency_ms: {p50, p99, rounds, conditions}}, `served` is {version, system} or
     null, and `story` says in one sentence which model is served and why (`components.registry.runs.story`).
-
-    Returns:
-        The path of decision.json.
-
-    Raises:
-        ArtifactError: the stage `register` has not run.
-        ConfigError: `promote.slices` names an unknown slice.
-        RegistryError: the registry cannot be reached, the champion was deleted, or the alias is moved again and again.
     """
     _check_slices(job)
     listing = read_json(job.out / "registry" / REGISTERED, made_by="the stage register")
@@ -243,7 +235,6 @@ def decision_key(
     """Digest of the inputs of a decision.
 
     Args:
-        champion: the served version, or None.
         first: whether the candidate is compared with chance because no model is shown to be better.
     """
     inputs: dict[str, Any] = {

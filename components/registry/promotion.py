@@ -94,11 +94,7 @@ class Scored:
     """A model version or baseline, and its predictions of the test rows.
 
     Attributes:
-        name: label of the version, such as `headstart-aws-type/3`.
         statistics: (N, K) statistics of the task's scoring; None if the model could not be scored.
-        latency: None if not measured.
-        problem: why `statistics` is None.
-        rolled_back: whether a person rolled this version back.
     """
 
     name: str
@@ -116,7 +112,6 @@ class TestRows:
 
     Attributes:
         stand_in: (N, K) statistics of the constant prediction (`Scoring.constant`).
-        slices: name of each row's slice, or None without slices.
         groups: name of each row's cluster (None: the row is a cluster of its own), or None if rows are independent.
     """
 
@@ -143,7 +138,6 @@ class Gain:
 
     Attributes:
         sampling: variance of the gain between samples of `units` clusters.
-        units: number of clusters (of rows, if rows are independent).
     """
 
     candidate: float
@@ -160,13 +154,7 @@ class Gain:
 def compare(
     other: sparse.csr_array, candidate: sparse.csr_array, clusters: Ints | None, *, scoring: Scoring, metric: str
 ) -> Gain:
-    """The gain of `candidate` over `other`.
-
-    Args:
-        other: (N, K) statistics of the task's scoring.
-        candidate: (N, K) statistics of the same rows.
-        clusters: (N,) number of each row's cluster, from 0; None: rows are independent.
-    """
+    """The gain of `candidate` over `other`."""
     before, after = (float(scoring.scores(rows.sum(0))[metric]) for rows in (other, candidate))
     without = [left_out(rows, clusters, scoring.scores)[metric] for rows in (other, candidate)]
     sizes = sizes_of(clusters, other.shape[0])
@@ -207,10 +195,8 @@ class SliceChange:
     """Scores of both systems on one slice.
 
     Attributes:
-        rows: number of its test rows.
         low: lower bound of the gain, at the error of the comparison for a named slice, else at the error of slices.
         margin: maximum loss; of a named slice (`promote.slices`), its own.
-        named: whether the slice is named in the rule.
         power: of a named slice: probability of excluding a loss of `margin` if the scores are equal.
     """
 
@@ -285,20 +271,13 @@ class Decision:
     """The verdict and the measurements behind it.
 
     Attributes:
-        mode: mode of the rule; `superiority` without a champion.
-        metric: metric of the rule, or the task's primary metric.
-        against: name of the champion; without one, of the best baseline or the constant prediction.
         candidate_score: score of the candidate; None without a comparison, as all fields below. The bounds and the
             fields after them are None if there are too few clusters.
-        champion_score: score of the champion, baseline or constant prediction.
         test_uses: number of distinct comparisons on this version of the test rows, this one included.
         units: "clusters" or "rows", of which `count` were compared.
-        count: number of units.
         detectable: minimal detectable effect: the true gain beyond the threshold that is shown with 80% power.
         labels_needed: number of units at which a gain of the observed size is shown with 80% power; None if the gain
             does not exceed the threshold.
-        refresh: whether new test rows are advised.
-        slices: scores on the named slices and on those with at least `slice_rows` rows.
     """
 
     verdict: Verdict
@@ -333,8 +312,6 @@ def decide(
     """Decide whether a challenger is promoted, by the table above.
 
     Args:
-        champion: the version that is served, or None.
-        test_uses: number of distinct comparisons on this version of the test rows, this one included.
         baseline: the best baseline; compared with only if there is no champion.
 
     Raises:
@@ -419,11 +396,7 @@ def _compare(
 def _bounded(
     decision: Decision, gain: Gain, rule: PromotionRule, rows: TestRows, scores: str, speed: tuple[bool | None, str]
 ) -> Decision:
-    """The decision with the bounds of the gain.
-
-    Args:
-        speed: whether the candidate is faster, None if that is not known; and the sentence about it.
-    """
+    """The decision with the bounds of the gain."""
     assert decision.test_uses is not None
     alpha, threshold = rule.error_of(decision.test_uses), rule.threshold
     half, effect = half_width([gain.sampling], alpha), detectable(gain.sampling, alpha)
@@ -466,12 +439,7 @@ def _outcome(
     undecided: str,
     is_better: bool,
 ) -> tuple[Verdict, list[str]]:
-    """The verdict and its reasons.
-
-    Args:
-        undecided: the reason if the threshold is within the bounds of the gain; else empty.
-        is_better: whether the upper bound of the gain exceeds the threshold.
-    """
+    """The verdict and its reasons."""
     lost = [f"{change}, more than {change.margin:g}" for change in changes if change.beyond_chance]
     if not is_better and rule.mode == "superiority":
         lost = [f"not better by more than {rule.least_gain:g}", *lost]

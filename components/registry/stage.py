@@ -50,13 +50,6 @@ def register(job: RegisterJob) -> Path:
     version, digest, system, metric, budget, dev_score}: the system with the best score of selection at the largest
     label budget; of equal ones the cheapest: words, then a frozen encoder, then a fine-tuned one; and `candidates`,
     task -> the best system of each of these three, in this order, with the same fields.
-
-    Returns:
-        The path of registered.json.
-
-    Raises:
-        RegistryError: the registry cannot be reached or rejects a request.
-        ArtifactError: a model is incomplete, or its files were altered.
     """
     models = {each.key: (each, model_content(each.model, kind=each.kind)) for each in candidates(job)}
     registry = connect(job.registry)
@@ -225,11 +218,7 @@ def _ranked(
 
 
 def _kind_of_task(content: Content) -> str:
-    """Task kind of a classifier.
-
-    Raises:
-        ArtifactError: its config.json is damaged.
-    """
+    """Task kind of a classifier."""
     path = content.directory / "config.json"
     try:
         return str(json.loads(path.read_text(encoding="utf-8"))["kind"])

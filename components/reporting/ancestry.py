@@ -15,15 +15,7 @@ CORPORA = ("general", "domain")
 
 @dataclass(frozen=True)
 class Node:
-    """A version of the data, or an output directory.
-
-    Attributes:
-        key: unique.
-        title: name.
-        digest: of the content.
-        directory: output directory; None for data.
-        about: what it is, in words.
-    """
+    """A version of the data, or an output directory."""
 
     key: str
     title: str
@@ -34,12 +26,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Ancestry:
-    """The graph of a run.
-
-    Attributes:
-        layers: the nodes, from the data to the classifiers.
-        edges: (key of the source, key of the target).
-    """
+    """The graph of a run."""
 
     layers: Sequence[Sequence[Node]]
     edges: Sequence[tuple[str, str]]
@@ -47,17 +34,7 @@ class Ancestry:
 
 @dataclass(frozen=True)
 class Outputs:
-    """Which outputs a run has.
-
-    Attributes:
-        out: `params.run.out`.
-        families: blocks of `pretrain`.
-        tasks: of the run.
-        trained: initialisations with a trained language model, in their order.
-        parents: block -> blocks that its encoders are computed from.
-        versions: output below `out` -> version of the data that it was made from.
-        corpora: `general` and `domain`, as far as the run has them.
-    """
+    """Which outputs a run has."""
 
     out: Path
     families: Sequence[str]
@@ -69,15 +46,7 @@ class Outputs:
 
 
 def ancestry(run: Outputs, *, missing_ok: bool = False) -> Ancestry:
-    """The graph of a run.
-
-    Args:
-        run: its outputs.
-        missing_ok: whether outputs that do not exist are left out.
-
-    Raises:
-        ArtifactError: an output is missing or incomplete.
-    """
+    """The graph of a run."""
 
     def node(key: str, title: str, about: str, *parts: str) -> Node:
         directory = run.out.joinpath(*parts)

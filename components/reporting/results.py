@@ -29,8 +29,6 @@ class Column(Section):
     """One column of a table.
 
     Attributes:
-        name: key of the column in the rows.
-        title: heading, with the metric where columns differ in it.
         format: Python format specification of a number, such as `.3f`, `+.3f` or `,.0f`.
         unit: suffix of every number, including a space.
     """
@@ -67,22 +65,12 @@ class Result(Section):
     """One file of `docs/results`.
 
     Attributes:
-        name: stem of the file.
-        title: description of the numbers, with metric and data.
-        command: the measuring command.
         commit: git commit of the code, with the suffix `-dirty` if files differed from it; null: not recorded.
         processor: processor or card, with the instruction set of its bf16 products; null: not recorded.
         cores: processors that the command could use; null: not recorded.
         seeds: seeds of the runs whose mean is shown; empty for deterministic measurements.
-        date: day of the measurement; null: not recorded.
         selection: split on which the numbers were computed; `none` for measurements without a split, such as speed.
-        confidence: confidence level of the intervals; null without intervals.
         transcribed: whether the numbers were copied from a hand-written document.
-        row_title: heading of the first column.
-        notes: limitations and conditions of the measurement, in Markdown.
-        figure: curves to draw, or None for a table alone.
-        columns: columns of the table, in order.
-        values: rows of the table, in order.
     """
 
     schema_: Literal[1] = Field(default=1, alias="schema")
@@ -165,11 +153,7 @@ class Result(Section):
         return "; ".join(parts) + "." + (f" {self.notes}" if self.notes else "")
 
     def drawing(self) -> str:
-        """The figure as SVG. Equal numbers give equal bytes.
-
-        Raises:
-            DataError: the file describes no figure.
-        """
+        """The figure as SVG. Equal numbers give equal bytes."""
         if self.figure is None:
             raise DataError(f"{RESULTS / self.name}.json: describes no figure; add the key figure with x, y and rows")
         # Tables are rendered without loading matplotlib.

@@ -35,17 +35,7 @@ class ReportJob(Section):
 
     Attributes:
         out: `params.run.out`, with the outputs of the other stages.
-        families: blocks of `pretrain`.
-        tasks: tasks that are reported.
-        starts: initialisations that are compared.
-        corpora: `general` and `domain`, as far as the run has them.
-        adapt_task: tasks with task-adaptive pretraining.
-        parents: block -> blocks that its encoders are computed from.
         students: system -> its teachers, of the systems that have learned from some (`distil`).
-        output: directory to write.
-        decision: what the stage promote has decided; it may be missing.
-        data: output below `out` that is made from raw data (`corpus/general`, `examples/<task>`) -> path of the data.
-        project: the repository, with .dvc files and DVC's lock.
     """
 
     out: Path
@@ -74,11 +64,7 @@ class ReportJob(Section):
 
 
 def report(job: ReportJob) -> Path:
-    """Write report.html and report.json; returns their directory.
-
-    Raises:
-        ArtifactError: a stage that the report reads has not run.
-    """
+    """Write report.html and report.json; returns their directory."""
     evaluations = {task: _json(job.out / "evaluation" / task / "evaluation.json") for task in job.tasks}
     models = _models(job)
     corpora = {corpus: _json(job.out / "metrics" / "ingest" / f"{corpus}.json") for corpus in job.corpora}

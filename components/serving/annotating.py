@@ -44,12 +44,6 @@ def predict_annotations(
     Args:
         source: csv, tsv, jsonl or parquet; tasks of Label Studio (.json), or a folder that
             `save_to_disk` has written. A text that is to be tagged is split into words as training data are.
-        options: as of `predict_parts`; `columns` names the column of the text.
-
-    Raises:
-        ArtifactError: as `predict_parts`.
-        ConfigError: the form is unknown, or cannot express predictions of the kind.
-        DataError: as `predict_parts`; or a row of `source` has no text (file and row).
     """
     source, output, rejects = Path(source), Path(output), options.rejects
     written = form_named(form, output)

@@ -23,10 +23,6 @@ def try_model(
         text: the prompt; with [MASK] for masked families, an expression of words for word vectors.
         length: maximum number of pieces to generate (causal families and translators).
         count: number of continuations, of candidates per gap, or of words.
-
-    Raises:
-        ArtifactError: the encoder is incomplete.
-        DataError, ConfigError: see `components.serving.generation`.
     """
     if count < 1 or length < 1:
         raise ConfigError("count and length must be at least 1")
@@ -56,11 +52,7 @@ def try_model(
 
 
 def require_output_layer(encoder: Encoder) -> None:
-    """Refuse an encoder that was imported without its output layer: a newly initialised one predicts nothing useful.
-
-    Raises:
-        ConfigError: the output layer is newly initialised.
-    """
+    """Refuse an encoder that was imported without its output layer: a newly initialised one predicts nothing useful."""
     fresh = encoder.manifest.facts.get("fresh", []) if encoder.manifest else []
     if lacking := [name for name in fresh if "predictions" in name or "lm_head" in name or "lm_loss" in name]:
         raise ConfigError(

@@ -39,9 +39,6 @@ class Sampling:
         temperature: divisor of the logits; 0: greedy decoding.
         top_k: sample from the k most probable pieces; 0: all.
         top_p: of these, sample from the smallest set with at least this total probability.
-
-    Raises:
-        ConfigError: a value is out of range.
     """
 
     temperature: float = 1.0
@@ -80,9 +77,6 @@ def generate(
     """Ids that continue `prompt`: at most `length`, up to END. Special pieces are not sampled.
 
     Each piece takes one step of the model, which carries its state.
-
-    Raises:
-        ConfigError: the model is not a causal language model, or prompt and length exceed its positions.
     """
     room = model.max_tokens
     if room is not None and len(prompt) + length > room:
@@ -110,12 +104,7 @@ def generate(
 def continue_text(
     model: LanguageModel, tokenizer: Tokenizer, text: str, *, length: int, sampling: Sampling, seed: int = 0
 ) -> str:
-    """`text` with its continuation.
-
-    Raises:
-        DataError: a part of the text is not in the vocabulary.
-        ConfigError: see `generate`.
-    """
+    """`text` with its continuation."""
     ids = known_ids(tokenizer, text)
     around = model.special_tokens([-1])
     # Only the special pieces before the text: those after it would end it.
@@ -125,12 +114,7 @@ def continue_text(
 
 @torch.no_grad()
 def fill_gaps(model: LanguageModel, tokenizer: Tokenizer, text: str, *, count: int = 5) -> list[Scored]:
-    """The `count` most probable pieces with their probabilities, for each [MASK] in `text`.
-
-    Raises:
-        DataError: the text has no [MASK], or a part of it is not in the vocabulary.
-        ConfigError: the model is not a language model, or the text is longer than its positions.
-    """
+    """The `count` most probable pieces with their probabilities, for each [MASK] in `text`."""
     parts = text.split(GAP)
     if len(parts) == 1:
         raise DataError(f"{text!r}: has no gap; write {GAP} in place of a word")
@@ -155,11 +139,7 @@ def fill_gaps(model: LanguageModel, tokenizer: Tokenizer, text: str, *, count: i
 
 
 def translate_text(model: CoVe, tokenizer: Tokenizer, text: str, *, length: int) -> str:
-    """The translation of a text with greedy decoding, at most `length` pieces.
-
-    Raises:
-        DataError: the text is empty.
-    """
+    """The translation of a text with greedy decoding, at most `length` pieces."""
     (pieces,) = tokenizer.encode_batch([text])
     if not len(pieces):
         raise DataError("the text is empty: nothing to translate")
@@ -173,9 +153,6 @@ def nearest_to(model: StaticVectors, tokenizer: Tokenizer, expression: str, *, c
 
     3CosAdd with vectors of length 1 (Mikolov, Yih and Zweig 2013, Linguistic Regularities in Continuous Space Word
     Representations). The words of the expression are excluded.
-
-    Raises:
-        DataError: the expression is malformed, or a word has no vector.
     """
     words: list[str] = []
     signs: list[int] = []

@@ -40,11 +40,7 @@ class Gap:
 
 @torch.no_grad()
 def causal_log_probs(model: LanguageModel, inputs: Sequence[Gap]) -> list[Floats]:
-    """log p(piece | all pieces before it) in nats, of the scored pieces of each input. For causal families.
-
-    Raises:
-        ConfigError: the model is not a causal language model.
-    """
+    """log p(piece | all pieces before it) in nats, of the scored pieces of each input. For causal families."""
     return _scored(model, inputs, shift=1)
 
 
@@ -52,9 +48,6 @@ def causal_log_probs(model: LanguageModel, inputs: Sequence[Gap]) -> list[Floats
 def masked_log_probs(model: LanguageModel, inputs: Sequence[Gap]) -> list[Floats]:
     """log p(piece | the input with [MASK] at all scored positions) in nats, of the scored pieces of each input. For
     masked families (Petroni et al. 2019, Language Models as Knowledge Bases; several masks: Schick and Schütze 2021).
-
-    Raises:
-        ConfigError: the model is not a language model.
     """
     return _scored(model, inputs, shift=0)
 
@@ -103,9 +96,6 @@ def text_log_probs(model: LanguageModel, pieces: Sequence[int]) -> Floats:
 
     END precedes the text, as in pretraining. A model that carries its state has all preceding pieces as context; a
     model with limited positions reads windows that overlap by half, so the context is at least half a window.
-
-    Raises:
-        ConfigError: the model is not a causal language model.
     """
     tokens = [END, *pieces]
     model.eval()
@@ -135,9 +125,6 @@ def pseudo_log_probs(model: LanguageModel, pieces: Sequence[int]) -> Floats:
 
     Each piece in turn is the only [MASK] (Salazar et al. 2020, Masked Language Model Scoring), so there are as many
     inputs as pieces. A text that exceeds the model's positions is split into segments.
-
-    Raises:
-        ConfigError: the model is not a language model.
     """
     around = len(model.special_tokens([]))
     room = len(pieces) if model.max_tokens is None else model.max_tokens - around

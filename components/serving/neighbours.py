@@ -20,10 +20,6 @@ def nearest_words(
 ) -> list[tuple[str, float]]:
     """The pieces with the highest cosine similarity to the query, in descending order, with their cosines.
 
-    Args:
-        count: maximum number of results.
-        without: excluded pieces, such as the query itself. Special pieces are always excluded.
-
     Raises:
         DataError: table and pieces differ in length, or the query is zero.
     """

@@ -79,7 +79,6 @@ class PartOptions:
         rejects: file of the rows that cannot be predicted, as JSON lines with `reason` and `row`; they are not in the
             output. It is written only if there are some. None: the first bad row is an error.
         part_bytes, part_rows: sizes of the parts of text files and parquet files.
-        batch_size: maximum number of rows of a batch.
         started: called with the number of rows, of rows that an earlier run has predicted, and of parts that remain;
             returns a function that is called with numbers of rows that have been predicted since.
         every_output: whether rows of jsonl also have what a served model answers, such as probabilities.

@@ -39,9 +39,6 @@ class Measured:
     """The measured texts and their likelihood.
 
     Attributes:
-        documents: number of documents.
-        words: number of words.
-        characters: number of characters.
         pieces: number of predicted pieces, for causal models with the END of each document.
         unknown: number of unknown pieces among them; if there are many, the likelihood is not meaningful.
     """
@@ -70,16 +67,7 @@ class Measured:
 
 
 def measure_file(directory: Path, file: Path, *, text: str = "text", most: int | None = None) -> Measured:
-    """Measure an encoder on a file: txt, jsonl, csv, tsv or parquet, uncompressed, .gz or .zst.
-
-    Args:
-        most: stop after the document that reaches this number of pieces; None: read all.
-
-    Raises:
-        ArtifactError: the encoder is incomplete.
-        ConfigError: the family has no language model, or the encoder was imported without its output layer.
-        DataError: the file cannot be read, or contains no text.
-    """
+    """Measure an encoder on a file: txt, jsonl, csv, tsv or parquet, uncompressed, .gz or .zst."""
     encoder = load_encoder(directory)
     if family_named(encoder.family).objective not in ("causal", "masked", "permuted"):
         raise ConfigError(f"the family {encoder.family!r} has no language model, so texts have no probability")
@@ -95,12 +83,7 @@ def measure_texts(
     most: int | None = None,
     where: str = "texts",
 ) -> Measured:
-    """Measure an encoder on documents; see `measure_file`. No more documents than needed are read.
-
-    Raises:
-        ConfigError: the family has no language model, or the encoder was imported without its output layer.
-        DataError: the documents have no pieces.
-    """
+    """Measure an encoder on documents; see `measure_file`. No more documents than needed are read."""
     model, tokenizer = encoder.model, encoder.tokenizer
     read, encoded = _first(tokenizer, texts, most=most)
     if not any(encoded):

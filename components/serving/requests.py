@@ -56,10 +56,6 @@ def read_rows(body: bytes | bytearray, io: TaskIO, *, characters: int, most: int
     {column: value}, which is one row, or a table {"columns": [...], "data": [[value, ...], ...]}. A row is an object
     {column: value}, or the value itself if the task has one input. Columns that the task does not have are ignored.
 
-    Args:
-        characters: maximum number of characters of a row.
-        most: maximum number of rows.
-
     Raises:
         DataError: the body is not JSON, or not in one of these forms. Nothing is raised for a bad row.
         TooManyRowsError: it has more rows.

@@ -23,11 +23,7 @@ PAIR = (
 
 
 def run(outputs: Outputs, *, task: EveryTask = "") -> Findings:
-    """The benefits of every transferred system over the same family from scratch.
-
-    Raises:
-        ArtifactError: a task is not evaluated, or has no system from scratch to compare with.
-    """
+    """The benefits of every transferred system over the same family from scratch."""
     chapter = Chapter("The three benefits of transfer")
     evaluations = outputs.evaluations(task, "benefits", needs=PAIR)
     for name, evaluation in evaluations.items():

@@ -46,11 +46,7 @@ def run(
     corpus: Corpus = "domain",
     sentences: Annotated[int, typer.Option(help="Number of sentences.", min=10)] = 1500,
 ) -> Findings:
-    """The three measures for each layer of one or several encoders, and the senses of a word.
-
-    Raises:
-        DataError: no word is frequent enough, or `word` occurs fewer than ten times.
-    """
+    """The three measures for each layer of one or several encoders, and the senses of a word."""
     chapter, senses = Chapter("How contextual are the representations?"), Chapter("")
     directory = outputs.corpus(corpus)
     numbers: dict[str, Any] = {}

@@ -54,13 +54,8 @@ class Network:
     """One network to train, as plain values that can be sent to another process.
 
     Attributes:
-        examples: output directory of the stage `examples` of the task that is learned.
         encoder: directory of an encoder of the same architecture and with the tokenizer; its weights are not used.
-        settings: of fine-tuning.
         budget: labels per class; -1 for all.
-        seed: of the labels, of the random layers and of training.
-        epochs: length of the training.
-        storage: `cluster.storage`.
         source: key of the base network of the copied layer groups; empty for a base network.
         copied: n, the number of copied layer groups.
         learning: whether the copied groups are trained.
@@ -85,9 +80,6 @@ def learn(network: Network) -> float:
 
     All trained layers have the same learning rate from the first step: discriminative rates and gradual unfreezing
     would favour the copied layers.
-
-    Raises:
-        TrainingError: a loss is not finite.
     """
     facts, loaded = read_facts(network.examples), load_encoder(network.encoder)
     task, labels = find_task(facts.kind), facts.labels
@@ -160,12 +152,6 @@ def trained(
     networks: Mapping[Base, Network], *, groups: int, seeds: Sequence[int], cluster: ClusterSettings
 ) -> tuple[list[float], dict[str, list[list[float]]]]:
     """Train the base networks of both tasks, then all copies.
-
-    Args:
-        networks: of A and B, without seed and source.
-        groups: number of layer groups.
-        seeds: of the networks.
-        cluster: where they are trained.
 
     Returns:
         The scores of base A by seed, and series -> n from 0 -> scores by seed.

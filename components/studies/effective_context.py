@@ -42,9 +42,6 @@ def run(
 
     A group consists of the models with the same vocabulary that were last trained on the same corpus; they are compared
     on its held-out part.
-
-    Raises:
-        ConfigError, DataError: no causal encoder; `longest` is less than two steps; too little held-out text.
     """
     if longest < 2 * step:
         raise ConfigError(f"--longest {longest}: must be at least two steps of {step}")

@@ -35,8 +35,6 @@ class Study:
     """One entry of the STUDIES table.
 
     Attributes:
-        name: of the command `headstart study <name>` and of the output directory below `studies/`.
-        question: one sentence, the help text of the command.
         run: (outputs, *, options) -> findings; the options become flags of the command.
     """
 
@@ -51,7 +49,6 @@ class Outputs:
     ConfigError for unknown names.
 
     Attributes:
-        params: settings of the run.
         read: path below `out` -> digest, for the outputs that were read.
     """
 

@@ -19,11 +19,7 @@ from components.studies.frame import EveryTask, Outputs, Study, label_curves
 
 
 def run(outputs: Outputs, *, task: EveryTask = "") -> Findings:
-    """The number of labels with which scratch and the best baseline reach the score of each transferred system.
-
-    Raises:
-        ArtifactError: a task is not evaluated, or has no transferred system.
-    """
+    """The number of labels with which scratch and the best baseline reach the score of each transferred system."""
     chapter = Chapter("Label efficiency")
     needs = "no transferred system was evaluated; run.starts must name pretrained or adapted"
     evaluations = outputs.evaluations(task, "label_efficiency", needs=needs)

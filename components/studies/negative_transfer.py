@@ -23,11 +23,7 @@ PLOTTED = 24
 
 
 def run(outputs: Outputs, *, task: EveryTask = "") -> Findings:
-    """Scratch, pretrained and adapted for each part of the test set, and forgetting by adaptation.
-
-    Raises:
-        ArtifactError: a task is not evaluated, or no family has both a transferred system and one from scratch.
-    """
+    """Scratch, pretrained and adapted for each part of the test set, and forgetting by adaptation."""
     chapter = Chapter("Where transfer hurts")
     evaluations = outputs.evaluations(task, "transfer", needs=PAIR)
     for name, evaluation in evaluations.items():

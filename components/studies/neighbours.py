@@ -39,12 +39,7 @@ def run(
     words: Annotated[str, typer.Option(help="Words, separated by commas; frequent ones by default.")] = "",
     count: Annotated[int, typer.Option(help="Number of neighbours per word.", min=1)] = 8,
 ) -> Findings:
-    """Neighbours of words in one or several tables, and a map of each. By default, character models are skipped.
-
-    Raises:
-        ConfigError: a character model.
-        DataError: a word is not a single piece of the vocabulary.
-    """
+    """Neighbours of words in one or several tables, and a map of each. By default, character models are skipped."""
     asked = [word.strip() for word in words.split(",") if word.strip()]
     chapter = Chapter("Neighbours of a word")
     numbers: dict[str, Any] = {}

@@ -90,7 +90,6 @@ class NgramModel:
     """An estimated model.
 
     Attributes:
-        vocabulary: V, number of pieces that can be predicted.
         lengths: the n-grams of length 1 to N; fewer if no document has n-grams of the longest lengths.
     """
 
@@ -118,11 +117,6 @@ def estimate(pieces: Pieces, *, order: int, vocabulary: int) -> NgramModel:
 
     Args:
         pieces: (T,) ids of documents, each followed by END.
-        order: N, the length of the longest n-grams.
-        vocabulary: V, number of pieces that can be predicted.
-
-    Raises:
-        DataError: there are no pieces.
     """
     if not len(pieces):
         raise DataError("there are no tokens to count; add text to the corpus")

@@ -45,11 +45,7 @@ def run(
     epochs: Annotated[float, typer.Option(help="Epochs of training per network.", min=0.01)] = 10.0,
     seeds: Annotated[int, typer.Option(help="Number of seeds of task B to use.", min=1)] = 3,
 ) -> Findings:
-    """Dev metric of BnB, BnB+, AnB and AnB+ for every n.
-
-    Raises:
-        ConfigError, TrainingError: there is no second task; a loss is not finite.
-    """
+    """Dev metric of BnB, BnB+, AnB and AnB+ for every n."""
     name = outputs.task(task)
     block, start = outputs.split_name(encoder or outputs.params.run.families[0])
     source, examples = outputs.encoder_directory(block, start), outputs.examples(name)

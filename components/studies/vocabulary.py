@@ -30,11 +30,7 @@ BY_SCRIPT = {"share of words": ("share_of_words", ".1%")} | {
 
 
 def run(outputs: Outputs) -> Findings:
-    """The vocabulary report of every tokenizer of the run.
-
-    Raises:
-        ArtifactError: there is no trained tokenizer.
-    """
+    """The vocabulary report of every tokenizer of the run."""
     names = [path.parent.name for path in sorted((outputs.out / "tokenizer").glob(f"[!.]*/{MANIFEST}"))]
     if not names:
         raise ArtifactError(

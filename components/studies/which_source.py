@@ -55,11 +55,7 @@ def run(
     ] = "",
     budget: Budget = 0,
 ) -> Findings:
-    """Rank the candidates without fine-tuning.
-
-    Raises:
-        ConfigError: fewer than two candidates, a kind of task without labels, or a sample with only one label.
-    """
+    """Rank the candidates without fine-tuning."""
     name = outputs.task(task)
     data = Labelled.of(outputs, name)
     labels = data.budget(budget)

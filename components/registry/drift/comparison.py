@@ -60,13 +60,9 @@ class Feature:
     """The test of one feature.
 
     Attributes:
-        p: p-value.
         effect: between 0 and 1.
         old, new: summary of the reference and of the new rows, as text.
         words: the difference as a sentence.
-        name: of the feature.
-        adjusted: p-value by Holm's procedure.
-        alarm: whether it is significant and large enough.
     """
 
     p: float
@@ -85,12 +81,8 @@ class Comparison:
 
     Attributes:
         what: what was compared, such as `headstart-aws-type/3`.
-        source: the new rows in words.
         rows: number of new rows; `reference_rows`: of the reference.
         error: probability of a false alarm in this check.
-        least_effect: of an alarm.
-        features: the tests.
-        examples: a few unusual texts, if they are known.
         too_few: why there is no comparison; empty if there is one.
     """
 
@@ -257,7 +249,6 @@ def sequential(observed: float, draw: Callable[[int], Floats], *, most: int) -> 
     """The p-value of a statistic: valid for every number of permutations, P(p <= x) <= x without a difference.
 
     Args:
-        observed: the statistic.
         draw: number of permutations -> their statistics.
         most: maximum number of permutations; the smallest possible p-value is 1 / (most + 1).
     """

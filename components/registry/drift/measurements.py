@@ -53,9 +53,6 @@ class Measured:
 
     Attributes:
         kind: of the task; empty for documents of a corpus.
-        labels: names of the classes.
-        rows: (N,) records of type `ROW`.
-        texts: N texts, or none.
     """
 
     kind: str
@@ -102,11 +99,7 @@ class Reference:
 
     @classmethod
     def from_bytes(cls, content: bytes, *, what: str) -> Reference:
-        """Read what `to_bytes` has written.
-
-        Raises:
-            ArtifactError: the content is damaged or of another version.
-        """
+        """Read what `to_bytes` has written."""
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as stored:
                 meta: dict[str, Any] = json.loads(stored["meta"].tobytes())

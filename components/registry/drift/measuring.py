@@ -58,7 +58,6 @@ class ObservedClassifier:
 
     Args:
         inner: the classifier. One that is not a `MeasuredClassifier` has no pieces and no sketches.
-        observe: called with the rows of each batch and their measurements.
     """
 
     def __init__(self, inner: Classifier, observe: Callable[[Sequence[Fields], Measured], None]) -> None:
@@ -86,13 +85,7 @@ class ObservedClassifier:
 
 
 def measure(classifier: Classifier, rows: Sequence[Fields], *, now: float = 0.0) -> tuple[list[Answer], Measured]:
-    """The answers to N rows, and their measurements.
-
-    Args:
-        classifier: the model.
-        rows: N inputs.
-        now: time of the rows, in seconds since the epoch.
-    """
+    """The answers to N rows, and their measurements."""
     records = np.zeros(len(rows), dtype=ROW)
     if isinstance(classifier, MeasuredClassifier):
         answers, counts, sketches = classifier.answer_measured(rows, projection)
@@ -117,11 +110,7 @@ def projection(features: int) -> NDArray[np.float32]:
 
 
 def measure_reference(classifier: Classifier, *, examples: Path) -> Reference:
-    """Measure rows of train and of dev, or of test if there is no dev.
-
-    Raises:
-        ArtifactError: the directory is incomplete.
-    """
+    """Measure rows of train and of dev, or of test if there is no dev."""
     unseen = read_split(examples, "dev")
     unseen = unseen if len(unseen) else read_split(examples, "test")
     learned = read_split(examples, "train")
@@ -133,12 +122,7 @@ def measure_reference(classifier: Classifier, *, examples: Path) -> Reference:
 
 
 def record_reference(registry: Registry, version: Version, classifier: Classifier, *, examples: Path) -> Reference:
-    """Measure the reference of a version and store it with the version's run.
-
-    Raises:
-        ArtifactError: the examples are incomplete.
-        RegistryError: the registry rejects the file.
-    """
+    """Measure the reference of a version and store it with the version's run."""
     reference = measure_reference(classifier, examples=examples)
     registry.attach(version, REFERENCE, reference.to_bytes())
     return reference

@@ -175,9 +175,6 @@ def read_traffic(folder: Path, *, task: str, digest: str, since: float = 0.0, mo
     """The logged rows of a model, in the order of their segments.
 
     Args:
-        folder: of all logs.
-        task: name of the task.
-        digest: content digest of the model.
         since: time in seconds since the epoch; older rows are left out.
         most: maximum number of rows, evenly spaced over the time; None: all.
     """
@@ -227,9 +224,6 @@ def logged(classifier: Classifier, version: Version, task: str, settings: DriftS
     made by Headstart.
 
     Args:
-        classifier: the model.
-        version: of the model.
-        task: name of the task.
         settings: `params.drift`. Its folder is relative to the repository of the working directory.
     """
     from components.registry.drift.measuring import ObservedClassifier  # imports the code of predictions
