@@ -19,28 +19,78 @@ from components.data.tasks.results import KIND, read_averages
 from components.learners.prediction import Classifier
 from components.registry.champion import load_version
 from components.registry.latency import latency_of
-from components.registry.promotion import Decision, Latency, Scored, TestRows, decide
-from components.registry.runs import BASELINES, results_of
+from components.registry.ledger import Ledger, State
+from components.registry.promotion import Scored, TestRows, decide
+from components.registry.runs import BASELINES, read_leakage, results_of
 from components.registry.tracking import Registry, Version
 from components.settings.promote import PromotionRule
 
 #: In place of the name of a system: the baseline with the highest score on test. Choosing it on test favours the
 #: baselines.
 BEST_BASELINE: Final = "the best baseline"
+#: Beginning of the part of a version's description that a decision writes.
+DECIDED = "Decision:"
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """What the versions of a task are compared by."""
+class Contest:
+    """The circumstances of a task's decision.
+
+    Attributes:
+        examples: output directory of the stage `examples`.
+        candidates: entries of registered.json, one per class of cost, the cheapest first.
+    """
 
     rule: PromotionRule
-    registry: Registry
+    ledger: Ledger
+    task: str
+    out: Path
     examples: Path
-    finetuned: Path
+    state: State
+    challenger: Mapping[str, Any]
+    candidates: Sequence[Mapping[str, Any]]
+
+    @property
+    def finetuned(self) -> Path:
+        """Folder of the task's results, `<family>-<start>` and `baselines`."""
+        return self.out / "finetuned" / self.task
+
+    @property
+    def evaluation(self) -> Path:
+        """Output directory of the stage `evaluate`."""
+        return self.out / "evaluation" / self.task
+
+    def version(self, entry: Mapping[str, Any]) -> Version:
+        """The version of an entry of registered.json."""
+        return self.ledger.registry.get(entry["name"], entry["version"])
+
+    def refusal(self, version: Version, system: str) -> str:
+        """The reason to refuse a candidate regardless of its score; empty if there is none."""
+        refused = read_leakage(self.out, self.task, system).get("refused", "")
+        leaked = f"{version.label}: {refused}; remove the copies, or take new test rows" if refused else ""
+        return self.state.refusal(self.ledger.registry, version) or leaked
+
+    def earlier(self, key: str) -> dict[str, Any] | None:
+        """The last recorded decision with this key, or None."""
+        made = [entry["decision"] for entry in self.state.decisions if entry["key"] == key]
+        return made[-1] if made else None
+
+    def record(self, candidate: Version, decision: dict[str, Any], *, key: str) -> None:
+        """Write a decision to the ledger, and to the tag and the description of the candidate."""
+        registry, facts = self.ledger.registry, {"key": key, "decision": decision}
+        self.ledger.append("decision", model=self.state.model, alias=self.state.alias, facts=facts)
+        registry.set_tag(candidate, "decision", "; ".join([decision["verdict"], *decision["reasons"]]))
+        text, _, _ = registry.description(candidate).partition(f"{DECIDED} ")
+        gain = ""
+        if decision.get("gain") is not None:
+            interval = "" if decision.get("low") is None else f" [{decision['low']:+.4f}, {decision['high']:+.4f}]"
+            gain = f"Gain over {decision['against']}: {decision['gain']:+.4f}{interval} ({decision['metric']}). "
+        made = f"{DECIDED} {decision['verdict']}. {gain}{'; '.join(decision['reasons'])}"
+        registry.describe(candidate, f"{text.rstrip()}\n\n{made}".strip())
 
 
 def judge(
-    by: Comparison,
+    contest: Contest,
     candidate: Version,
     champion: Version | None,
     *,
@@ -49,24 +99,24 @@ def judge(
     vetoed: bool = False,
     rival: str | None = BEST_BASELINE,
 ) -> dict[str, Any]:
-    """The decision on a challenger, as in decision.json.
+    """The decision on a candidate, as in decision.json.
 
     Args:
-        vetoed: whether the challenger was rolled back. Nothing is read if the verdict does not depend on predictions.
+        vetoed: whether the candidate is refused. Nothing is read if the verdict does not depend on predictions.
         rival: system that the candidate is compared with if there is no champion; None: the constant prediction.
     """
+    registry, rule = contest.ledger.registry, contest.rule
     settled = vetoed or (champion is not None and champion.digest == candidate.digest)
-    facts = read_facts(by.examples)
-    split = Split([], [], []) if settled else read_split(by.examples, "test")
+    facts = read_facts(contest.examples)
+    split = Split([], [], []) if settled else read_split(contest.examples, "test")
     versions = {version.label: version for version in (candidate, champion) if version is not None}
-    models, problems = _load(by.registry, {} if settled else versions)
-    latencies = {label: latency_of(by.registry, versions[label], each, split.fields) for label, each in models.items()}
+    models, problems = _load(registry, {} if settled else versions)
+    latencies = {label: latency_of(registry, versions[label], each, split.fields) for label, each in models.items()}
     rows, statistics = scored_rows(facts, split, models)
     scored = {
         label: Scored(
             name=label,
             digest=version.digest,
-            test_digest=rows.digest,
             statistics=statistics.get(label),
             latency=latencies.get(label),
             problem=problems.get(label, ""),
@@ -75,22 +125,28 @@ def judge(
         for label, version in versions.items()
     }
     served = scored[champion.label] if champion is not None else None
-    metric, baseline = by.rule.metric or rows.scoring.main, None
+    metric, baseline = rule.metric or rows.scoring.main, None
     if not settled and champion is None and rival is not None:
         baseline = rival_of(
-            by.finetuned, facts=facts, split=split, scoring=rows.scoring, metric=metric, system=system, rival=rival
+            contest.finetuned, facts=facts, split=split, scoring=rows.scoring, metric=metric, system=system, rival=rival
         )
     other = served or baseline
-    identity = (
-        candidate.digest,
-        (other.digest or other.name) if other is not None else rows.scoring.constant_name,
-        metric,
-        by.rule.mode if champion is not None else "superiority",
-    )
+    against = rows.scoring.constant_name if other is None else other.digest or other.name
+    identity = (candidate.digest, against, metric, rule.mode if champion is not None else "superiority")
     uses = test_uses(earlier, test=rows.digest, comparison=identity)
-    decision = decide(scored[candidate.label], served, by.rule, rows=rows, test_uses=uses, baseline=baseline)
-    test = {"digest": rows.digest, "rows": len(split) if not settled else None}
-    return _as_json(decision, candidate, champion, latencies, test)
+    decision = decide(scored[candidate.label], served, rule, rows=rows, test_uses=uses, baseline=baseline)
+
+    def described(version: Version) -> dict[str, Any]:
+        latency = latencies.get(version.label)
+        identity = {"name": version.name, "version": version.number, "digest": version.digest}
+        return identity | {"latency_ms": None if latency is None else asdict(latency)}
+
+    return asdict(decision) | {
+        "reasons": list(decision.reasons),
+        "candidate": described(candidate),
+        "champion": described(champion) if champion is not None else None,
+        "test": {"digest": rows.digest, "rows": len(split) if not settled else None},
+    }
 
 
 def _load(registry: Registry, versions: Mapping[str, Version]) -> tuple[dict[str, Classifier], dict[str, str]]:
@@ -100,37 +156,11 @@ def _load(registry: Registry, versions: Mapping[str, Version]) -> tuple[dict[str
     for label, version in versions.items():
         try:
             models[label] = load_version(registry, version)
-        except TransientError:
+        except TransientError:  # says nothing about the version
             raise
         except HeadstartError as error:
             problems[label] = str(error)
     return models, problems
-
-
-def _as_json(
-    decision: Decision,
-    candidate: Version,
-    champion: Version | None,
-    latencies: Mapping[str, Latency | None],
-    test: Mapping[str, Any],
-) -> dict[str, Any]:
-    def described(version: Version) -> dict[str, Any]:
-        latency = latencies.get(version.label)
-        return {
-            "name": version.name,
-            "version": version.number,
-            "digest": version.digest,
-            "latency_ms": None if latency is None else asdict(latency) | {"rounds": list(latency.rounds)},
-        }
-
-    return {
-        **asdict(decision),
-        "reasons": list(decision.reasons),  # JSON has no tuples
-        "slices": [asdict(change) for change in decision.slices],
-        "candidate": described(candidate),
-        "champion": described(champion) if champion is not None else None,
-        "test": test,
-    }
 
 
 def test_uses(earlier: Sequence[Mapping[str, Any]], *, test: str, comparison: tuple[str, str, str, str]) -> int:
@@ -202,8 +232,8 @@ def rival_of(
             statistics = scoring.statistics(split.fields, split.targets, answers)
             scores[name] = float(scoring.scores(statistics.sum(0))[metric]), statistics
     except ArtifactError as error:
-        return Scored(rival, "", test, None, problem=str(error))
+        return Scored(rival, "", None, problem=str(error))
     if not scores:
         return None
     best = max(scores, key=lambda name: scores[name][0])
-    return Scored(f"baseline {best}" if directory.name == BASELINES else best, "", test, scores[best][1])
+    return Scored(f"baseline {best}" if directory.name == BASELINES else best, "", scores[best][1])

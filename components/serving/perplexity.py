@@ -22,7 +22,7 @@ from components.data.formats.lines import Reading
 from components.data.ingestion.readers import read_texts
 from components.models import family as family_named
 from components.models.encoder import Encoder, load_encoder
-from components.serving.generate import require_output_layer
+from components.serving.generation import require_output_layer
 from components.serving.likelihood import pseudo_log_probs, text_log_probs
 from components.settings.data import CorpusSource
 from components.tokenization import Tokenizer

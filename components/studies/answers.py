@@ -26,7 +26,7 @@ from components.data.scoring.intervals import Interval, interval, left_out, size
 from components.data.tasks.data import Split
 from components.models import family as family_named
 from components.models.encoder import Encoder
-from components.serving.generate import require_output_layer
+from components.serving.generation import require_output_layer
 from components.serving.likelihood import Gap, causal_log_probs, gap_between, masked_log_probs
 from components.tokenization import Tokenizer
 from components.tokenization.special import UNK

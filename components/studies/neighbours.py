@@ -21,7 +21,7 @@ from components.reporting import figures
 from components.reporting.chapters import Chapter, Drawing, Table
 from components.reporting.figures import Cloud
 from components.reporting.findings import Findings
-from components.serving.neighbours import nearest_words
+from components.serving.generation import nearest_words
 from components.studies.frame import EncoderName, Outputs, Study
 from components.studies.senses import planar
 from components.studies.word_table import frequent_words, readable, table, vector

@@ -68,8 +68,8 @@ def test_the_interval_of_two_runs_is_the_one_of_the_gate() -> None:
     better, worse = (cells[system, 20] for system in ("ulmfit-adapted", "ulmfit-scratch"))
     (compared,) = [found for found in comparisons(cells, SYSTEMS, confidence=0.95) if found.budget == 20]
     decision = decide(
-        Scored("new", "a", "t", better.rows[0]),
-        Scored("old", "b", "t", worse.rows[0]),
+        Scored("new", "a", better.rows[0]),
+        Scored("old", "b", worse.rows[0]),
         PromotionRule(),
         rows=TestRows("t", SCORING, worse.rows[0], groups=test.rows.groups),
     )

@@ -242,7 +242,7 @@ def test_malformed_expressions(vectors: tuple[StaticVectors, Tokenizer], express
 
 def test_a_folder_without_a_model(tmp_path: Path) -> None:
     from components.core.errors import ArtifactError
-    from components.serving.generate import try_model
+    from components.serving.generation import try_model
 
     with pytest.raises(ArtifactError, match=r"not a complete output \(no manifest.json\)"):
         try_model(tmp_path, "a", length=1, count=1, sampling=Sampling(), seed=0)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from components.core.errors import DataError
-from components.serving.neighbours import nearest_words
+from components.serving.generation import nearest_words
 from components.tokenization.special import SPECIAL_PIECES
 
 #: First axis: royal; second axis: male and female. The lengths differ, since only directions matter.

@@ -35,7 +35,7 @@ def test_verdicts_are_those_of_decide(*, clustered: bool) -> None:
     fields = [("text",)] * len(test.labels)
     one_hot = np.eye(len(SHARES), dtype=np.float32)
     champion, *candidates = (
-        Scored(str(night), str(night), "t", scoring.statistics(fields, test.labels[:, None], one_hot[row]))
+        Scored(str(night), str(night), scoring.statistics(fields, test.labels[:, None], one_hot[row]))
         for night, row in enumerate(predicted)
     )
     groups = [f"g{number}" for number in test.clusters] if clustered else None

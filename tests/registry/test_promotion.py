@@ -45,9 +45,7 @@ NOT_INFERIOR = {"mode": "non_inferiority", "margin": 0.5}
         # Missing or incomparable predictions.
         (scored("unscored", None, problem="file gone"), CHAMPION, {}, "reject", "has no accuracy: file gone"),
         (scored("unscored", None, problem="file gone"), None, {}, "reject", "has no accuracy: file gone"),
-        (scored("other test", 340, test_digest="t0"), CHAMPION, {}, "reject", "scored on test version t0, not t1"),
         (scored("good", 340), scored("champion", None, problem="no weights"), {}, "inconclusive", "no weights"),
-        (scored("good", 340), scored("champion", 280, test_digest="t0"), {}, "inconclusive", "test version t0, not t1"),
         (scored("slow", 340, latency=replace(FAST, p50=90.0)), scored("champion", None), {}, "reject", "takes 90.0 ms"),
         # The same model, and a rolled-back one.
         *(
@@ -84,7 +82,7 @@ def test_span_f1_is_compared_for_tagging() -> None:
     some = [answer if row % 2 else nothing for row, (answer, nothing) in enumerate(zip(right, none, strict=True))]
     rows = TestRows("t1", scoring, scoring.statistics(fields, right, scoring.constant(right)))
     candidate, champion = (
-        Scored(name, name, "t1", scoring.statistics(fields, right, answers), FAST)
+        Scored(name, name, scoring.statistics(fields, right, answers), FAST)
         for name, answers in (("candidate", right), ("champion", some))
     )
     rule = RULE.model_copy(update={"metric": None})
@@ -185,7 +183,7 @@ def test_a_score_that_is_not_finite_promotes_nothing(bad: float) -> None:
     rows = TestRows("t1", scoring, scoring.statistics(fields, targets, scoring.constant(targets)))
 
     def model(name: str, result: list[np.ndarray]) -> Scored:
-        return Scored(name, name, "t1", scoring.statistics(fields, targets, result))
+        return Scored(name, name, scoring.statistics(fields, targets, result))
 
     decision = decide(model("m/2", broken), model("m/1", answers), PromotionRule(), rows=rows)
     assert (decision.verdict, decision.gain) == ("reject", None)
