@@ -173,8 +173,10 @@ class Ledger:
         """The entries that concern a model, oldest first; without a model, every entry."""
         texts, marks = self._log.read()
         if not texts and self.registry.versions(LEDGER):
-            what = "has the ledger of an early version, which is not read any more; delete or rename that model"
-            raise RegistryError(f"the registered model {LEDGER} {what} in MLflow")
+            raise RegistryError(
+                f"the registered model {LEDGER} has the ledger of an early version, which is not read any more; delete "
+                "or rename it in MLflow"
+            )
         entries = [_entry(position, text, marks) for position, text in texts.items()]
         return [entry for entry in entries if model is None or entry.model in (model, "")]
 

@@ -10,10 +10,10 @@ import pytest
 
 from components.data.scoring.classification import Classification
 from components.data.tasks.data import Split
-from components.data.tasks.examples import read_facts, read_split
+from components.data.tasks.examples import read_split
 from components.data.tasks.kinds import scoring_for
 from components.evaluation.ensembles import ensemble_runs
-from components.evaluation.results import Run, read_selection
+from components.evaluation.results import Run
 from components.evaluation.stage import EvaluateJob, evaluate
 from components.learners.baselines import BASELINES, MOST_FREQUENT, baselines_of
 from components.settings.evaluate import EvaluateSettings
@@ -111,14 +111,6 @@ def test_ensembles_are_evaluated_like_other_systems(with_backward: EvaluateJob) 
     assert "both" in content["label_efficiency"]
 
 
-def test_predictions_on_dev_by_system_and_run(with_backward: EvaluateJob) -> None:
-    found = read_selection(with_backward.finetuned / "baselines", facts=read_facts(with_backward.examples))
-    assert found.keys() == {"tfidf-words", "most-frequent"}
-    answers = found["most-frequent"]
-    assert answers.keys() == {(budget, seed) for budget in (2, 8) for seed in (0, 1, 2)}
-    assert all(np.shape(values) == (6, 3) for values in answers.values())
-
-
 def baseline_run(system: str, values: list[float], *, budget: int = 5, seed: int = 0) -> Run:
     made = run_of("x", values, budget=budget, seed=seed)
     return Run(system, "baseline", "none", budget, seed, made.record, made.answers)
@@ -145,18 +137,6 @@ def test_a_baseline_is_a_member_beside_every_start() -> None:
     assert [(run.system, run.budget) for run in found] == [("words-adapted", 5), ("words-scratch", 5)]
     np.testing.assert_allclose(found[0].answers, two([0.6, 0.3, 0.2, 0.4]), atol=1e-6)
     np.testing.assert_allclose(found[1].answers, two([0.5, 0.3, 0.2, 0.4]), atol=1e-6)
-
-
-def test_an_ensemble_with_a_baseline_is_compared_with_it(with_backward: EvaluateJob) -> None:
-    settings = with_backward.settings.model_copy(update={"ensembles": {"words": ["backward", "tfidf-words"]}})
-    content = json.loads(
-        (evaluate(with_backward.model_copy(update={"settings": settings})) / "evaluation.json").read_text()
-    )
-    assert "words-adapted" in {system["system"] for system in content["systems"]}
-    pairs = {frozenset((found["better"], found["worse"])) for found in content["comparisons"]}
-    members = {"backward-adapted", "tfidf-words"}
-    assert any("words-adapted" in pair and pair & members for pair in pairs)
-    assert any(found["kind"] == "ensemble" and "words-adapted" in found["text"] for found in content["statements"])
 
 
 def test_the_names_of_systems_that_can_be_members() -> None:

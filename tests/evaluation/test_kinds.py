@@ -132,12 +132,3 @@ def test_every_kind_is_evaluated(kind: str, tmp_path: Path, capsys: pytest.Captu
     (statement,) = [found for found in content["statements"] if found["kind"] == "transfer"]
     assert statement["holds"] and statement["text"].startswith("At 16 labelled rows, bert-adapted beats bert-scratch: ")
     assert ("cannot be averaged" in capsys.readouterr().out) == (kind in ("tagging", "questions"))
-
-
-def test_classes_of_other_kinds(tmp_path: Path) -> None:
-    _, content = evaluated("questions", tmp_path)
-    cell = next(system for system in content["systems"] if system["system"] == "bert-adapted")["budgets"][0]
-    assert cell["per_class"].keys() == {"answerable", "unanswerable"}
-    assert cell["confusion"] == [] and cell["calibration"] == []
-    parts = {(part["part"], part["name"]) for part in content["transfer"]["bert"][0]["parts"]}
-    assert parts == {("all", ""), ("class", "answerable"), ("class", "unanswerable")}

@@ -202,10 +202,6 @@ def test_the_learning_curve_and_the_metrics(job: EvaluateJob, content: dict) -> 
     assert metrics["ulmfit-adapted.8.macro_f1_half_width"] > 0
 
 
-def test_the_stage_is_deterministic(job: EvaluateJob, content: dict) -> None:
-    assert json.loads((evaluate(job) / "evaluation.json").read_text()) == content
-
-
 def test_another_version_of_the_test_set_is_refused(job: EvaluateJob, tmp_path: Path) -> None:
     other = write_examples(tmp_path / "other-examples", letters(first=3000))
     with pytest.raises(ArtifactError, match=r"baselines: made from another version of the task's data \(test\)"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -112,11 +111,6 @@ def test_every_piece_takes_one_step() -> None:
     assert model.read == [[END, 5, 6], [7], [8], [9]]
 
 
-def test_generation_stops_at_end() -> None:
-    assert generate(Counting(8), [5], length=9, sampling=Sampling(temperature=0)) == [6, 7]
-    assert generate(Counting(8), [7], length=9, sampling=Sampling()) == []
-
-
 def test_generation_is_a_function_of_the_seed() -> None:
     class Uniform(Counting):
         def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
@@ -201,16 +195,6 @@ def vectors() -> tuple[StaticVectors, Tokenizer]:
     return model, tokenizer
 
 
-def test_neighbours_and_sums_of_words(vectors: tuple[StaticVectors, Tokenizer]) -> None:
-    best = nearest_to(*vectors, "KING", count=2)
-    assert best == [("man", pytest.approx(2**-0.5)), ("queen", pytest.approx(0.5))]
-    word, cosine = nearest_to(*vectors, "king - man + woman", count=1)[0]
-    half = 2**-0.5
-    query = torch.tensor([half - 1, half, 1])
-    assert word == "queen"
-    assert cosine == pytest.approx(float(query @ torch.tensor([0, half, half]) / query.norm()))
-
-
 def test_3cosadd_against_its_definition() -> None:
     """Mikolov, Yih and Zweig 2013: the words x with the greatest cos(x, b) - cos(x, a) + cos(x, c)."""
     words = [f"w{number}" for number in range(50)]
@@ -238,11 +222,3 @@ def test_3cosadd_against_its_definition() -> None:
 def test_malformed_expressions(vectors: tuple[StaticVectors, Tokenizer], expression: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         nearest_to(*vectors, expression)
-
-
-def test_a_folder_without_a_model(tmp_path: Path) -> None:
-    from components.core.errors import ArtifactError
-    from components.serving.generation import try_model
-
-    with pytest.raises(ArtifactError, match=r"not a complete output \(no manifest.json\)"):
-        try_model(tmp_path, "a", length=1, count=1, sampling=Sampling(), seed=0)

@@ -108,17 +108,6 @@ def test_text_log_probs_equal_a_single_pass(family: str) -> None:
     assert whole.std() > 0.01
 
 
-def test_windows_overlap_by_half() -> None:
-    model = tiny("gpt")
-    pieces = np.random.default_rng(2).integers(5, VOCABULARY, 20).tolist()
-    found = text_log_probs(model, pieces)
-    # With 8 positions, the first window scores pieces 1 to 7, the second (from 4 on) 8 to 11, and so on.
-    tokens = [END, *pieces]
-    (second,) = causal_log_probs(model, [Gap(tokens[4:12], range(4, 8))])
-    np.testing.assert_allclose(found[7:11], second, atol=1e-6)
-    assert len(found) == 20
-
-
 def test_the_pseudo_likelihood_masks_one_piece_at_a_time(table: Tensor) -> None:
     model = Bigram(table, masked=True)
     assert pseudo_log_probs(model, [6, 7, 8]) == pytest.approx(
@@ -128,15 +117,6 @@ def test_the_pseudo_likelihood_masks_one_piece_at_a_time(table: Tensor) -> None:
     assert pseudo_log_probs(Bigram(table, room=4, masked=True), [6, 7, 8]) == pytest.approx(
         [math.log(table[END, 6]), math.log(table[6, 7]), math.log(table[END, 8])], abs=1e-6
     )
-
-
-def test_the_pseudo_likelihood_of_bert() -> None:
-    model = tiny("bert")
-    found = pseudo_log_probs(model, [6, 7, 8])
-    tokens = torch.tensor([[2, 6, MASK, 8, 3]])
-    with torch.no_grad():
-        expected = model.predict(tokens)[0][0, 2].log_softmax(0)[7].item()
-    assert found[1] == pytest.approx(expected, abs=1e-5)
 
 
 def test_an_answer_between_two_texts(table: Tensor) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from components.core.errors import ArtifactError, ConfigError, DataError
 from components.data.tasks.data import Fields
-from components.learners.prediction import Predicted, columns_of_data, named_columns, predict_rows
+from components.learners.prediction import Predicted, columns_of_data, named_columns
 from components.settings.tasks import TaskSource
 from tests.inference.files import CONFIDENCES, PREDICTIONS, ROWS, TSV_ROWS, ByLength, names, predict_file, read, write
 
@@ -45,16 +45,6 @@ def test_a_tsv_cannot_represent_tabs_and_line_breaks(tmp_path: Path) -> None:
     ):
         predict_file(source, output=tmp_path / "out.tsv", classifier=ByLength())
     assert not (tmp_path / "out.tsv").exists()
-
-
-def test_answers_contain_the_probabilities() -> None:
-    short, none, long = predict_rows(ByLength(), [("ab",), None, ("abcd",)])
-    assert short == {
-        "prediction": "short", "label": "short", "confidence": 0.75, "probabilities": {"short": 0.75, "long": 0.25},
-    }  # fmt: skip
-    assert none is None
-    assert long is not None and long["probabilities"] == {"short": 0.0, "long": 1.0}
-    assert predict_rows(ByLength(), []) == []
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])

@@ -253,22 +253,6 @@ def test_numbers_that_start_again_are_other_versions(registry: Registry) -> None
     assert [(change["action"], change["after_digest"]) for change in state.changes][-1] == ("hand", "another")
 
 
-def test_a_move_by_hand_is_recorded_once(registry: Registry) -> None:
-    versions = [add(registry, digest) for digest in "ab"]
-    for version in versions:
-        promote(registry, version)
-    set_by_hand(registry, "1")
-    for _ in range(2):
-        state, present, _ = observe(registry, Ledger(registry), model=M, alias=A)
-        assert present is not None and present.number == "1"
-    assert [(change["action"], change["before"], change["after"]) for change in state.changes] == [
-        ("promote", None, "1"),
-        ("promote", "1", "2"),
-        ("hand", "2", "1"),
-    ]
-    assert state.last is not None and (state.last["before_digest"], state.last["after_digest"]) == ("b", "a")
-
-
 @pytest.mark.parametrize("what", ["alias", "version"])
 def test_a_deleted_champion_is_an_error(registry: Registry, what: str) -> None:
     promote(registry, add(registry, "a"))

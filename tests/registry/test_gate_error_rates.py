@@ -8,20 +8,15 @@ import pytest
 from benchmarks.gate_error_rates import (
     GATES,
     LEVELS,
-    MARGIN,
-    NIGHTS,
     SHARES,
     TestSet,
     World,
     exponential_sizes,
-    one_year,
 )
 from components.data.scoring.classification import Classification
 from components.data.scoring.intervals import sampling_variance
 from components.registry.promotion import Scored, TestRows, decide
 from components.settings.promote import PromotionRule
-
-SIZES = exponential_sizes(88)
 
 
 @pytest.mark.parametrize("clustered", [True, False])
@@ -50,12 +45,3 @@ def test_verdicts_are_those_of_decide(*, clustered: bool) -> None:
         verdicts.append(decision.verdict == "promote")
         assert GATES["gate"].promotes(gain, sampling, use=night) is verdicts[-1]
     assert 0 < sum(verdicts) < 12
-
-
-def test_a_year_has_few_false_promotions_and_power_on_the_first_night() -> None:
-    generator = np.random.default_rng(0)
-    years = [one_year(World(SIZES, noise=True), generator, nights=(1, 20)) for _ in range(30)]
-    shares = {name: np.mean([year[name] for year in years], axis=0) for name in years[0]}
-    assert shares["gate: false"][1] <= 3 / 30
-    assert shares["gate: power"][0] >= 0.5 > shares["training noise: power"][0]
-    assert not one_year(World(SIZES, loss=MARGIN), generator, nights=NIGHTS[:2])["gate: power"].any()

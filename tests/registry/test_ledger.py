@@ -92,9 +92,7 @@ def test_clones_and_subdirectories_share_one_history(
 def test_a_ledger_of_an_early_version_is_refused(registry: Registry) -> None:
     """It had a registered model, whose versions were the entries."""
     add(registry, "", LEDGER, schema="1")
-    with pytest.raises(
-        RegistryError, match=rf"^the registered model {LEDGER} has the ledger of an early version"
-    ):
+    with pytest.raises(RegistryError, match=rf"^the registered model {LEDGER} has the ledger of an early version"):
         Ledger(registry).entries()
 
 

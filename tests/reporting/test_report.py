@@ -6,15 +6,13 @@ import json
 import re
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
 from components.core.artifacts import writing
 from components.core.errors import ArtifactError
-from components.reporting import figures, findings
+from components.reporting import findings
 from components.reporting.chapters import Chapter, Drawing, Table
-from components.reporting.figures import Line
 from components.reporting.findings import Findings
 from components.reporting.stage import ReportJob, report
 
@@ -178,23 +176,6 @@ def test_the_page_names_the_teachers_of_a_student(job: ReportJob) -> None:
     assert "ulmfit-scratch-from-small has learned the predictions of ulmfit-adapted and latent-words." in page
 
 
-def test_many_comparisons_are_folded(job: ReportJob) -> None:
-    assert "<details>" not in (report(job) / "report.html").read_text()
-    file = job.out / "evaluation" / "demo" / "evaluation.json"
-    evaluation = json.loads(file.read_text())
-    evaluation["statements"] += [
-        {"kind": "transfer", "budget": 20, "holds": True, "apart": True, "text": f"Comparison {number}."}
-        for number in range(12)
-    ]
-    file.write_text(json.dumps(evaluation))
-    page = (report(job) / "report.html").read_text()
-    folded = re.search(r"<details><summary>13 more comparisons</summary>(.*)</details>", page, re.DOTALL)
-    assert folded is not None
-    assert "Comparison 11." in folded[1] and "With 20, TF-IDF wins." in folded[1]
-    # The comparisons at the smallest budget are not folded.
-    assert "With 5, adapted beats scratch." not in folded[1]
-
-
 def test_the_headline_is_the_number_of_labels_that_transfer_saves(job: ReportJob) -> None:
     page = (report(job) / "report.html").read_text()
     first = re.search(r"<h1>.*?Did transfer pay\?</h3>\s*<p[^>]*>([^<]*)<", page, re.DOTALL)
@@ -206,18 +187,6 @@ def test_the_headline_is_the_number_of_labels_that_transfer_saves(job: ReportJob
         "cross-validation " in page
     )
     assert "Other metrics at 20 labels a class" in page and ">calibration error</th>" in page
-
-
-def test_systems_are_compared_side_by_side_where_there_is_one_label_budget(job: ReportJob) -> None:
-    path = job.out / "evaluation" / "demo" / "evaluation.json"
-    evaluation = json.loads(path.read_text())
-    evaluation |= {"budgets": evaluation["budgets"][-1:], "statements": []}
-    for system in evaluation["systems"]:
-        system["budgets"] = system["budgets"][-1:]
-    path.write_text(json.dumps(evaluation))
-    page = (report(job) / "report.html").read_text()
-    assert "demo: scores<" in page and "Scores of the systems with confidence intervals." in page
-    assert "what more labels would bring" not in page and "Score against number of labels" not in page
 
 
 def test_a_task_without_classes_has_no_class_tables(job: ReportJob) -> None:
@@ -307,13 +276,6 @@ def test_figures_stand_before_tables_and_their_numbers_are_in_the_file(job: Repo
     assert "@media print" in page
 
 
-def test_json_holds_the_same_numbers(job: ReportJob) -> None:
-    numbers = json.loads((report(job) / "report.json").read_text())
-    assert numbers["data"] == {"data": "0123456789abcdef.dir"}
-    assert numbers["language_models"]["ulmfit-adapted"]["general_after_perplexity_per_word"] == 250.0
-    assert numbers["evaluation"]["demo"]["systems"][2]["budgets"][1]["scores"]["macro_f1"]["mean"] == 0.61
-
-
 def test_the_data_version_is_that_of_the_data_that_was_read(job: ReportJob, tmp_path: Path) -> None:
     data = {
         "corpus/general": Path("data/general"),
@@ -364,31 +326,3 @@ def test_a_missing_output_is_named_with_its_stage(job: ReportJob) -> None:
     (job.out / "metrics" / "adapt" / "ulmfit.json").unlink()
     with pytest.raises(ArtifactError, match="ulmfit.json: missing; run the stage adapt first"):
         report(job)
-
-
-def test_figures_are_well_formed_and_contain_their_labels() -> None:
-    drawn = {
-        "lines": figures.lines({"a & b": Line([5, 20], [0.1, 0.2])}, x_label="x", y_label="y", ticks=True),
-        "bars": figures.bars({"pretrain": 16666.4}, x_label="tokens a second"),
-        "ranges": figures.ranges(
-            {"few": (4.0, 2.0, None), "many": (1.5, 0.8, 3.0)}, x_label="times", reference=1.0, logarithmic=True
-        ),
-        "confusion": figures.confusion([[1, 2], [3, 4]], ["yes", "no"]),
-    }
-    texts = {name: " ".join(ElementTree.fromstring(svg).itertext()) for name, svg in drawn.items()}
-    assert "a & b" in texts["lines"]
-    assert "16,666" in texts["bars"]
-    assert "yes" in texts["confusion"]
-    assert "few" in texts["ranges"] and "times" in texts["ranges"]
-
-
-def test_columns_with_numbers_are_aligned_right() -> None:
-    rows = [["5", "0.61", "most-frequent", "more than available", ""], ["20", "-0.1", "tfidf 2", "6.61", ""]]
-    assert Table(["n", "score", "against", "needs", "none"], rows).alignments == [
-        "left",
-        "right",
-        "left",
-        "right",
-        "left",
-    ]
-    assert Table(["n", "score"], []).alignments == ["left", "left"]

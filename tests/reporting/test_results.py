@@ -74,13 +74,6 @@ def test_names_are_shown_literally_in_markdown() -> None:
     assert r"<sub>F1 \<sub>; test split" in table
 
 
-def test_missing_provenance_is_named() -> None:
-    changes = {"commit": None, "processor": None, "cores": None, "date": None, "transcribed": True, "selection": "none"}
-    line = Result.model_validate(VALID | changes).provenance()
-    assert "processor not recorded; commit not recorded; date not recorded; transcribed." in line
-    assert "split" not in line
-
-
 def test_a_file_is_unchanged_after_reading_and_writing() -> None:
     text = Result.model_validate(VALID).dump()
     again = Result.model_validate(json.loads(text))
@@ -160,11 +153,6 @@ def test_an_invalid_block_is_named(tmp_path: Path, text: str, message: str) -> N
     with pytest.raises(ArtifactError) as caught:
         rendering.render(root)
     assert message in str(caught.value) and "docs/speed.md" in str(caught.value)
-
-
-def test_outside_of_the_repository_the_check_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match="run the command in the repository's root"):
-        rendering.differences(tmp_path)
 
 
 def evaluation(folder: Path) -> Path:

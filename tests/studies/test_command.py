@@ -49,13 +49,6 @@ def test_flags_come_from_the_signature(params_file: Path) -> None:
     assert json.loads((directory / "manifest.json").read_text())["facts"]["inputs"] == {"tokens": "abc"}
 
 
-def test_help_lists_the_studies_and_their_flags() -> None:
-    done = CliRunner().invoke(cli.app, ["study", "--help"])
-    assert all(name in done.output for name in STUDIES)
-    done = CliRunner().invoke(cli.app, ["study", "count", "--help"])
-    assert all(word in done.output for word in ("--word", "--times", "How often.", "--params"))
-
-
 def test_an_unknown_study() -> None:
     with pytest.raises(ConfigError, match=r"unknown study 'benefit'; did you mean 'benefits'\?"):
         command.study(["benefit"])

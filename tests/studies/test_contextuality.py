@@ -61,13 +61,6 @@ def test_words_of_a_sentence() -> None:
     assert texts == ["The red bank is old there."]
 
 
-def test_words_of_a_language_without_spaces() -> None:
-    thai = Segmentation("auto")
-    actual = sentence("ฉันไปโรงเรียน today", thai)
-    words = [actual.word(index) for index in range(len(actual.spans))]
-    assert words[-1] == "today" and "".join(words[:-1]) == "ฉันไปโรงเรียน" and len(words) > 2
-
-
 def test_a_sample_is_evenly_spread_over_the_corpus(outputs: Outputs, add_corpus: Any) -> None:
     add_corpus("domain", [f"The old bank number {n} is here." if n % 2 else "Short." for n in range(100)])
     directory = outputs.out / "corpus" / "domain"

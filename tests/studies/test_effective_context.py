@@ -38,16 +38,6 @@ def test_recl_is_the_context_where_the_gain_ends() -> None:
     assert 1 - math.exp(-0.001) < 0.01 < 1 - math.exp(-0.1)
 
 
-def test_only_the_hardest_positions_count() -> None:
-    # A long context helps at the hardest position only.
-    losses = {"one": np.array([[9.0, 1, 1, 1], [9.0, 1, 1, 1], [5.0, 1, 1, 1]])}
-    losses["one"][1, 0] = 8.0
-    contexts = [10, 20, 30]
-    assert effective(losses, "one", contexts, 0.25) == 30
-    flat = {"one": np.array([[1.0, 1, 1, 9], [1.0, 1, 1, 9], [0.5, 1, 1, 9]])}
-    assert effective(flat, "one", contexts, 0.25) == 10
-
-
 @pytest.mark.parametrize("name", ["ulmfit", "transformer-xl", "gpt"])
 def test_losses_equal_those_of_one_pass_per_position(
     outputs: Outputs, add_encoder: Any, add_tokens: Any, name: str

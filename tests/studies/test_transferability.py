@@ -85,10 +85,6 @@ def test_the_random_layers_depend_on_the_seed_and_not_on_the_base(network: Netwo
     assert not torch.equal(one[0], other[0]) and torch.equal(one[0], third[0])
 
 
-def test_training_is_deterministic(network: Network) -> None:
-    assert learn(network) == learn(network)
-
-
 def test_a_missing_base_is_reported(network: Network) -> None:
     with pytest.raises(ConfigError, match="the base network gone is missing; run the study again"):
         learn(changed(network, source="gone", copied=1))

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from components.core.errors import ArtifactError, ConfigError
@@ -78,20 +77,6 @@ def write_task(outputs: Outputs, folder: Path, rows: list[dict[str, Any]], **sou
         (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     made = TaskSource(path=str(folder), budgets=[5], seeds=[0], overlap="report", **source)
     examples(ExamplesJob(task="aws-type", source=made, output=outputs.out / "examples" / "aws-type"))
-
-
-def test_the_vectors_of_a_file_sorted_by_label_have_all_labels(
-    outputs: Outputs, add_encoder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = [{"text": f"the {word} is old {n}", "label": word} for word in ("apple", "iron", "pear") for n in range(6)]
-    write_task(outputs, tmp_path, rows)
-    for name in ("ulmfit", "bert"):
-        add_encoder(name)
-    seen: list[np.ndarray] = []
-    monkeypatch.setattr(which_source, "VECTORS", 6)
-    monkeypatch.setattr(which_source, "logme", lambda _, targets: float(seen.append(targets) or len(seen)))
-    which_source.run(outputs, encoders="ulmfit-adapted, bert-adapted")
-    assert [targets.sum(0).tolist() for targets in seen] == [[2, 2, 2], [2, 2, 2]]
 
 
 def test_a_sample_with_one_label_is_refused(outputs: Outputs, add_encoder: Any, tmp_path: Path) -> None:

@@ -187,18 +187,6 @@ def test_the_study_of_labels(run_of: Outputs) -> None:
     assert found.chapter.tables[0].columns == ["encoder", "sum", "mean", "prior"]
 
 
-def test_the_study_of_choices(run_of: Outputs) -> None:
-    numbers = zero_shot.run(run_of, task="aws-service", encoder="ulmfit-adapted").numbers
-    assert numbers["most_frequent"] is None and numbers["guessing"] == 0.5
-    scores = answer_scores(
-        encoder_of("ulmfit"),
-        [(f"dev {number}", "") for number in range(4)],
-        [(("apple", "iron")[number % 2], "stone") for number in range(4)],
-    )
-    right = np.mean([row["sum"].argmax() == 0 for row in scores])
-    assert numbers["accuracy"]["ulmfit-adapted"]["sum"]["mean"] == pytest.approx(right)
-
-
 def test_nothing_is_selected_on_test(run_of: Outputs, monkeypatch: pytest.MonkeyPatch) -> None:
     def scores(_: Encoder, prompts: list[tuple[str, str]], candidates: list[list[str]]) -> list[dict[str, np.ndarray]]:
         found = []
