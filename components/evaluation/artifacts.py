@@ -23,11 +23,7 @@ from components.settings.names import BASELINE
 
 @dataclass(frozen=True)
 class Artifact:
-    """The stored model of a system.
-
-    Attributes:
-        labels: number of labelled rows that any of the seeds has learned from.
-    """
+    """The stored model of a system. `labels`: number of labelled rows that any of the seeds has learned from."""
 
     cell: Cell
     seeds: Sequence[int]
@@ -55,11 +51,7 @@ def artifacts_of(
     *,
     scoring: Scoring,
 ) -> dict[str, Artifact]:
-    """System -> its stored model.
-
-    Args:
-        averages: system -> what the stored model answers to the test rows.
-    """
+    """System -> its stored model. `averages`: system -> what the stored model answers to the test rows."""
     strata = strata_of(train, test.facts.kind)
     runs, labels = [], {}
     for system, average in averages.items():

@@ -71,11 +71,8 @@ def compare(
     confidence: float,
     sizes: Floats | None = None,
 ) -> dict[str, Benefit]:
-    """Benefits over the common seeds of two systems.
-
-    Args:
-        sizes: (G,) rows of the clusters of test rows; None: the values do not come from test.
-    """
+    """Benefits over the common seeds of two systems. `sizes`: (G,) rows of the clusters of test rows; None: the values
+    do not come from test."""
     seeds = sorted(transferred.keys() & scratch.keys())
 
     def around(values: Floats) -> Interval:

@@ -62,9 +62,7 @@ def comparisons(
     the best fine-tuned system with the best baseline.
 
     "Best" is determined on dev: selection on test would favour systems whose test scores are high by chance.
-
-    Args:
-        ensembles: name of an ensemble -> its members: families and baselines.
+    `ensembles`: name of an ensemble -> its members: families and baselines.
     """
     compared = []
     for budget in budgets_of(cells):

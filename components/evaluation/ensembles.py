@@ -27,9 +27,7 @@ def ensemble_runs(
     There is one for each start, budget and seed that all members have; a baseline has no start and suits each.
 
     The cost of an ensemble is the sum of the members' costs. It is not trained, so its training curve has one point.
-
-    Args:
-        ensembles: name -> members: families, at least one, and names of baselines.
+    `ensembles`: name -> members: families, at least one, and names of baselines.
     """
     for name, members in ensembles.items():
         for (start, budget, seed), group in _of_members(runs, members):

@@ -25,11 +25,7 @@ Answers = dict[tuple[int, int], Vectors]
 
 @dataclass(frozen=True)
 class Run:
-    """A run of a system.
-
-    Attributes:
-        start: how the encoder was initialised, such as `adapted`.
-    """
+    """A run of a system. `start`: how the encoder was initialised, such as `adapted`."""
 
     system: str
     family: str

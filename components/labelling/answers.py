@@ -65,12 +65,8 @@ class Answer:
 
 @dataclass(frozen=True)
 class Conflict:
-    """Why an answer cannot be merged.
-
-    Attributes:
-        kind: `label`: the data have another label; `answers`: two answers differ; `unknown`: the label is new;
-            `held out`: the text is in dev or test.
-    """
+    """Why an answer cannot be merged. `kind`: `label`: the data have another label; `answers`: two answers differ;
+    `unknown`: the label is new; `held out`: the text is in dev or test."""
 
     kind: Literal["label", "answers", "unknown", "held out"]
     message: str
@@ -79,11 +75,8 @@ class Conflict:
 
 @dataclass
 class Merged:
-    """Result of a merge.
-
-    Attributes:
-        left_out: number of answers that were not merged, by the rule of `resolve` or because the text is held out.
-    """
+    """Result of a merge. `left_out`: number of answers that were not merged, by the rule of `resolve` or because the
+    text is held out."""
 
     file: Path
     batch: str = ""

@@ -49,11 +49,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Training:
-    """The labelled texts that a model is fitted on.
-
-    Attributes:
-        targets: L vectors of label indices.
-    """
+    """The labelled texts that a model is fitted on. `targets`: L vectors of label indices."""
 
     fields: list[Fields]
     targets: list[NDArray[np.float64]]

@@ -40,11 +40,7 @@ NGRAM, PERMUTATIONS, BAND, SIMILAR = 2, 128, 4, 0.7
 
 @dataclass(frozen=True)
 class Pool:
-    """The candidates for labelling.
-
-    Attributes:
-        sketches: (N, p) their MinHash signatures.
-    """
+    """The candidates for labelling. `sketches`: (N, p) their MinHash signatures."""
 
     fields: list[Fields]
     sketches: Sketches

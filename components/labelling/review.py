@@ -45,11 +45,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Review:
-    """What the review has found.
-
-    Attributes:
-        suspects: by the index of their row.
-    """
+    """What the review has found. `suspects`: by the index of their row."""
 
     rows: list[Row]
     suspects: list[Suspect]

@@ -28,11 +28,7 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True)
 class FileRow:
-    """A row of a labelled file.
-
-    Attributes:
-        labels: of the row; None: it has no label.
-    """
+    """A row of a labelled file. `labels`: of the row; None: it has no label."""
 
     split: str
     path: Path

@@ -24,11 +24,8 @@ SELECTION_SPLIT = "selection"
 
 @dataclass(frozen=True)
 class Choice:
-    """What of the errors is shown; empty values are not restricted.
-
-    Attributes:
-        start: number of rows before the first one on the page.
-    """
+    """What of the errors is shown; empty values are not restricted. `start`: number of rows before the first one on the
+    page."""
 
     task: str
     system: str

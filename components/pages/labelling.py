@@ -26,11 +26,7 @@ State = Literal["idle", "choosing", "ready", "failed"]
 
 @dataclass(frozen=True)
 class Given:
-    """What a person did with a text.
-
-    Attributes:
-        labels: of the answer; None: the text was skipped.
-    """
+    """What a person did with a text. `labels`: of the answer; None: the text was skipped."""
 
     suggestion: Suggestion
     labels: tuple[str, ...] | None

@@ -76,11 +76,8 @@ class TaskView:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a complete run takes, by the last duration of each stage.
-
-    Attributes:
-        money: for these hours, in the currency of the settings; None without a price.
-    """
+    """What a complete run takes, by the last duration of each stage. `money`: for these hours, in the currency of the
+    settings; None without a price."""
 
     seconds: float
     money: str | None

@@ -20,11 +20,7 @@ SHUTDOWN_S = 3
 
 
 class PagesServer:
-    """The server of the pages.
-
-    Attributes:
-        address: that a person opens; with the token, if there is one.
-    """
+    """The server of the pages. `address`: that a person opens; with the token, if there is one."""
 
     def __init__(
         self,

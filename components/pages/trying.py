@@ -42,11 +42,8 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The answer of one version.
-
-    Attributes:
-        shares: (label, probability), the largest first; empty for kinds without probabilities.
-    """
+    """The answer of one version. `shares`: (label, probability), the largest first; empty for kinds without
+    probabilities."""
 
     version: Version
     role: str

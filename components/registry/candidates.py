@@ -187,11 +187,8 @@ def _exists(directory: Path) -> bool:
 
 @dataclass(frozen=True)
 class Content:
-    """The part of a stage's output directory that is the model.
-
-    Attributes:
-        files: relative name -> size and SHA-256, from the directory's manifest.
-    """
+    """The part of a stage's output directory that is the model. `files`: relative name -> size and SHA-256, from the
+    directory's manifest."""
 
     directory: Path
     kind: str

@@ -83,11 +83,8 @@ def load_version(registry: Registry, version: Version, *, int8: bool = False) ->
 
 @dataclass(frozen=True)
 class Loader:
-    """Loads verified files in any process that can read them; a picklable function.
-
-    Attributes:
-        wrapped: applied to the classifier, such as a log of its rows.
-    """
+    """Loads verified files in any process that can read them; a picklable function. `wrapped`: applied to the
+    classifier, such as a log of its rows."""
 
     bundle: Path
     version: Version

@@ -58,11 +58,7 @@ def rollback(settings: RegistrySettings, task: str, *, to: str = "", reason: str
 
 def assign(settings: RegistrySettings, task: str, *, version: str, reason: str, force: bool = False) -> str:
     """Make a version the champion of a task without a comparison; a line for the user. It stays until a new candidate
-    is better.
-
-    Args:
-        force: whether a version that has learned from removed documents is accepted.
-    """
+    is better. `force`: whether a version that has learned from removed documents is accepted."""
     if not reason.strip():
         raise ConfigError("--reason: is empty; say why this version becomes the champion")
     registry = connect(settings)
@@ -85,11 +81,8 @@ def assign(settings: RegistrySettings, task: str, *, version: str, reason: str, 
 
 
 def describe_champion(settings: RegistrySettings, task: str, *, at: str = "") -> list[str]:
-    """Which version is or was the champion, since when, by whom and why; lines for the user.
-
-    Args:
-        at: date or time in ISO 8601, UTC unless it has an offset; a date stands for its end. By default now.
-    """
+    """Which version is or was the champion, since when, by whom and why; lines for the user. `at`: date or time in ISO
+    8601, UTC unless it has an offset; a date stands for its end. By default now."""
     registry = connect(settings)
     model, alias = settings.model_name(task), settings.alias
     state, present = Ledger(registry).state(model, alias), registry.alias(model, alias)

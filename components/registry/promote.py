@@ -162,11 +162,8 @@ def _decided(contest: Contest, candidate: Version, champion: Version | None) -> 
 def decision_key(
     rule: PromotionRule, candidate: Version, champion: Version | None, examples: Path, *, first: bool = False
 ) -> str:
-    """Digest of the inputs of a decision.
-
-    Args:
-        first: whether the candidate is compared with chance because no model is shown to be better.
-    """
+    """Digest of the inputs of a decision. `first`: whether the candidate is compared with chance because no model is
+    shown to be better."""
     inputs: dict[str, Any] = {
         "method": METHOD,
         "candidate": [candidate.number, candidate.digest],

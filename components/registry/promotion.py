@@ -91,11 +91,8 @@ class Latency:
 
 @dataclass(frozen=True)
 class Scored:
-    """A model version or baseline, and its predictions of the test rows.
-
-    Attributes:
-        statistics: (N, K) statistics of the task's scoring; None if the model could not be scored.
-    """
+    """A model version or baseline, and its predictions of the test rows. `statistics`: (N, K) statistics of the task's
+    scoring; None if the model could not be scored."""
 
     name: str
     digest: str
@@ -133,11 +130,8 @@ class TestRows:
 
 @dataclass(frozen=True)
 class Gain:
-    """The gain of a candidate, and its variance due to the sample of test rows.
-
-    Attributes:
-        sampling: variance of the gain between samples of `units` clusters.
-    """
+    """The gain of a candidate, and its variance due to the sample of test rows. `sampling`: variance of the gain
+    between samples of `units` clusters."""
 
     candidate: float
     other: float

@@ -66,11 +66,8 @@ class ServedClassifier:
 
 
 def embed(encoder: Encoder, texts: Sequence[str | None], *, max_length: int = 256) -> list[list[float] | None]:
-    """Text embeddings: the mean of an encoder's last hidden states over the tokens of a text.
-
-    Args:
-        max_length: maximum pieces per text, also limited by the model's positions.
-    """
+    """Text embeddings: the mean of an encoder's last hidden states over the tokens of a text. `max_length`: maximum
+    pieces per text, also limited by the model's positions."""
     from components.learners.task_models.base import Encoded
     from components.learners.task_models.inputs import encode_texts
     from components.learners.task_models.model import run_over

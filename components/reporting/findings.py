@@ -25,11 +25,7 @@ SCHEMA: Final = 1
 
 @dataclass(frozen=True)
 class Findings:
-    """The result of a study.
-
-    Attributes:
-        numbers: the same numbers, unrounded, as a JSON object.
-    """
+    """The result of a study. `numbers`: the same numbers, unrounded, as a JSON object."""
 
     chapter: Chapter
     numbers: Mapping[str, Any]

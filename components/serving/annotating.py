@@ -39,12 +39,9 @@ _ROW, _TEXT, _BOUNDS, _WHERE = "_row", "_text", "_bounds", "_where"
 def predict_annotations(
     source: Path, output: Path, *, model: LoadableModel, options: PartOptions, form: str
 ) -> Predicted:
-    """Predict the texts of `source` and write them with their predictions in the form of an annotation tool.
-
-    Args:
-        source: csv, tsv, jsonl or parquet; tasks of Label Studio (.json), or a folder that
-            `save_to_disk` has written. A text that is to be tagged is split into words as training data are.
-    """
+    """Predict the texts of `source` and write them with their predictions in the form of an annotation tool. `source`:
+    csv, tsv, jsonl or parquet; tasks of Label Studio (.json), or a folder that `save_to_disk` has written. A text that
+    is to be tagged is split into words as training data are."""
     source, output, rejects = Path(source), Path(output), options.rejects
     written = form_named(form, output)
     if model.kind not in KINDS:

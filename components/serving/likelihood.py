@@ -28,11 +28,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Gap:
-    """An input and the positions whose pieces are scored.
-
-    Attributes:
-        pieces: ids of the complete input, special pieces included.
-    """
+    """An input and the positions whose pieces are scored; `pieces`: ids of the whole input, special pieces included."""
 
     pieces: Sequence[int]
     positions: Sequence[int]

@@ -7,6 +7,7 @@ initial weights.
 
 from __future__ import annotations
 
+import itertools
 import math
 import uuid
 from collections.abc import Mapping, Sequence
@@ -24,10 +25,10 @@ from components.data.tasks.budgets import sample_rows
 from components.data.tasks.examples import read_facts, read_split, strata_of
 from components.data.tasks.kinds import scoring_for
 from components.learners.finetuning.features import extract
+from components.learners.task_models.base import Task
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel, answers
 from components.learners.task_models.sampler import ExampleSampler
-from components.models.base import LanguageModel
 from components.models.encoder import Encoder, build_model, load_encoder
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
@@ -42,10 +43,7 @@ EVALUATIONS = 5
 Base = Literal["A", "B"]
 #: Series -> (base network of the copied layers, whether they are trained).
 SERIES: dict[str, tuple[Base, bool]] = {
-    "BnB": ("B", False),
-    "BnB+": ("B", True),
-    "AnB": ("A", False),
-    "AnB+": ("A", True),
+    f"{of}nB{'+' * more}": (of, more) for of in ("B", "A") for more in (False, True)
 }
 
 
@@ -83,9 +81,8 @@ def learn(network: Network) -> float:
     """
     facts, loaded = read_facts(network.examples), load_encoder(network.encoder)
     task, labels = find_task(facts.kind), facts.labels
-    model = _model(network, loaded, labels)
-    encoder, settings, seed = model.encoder, model.settings, network.seed
-    training = settings.training
+    model = _model(network, loaded, task, labels)
+    encoder, settings, training, seed = model.encoder, model.settings, model.settings.training, network.seed
     whole, dev = (read_split(network.examples, name) for name in ("train", "dev"))
     split = whole.take(sample_rows(strata_of(whole, facts.kind), network.budget, seed=seed)[0])
     encoded, held = (task.encode(of.fields, loaded.tokenizer, encoder, settings) for of in (split, dev))
@@ -113,8 +110,7 @@ def learn(network: Network) -> float:
     return best
 
 
-def _model(network: Network, loaded: Encoder, labels: list[str]) -> TaskModel:
-    """A task model with random weights, and copied layers if the network has a source."""
+def _model(network: Network, loaded: Encoder, task: Task, labels: list[str]) -> TaskModel:
     rate = network.settings.scratch.rate or network.settings.training.rate
     # The head reads the last layer, so that the random layers cannot be bypassed; no auxiliary objective, which would
     # train them for another task.
@@ -130,22 +126,16 @@ def _model(network: Network, loaded: Encoder, labels: list[str]) -> TaskModel:
     encoder.bind(loaded.tokenizer)
     encoder.set_dropout(settings.dropout)
     torch.manual_seed(counter_seed(network.seed, "head", network.copied))
-    task = find_task(read_facts(network.examples).kind)
     model = TaskModel(encoder, task=task, settings=settings, labels=labels).eval()
     if network.source:
-        _copy_layers(encoder, network)
-    return model
-
-
-def _copy_layers(encoder: LanguageModel, network: Network) -> None:
-    stored = CheckpointStore(network.storage, key=network.source).latest()
-    if stored is None:
-        raise ConfigError(f"{network.storage}: the base network {network.source} is missing; run the study again")
-    names = {id(parameter): name for name, parameter in encoder.named_parameters()}
-    with torch.no_grad():
-        for group in encoder.layer_groups()[: network.copied]:
-            for parameter in group:
+        stored = CheckpointStore(network.storage, key=network.source).latest()
+        if stored is None:
+            raise ConfigError(f"{network.storage}: the base network {network.source} is missing; run the study again")
+        names = {id(parameter): name for name, parameter in encoder.named_parameters()}
+        with torch.no_grad():
+            for parameter in itertools.chain(*encoder.layer_groups()[: network.copied]):
                 parameter.copy_(stored.tensors[names[id(parameter)]])
+    return model
 
 
 def trained(

@@ -87,11 +87,8 @@ def _places(table: Keys, keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.bool
 
 @dataclass(frozen=True)
 class NgramModel:
-    """An estimated model.
-
-    Attributes:
-        lengths: the n-grams of length 1 to N; fewer if no document has n-grams of the longest lengths.
-    """
+    """An estimated model. `lengths`: the n-grams of length 1 to N; fewer if no document has n-grams of the longest
+    lengths."""
 
     vocabulary: int
     lengths: list[_Length]
@@ -113,11 +110,7 @@ class NgramModel:
 
 
 def estimate(pieces: Pieces, *, order: int, vocabulary: int) -> NgramModel:
-    """Estimate a model.
-
-    Args:
-        pieces: (T,) ids of documents, each followed by END.
-    """
+    """Estimate a model. `pieces`: (T,) ids of documents, each followed by END."""
     if not len(pieces):
         raise DataError("there are no tokens to count; add text to the corpus")
     stream = np.concatenate([[END], pieces]).astype(np.int64)

@@ -49,11 +49,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Measured:
-    """N rows of one model.
-
-    Attributes:
-        kind: of the task; empty for documents of a corpus.
-    """
+    """N rows of one model. `kind`: of the task; empty for documents of a corpus."""
 
     kind: str
     labels: tuple[str, ...]

@@ -54,11 +54,8 @@ class MeasuredClassifier(Classifier, Protocol):
 
 
 class ObservedClassifier:
-    """A classifier that passes the measurements of every batch on. It changes no answer.
-
-    Args:
-        inner: the classifier. One that is not a `MeasuredClassifier` has no pieces and no sketches.
-    """
+    """A classifier that passes the measurements of every batch on. It changes no answer. `inner`: the classifier. One
+    that is not a `MeasuredClassifier` has no pieces and no sketches."""
 
     def __init__(self, inner: Classifier, observe: Callable[[Sequence[Fields], Measured], None]) -> None:
         self._inner, self._observe = inner, observe

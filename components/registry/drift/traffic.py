@@ -220,12 +220,8 @@ def read_texts(path: Path) -> Iterator[str]:
 
 
 def logged(classifier: Classifier, version: Version, task: str, settings: DriftSettings) -> Classifier:
-    """The classifier of a version, with a log of its rows; itself if `drift.log` is off or the version was not
-    made by Headstart.
-
-    Args:
-        settings: `params.drift`. Its folder is relative to the repository of the working directory.
-    """
+    """The classifier of a version, with a log of its rows; itself if `drift.log` is off or the version was not made by
+    Headstart. `settings`: `params.drift`. Its folder is relative to the repository of the working directory."""
     from components.registry.drift.measuring import ObservedClassifier  # imports the code of predictions
 
     if not settings.log or not version.digest:
