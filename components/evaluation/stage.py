@@ -34,7 +34,7 @@ evaluation.json
     recipes: {system: {other: {mean, low, high}}}: paired differences at the largest budget, each pair in one order
     benefits: {family: {start: {training: {start, slope, asymptote}, labels: {...}}}}; labels only with several budgets
     label_efficiency: {family: {start: [{budget, score, against: {system: {labels, ratio}}}]}}
-    worth: number of labels with which scratch reaches the same score, with intervals (`evaluation.worth`)
+    worth: number of labels with which scratch reaches the same score, with intervals (`evaluation.benefits`)
     mistakes: the most certain wrong answers at the largest budget, of the best system's best run: {system, seed, wrong
         (number), rows: [{row, fields, slice, true, predicted, size}]} (`components.data.tasks.mistakes`)
     headline: a sentence about `worth` at the smallest budget, for the system that is best on dev
@@ -62,7 +62,7 @@ from components.data.tasks.mistakes import mistakes
 from components.data.tasks.results import best_score, read_averages
 from components.evaluation.aggregates import Cell, budgets_of, make_cells, unit
 from components.evaluation.artifacts import Artifact, against_baseline, artifacts_of
-from components.evaluation.benefits import family_benefits, label_efficiency, training_curve
+from components.evaluation.benefits import family_benefits, headline, label_efficiency, training_curve, worth
 from components.evaluation.compare import best_by_budget, comparisons, recipes, statements
 from components.evaluation.ensembles import ensemble_runs
 from components.evaluation.results import (
@@ -75,7 +75,6 @@ from components.evaluation.results import (
     rows_of_selection,
 )
 from components.evaluation.transfer import transfer
-from components.evaluation.worth import headline, worth
 from components.settings.evaluate import EvaluateSettings
 from components.settings.section import Section
 

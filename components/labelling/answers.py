@@ -102,12 +102,7 @@ class ConflictError(DataError):
 
 
 def merge(
-    params: Params,
-    answers: Sequence[Answer],
-    *,
-    task: str = "",
-    resolve: Resolve = "",
-    new_labels: bool = False,
+    params: Params, answers: Sequence[Answer], *, task: str = "", resolve: Resolve = "", new_labels: bool = False
 ) -> Merged:
     """Append answers to the file of labels of a task. All or none of them are written.
 

@@ -61,12 +61,7 @@ class Queue:
 
 
 def queue(
-    params: Params,
-    *,
-    task: str = "",
-    count: int = 50,
-    file: Path | None = None,
-    without: Collection[str] = (),
+    params: Params, *, task: str = "", count: int = 50, file: Path | None = None, without: Collection[str] = ()
 ) -> Queue:
     """Choose the texts to label next. The same data and model give the same texts in the same order.
 

@@ -82,7 +82,7 @@ class Pages:
     def overview(self) -> Response:
         """What is served, whether transfer helped, what to do next."""
         with self._drawing:
-            tasks = overview.tasks(self.project)
+            tasks = [overview.task(self.project, name) for name in self.project.settings.run.tasks]
         listed, problem = retrainings.listed(self.project)
         return self.page(
             "overview.html.j2",
@@ -117,9 +117,7 @@ class Pages:
             (
                 quantity.replace("_", " ") + (f" ({retrainings.CURVES} of {len(curves)})" if more else ""),
                 self.lines(
-                    dict(list(curves.items())[: retrainings.CURVES]),
-                    x_label="step",
-                    y_label=quantity.replace("_", " "),
+                    dict(list(curves.items())[: retrainings.CURVES]), x_label="step", y_label=quantity.replace("_", " ")
                 ),
             )
             for quantity, curves in groups.items()

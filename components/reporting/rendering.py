@@ -20,9 +20,7 @@ from components.reporting.results import RESULTS, Result, literal, read_result
 
 FIGURES = Path("docs/figures")
 # A block begins at the beginning of a line; an indented one is an example.
-_BLOCK = re.compile(
-    r"(?ms)(^<!-- results:(?P<name>\S+)(?P<figure> figure)? -->\n)(?P<body>.*?)(^<!-- /results -->)",
-)
+_BLOCK = re.compile(r"(?ms)(^<!-- results:(?P<name>\S+)(?P<figure> figure)? -->\n)(?P<body>.*?)(^<!-- /results -->)")
 _MARKER = re.compile(r"(?m)^<!-- (results:.*|/results) -->")
 
 

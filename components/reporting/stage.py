@@ -6,13 +6,13 @@ stages compute them.
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import pandas
 from pydantic import Field
 
 from components.core.artifacts import read_json, writing
@@ -131,9 +131,8 @@ def _curves(job: ReportJob) -> dict[str, dict[str, list[float]]]:
     for start, stage in job.trained:
         for family in job.families:
             path = job.numbers("curves", stage, family, start, name="curve.csv")
-            with path.open(newline="", encoding="utf-8") as file:
-                rows = [row for row in csv.DictReader(file) if row["tokens"] and row["loss"]]
-            curves[f"{family}-{start}"] = {key: [float(row[key]) for row in rows] for key in ("tokens", "loss")}
+            table = pandas.read_csv(path, float_precision="round_trip")[["tokens", "loss"]].dropna()
+            curves[f"{family}-{start}"] = table.astype(float).to_dict("list")
     return curves
 
 
@@ -151,7 +150,7 @@ def _language_models(
             f"{of['seconds'] / 60:.1f} min",
             f"{of['tokens_per_second']:,.0f}",
             str(of["precision"]),
-            _perplexity(of),
+            f"{value:,.2f}" if (value := of.get("perplexity_per_word") or of.get("bits_per_character")) else "",
             ", ".join(f"{of[key]:,.1f}" for key in general) if all(of.get(key) for key in general) else "",
         ]
         for name, of in models.items()
@@ -173,11 +172,6 @@ def _language_models(
     speeds = {name: of["tokens_per_second"] for name, of in models.items()}
     chapter.figures.append(Drawing(figures.bars(speeds, x_label="tokens per second"), "Training throughput."))
     return chapter
-
-
-def _perplexity(numbers: dict[str, Any]) -> str:
-    value = numbers.get("perplexity_per_word") or numbers.get("bits_per_character")
-    return f"{value:,.2f}" if value else ""
 
 
 def _data(

@@ -12,7 +12,6 @@ from typing import Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from components.core.errors import ConfigError, DataError
 from components.models.base import Carry, LanguageModel
@@ -52,7 +51,11 @@ def _scored(model: LanguageModel, inputs: Sequence[Gap], *, shift: int) -> list[
     model.eval()
     collected: list[Floats] = [np.zeros(0)] * len(inputs)
     for rows in _batches([len(entry.pieces) for entry in inputs], model.config.vocabulary):
-        logits_BTV = _logits(model, [inputs[row] for row in rows], masked=not shift)
+        tokens = np.asarray([inputs[row].pieces for row in rows], dtype=np.int64)
+        if not shift:
+            for line, row in zip(tokens, rows, strict=True):
+                line[list(inputs[row].positions)] = MASK
+        logits_BTV, _ = model.predict(torch.from_numpy(tokens).to(next(model.parameters()).device))
         for row, logits_TV in zip(rows, logits_BTV, strict=True):
             positions = np.asarray(inputs[row].positions, dtype=np.int64)
             targets = torch.tensor([_known(model, inputs[row].pieces[position]) for position in positions])
@@ -60,14 +63,6 @@ def _scored(model: LanguageModel, inputs: Sequence[Gap], *, shift: int) -> list[
             log_probs = logits_TV[torch.from_numpy(positions - shift)].double().log_softmax(-1).cpu()
             collected[row] = log_probs.gather(1, targets[:, None]).squeeze(1).numpy()
     return collected
-
-
-def _logits(model: LanguageModel, inputs: Sequence[Gap], *, masked: bool) -> Tensor:
-    tokens = np.asarray([entry.pieces for entry in inputs], dtype=np.int64)
-    if masked:
-        for row, entry in zip(tokens, inputs, strict=True):
-            row[list(entry.positions)] = MASK
-    return model.predict(torch.from_numpy(tokens).to(next(model.parameters()).device))[0]
 
 
 def _batches(lengths: Sequence[int], vocabulary: int) -> Iterator[list[int]]:

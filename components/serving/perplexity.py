@@ -76,13 +76,7 @@ def measure_file(directory: Path, file: Path, *, text: str = "text", most: int |
     return measure_texts(encoder, documents, most=most, where=str(file))
 
 
-def measure_texts(
-    encoder: Encoder,
-    texts: Iterable[str],
-    *,
-    most: int | None = None,
-    where: str = "texts",
-) -> Measured:
+def measure_texts(encoder: Encoder, texts: Iterable[str], *, most: int | None = None, where: str = "texts") -> Measured:
     """Measure an encoder on documents; see `measure_file`. No more documents than needed are read."""
     model, tokenizer = encoder.model, encoder.tokenizer
     read, encoded = _first(tokenizer, texts, most=most)

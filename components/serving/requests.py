@@ -124,8 +124,8 @@ def _read(row: Any, io: TaskIO, characters: int) -> tuple[Fields | None, str]:
     if not isinstance(row, dict):
         return None, f"the row is {_type(row)}, expected an object with {', '.join(io.inputs)}"
     if missing := [name for name in io.inputs if row.get(name) is None]:
-        others = [name for name in row if name not in io.inputs]
-        return None, f"{missing[0]!r} is missing or null{_instead(others)}"
+        others = ", ".join(repr(name[:50]) for name in [name for name in row if name not in io.inputs][:5])
+        return None, f"{missing[0]!r} is missing or null" + (f"; the row has {others}" if others else "")
     for name in io.inputs:
         if isinstance(row[name], float) and math.isnan(row[name]):
             return None, f"{name!r} is NaN, expected text"
@@ -140,10 +140,6 @@ def _read(row: Any, io: TaskIO, characters: int) -> tuple[Fields | None, str]:
     if any(SURROGATE.search(part) for part in fields):
         return None, "the text contains half of a surrogate pair, which is no character"
     return fields, ""
-
-
-def _instead(names: list[str]) -> str:
-    return f"; the row has {', '.join(repr(name[:50]) for name in names[:5])}" if names else ""
 
 
 def _type(value: Any) -> str:

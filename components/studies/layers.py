@@ -39,13 +39,7 @@ PUBLISHED = {
 SEEDS = 3
 
 
-def run(
-    outputs: Outputs,
-    *,
-    task: Task = "",
-    encoder: EncoderName = "",
-    budget: Budget = 0,
-) -> Findings:
+def run(outputs: Outputs, *, task: Task = "", encoder: EncoderName = "", budget: Budget = 0) -> Findings:
     """Dev metric of every choice of layers, for one or several encoders."""
     name = outputs.task(task)
     data = Labelled.of(outputs, name)

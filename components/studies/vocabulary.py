@@ -62,10 +62,7 @@ def run(outputs: Outputs) -> Findings:
         "numbers and symbols. For comparison, BERT's multilingual vocabulary has 119,547 pieces, 36.5% of them "
         "non-initial."
     )
-    tables = [
-        Table(["vocabulary", *WHOLE], whole),
-        Table(["vocabulary", "script", *BY_SCRIPT], scripts, "By script"),
-    ]
+    tables = [Table(["vocabulary", *WHOLE], whole), Table(["vocabulary", "script", *BY_SCRIPT], scripts, "By script")]
     svg = figures.bars(heights, x_label="pieces per word", form="{:.2f}")
     drawing = Drawing(svg, "Pieces per word, by script.")
     return Findings(Chapter("Vocabularies", [lead], [text], tables, [drawing]), reports)

@@ -69,17 +69,8 @@ def results(task: Path, system: str) -> list[Results]:
                 }
                 for k, value in enumerate((share / 2, share))
             ]
-            record = {
-                "budget": budget,
-                "seed": seed,
-                "rows": 3 * budget,
-                "score": "macro_f1",
-                "curve": curve,
-                "best_step": 10,
-                "best_epoch": 1.0,
-                "tokens": 100,
-                "seconds": 2.0,
-            }
+            record = {"budget": budget, "seed": seed, "rows": 3 * budget, "score": "macro_f1", "curve": curve}
+            record |= {"best_step": 10, "best_epoch": 1.0, "tokens": 100, "seconds": 2.0}
             predictions = {"dev": answers(dev, share, seed), "test": answers(test, share, seed)}
             actual.append(Results(system, family, start, record, predictions))
     return actual

@@ -13,14 +13,7 @@ from components.data.segmenters import Segmentation
 from components.models.base import Carry, LanguageModel
 from components.models.encoder import build_model
 from components.models.static import StaticVectors
-from components.serving.generation import (
-    Sampling,
-    continue_text,
-    fill_gaps,
-    generate,
-    nearest_to,
-    probabilities,
-)
+from components.serving.generation import Sampling, continue_text, fill_gaps, generate, nearest_to, probabilities
 from components.tokenization import Tokenizer
 from components.tokenization.char import CharTokenizer
 from components.tokenization.special import END, FIRST_ORDINARY, MASK, SPECIAL_PIECES
@@ -166,15 +159,6 @@ def test_candidates_are_those_of_the_position_of_the_gap() -> None:
     assert first[0] == ("queen", pytest.approx(3 / 7))
     assert second[0] == ("woman", pytest.approx(3 / 7))
     assert first[1][1] == pytest.approx(1 / 7)
-
-
-def test_the_space_before_a_gap_is_part_of_its_piece() -> None:
-    from components.tokenization.bpe import BytePairTokenizer
-
-    tokenizer = BytePairTokenizer([*SPECIAL_PIECES, "a", "Ġ", "b"], merges=[], segmentation=Segmentation("none"))
-    model = Gaps(12)
-    fill_gaps(model, tokenizer, "a [MASK] b", count=1)
-    assert model.read == [[END, 5, MASK, 6, 7, END]]
 
 
 def test_texts_without_a_gap_or_too_long() -> None:

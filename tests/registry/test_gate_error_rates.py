@@ -5,14 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.gate_error_rates import (
-    GATES,
-    LEVELS,
-    SHARES,
-    TestSet,
-    World,
-    exponential_sizes,
-)
+from benchmarks.gate_error_rates import GATES, LEVELS, SHARES, TestSet, World, exponential_sizes
 from components.data.scoring.classification import Classification
 from components.data.scoring.intervals import sampling_variance
 from components.registry.promotion import Scored, TestRows, decide

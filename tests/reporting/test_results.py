@@ -66,14 +66,6 @@ def test_a_table_shows_estimates_intervals_and_provenance() -> None:
     assert Result.model_validate(VALID).table() == TABLE
 
 
-def test_names_are_shown_literally_in_markdown() -> None:
-    values = [{"name": "a|b\n<i>$x$ `c` *d* _e_ f_g", "estimates": {"5": [0.51]}}]
-    changes = {"title": "F1 <sub>", "values": values, "columns": [VALID["columns"][0]], "confidence": None}
-    table = Result.model_validate(VALID | changes).table()
-    assert table.splitlines()[2] == r"| a\|b \<i>\$x\$ `c` \*d\* \_e\_ f_g | 0.510 |"
-    assert r"<sub>F1 \<sub>; test split" in table
-
-
 def test_a_file_is_unchanged_after_reading_and_writing() -> None:
     text = Result.model_validate(VALID).dump()
     again = Result.model_validate(json.loads(text))

@@ -129,8 +129,7 @@ def test_a_body_in_another_form(body: bytes, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "value",
-    [["a"] * 51, [{}] * 51, {"text": ["a"] * 51}, {"columns": ["text"], "data": [["a"]] * 51}, [None] * 51],
+    "value", [["a"] * 51, [{}] * 51, {"text": ["a"] * 51}, {"columns": ["text"], "data": [["a"]] * 51}, [None] * 51]
 )
 @pytest.mark.parametrize("key", ["inputs", "instances", "dataframe_records", "dataframe_split", None])
 def test_too_many_rows_in_every_form(key: str | None, value: Any) -> None:

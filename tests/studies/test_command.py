@@ -20,10 +20,7 @@ from components.studies.frame import Outputs, Study
 
 
 def count(
-    outputs: Outputs,
-    *,
-    word: str = "bank",
-    times: Annotated[int, typer.Option(help="How often.")] = 2,
+    outputs: Outputs, *, word: str = "bank", times: Annotated[int, typer.Option(help="How often.")] = 2
 ) -> Findings:
     outputs.read["tokens"] = "abc"
     table = Table(["word", "times"], [[f"[{word}]", str(times)]])

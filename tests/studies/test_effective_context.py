@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from components.core.artifacts import writing
 from components.core.errors import ConfigError, DataError
-from components.models.encoder import build_model, save_encoder
 from components.studies import effective_context
 from components.studies.context_length import context_losses, effective
 from components.studies.frame import Outputs
-from components.tokenization import load_tokenizer
 from components.tokenization.store import TokenStore
 
 TEXTS = [
@@ -75,25 +71,6 @@ def test_the_study_compares_models_with_the_same_vocabulary(
     assert group["loss"]["gpt-adapted"][1] == group["loss"]["gpt-adapted"][3], "gpt has 8 positions"
     assert "none" in actual.chapter.tables[1].rows[2]
     assert len(actual.chapter.figures) == 2
-
-
-def test_a_backward_model_is_excluded_by_its_own_settings(
-    outputs: Outputs, add_encoder: Any, add_tokens: Any, tokenizer_directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    add_tokens("domain-word", TEXTS)
-    add_encoder("gpt")
-    vocabulary = load_tokenizer(tokenizer_directory).vocab_size
-    sizes = {"embedding": 8, "hidden": 8, "layers": 2, "direction": "backward"}
-    model = build_model("ulmfit", vocabulary=vocabulary, settings=sizes)
-    with writing(outputs.out / "encoder" / "ulmfit" / "adapted", kind="encoder") as draft:
-        save_encoder(draft.path, family="ulmfit", model=model, tokenizer=tokenizer_directory)
-        draft.facts["trained"] = True
-    run = outputs.params.run.model_copy(update={"families": ["ulmfit", "gpt"]})
-    monkeypatch.setattr(outputs, "params", outputs.params.model_copy(update={"run": run}))
-    (group,) = effective_context.run(outputs, longest=8, step=4, positions=16).numbers["groups"]
-    assert set(group["recl"]) == {"gpt-adapted"}
-    with pytest.raises(ConfigError, match="ulmfit-adapted: not a causal language model"):
-        effective_context.run(outputs, encoder="ulmfit-adapted")
 
 
 def test_messages_about_unsuitable_options(outputs: Outputs, add_encoder: Any, add_tokens: Any) -> None:

@@ -90,7 +90,7 @@ class Export:
 
 def export_directory(directory: Path, export: Export) -> list[str]:
     """Export an encoder or a trained model; see `export_encoder` and `export_classifier`."""
-    if not is_classifier(directory):
+    if not ((directory / CONFIG).is_file() and (directory / "labels.json").is_file()):
         if export.int8 or export.member is not None:
             raise ConfigError(f"{directory}: --int8 and --member need a trained model, not an encoder")
         return export_encoder(directory, output=export.output, form=export.form, overwrite=export.overwrite)
@@ -119,11 +119,6 @@ def _labelled_rows(examples: Path) -> tuple[Split | None, str]:
     except ArtifactError:
         pass
     return None, "test"
-
-
-def is_classifier(directory: Path) -> bool:
-    """Whether a directory holds a trained task model."""
-    return (directory / CONFIG).is_file() and (directory / "labels.json").is_file()
 
 
 def export_classifier(source: Source, export: Export) -> list[str]:
@@ -204,12 +199,7 @@ def _graph(directory: Path, classifier: TextClassifier, *, int8: bool) -> list[s
         notes.append(
             f"{TOKENIZER} expects text with spaces between words; Headstart inserts them (segmenter: {segmenter})"
         )
-    config = {
-        "kind": classifier.kind,
-        "labels": list(classifier.labels),
-        "unknown": UNK,
-        **templates(classifier),
-    }
+    config = {"kind": classifier.kind, "labels": list(classifier.labels), "unknown": UNK, **templates(classifier)}
     (directory / CONFIG).write_text(json.dumps(config, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     return notes
 

@@ -19,14 +19,7 @@ from components.core.data_version import UNKNOWN, DataVersion
 from components.core.errors import RegistryError, RegistryUnavailableError
 from components.core.masking import masked, masked_json, masked_values
 from components.core.measurements import Point, run_id
-from components.registry.tracking.connection import (
-    SQLITE,
-    as_default,
-    is_unanswered,
-    located,
-    probe,
-    translated,
-)
+from components.registry.tracking.connection import SQLITE, as_default, is_unanswered, located, probe, translated
 from components.registry.tracking.logged_models import log_model
 from components.settings.registry import RegistrySettings
 
@@ -331,8 +324,10 @@ class Registry:
             return "", False
         if experiment is None:
             try:
-                location = self._artifact_location()
-                return str(self.client.create_experiment(name, artifact_location=location, tags=TRAINING)), True
+                # An absolute path next to a local database; otherwise the server chooses.
+                database = Path(self.uri.removeprefix(SQLITE)).resolve()
+                place = (database.parent / "mlruns").as_uri() if self.uri.startswith(SQLITE) else None
+                return str(self.client.create_experiment(name, artifact_location=place, tags=TRAINING)), True
             except MlflowException as error:
                 if error.error_code != "RESOURCE_ALREADY_EXISTS":
                     raise
@@ -345,12 +340,6 @@ class Registry:
                 f"(`mlflow experiments restore -x {experiment.experiment_id}`){choice}"
             )
         return str(experiment.experiment_id), False
-
-    def _artifact_location(self) -> str | None:
-        """Artifact location: an absolute path next to a local database; None: the server chooses."""
-        if self.uri.startswith(SQLITE):
-            return (Path(self.uri.removeprefix(SQLITE)).resolve().parent / "mlruns").as_uri()
-        return None
 
     def _ensure_model(self, name: str, *, description: str) -> None:
         """Create a registered model; one without a description gets it."""
