@@ -16,6 +16,7 @@ import numpy as np
 from components.core.processors import cores, processor_name
 from components.data.tasks.data import Fields
 from components.learners.prediction import Classifier, predict_rows
+from components.registry.drift.measurements import spaced
 from components.registry.promotion import Latency
 from components.registry.tracking import Registry, Version
 
@@ -35,7 +36,7 @@ def latency_of(registry: Registry, version: Version, classifier: Classifier, row
     Returns:
         None without rows.
     """
-    chosen = spaced(rows, LATENCY_ROWS)
+    chosen = [rows[index] for index in spaced(len(rows), LATENCY_ROWS)]
     conditions = (
         f"{len(chosen)} rows, {cores()} threads, {processor_name(Path('/proc/cpuinfo')) or 'unknown processor'}"
     )
@@ -51,11 +52,6 @@ def latency_of(registry: Registry, version: Version, classifier: Classifier, row
     stored[conditions] = {key: value for key, value in asdict(measured).items() if key != "conditions"}
     registry.set_tag(version, TAG, json.dumps(dict(list(stored.items())[-MOST_CONDITIONS:])))
     return measured
-
-
-def spaced(rows: Sequence[Fields], most: int) -> list[Fields]:
-    """At most `most` rows, evenly spaced."""
-    return [rows[int(index)] for index in np.linspace(0, len(rows) - 1, min(most, len(rows)))] if rows else []
 
 
 def measure_latency(classifier: Classifier, rows: Sequence[Fields], *, conditions: str = "") -> Latency:

@@ -15,7 +15,7 @@ from components.data.tasks.data import Fields, Split
 from components.data.tasks.examples import TaskFacts
 from components.registry.champion import load_champion
 from components.registry.judging import scored_rows
-from components.registry.latency import ROUNDS, WARM_UP, measure_latency, spaced
+from components.registry.latency import ROUNDS, WARM_UP, measure_latency
 from components.registry.promotion import Latency
 from components.registry.tracking import connect
 from tests.registry.conftest import LABELS, Pipeline
@@ -58,8 +58,6 @@ def test_latency_is_measured_per_row_in_several_passes() -> None:
     assert calls == [*rows[:WARM_UP], *rows * ROUNDS]
     assert measured.p99 >= measured.p50 == min(measured.rounds) > 0
     assert (len(measured.rounds), measured.conditions) == (ROUNDS, "here")
-    assert spaced(rows, 3) == [("0",), ("3",), ("7",)]
-    assert spaced([], 3) == []
 
 
 def test_the_time_that_other_programs_take_is_no_latency() -> None:

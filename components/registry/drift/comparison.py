@@ -30,6 +30,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
+from sklearn.linear_model import Ridge
+from sklearn.metrics import roc_auc_score
 
 from components.registry.drift.measurements import SCORES, Measured, Reference, Rows, spaced
 from components.settings.drift import DriftSettings
@@ -330,11 +332,7 @@ def told_apart(old: Floats, new: Floats) -> float:
     half = np.concatenate([np.arange(len(old)) % 2, np.arange(len(new)) % 2]).astype(bool)
     areas = []
     for fitted in (half, ~half):
-        x, y = features[fitted], isnew[fitted] - isnew[fitted].mean()
-        weights = np.linalg.solve(x.T @ x + 0.01 * len(x) * np.eye(x.shape[1]), x.T @ y)
-        scores, label = features[~fitted] @ weights, isnew[~fitted] > 0
-        ranks, positives = stats.rankdata(scores, method="ordinal"), int(label.sum())
-        areas.append(
-            (ranks[label].sum() - positives * (positives + 1) / 2) / max(1, positives * (len(label) - positives))
-        )
+        model = Ridge(0.01 * fitted.sum(), fit_intercept=False)
+        model.fit(features[fitted], isnew[fitted] - isnew[fitted].mean())
+        areas.append(roc_auc_score(isnew[~fitted], model.predict(features[~fitted])))
     return float(np.mean(areas))
