@@ -13,7 +13,15 @@ from components.data.segmenters import Segmentation
 from components.models.base import Carry, LanguageModel
 from components.models.encoder import build_model
 from components.models.static import StaticVectors
-from components.serving.generation import Sampling, continue_text, fill_gaps, generate, nearest_to, probabilities
+from components.serving.generation import (
+    Sampling,
+    continue_text,
+    fill_gaps,
+    generate,
+    nearest_to,
+    nearest_words,
+    probabilities,
+)
 from components.tokenization import Tokenizer
 from components.tokenization.char import CharTokenizer
 from components.tokenization.special import END, FIRST_ORDINARY, MASK, SPECIAL_PIECES
@@ -206,3 +214,36 @@ def test_3cosadd_against_its_definition() -> None:
 def test_malformed_expressions(vectors: tuple[StaticVectors, Tokenizer], expression: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         nearest_to(*vectors, expression)
+
+
+#: First axis: royal; second axis: male and female. The lengths differ, since only directions matter.
+GRID = {
+    "king": (1.0, 1.0, 0),
+    "queen": (2.0, -2.0, 0),
+    "man": (0.0, 3.0, 0.1),
+    "woman": (0.0, -1.0, 0.1),
+    "tree": (0, 0, 5.0),
+}
+PIECES = list(GRID)
+TABLE = torch.tensor(list(GRID.values()))
+
+
+def test_neighbours_by_cosine() -> None:
+    found = nearest_words(TABLE, PIECES, torch.tensor([0.0, 10.0, 0.0]), count=3)
+    assert [piece for piece, _ in found] == ["man", "king", "tree"]
+    assert [cosine for _, cosine in found] == pytest.approx([0.99944, 2**-0.5, 0], abs=1e-4)
+    without = nearest_words(TABLE, PIECES, TABLE[0], count=10, without=["king", "other"])
+    assert without[0][0] == "man" and len(without) == 4
+
+
+def test_special_pieces_are_excluded() -> None:
+    table = torch.cat([TABLE[:1].expand(5, -1), TABLE])
+    found = nearest_words(table, [*SPECIAL_PIECES, *PIECES], TABLE[0], count=20)
+    assert found[0][0] == "king" and len(found) == 5
+
+
+def test_a_zero_query_and_pieces_of_another_table() -> None:
+    with pytest.raises(DataError, match="the query is a zero vector"):
+        nearest_words(TABLE, PIECES, torch.zeros(3))
+    with pytest.raises(DataError, match="5 vectors for 4 pieces; use those of the same model"):
+        nearest_words(TABLE, PIECES[:4], TABLE[0])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -74,18 +73,6 @@ def test_a_masked_model_is_measured_by_the_pseudo_likelihood() -> None:
     expected = -sum(float(pseudo_log_probs(encoder.model, ids).sum()) for ids in ([5, 6, 7], [5, 1, 7, 1]))
     assert answer.nats == pytest.approx(expected)
     assert answer.pieces == 7
-
-
-def test_no_more_documents_than_needed_are_read() -> None:
-    read = []
-
-    def documents() -> Iterator[str]:
-        for number in range(10_000):
-            read.append(number)
-            yield "the old goat"
-
-    assert measure_texts(encoder_of("ulmfit"), documents(), most=30).documents == 10
-    assert len(read) < 1000
 
 
 def test_files_of_several_formats(directory: Path, tmp_path: Path) -> None:

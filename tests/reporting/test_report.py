@@ -192,28 +192,6 @@ def test_the_served_model_in_words(job: ReportJob, decision: dict[str, Any], sen
     assert f">{sentence}<" in (report(job) / "report.html").read_text()
 
 
-def test_figures_stand_before_tables_and_their_numbers_are_in_the_file(job: ReportJob) -> None:
-    directory = report(job)
-    page = (directory / "report.html").read_text()
-    scores = page[page.index("demo: scores by label budget") : page.index("Language models")]
-    assert scores.index("<svg") < scores.index("<table")
-    numbers = json.loads((directory / "report.json").read_text())
-    assert numbers["curves"]["ulmfit-adapted"] == {"tokens": [100, 300], "loss": [6.2, 4.1]}
-    assert "@media print" in page
-
-
-def test_task_adapted_models_are_reported(job: ReportJob) -> None:
-    metrics = json.loads((job.out / "metrics" / "adapt" / "ulmfit.json").read_text())
-    path = job.out / "metrics" / "adapt-task" / "demo-ulmfit.json"
-    path.parent.mkdir()
-    path.write_text(json.dumps(metrics | {"perplexity_per_word": 37.25, "general_after_perplexity_per_word": 271.5}))
-    output = report(job.model_copy(update={"adapt_task": ["demo"]}))
-    assert "ulmfit-task-adapted-demo" in (page := (output / "report.html").read_text())
-    assert "37.25" in page and "271.5" in page
-    models = json.loads((output / "report.json").read_text())["language_models"]
-    assert models["ulmfit-task-adapted-demo"]["perplexity_per_word"] == 37.25
-
-
 def test_every_study_of_the_run_is_a_chapter(job: ReportJob) -> None:
     assert json.loads((report(job) / "report.json").read_text())["studies"] == {}
     drawing = Drawing("<svg><text>drawn</text></svg>", "By layer.")

@@ -135,17 +135,3 @@ def test_messages_about_too_little_text(outputs: Outputs, add_corpus: Any, add_e
     add_corpus("domain", TEXTS)
     with pytest.raises(DataError, match="'zebra': occurs 0 times in the corpus; at least 10 are needed"):
         contextuality.run(outputs, encoder="bert", word="zebra")
-
-
-def test_words_beyond_the_positions_of_a_model(outputs: Outputs, add_corpus: Any, add_encoder: Any) -> None:
-    add_encoder("gpt")
-    # The eight positions contain END and seven words; the common words come after them.
-    late = [" ".join(f"{first}{chr(97 + n)}" for first in "abcdefgh") + " the old bank." for n in range(20)]
-    add_corpus("domain", late)
-    with pytest.raises(DataError, match="gpt: no word occurs in 5 of the 20 sentences within the model's positions"):
-        contextuality.run(outputs, encoder="gpt")
-    add_corpus("domain", [*late, *(f"The river is very {text}." for text in ("old", "red", "large", "small", "here"))])
-    with pytest.raises(
-        DataError, match="'bank': occurs 20 times in the corpus, 0 of them within the positions of gpt-adapted"
-    ):
-        contextuality.run(outputs, encoder="gpt", word="bank")

@@ -79,14 +79,6 @@ def test_the_text_after_the_answer_counts_for_a_causal_model() -> None:
     assert with_end == pytest.approx(chained, abs=1e-6)
 
 
-def test_the_mean_is_over_the_characters_that_are_scored() -> None:
-    found = answer_scores(encoder_of("ulmfit"), [("the", " is old ")], [("apple", "a stone")])[0]
-    assert found["mean"] == pytest.approx([found["sum"][0] / 11, found["sum"][1] / 13])
-    # A masked model scores the answer only.
-    found = answer_scores(encoder_of("bert"), [("the", " is old ")], [("apple", "a stone")])[0]
-    assert found["mean"] == pytest.approx([found["sum"][0] / 5, found["sum"][1] / 7])
-
-
 def test_punctuation_after_the_answer_is_separated_as_in_the_prompt() -> None:
     characters = CharTokenizer([*SPECIAL_PIECES, *"abcdefghijklmnopqrstuvwxyz ."], segmentation=Segmentation("none"))
 
