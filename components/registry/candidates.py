@@ -248,18 +248,23 @@ def describe_version(
     parent: Version | None,
     teachers: Sequence[Version] = (),
 ) -> str:
-    """A version in words: what it is, the data that it has learned from, its score."""
-    lines = [_what(candidate, facts)]
-    if parent is not None:
-        lines.append(f"Initialised from {parent.label}.")
+    """A version in words: what it is, the data (path -> digest) that it has learned from, its score on test."""
+    lines = [_what(candidate, facts), f"Initialised from {parent.label}." if parent is not None else ""]
     if candidate.teachers:
-        systems, labels = ", ".join(candidate.teachers), ", ".join(teacher.label for teacher in teachers)
-        lines.append(f"Learned from the predictions of {systems}" + (f" ({labels})." if labels else "."))
+        labels = f" ({', '.join(teacher.label for teacher in teachers)})" if teachers else ""
+        lines.append(f"Learned from the predictions of {', '.join(candidate.teachers)}{labels}.")
     read = ", ".join(f"{path} (version {digest[:12]})" for path, digest in data.items())
     lines.append(f"Data: {read or 'unknown'}.")
-    if candidate.task is not None and (score := _score(candidate, out)):
-        lines.append(score)
-    return "\n\n".join(lines)
+    path = out / "evaluation" / str(candidate.task) / "evaluation.json"
+    evaluation = read_json(path, made_by="the stage evaluate", missing_ok=True)
+    if artifact := artifact_of(evaluation, candidate.system):
+        score, title = artifact["scores"][evaluation["main"]], evaluation["titles"][evaluation["main"]]
+        lines.append(
+            f"Score: {title} {score['mean']:.3f} [{score['low']:.3f}, {score['high']:.3f}] on "
+            f"{evaluation['rows']['test']:,} test rows ({evaluation['confidence']:.0%} interval), from "
+            f"{artifact['labels']:,} labelled rows."
+        )
+    return "\n\n".join(filter(None, lines))
 
 
 def _what(candidate: Candidate, facts: Mapping[str, Any]) -> str:
@@ -279,18 +284,3 @@ def _what(candidate: Candidate, facts: Mapping[str, Any]) -> str:
         f"{candidate.family}, fine-tuned from {start}",
     )[candidate.cost]
     return f"Model of the task {candidate.task}: {what}{labels}."
-
-
-def _score(candidate: Candidate, out: Path) -> str:
-    """The primary metric of the model on test with its interval; empty if it was not evaluated."""
-    path = out / "evaluation" / str(candidate.task) / "evaluation.json"
-    evaluation = read_json(path, made_by="the stage evaluate", missing_ok=True)
-    artifact = artifact_of(evaluation, candidate.system)
-    if not artifact:
-        return ""
-    score, title = artifact["scores"][evaluation["main"]], evaluation["titles"][evaluation["main"]]
-    interval = f"[{score['low']:.3f}, {score['high']:.3f}]"
-    return (
-        f"Score: {title} {score['mean']:.3f} {interval} on {evaluation['rows']['test']:,} test rows "
-        f"({evaluation['confidence']:.0%} interval), from {artifact['labels']:,} labelled rows."
-    )

@@ -127,11 +127,6 @@ def lines(
         return _svg(figure)
 
 
-def points(coordinates: Mapping[str, tuple[float, float]], *, x_label: str, y_label: str) -> str:
-    """Points (x, y), named in the legend."""
-    return scatter({name: Cloud([x], [y]) for name, (x, y) in coordinates.items()}, x_label=x_label, y_label=y_label)
-
-
 def scatter(groups: Mapping[str, Cloud], *, x_label: str = "", y_label: str = "") -> str:
     """Groups of points, each in its own colour; the first group is drawn below the others.
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -93,8 +94,10 @@ class Result(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Result:
-        problems = [f"column {name!r} appears twice" for name in _twice(column.name for column in self.columns)]
-        problems += [f"row {name!r} appears twice" for name in _twice(row.name for row in self.values)]
+        problems = []
+        for what, entries in (("column", self.columns), ("row", self.values)):
+            counts = Counter(entry.name for entry in entries)
+            problems += [f"{what} {name!r} appears twice" for name, count in counts.items() if count > 1]
         column_names = {column.name for column in self.columns}
         for row in self.values:
             problems += [
@@ -201,11 +204,6 @@ def read_result(path: Path) -> Result:
     if result.name != path.stem:
         raise ArtifactError(f"{path}: name is {result.name!r}; it must equal the name of the file")
     return result
-
-
-def _twice(names: Iterable[str]) -> list[str]:
-    seen: set[str] = set()
-    return [name for name in names if name in seen or seen.add(name)]  # type: ignore[func-returns-value]
 
 
 def literal(text: str) -> str:
