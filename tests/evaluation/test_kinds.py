@@ -104,6 +104,6 @@ def test_every_kind_is_evaluated(kind: str, tmp_path: Path, capsys: pytest.Captu
     assert adapted["labels"] == 16, "a budget of rows is not divided by classes"
     assert adapted["training"][f"selection_{MAIN[kind]}"] == 0.9
     assert content["best"] == {"16": "bert-adapted"}
-    (statement,) = [found for found in content["statements"] if found["kind"] == "transfer"]
+    (statement,) = [actual for actual in content["statements"] if actual["kind"] == "transfer"]
     assert statement["holds"] and statement["text"].startswith("At 16 labelled rows, bert-adapted beats bert-scratch: ")
     assert ("cannot be averaged" in capsys.readouterr().out) == (kind in ("tagging", "questions"))

@@ -229,17 +229,17 @@ TABLE = torch.tensor(list(GRID.values()))
 
 
 def test_neighbours_by_cosine() -> None:
-    found = nearest_words(TABLE, PIECES, torch.tensor([0.0, 10.0, 0.0]), count=3)
-    assert [piece for piece, _ in found] == ["man", "king", "tree"]
-    assert [cosine for _, cosine in found] == pytest.approx([0.99944, 2**-0.5, 0], abs=1e-4)
+    actual = nearest_words(TABLE, PIECES, torch.tensor([0.0, 10.0, 0.0]), count=3)
+    assert [piece for piece, _ in actual] == ["man", "king", "tree"]
+    assert [cosine for _, cosine in actual] == pytest.approx([0.99944, 2**-0.5, 0], abs=1e-4)
     without = nearest_words(TABLE, PIECES, TABLE[0], count=10, without=["king", "other"])
     assert without[0][0] == "man" and len(without) == 4
 
 
 def test_special_pieces_are_excluded() -> None:
     table = torch.cat([TABLE[:1].expand(5, -1), TABLE])
-    found = nearest_words(table, [*SPECIAL_PIECES, *PIECES], TABLE[0], count=20)
-    assert found[0][0] == "king" and len(found) == 5
+    actual = nearest_words(table, [*SPECIAL_PIECES, *PIECES], TABLE[0], count=20)
+    assert actual[0][0] == "king" and len(actual) == 5
 
 
 def test_a_zero_query_and_pieces_of_another_table() -> None:

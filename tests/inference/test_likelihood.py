@@ -76,27 +76,27 @@ def table() -> Tensor:
 def test_causal_log_probs_follow_the_chain_rule(table: Tensor) -> None:
     model = Bigram(table)
     inputs = [Gap([END, 6, 7, 8], [1, 2, 3]), Gap([END, 9, 9], [2]), Gap([END, 5, 6, 7], [3])]
-    found = causal_log_probs(model, inputs)
+    actual = causal_log_probs(model, inputs)
     expected = [[table[END, 6], table[6, 7], table[7, 8]], [table[9, 9]], [table[6, 7]]]
-    for values, probabilities in zip(found, expected, strict=True):
+    for values, probabilities in zip(actual, expected, strict=True):
         assert values == pytest.approx([math.log(value) for value in probabilities], abs=1e-6)
 
 
 def test_gaps_are_masked_together(table: Tensor) -> None:
     model = Bigram(table, masked=True)
-    found = masked_log_probs(model, [Gap([END, 6, 7, 8, END], [2, 3]), Gap([END, 6, 7, 8, END], [1])])
+    actual = masked_log_probs(model, [Gap([END, 6, 7, 8, END], [2, 3]), Gap([END, 6, 7, 8, END], [1])])
     # The piece before the second scored one is masked, too.
-    assert found[0] == pytest.approx([math.log(table[6, 7]), math.log(table[MASK, 8])], abs=1e-6)
-    assert found[1] == pytest.approx([math.log(table[END, 6])], abs=1e-6)
+    assert actual[0] == pytest.approx([math.log(table[6, 7]), math.log(table[MASK, 8])], abs=1e-6)
+    assert actual[1] == pytest.approx([math.log(table[END, 6])], abs=1e-6)
 
 
 @pytest.mark.parametrize("room", [None, 100, 6, 5, 2])
 def test_text_log_probs_cover_every_piece_once(table: Tensor, room: int | None) -> None:
     pieces = np.random.default_rng(0).integers(5, VOCABULARY, 30).tolist()
-    found = text_log_probs(Bigram(table, room=room), pieces)
+    actual = text_log_probs(Bigram(table, room=room), pieces)
     before = [END, *pieces]
     expected = [math.log(table[first, second]) for first, second in zip(before[:-1], pieces, strict=True)]
-    assert found == pytest.approx(expected, abs=1e-6)
+    assert actual == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("family", ["gpt", "ulmfit", "transformer-xl", "flair"])
@@ -120,10 +120,10 @@ def test_the_pseudo_likelihood_masks_one_piece_at_a_time(table: Tensor) -> None:
 
 
 def test_an_answer_between_two_texts(table: Tensor) -> None:
-    free, small = Bigram(table), Bigram(table, room=7)
-    assert gap_between(free, [5, 6], [7], [8], causal=False) == Gap([END, 5, 6, 7, 8, END], range(3, 4))
+    options, small = Bigram(table), Bigram(table, room=7)
+    assert gap_between(options, [5, 6], [7], [8], causal=False) == Gap([END, 5, 6, 7, 8, END], range(3, 4))
     # The pieces after the answer are scored, too.
-    assert gap_between(free, [5, 6], [7], [8], causal=True) == Gap([END, 5, 6, 7, 8, END], range(3, 5))
+    assert gap_between(options, [5, 6], [7], [8], causal=True) == Gap([END, 5, 6, 7, 8, END], range(3, 5))
     # 5 pieces fit.
     assert gap_between(small, [5, 6, 9, 10], [7, 7], [8], causal=False).pieces == [END, 9, 10, 7, 7, 8, END]
     assert gap_between(small, [5, 6], [7, 7], [8, 8, 9, 9], causal=False).pieces == [END, 7, 7, 8, 8, 9, END]

@@ -91,7 +91,7 @@ def opened(browser: Any, *, width: int = 1100, dark: bool = False) -> tuple[Any,
     page, problems = context.new_page(), list[str]()
     page.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("request", lambda one: problems.append(one.url) if not one.url.startswith("http://127.0.0.1:") else None)
+    page.on("request", lambda item: problems.append(item.url) if not item.url.startswith("http://127.0.0.1:") else None)
     return page, problems
 
 

@@ -54,8 +54,8 @@ def test_few_clusters_are_inconclusive() -> None:
     assert decision.reasons[0].startswith("the test rows come from 4 cluster(s), and the variance between clusters")
     assert (decision.gain, decision.low, decision.high, decision.detectable) == (1.0, None, None, None)
 
-    one = [f"g{max(row - 390, 0)}" for row in range(ROWS)]  # 391 rows in one of ten clusters
-    decision = decide(better, champion, RULE, rows=replace(TEST, groups=one))
+    item = [f"g{max(row - 390, 0)}" for row in range(ROWS)]  # 391 rows in one of ten clusters
+    decision = decide(better, champion, RULE, rows=replace(TEST, groups=item))
     assert decision.verdict == "inconclusive"
     assert decision.reasons[0].startswith("one cluster holds 391 of 400 test rows")
 

@@ -113,8 +113,8 @@ def test_mlflow_loads_a_words_model_without_torch(winning: Pipeline) -> None:
 
 def test_results_and_leakage_of_every_kind_of_system(tmp_path: Path) -> None:
     (tmp_path / "a" / "ulmfit-adapted").mkdir(parents=True)
-    found = {system: results_of(tmp_path / "a", system).name for system in ("ulmfit-adapted", "tfidf-words")}
-    assert found == {"ulmfit-adapted": "ulmfit-adapted", "tfidf-words": "baselines"}
+    actual = {system: results_of(tmp_path / "a", system).name for system in ("ulmfit-adapted", "tfidf-words")}
+    assert actual == {"ulmfit-adapted": "ulmfit-adapted", "tfidf-words": "baselines"}
     assert results_of(tmp_path / "a", "ulmfit-adapted-frozen").name == "ulmfit-adapted"
     path = tmp_path / "leakage" / "a" / "leakage.json"
     path.parent.mkdir(parents=True)

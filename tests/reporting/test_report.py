@@ -142,9 +142,9 @@ def test_a_task_without_classes_has_no_class_tables(job: ReportJob) -> None:
     evaluation = json.loads(path.read_text())
     evaluation |= {"labels": [], "main": "f1", "scores": ["f1"], "titles": {"f1": "F1"}, "unit": "labelled rows"}
     evaluation["headline"] = ""
-    for found in evaluation["systems"]:
-        found["training_curve"] = [{"epoch": 0, "f1": 0.4}]
-        for cell in found["budgets"]:
+    for actual in evaluation["systems"]:
+        actual["training_curve"] = [{"epoch": 0, "f1": 0.4}]
+        for cell in actual["budgets"]:
             cell |= {"scores": {"f1": interval(0.5)}, "per_class": {}, "slices": {}, "confusion": [], "calibration": []}
     path.write_text(json.dumps(evaluation))
     page = (report(job) / "report.html").read_text()
@@ -195,10 +195,10 @@ def test_the_served_model_in_words(job: ReportJob, decision: dict[str, Any], sen
 def test_every_study_of_the_run_is_a_chapter(job: ReportJob) -> None:
     assert json.loads((report(job) / "report.json").read_text())["studies"] == {}
     drawing = Drawing("<svg><text>drawn</text></svg>", "By layer.")
-    found = Findings(
+    actual = Findings(
         Chapter("Which layer to use", ["The <last>."], [], [Table(["layer"], [["last"]])], [drawing]), {"a": 1}
     )
-    findings.write(job.out, "layers", found, options={}, inputs={})
+    findings.write(job.out, "layers", actual, options={}, inputs={})
     page = (report(job) / "report.html").read_text()
     assert "<h2>Which layer to use</h2>" in page and "The &lt;last&gt;." in page
     assert "<svg><text>drawn</text></svg>" in page and "<td>last</td>" in page

@@ -51,14 +51,14 @@ def test_the_numbers(inputs: Path, params_file: Path, monkeypatch: pytest.Monkey
         (inputs / "metrics" / stage).mkdir(parents=True)
         (inputs / "metrics" / stage / "ulmfit.json").write_text(json.dumps({"perplexity_per_word": 64.0}))
     monkeypatch.setattr("components.studies.ngrams.measured_positions", lambda *_: np.arange(200))
-    found = study(Outputs(params), order=3, character_order=4)
-    assert found.numbers.keys() == {"ulmfit-pretrain", "ulmfit-adapt"}, "a masked model has no comparable perplexity"
+    actual = study(Outputs(params), order=3, character_order=4)
+    assert actual.numbers.keys() == {"ulmfit-pretrain", "ulmfit-adapt"}, "a masked model has no comparable perplexity"
     heldout = TokenStore(inputs / "tokens" / "general-wordpiece", "heldout")
     nats = ngram_nats(inputs / "tokens" / "general-wordpiece", order=3, most=10**6)
-    numbers = found.numbers["ulmfit-pretrain"]
+    numbers = actual.numbers["ulmfit-pretrain"]
     expected = np.exp(nats[:200].mean() * heldout.tokens / heldout.words)
     assert numbers["ngrams_per_word"] == pytest.approx(expected) and numbers["model_per_word"] == 64.0
-    assert found.chapter.tables[0].rows[0][-1] == f"{expected:,.1f}"
+    assert actual.chapter.tables[0].rows[0][-1] == f"{expected:,.1f}"
 
 
 @pytest.mark.parametrize("family", CAUSAL)

@@ -58,17 +58,17 @@ def test_the_study(outputs: Outputs, add_task: Callable[..., Any], add_encoder: 
     assert "cannot be verified" in unverified.chapter.lead[1] and unverified.numbers["evidence"] == {}
     assert "evaluation/aws-type" not in outputs.read
     write_evaluation("aws-type", evaluation({"ulmfit-adapted": 0.7, "bert-adapted": 0.6, "word2vec-adapted": 0.5}))
-    found = which_source.run(outputs, encoders=names)
-    entries = {entry["name"]: entry for entry in found.numbers["candidates"]}
+    actual = which_source.run(outputs, encoders=names)
+    entries = {entry["name"]: entry for entry in actual.numbers["candidates"]}
     assert {name: entry["score"] for name, entry in entries.items()} == {
         "ulmfit-adapted": 0.7,
         "bert-adapted": 0.6,
         "word2vec-adapted": 0.5,
     }
-    assert found.numbers["evidence"]["candidates"] == 3
-    assert found.numbers["labels"] == 5
-    assert which_source.run(outputs, encoders=names).numbers == found.numbers
-    assert "macro F1 on dev" in found.chapter.figures[0].svg
+    assert actual.numbers["evidence"]["candidates"] == 3
+    assert actual.numbers["labels"] == 5
+    assert which_source.run(outputs, encoders=names).numbers == actual.numbers
+    assert "macro F1 on dev" in actual.chapter.figures[0].svg
     # A damaged evaluation is an error, unlike a missing one.
     (outputs.out / "evaluation" / "aws-type" / "evaluation.json").unlink()
     with pytest.raises(ArtifactError, match=r"evaluation\.json: missing, or its size differs"):
