@@ -139,7 +139,6 @@ def statements(
 
 
 def _kind(pair: tuple[str, str], systems: Systems, ensembles: Ensembles) -> tuple[str, str]:
-    """The kind of a comparison, and the system that is named first in it."""
     family = {name: systems[name][0] for name in pair}
     starts = {System.of(*systems[name]): name for name in pair}
     # An ensemble may have a baseline as a member.

@@ -221,7 +221,6 @@ def _mistakes(runs: list[Run], cells: dict[tuple[str, int], Cell], test: TestSpl
 
 
 def _metrics(content: dict[str, Any]) -> dict[str, float]:
-    """`<system>.<budget>.<metric>` -> mean, and the half width of the primary metric's interval."""
     flat: dict[str, float] = {}
     for system in content["systems"]:
         for cell in system["budgets"]:
@@ -233,7 +232,6 @@ def _metrics(content: dict[str, Any]) -> dict[str, float]:
 
 
 def _learning_curve(content: dict[str, Any]) -> list[list[Any]]:
-    """The header and the rows of learning_curve.csv."""
     main, second = content["main"], list(content["scores"][1:2])
     rows: list[list[Any]] = [["system", "budget", "labels", "score", "low", "high", *second]]
     for system in content["systems"]:

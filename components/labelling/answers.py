@@ -174,7 +174,6 @@ class _Merging:
         self.result.conflicts.append(Conflict(kind, message, bool(self._resolve) and kind != "unknown"))
 
     def _chosen(self, group: Sequence[Answer]) -> Answer | None:
-        """The answer that counts of several to one text."""
         last = group[-1]
         if len({answer.labels for answer in group}) == 1:
             return last
@@ -244,7 +243,6 @@ def read_answers(path: Path, source: TaskSource, *, by: str = "") -> tuple[list[
 
 
 def _given(value: Any, source: TaskSource, where: str) -> Names | None:
-    """The labels of an answer; None if nobody has given one."""
     if isinstance(value, list) and source.kind == "multilabel":
         return tuple(sorted({scalar(name, where).strip() for name in value}))
     text = scalar(value, where).strip()
@@ -276,7 +274,6 @@ def undo(params: Params, *, task: str = "", batch: str = "") -> Merged:
 
 
 def _append(file: Path, entries: Sequence[Mapping[str, Any]]) -> str:
-    """Append lines as one batch; returns its identity."""
     batch = uuid.uuid4().hex[:12]
     lines = [{"batch": batch, "merged": _now(), "merged_by": who()} | dict(entry) for entry in entries]
     before = file.read_text(encoding="utf-8") if file.is_file() else ""

@@ -134,7 +134,6 @@ def _distinct(texts: Iterable[Fields], excluded: set[bytes], counts: dict[str, i
 
 
 def _near(excluded: Sequence[Fields], sketches: Sketches) -> set[int]:
-    """Indices of the texts that are near copies of known ones."""
     if not excluded or not len(sketches):
         return set()
     shingles = Shingles(ngram=NGRAM, permutations=PERMUTATIONS)
@@ -158,7 +157,6 @@ def _of_path(path: Path, source: TaskSource) -> Iterator[Fields]:
 
 
 def _of_domain(params: Params) -> Iterator[Fields]:
-    """Documents of the domain: as ingested, or as they are in the raw files."""
     directory = Path(params.run.out) / "corpus" / "domain"
     if is_complete(directory, kind=corpus.KIND):
         yield from ((text,) for text in corpus.read_documents(directory))

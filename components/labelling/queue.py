@@ -108,7 +108,6 @@ def _known(params: Params, task: str, source: TaskSource, pool: Pool, training: 
 
 
 def _chosen(pool: Pool, beliefs: Known, training: Training, *, count: int) -> Iterator[tuple[int, str]]:
-    """(index in the pool, why)."""
     if beliefs.probabilities is None:
         labelled = beliefs.labelled if beliefs.labelled is not None else beliefs.features[:0]
         for index, size in typical(beliefs.features, labelled=labelled, count=count, copies=pool.copies):
@@ -124,7 +123,6 @@ def _chosen(pool: Pool, beliefs: Known, training: Training, *, count: int) -> It
 
 
 def _doubt(probabilities: models.Floats, labels: Sequence[str], *, exclusive: bool) -> str:
-    """Between which labels the model decides."""
     if exclusive:
         first, second = np.argsort(-probabilities, kind="stable")[:2].tolist()
         return f"{labels[first]} {probabilities[first]:.2f} or {labels[second]} {probabilities[second]:.2f}"

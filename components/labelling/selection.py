@@ -74,7 +74,6 @@ def typical(
 
 
 def _clusters(features: Floats, count: int, *, seed: int) -> NDArray[np.int64]:
-    """(N,) cluster of each row."""
     distinct = len(np.unique(features, axis=0))
     count = max(1, min(count, distinct))
     # Batches of fewer rows than clusters would leave clusters empty.

@@ -108,7 +108,6 @@ class Pages:
         return self.page("run.html.j2", "/runs", run=run, drawn=drawn)
 
     def _curves(self, stage: retrainings.StageRun) -> list[tuple[str, str]]:
-        """(title, SVG) of the curves of a stage: one figure for each quantity."""
         groups: dict[str, dict[str, figures.Line]] = {}
         for key, line in stage.curves.items():
             quantity, _, piece = key.partition("/")
@@ -218,7 +217,7 @@ class Pages:
         """The wrong answers of a system."""
         tasks, task = self.project.settings.run.tasks, self._task(query.get("task", ""))
         result = errors.read_errors(self.project, task, query)
-        return self.page("errors.html.j2", "/errors", tasks=tasks, task=task, found=result, page_size=errors.PAGE)
+        return self.page("errors.html.j2", "/errors", tasks=tasks, task=task, shown=result, page_size=errors.PAGE)
 
     def lineage(self, node: str = "") -> Response:
         """The steps from the data to the served model; the facts of `node` are shown."""

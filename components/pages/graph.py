@@ -167,7 +167,6 @@ def _outputs(project: Project) -> Graph:
 
 
 def _add_versions(graph: Graph, project: Project) -> None:
-    """Add the newest registered versions of every task, and the champion."""
     settings = project.settings
     keys = {node.key for layer in graph.layers for node in layer}
     last: list[Node] = []
@@ -199,7 +198,6 @@ def _related(graph: Graph, key: str) -> set[str]:
 
 
 def _facts(project: Project, node: Node) -> dict[str, str]:
-    """What the manifest of a directory says."""
     if node.directory is None:
         return {}
     manifest = read_manifest(node.directory)

@@ -165,7 +165,6 @@ def _stage_of_mlflow(registry: Registry, run: Any, usual: Mapping[str, float], *
 
 
 def _lines(values: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, Line]:
-    """The curves of losses and scores that have several points."""
     results = {}
     for key, points in values.items():
         ordered = sorted(dict(points).items())

@@ -174,7 +174,6 @@ def _classifiers(job: RegisterJob) -> Iterator[Candidate]:
 
 
 def _parts(job: RegisterJob, system: str) -> tuple[str, str]:
-    """Block and initialisation of a student."""
     group = System.named(system).group
     students = (System(family, start, "from", group) for family in job.families for start in job.starts)
     return next((student.family, student.variant) for student in students if str(student) == system)

@@ -178,7 +178,6 @@ def decision_key(
 
 
 def _check_slices(job: PromoteJob) -> None:
-    """Check that each name in `promote.slices` is a slice of the test rows of some task."""
     if job.rule.slices:
         names = {name for examples in job.examples.values() for name in read_split(examples, "test").slices if name}
         for name in job.rule.slices:
@@ -280,7 +279,6 @@ def _named(version: Version, entry: Mapping[str, Any]) -> str:
 def _because(
     version: Version, entry: Mapping[str, Any], challenger: Mapping[str, Any], decision: Mapping[str, Any]
 ) -> str:
-    """The reason of the choice."""
     is_challenger = entry["system"] == challenger["system"]
     other = "it" if is_challenger else f"{challenger['name']}/{challenger['version']} ({challenger['system']})"
     shown = f"{other} is not shown to be better than {decision['against']}"

@@ -113,7 +113,6 @@ def _record(
     parent: Version | None,
     teachers: Sequence[Version],
 ) -> Record:
-    """What is stored with a version."""
     directory = candidate.directory
     return Record(
         run_name=(directory if candidate.cost == 2 else candidate.model).relative_to(job.out).as_posix(),

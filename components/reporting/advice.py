@@ -84,7 +84,6 @@ def _labels(task: str, evaluation: Mapping[str, Any], flags: str) -> Advice | No
 
 
 def _transfer(evaluation: Mapping[str, Any], flags: str) -> Advice | None:
-    """What to try if a system without a language model is as good."""
     stored = [system for system in evaluation["systems"] if "artifact" in system]
     best = max(stored, key=lambda system: system["artifact"]["scores"][evaluation["main"]]["mean"], default=None)
     if best is None or best.get("family") != BASELINE:

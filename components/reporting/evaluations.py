@@ -70,7 +70,6 @@ def training_curves(evaluation: Mapping[str, Any]) -> dict[str, Line]:
 
 
 def _by_system(evaluation: dict[str, Any]) -> Table:
-    """The primary metric of all systems by label budget, and of the stored models."""
     budgets, main, unit = evaluation["budgets"], evaluation["main"], evaluation["unit"]
     rows = []
     for system in evaluation["systems"]:
@@ -132,7 +131,6 @@ def _comparison(evaluation: dict[str, Any], curves: Mapping[str, Line]) -> Drawi
 
 
 def _languages(evaluation: dict[str, Any]) -> Table | None:
-    """Scores of all systems by language of test, at the largest label budget."""
     learned, main = evaluation.get("learned_languages", []), evaluation["main"]
     if not learned:
         return None
@@ -162,7 +160,6 @@ def _runs(evaluation: dict[str, Any], count: str) -> str:
 
 
 def _ways(evaluation: dict[str, Any]) -> Table | None:
-    """What `method: auto` has tried, by system and label budget."""
     rows = [
         [
             system["system"],

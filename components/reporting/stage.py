@@ -112,7 +112,6 @@ def report(job: ReportJob) -> Path:
 
 
 def _models(job: ReportJob) -> dict[str, dict[str, Any]]:
-    """`<family>-<start>` -> metrics of the language model."""
     models = {
         f"{family}-{start}": _json(job.numbers("metrics", stage, family, start, name="metrics.json"))
         for family in job.families
@@ -126,7 +125,6 @@ def _models(job: ReportJob) -> dict[str, dict[str, Any]]:
 
 
 def _curves(job: ReportJob) -> dict[str, dict[str, list[float]]]:
-    """`<family>-<start>` -> {tokens, loss}: the training curves of the language models."""
     curves = {}
     for start, stage in job.trained:
         for family in job.families:
@@ -139,7 +137,6 @@ def _curves(job: ReportJob) -> dict[str, dict[str, list[float]]]:
 def _language_models(
     models: dict[str, dict[str, Any]], curves: dict[str, dict[str, list[float]]], trained: Sequence[str]
 ) -> Chapter:
-    """Training curves, throughput and perplexity of the language models, before and after adaptation."""
     chapter = Chapter("Language models")
     general = [f"general_{when}_perplexity_per_word" for when in ("before", "after")]
     rows = [
@@ -202,7 +199,6 @@ def _data(
 
 
 def _leakage(leaks: dict[str, dict[str, Any]]) -> Chapter:
-    """Copies of the texts of dev and test in what the models were trained on."""
     chapter = Chapter("Leakage")
     chapter.text.append(
         "Rows of dev and test whose text occurs in what a model or its ancestors were trained on: word by word "

@@ -120,7 +120,6 @@ def _input(row: Mapping[str, Any], where: str, *, tagging: bool, column: str | N
 
 
 def _source_rows(source: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(location for messages, row) of an input of any form."""
     if source.is_dir() and is_saved(source):
         names = column_names(source)
         for number, values in read_hub(source, names, Layout(nested=True), Reading()):
@@ -156,7 +155,6 @@ def _about_source(message: str, where: str, texts: Path, source: Path) -> str:
 
 
 def _restore_rejects(path: Path, texts: Path, source: Path) -> None:
-    """Replace rejected rows of the file of texts by the rows of the input."""
     with named_output(path, overwrite=True) as draft, path.open("rb") as file, draft.path.open("wb") as restored:
         for line in file:
             bad = json.loads(line)

@@ -76,7 +76,6 @@ def read_rows(body: bytes | bytearray, io: TaskIO, *, characters: int, most: int
 
 
 def _rows(value: Any, io: TaskIO, where: str, most: int) -> list[Any]:
-    """The rows of a value, not yet checked."""
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, list | dict):
@@ -116,7 +115,6 @@ def _check_number(rows: int, where: str, most: int) -> None:
 
 
 def _read(row: Any, io: TaskIO, characters: int) -> tuple[Fields | None, str]:
-    """The parts of one row, or why it is refused."""
     if isinstance(row, _Refused):
         return None, row.reason
     if not isinstance(row, dict) and len(io.inputs) == 1 and isinstance(row, str | list):

@@ -91,7 +91,6 @@ def _curve(layers: Sequence[Mapping[str, float]], key: str) -> tuple[list[float]
 
 
 def _ambiguous(words: Mapping[str, Floats]) -> str:
-    """The word whose occurrences have the highest silhouette of two clusters."""
     best = ("", -1.0)
     for word, vectors_ND in words.items():
         if len(vectors_ND) >= SENSE_LEAST and len(word) >= 3:

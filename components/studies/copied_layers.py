@@ -1,9 +1,5 @@
-"""Networks for the study of transferability: base networks, and networks with copied layers (Yosinski et al. 2014).
-
-A base network is trained on a task from random weights. A network with n copied layer groups takes its lowest n groups
-from a base network; the groups above and the head are initialised randomly, independently of the base network's own
-initial weights.
-"""
+"""Networks for the study of transferability (Yosinski et al. 2014): a copy takes its lowest n layer groups from a base
+network. The groups above and the head are random, independently of the base network's own initial weights."""
 
 from __future__ import annotations
 
@@ -13,7 +9,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -40,11 +35,8 @@ from components.training.rng import counter_seed
 #: Evaluations on dev during training; the best counts, as in fine-tuning.
 EVALUATIONS = 5
 
-Base = Literal["A", "B"]
 #: Series -> (base network of the copied layers, whether they are trained).
-SERIES: dict[str, tuple[Base, bool]] = {
-    f"{of}nB{'+' * more}": (of, more) for of in ("B", "A") for more in (False, True)
-}
+SERIES = dict(zip(("BnB", "BnB+", "AnB", "AnB+"), itertools.product("BA", (False, True)), strict=True))
 
 
 @dataclass(frozen=True)
@@ -52,11 +44,9 @@ class Network:
     """One network to train, as plain values that can be sent to another process.
 
     Attributes:
-        encoder: directory of an encoder of the same architecture and with the tokenizer; its weights are not used.
-        budget: labels per class; -1 for all.
+        encoder: directory of an encoder with the architecture and the tokenizer; its weights are not used.
         source: key of the base network of the copied layer groups; empty for a base network.
-        copied: n, the number of copied layer groups.
-        learning: whether the copied groups are trained.
+        copied: n, the number of copied layer groups; `learning`: whether they are trained.
         key: under which the encoder is stored; empty: not stored.
     """
 
@@ -114,8 +104,8 @@ def _model(network: Network, loaded: Encoder, task: Task, labels: list[str]) -> 
     rate = network.settings.scratch.rate or network.settings.training.rate
     # The head reads the last layer, so that the random layers cannot be bypassed; no auxiliary objective, which would
     # train them for another task.
-    changes = {"method": "finetune", "layers": "last", "lm_weight": 0.0}
-    changes |= {"training": network.settings.training.model_copy(update={"rate": rate})}
+    training = network.settings.training.model_copy(update={"rate": rate})
+    changes = {"method": "finetune", "layers": "last", "lm_weight": 0.0, "training": training}
     settings = network.settings.model_copy(update=changes)
     # The two base networks start from different weights, and the random layers of a copy from others again.
     origin = ("above",) if network.source else ("base", network.examples.name, "")
@@ -139,13 +129,10 @@ def _model(network: Network, loaded: Encoder, task: Task, labels: list[str]) -> 
 
 
 def trained(
-    networks: Mapping[Base, Network], *, groups: int, seeds: Sequence[int], cluster: ClusterSettings
+    networks: Mapping[str, Network], *, groups: int, seeds: Sequence[int], cluster: ClusterSettings
 ) -> tuple[list[float], dict[str, list[list[float]]]]:
-    """Train the base networks of both tasks, then all copies.
-
-    Returns:
-        The scores of base A by seed, and series -> n from 0 -> scores by seed.
-    """
+    """Train the base networks of both tasks, then all copies; the scores of base A by seed, and series -> n from 0 ->
+    scores by seed."""
     unique = uuid.uuid4().hex[:12]
     keys = {(base, seed): f"transferability-{unique}-{base}-{seed}" for base in networks for seed in seeds}
     bases = [replace(networks[base], seed=seed, key=key) for (base, seed), key in keys.items()]

@@ -102,7 +102,6 @@ def _groups(outputs: Outputs, encoder: str) -> dict[tuple[str, str], dict[str, E
 
 
 def _store(outputs: Outputs, tokens: str, encoders: dict[str, Encoder]) -> TokenStore:
-    """The held-out tokens, which have the vocabulary of the encoders."""
     store = TokenStore(outputs.directory("tokens", tokens, stage=f"tokenize --item {tokens}"), "heldout")
     for name, loaded in encoders.items():
         if loaded.tokenizer.fingerprint() != store.tokenizer_fingerprint:

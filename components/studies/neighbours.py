@@ -72,7 +72,6 @@ def run(
 def _map(
     encoder: Encoder, table_VD: Tensor, written: Sequence[str], groups: Mapping[str, Sequence[str]]
 ) -> dict[str, Cloud]:
-    """The groups of the map: each word with its neighbours, and frequent words in the background."""
     id_of = {name: id_ for id_, name in enumerate(written)}
     shown = {name for names in groups.values() for name in names}
     others = frequent_words(encoder.tokenizer, count=BACKGROUND, skip=0)

@@ -52,7 +52,7 @@ def windows(pieces: Pieces, order: int) -> list[tuple[Keys, NDArray[np.bool_]]]:
 
 
 def _mixed(keys: Keys) -> Keys:
-    """The finaliser of SplitMix64 (Steele et al. 2014), a bijection in which every input bit affects every output."""
+    # The finaliser of SplitMix64 (Steele et al. 2014).
     keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed: Keys = keys ^ (keys >> np.uint64(31))
@@ -137,7 +137,6 @@ def estimate(pieces: Pieces, *, order: int, vocabulary: int) -> NgramModel:
 
 
 def _length(keys: Keys, adjusted: NDArray[np.int64], of: Keys) -> _Length:
-    """The entries of a length, from its distinct n-grams, their values a and the keys of their contexts."""
     discounts = np.asarray([0.0, *_discounts(np.bincount(np.minimum(adjusted, 5), minlength=6)[1:5])])
     contexts, group = np.unique(of, return_inverse=True)
     totals = np.asarray(np.bincount(group, weights=adjusted.astype(np.float64)), dtype=np.float64)
@@ -146,7 +145,6 @@ def _length(keys: Keys, adjusted: NDArray[np.int64], of: Keys) -> _Length:
 
 
 def _discounts(numbers: NDArray[Any]) -> tuple[float, float, float]:
-    """D_1, D_2 and D_3 from (4,) the numbers of n-grams with a = 1 to 4."""
     if not numbers.all():
         return FALLBACK
     n1, n2, n3, n4 = map(float, numbers)

@@ -241,7 +241,6 @@ def _percent(share: float) -> str:
 
 
 def _unusual(old: Measured, new: Measured, *, count: int = 3) -> tuple[str, ...]:
-    """The new texts whose sketches are the farthest from the mean of the reference."""
     sketch = old.rows["sketch"].astype(np.float64)
     far = np.square((new.rows["sketch"] - sketch.mean(0)) / np.maximum(sketch.std(0), 1e-6)).sum(1)
     return tuple(new.texts[index][:200] for index in np.argsort(-np.nan_to_num(far), kind="stable")[:count])

@@ -110,7 +110,6 @@ def export_champion(params: Params, task: str, export: Export) -> list[str]:
 
 
 def _labelled_rows(examples: Path) -> tuple[Split | None, str]:
-    """The labelled rows of a task on this machine: test, or dev if test is empty."""
     try:
         read_facts(examples)
         for split in ("test", "dev"):

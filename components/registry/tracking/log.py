@@ -78,7 +78,6 @@ class Log:
             self._client.set_tag(self._run, key, value)
 
     def _find(self, *, create: bool) -> bool:
-        """Find the run of the log; whether there is one."""
         if self._run:
             return True
         experiment, created = self._registry.experiment(self._name, create=create)

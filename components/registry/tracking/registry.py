@@ -342,7 +342,6 @@ class Registry:
         return str(experiment.experiment_id), False
 
     def _ensure_model(self, name: str, *, description: str) -> None:
-        """Create a registered model; one without a description gets it."""
         try:
             self.client.create_registered_model(name, description=description)
         except MlflowException as error:
@@ -404,7 +403,6 @@ def _query(conditions: Iterable[str], tags: Mapping[str, str]) -> str:
 
 
 def _pages(search: Any, *arguments: Any, **options: Any) -> list[Any]:
-    """The results of a search on all of its pages."""
     results: list[Any] = []
     token = None
     while True:
