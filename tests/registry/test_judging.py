@@ -17,7 +17,7 @@ from components.data.tasks.data import Fields, Split
 from components.data.tasks.examples import TaskFacts
 from components.registry.champion import load_champion, load_version
 from components.registry.judging import scored_rows
-from components.registry.latency import ROUNDS, WARM_UP, measure_latency
+from components.registry.latency import ROUNDS, measure_latency
 from components.registry.promote import promote
 from components.registry.promotion import Latency
 from components.registry.stage import register
@@ -45,25 +45,6 @@ def test_latency_is_measured_once_per_artifact(pipeline: Pipeline, monkeypatch: 
     stored = json.loads(connect(pipeline.settings).get(NAME, "1").tags["latency"])
     ((conditions, latency),) = stored.items()
     assert (latency["p50"], conditions in decision["reasons"][0]) == (99_999.0, True)
-
-
-def test_latency_is_measured_per_row_in_several_passes() -> None:
-    calls: list[Fields] = []
-
-    class Recorded:
-        kind = "classification"
-        labels = LABELS
-
-        def answer(self, rows: Sequence[Fields], batch_size: int = 64) -> list[np.ndarray]:
-            assert len(rows) == batch_size == 1
-            calls.append(rows[0])
-            return [np.array([1.0, 0.0, 0.0], dtype=np.float32)]
-
-    rows = [(str(number),) for number in range(8)]
-    measured = measure_latency(Recorded(), rows, conditions="here")
-    assert calls == [*rows[:WARM_UP], *rows * ROUNDS]
-    assert measured.p99 >= measured.p50 == min(measured.rounds) > 0
-    assert (len(measured.rounds), measured.conditions) == (ROUNDS, "here")
 
 
 def test_the_time_that_other_programs_take_is_no_latency() -> None:

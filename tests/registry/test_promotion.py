@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from components.data.scoring.regression import Regression
-from components.data.scoring.tagging import Tagging
 from components.registry.promotion import Latency, Scored, TestRows, decide
 from components.settings.promote import PromotionRule
 from tests.registry.rule import CHAMPION, FAST, LABELS, ROWS, RULE, TEST, predictions, scored, statistics_of
@@ -74,23 +73,6 @@ def test_a_rule_without_a_metric_uses_the_primary_metric() -> None:
 
     assert (decision.verdict, decision.metric) == ("promote", "macro_f1")
     assert decision.reasons[0].startswith("macro_f1 0.85")
-
-
-def test_span_f1_is_compared_for_tagging() -> None:
-    scoring = Tagging(["B-X", "I-X", "O"])
-    fields, right, none = [("one", "two")] * 60, [np.array([0.0, 1.0])] * 60, [np.array([2.0, 2.0])] * 60
-    some = [answer if row % 2 else nothing for row, (answer, nothing) in enumerate(zip(right, none, strict=True))]
-    rows = TestRows("t1", scoring, scoring.statistics(fields, right, scoring.constant(right)))
-    candidate, champion = (
-        Scored(name, name, scoring.statistics(fields, right, answers), FAST)
-        for name, answers in (("candidate", right), ("champion", some))
-    )
-    rule = RULE.model_copy(update={"metric": None})
-
-    decision = decide(candidate, champion, rule, rows=rows)
-    # Half of the spans are found and no others: F1 is 2 * 30 / (30 + 60).
-    assert (decision.verdict, decision.metric, decision.champion_score) == ("promote", "span_f1", pytest.approx(2 / 3))
-    assert decide(candidate, None, rule, rows=rows).against == "most frequent tag"
 
 
 def test_different_numbers_of_rows_are_a_defect() -> None:

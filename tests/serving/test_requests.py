@@ -163,12 +163,3 @@ def test_no_body_fails_and_every_reason_can_be_sent(content: Any, kind: str) -> 
     for fields, problem in zip(rows.fields, rows.problems, strict=True):
         assert (fields is None) == bool(problem)
         "".join([problem, *(fields or ())]).encode()
-
-
-@settings(max_examples=100, deadline=None)
-@given(body=st.binary(max_size=40))
-def test_no_bytes_fail(body: bytes) -> None:
-    try:
-        read_rows(body, TEXT, characters=100, most=MOST)
-    except DataError as error:
-        str(error).encode()

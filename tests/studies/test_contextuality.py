@@ -34,15 +34,6 @@ def test_measures_against_all_pairs() -> None:
     assert explainable_variance(vectors) == pytest.approx(values[-1] / values.sum(), abs=1e-6)
 
 
-@pytest.mark.filterwarnings("error")
-def test_measures_of_zero_vectors() -> None:
-    # Tables of word vectors may have zero vectors for unknown words.
-    nothing = np.zeros((4, 3), dtype=np.float32)
-    assert (self_similarity(nothing), intra_sentence_similarity(nothing), explainable_variance(nothing)) == (0, 0, 1)
-    half = np.array([[1, 0], [1, 0], [0, 0]], dtype=np.float32)
-    assert self_similarity(half) == pytest.approx(1 / 3)
-
-
 def test_two_separate_clusters_are_two_senses() -> None:
     rng = np.random.default_rng(1)
     centres = np.array([[5, 0, 0]] * 6 + [[0, 5, 0]] * 14)

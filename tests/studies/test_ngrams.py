@@ -6,7 +6,6 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -99,32 +98,6 @@ def stream(documents: Sequence[Sequence[int]]) -> np.ndarray:
 def probabilities(model: NgramModel, *document: int) -> list[float]:
     """Of the pieces of a document, its END included."""
     return np.exp(model.log_probs(stream([document]))).tolist()  # type: ignore[no-any-return]
-
-
-def test_probabilities_computed_by_hand() -> None:
-    documents = [[A, B]] * 4 + [[A, C]] * 3 + [[D, B]] * 2 + [[D, C]]
-    model = estimate(stream(documents), order=2, vocabulary=6)
-    # Bigrams, with ^ and $ for the ends of a document: ^A 7, ^D 3, AB 4, AC 3, DB 2, DC 1, B$ 6, C$ 4; so n1 to n4 are
-    # 1, 1, 2, 2, Y = 1/3, D1 = 1 - 2/3, D2 = 2 - 3 * 1/3 * 2/1, D3 = 3 - 4 * 1/3 * 2/2.
-    assert model.lengths[1].discounts[1:] == pytest.approx([1 / 3, 0, 5 / 3])
-    # Different pieces before A: 1 (^), D: 1, B: 2, C: 2, $: 2; n3 is 0, so the discounts are the fallback.
-    assert model.lengths[0].discounts[1:].tolist() == list(FALLBACK)
-    assert [len(entries.keys) for entries in model.lengths] == [5, 8]
-    # sum a = 8; gamma = (2 * 1/2 + 3 * 1) / 8 = 1/2; V = 6: A, B, C, D, $ and a piece that does not occur.
-    p_a = Fraction(1, 2) / 8 + Fraction(1, 2) / 6
-    p_b = Fraction(2 - 1, 8) + Fraction(1, 2) / 6
-    p_new = Fraction(1, 2) / 6
-    # After A: sum 7, N3+ = 2 (AB, AC). After ^: sum 10, N3+ = 2. After B: sum 6, N3+ = 1.
-    p_b_after_a = (4 - Fraction(5, 3)) / 7 + Fraction(10, 3) / 7 * p_b
-    p_a_first = (7 - Fraction(5, 3)) / 10 + Fraction(10, 3) / 10 * p_a
-    p_end_after_b = (6 - Fraction(5, 3)) / 6 + Fraction(5, 3) / 6 * p_b
-    assert probabilities(model, A, B) == pytest.approx(list(map(float, [p_a_first, p_b_after_a, p_end_after_b])))
-    # An unseen bigram, an unseen piece, and a piece after an unseen context.
-    first, *rest = probabilities(model, B, 9, C)
-    assert first == pytest.approx(float(Fraction(10, 3) / 10 * p_b))
-    assert rest == pytest.approx(
-        [float(Fraction(5, 3) / 6 * p_new), float(p_b), float((4 - Fraction(5, 3)) / 4 + Fraction(5, 3) / 4 * p_b)]
-    )
 
 
 def reference(documents: Sequence[Sequence[int]], order: int, vocabulary: int):
