@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 from scipy import sparse
 
 from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError, HeadstartError, TransientError
+from components.core.processors import cores, processor_name
 from components.data.scoring import Scoring
-from components.data.tasks.data import Split
+from components.data.tasks.data import Fields, Split
 from components.data.tasks.examples import TaskFacts, read_facts, read_split
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import KIND, read_averages
-from components.learners.prediction import Classifier
+from components.learners.prediction import Classifier, predict_rows
 from components.registry.champion import load_version
-from components.registry.latency import latency_of
+from components.registry.drift.measurements import spaced
 from components.registry.ledger import Ledger, State
-from components.registry.promotion import Scored, TestRows, decide
+from components.registry.promotion import Latency, Scored, TestRows, decide
 from components.registry.runs import BASELINES, read_leakage, results_of
 from components.registry.tracking import Registry, Version
 from components.settings.promote import PromotionRule
@@ -237,3 +241,58 @@ def rival_of(
         return None
     best = max(scores, key=lambda name: scores[name][0])
     return Scored(f"baseline {best}" if directory.name == BASELINES else best, "", scores[best][1])
+
+
+TAG = "latency"
+#: Number of rows whose latency is measured, after WARM_UP rows that are not counted.
+LATENCY_ROWS = 100
+WARM_UP = 5
+#: Passes over these rows. The variation between passes is the error of a comparison.
+ROUNDS = 5
+#: Measurements (one per machine) that a tag holds.
+MOST_CONDITIONS = 10
+
+
+def latency_of(registry: Registry, version: Version, classifier: Classifier, rows: Sequence[Fields]) -> Latency | None:
+    """The latency of a version under the present conditions; measured and stored if it is not known.
+
+    Measured once per artifact and machine: a candidate cannot be measured again until it is below the limit.
+
+    Returns:
+        None without rows.
+    """
+    chosen = [rows[index] for index in spaced(len(rows), LATENCY_ROWS)]
+    conditions = (
+        f"{len(chosen)} rows, {cores()} threads, {processor_name(Path('/proc/cpuinfo')) or 'unknown processor'}"
+    )
+    try:
+        stored = dict(json.loads(version.tags.get(TAG, "{}")))
+        if (values := stored.get(conditions)) is not None:
+            return Latency(values["p50"], values["p99"], tuple(values["rounds"]), conditions)
+    except (ValueError, KeyError, TypeError):
+        stored = {}
+    if not chosen:
+        return None
+    measured = measure_latency(classifier, chosen, conditions=conditions)
+    stored[conditions] = {key: value for key, value in asdict(measured).items() if key != "conditions"}
+    registry.set_tag(version, TAG, json.dumps(dict(list(stored.items())[-MOST_CONDITIONS:])))
+    return measured
+
+
+def measure_latency(classifier: Classifier, rows: Sequence[Fields], *, conditions: str = "") -> Latency:
+    """Latency of single rows, in `ROUNDS` passes over all of them.
+
+    The time of a row is the smaller of its wall time and its processor time, so other programs do not count. The median
+    is taken in the fastest pass.
+    """
+    for row in rows[:WARM_UP]:
+        predict_rows(classifier, [row], batch_size=1)
+    seconds = np.zeros((ROUNDS, len(rows)))
+    for turn in range(ROUNDS):
+        for index, row in enumerate(rows):
+            started, used = time.perf_counter(), time.process_time()
+            predict_rows(classifier, [row], batch_size=1)
+            seconds[turn, index] = min(time.perf_counter() - started, time.process_time() - used)
+    milliseconds = 1000 * seconds
+    rounds = tuple(round(float(value), 4) for value in np.median(milliseconds, axis=1))
+    return Latency(min(rounds), round(float(np.percentile(milliseconds, 99)), 4), rounds, conditions)

@@ -35,8 +35,7 @@ from components.registry.candidates import (
     model_content,
     write_bundle,
 )
-from components.registry.drift.measurements import REFERENCE
-from components.registry.drift.measuring import record_reference
+from components.registry.drift.measurements import REFERENCE, record_reference
 from components.registry.lineage import PROVENANCE, Lineage, provenance, read_lineage
 from components.registry.runs import artifact_of, read_dev_score, read_leakage
 from components.registry.tracking import Record, Version, connect

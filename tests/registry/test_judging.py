@@ -16,8 +16,7 @@ from components.core.errors import ArtifactError, RegistryUnavailableError, Sche
 from components.data.tasks.data import Fields, Split
 from components.data.tasks.examples import TaskFacts
 from components.registry.champion import load_champion, load_version
-from components.registry.judging import scored_rows
-from components.registry.latency import ROUNDS, measure_latency
+from components.registry.judging import ROUNDS, measure_latency, scored_rows
 from components.registry.promote import promote
 from components.registry.promotion import Latency
 from components.registry.stage import register
@@ -33,14 +32,14 @@ def test_latency_is_measured_once_per_artifact(pipeline: Pipeline, monkeypatch: 
         return Latency(99_999.0, 99_999.0, (99_999.0,) * ROUNDS, conditions)
 
     with monkeypatch.context() as patch:
-        patch.setattr("components.registry.latency.measure_latency", slow)
+        patch.setattr("components.registry.judging.measure_latency", slow)
         decision = run(pipeline)
     assert decision["verdict"] == "reject"
     reason = decision["reasons"][0]
     assert reason.startswith(f"{NAME}/1 takes 99999.0 ms per text, more than promote.latency_ms: 10000 (10 rows, ")
 
     # A second attempt finds the stored value and does not measure until it passes.
-    monkeypatch.setattr("components.registry.latency.measure_latency", must_not_be_called)
+    monkeypatch.setattr("components.registry.judging.measure_latency", must_not_be_called)
     assert run(pipeline)["reasons"] == decision["reasons"]
     stored = json.loads(connect(pipeline.settings).get(NAME, "1").tags["latency"])
     ((conditions, latency),) = stored.items()

@@ -17,7 +17,7 @@ from components.learners.prediction import predict_rows
 from components.learners.words.classifier import WordsClassifier
 from components.registry.champion import load_champion
 from components.registry.commands import rollback
-from components.registry.drift.measuring import find_reference
+from components.registry.drift.measurements import find_reference
 from components.registry.promote import promote
 from components.registry.runs import read_leakage, results_of
 from components.registry.stage import register
