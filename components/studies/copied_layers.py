@@ -64,14 +64,11 @@ class Network:
 
 
 def learn(network: Network) -> float:
-    """Train a network; returns its best dev metric. Deterministic.
-
-    All trained layers have the same learning rate from the first step: discriminative rates and gradual unfreezing
-    would favour the copied layers.
-    """
+    """Train a network; returns its best dev metric. Deterministic. All trained layers have the same learning rate from
+    the first step: discriminative rates and gradual unfreezing would favour the copied layers."""
     facts, loaded = read_facts(network.examples), load_encoder(network.encoder)
-    task, labels = find_task(facts.kind), facts.labels
-    model = _model(network, loaded, task, labels)
+    task = find_task(facts.kind)
+    model = _model(network, loaded, task, facts.labels)
     encoder, settings, training, seed = model.encoder, model.settings, model.settings.training, network.seed
     whole, dev = (read_split(network.examples, name) for name in ("train", "dev"))
     split = whole.take(sample_rows(strata_of(whole, facts.kind), network.budget, seed=seed)[0])
@@ -85,8 +82,7 @@ def learn(network: Network) -> float:
     batches = ExampleSampler(encoded, split.targets, batch_size=training.batch_size, seed=counter_seed(seed, "batches"))
     steps = max(settings.min_steps, math.ceil(network.epochs * -(-len(split) // training.batch_size)))
     scored_at = {round(steps * (number + 1) / EVALUATIONS) for number in range(EVALUATIONS)} - {0}
-    scoring = scoring_for(facts.kind, labels)
-    best = -math.inf
+    scoring, best = scoring_for(facts.kind, facts.labels), -math.inf
     for report in train(state, batches, settings=training, total_steps=steps, seed=counter_seed(seed, "finetune")):
         if report.step in scored_at:
             if state.average is not None:
@@ -101,22 +97,20 @@ def learn(network: Network) -> float:
 
 
 def _model(network: Network, loaded: Encoder, task: Task, labels: list[str]) -> TaskModel:
-    rate = network.settings.scratch.rate or network.settings.training.rate
+    given = network.settings
+    training = given.training.model_copy(update={"rate": given.scratch.rate or given.training.rate})
     # The head reads the last layer, so that the random layers cannot be bypassed; no auxiliary objective, which would
     # train them for another task.
-    training = network.settings.training.model_copy(update={"rate": rate})
     changes = {"method": "finetune", "layers": "last", "lm_weight": 0.0, "training": training}
-    settings = network.settings.model_copy(update=changes)
     # The two base networks start from different weights, and the random layers of a copy from others again.
     origin = ("above",) if network.source else ("base", network.examples.name, "")
     torch.manual_seed(counter_seed(network.seed, *origin))
-    config = loaded.model.config
-    sizes = config.model_dump(mode="json", exclude={"vocabulary"})
-    encoder = build_model(loaded.family, vocabulary=config.vocabulary, settings=sizes)
+    sizes = loaded.model.config.model_dump(mode="json", exclude={"vocabulary"})
+    encoder = build_model(loaded.family, vocabulary=loaded.model.config.vocabulary, settings=sizes)
     encoder.bind(loaded.tokenizer)
-    encoder.set_dropout(settings.dropout)
+    encoder.set_dropout(given.dropout)
     torch.manual_seed(counter_seed(network.seed, "head", network.copied))
-    model = TaskModel(encoder, task=task, settings=settings, labels=labels).eval()
+    model = TaskModel(encoder, task=task, settings=given.model_copy(update=changes), labels=labels).eval()
     if network.source:
         stored = CheckpointStore(network.storage, key=network.source).latest()
         if stored is None:
@@ -131,8 +125,7 @@ def _model(network: Network, loaded: Encoder, task: Task, labels: list[str]) -> 
 def trained(
     networks: Mapping[str, Network], *, groups: int, seeds: Sequence[int], cluster: ClusterSettings
 ) -> tuple[list[float], dict[str, list[list[float]]]]:
-    """Train the base networks of both tasks, then all copies; the scores of base A by seed, and series -> n from 0 ->
-    scores by seed."""
+    """Train the base networks, then all copies; scores of base A by seed, and series -> n from 0 -> scores by seed."""
     unique = uuid.uuid4().hex[:12]
     keys = {(base, seed): f"transferability-{unique}-{base}-{seed}" for base in networks for seed in seeds}
     bases = [replace(networks[base], seed=seed, key=key) for (base, seed), key in keys.items()]
@@ -142,17 +135,15 @@ def trained(
         for cut in range(1, groups + 1)
         for seed in seeds
     ]
-    scores: list[float] = []
+    scores = np.zeros(len(bases) + len(copies))
     try:
-        with Progress("study transferability", total=len(bases) + len(copies), unit="network") as bar:
-            for part in (bases, copies):
-                of_part = dict.fromkeys(range(len(part)), 0.0)
+        with Progress("study transferability", total=len(scores), unit="network") as bar:
+            for part, at in ((bases, scores[: len(bases)]), (copies, scores[len(bases) :])):
                 for index, score in map_parallel(learn, part, settings=cluster):
-                    of_part[index] = score
+                    at[index] = score
                     bar.advance(1)
-                scores += of_part.values()
     finally:
         for key in keys.values():
             CheckpointStore(networks["B"].storage, key=key).clear()
-    base_a, base_b, *rest = np.reshape(scores, (-1, len(seeds))).tolist()
+    base_a, base_b, *rest = scores.reshape(-1, len(seeds)).tolist()
     return base_a, {series: [base_b, *rest[row * groups : (row + 1) * groups]] for row, series in enumerate(SERIES)}

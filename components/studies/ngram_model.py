@@ -36,18 +36,19 @@ Keys = NDArray[np.uint64]
 Pieces = NDArray[np.int64]
 
 
-def windows(pieces: Pieces, order: int) -> list[tuple[Keys, NDArray[np.bool_]]]:
-    """For k = 0 to N the keys (T - k + 1,) of the windows of k pieces, by their first position, and whether they lie
-    within one document: only their first and their last piece may be END. The key of the empty window is 0."""
+def windows(pieces: Pieces, order: int) -> list[tuple[Keys, NDArray[np.int64]]]:
+    """For k = 0 to N the keys (T - k + 1,) of the windows of k pieces, by their first position, and the positions of
+    those within one document: only their first and their last piece may be END. The END before the documents alone is
+    none of them, and the key of the empty window is 0."""
     keys = np.zeros(len(pieces) + 1, dtype=np.uint64)
     ends = np.concatenate([[0], np.cumsum(pieces == END)])
-    by_length = [(keys, np.ones(len(keys), dtype=bool))]
+    by_length = [(keys, np.arange(len(keys)))]
     for length in range(1, order + 1):
         first = np.arange(max(0, len(pieces) - length + 1))
         added = pieces[length - 1 :].astype(np.uint64) + np.uint64(1)
         keys = _mixed(keys[: len(first)] * np.uint64(0x9E3779B97F4A7C15) + added)
-        inside = ends[first + length - 1] <= ends[first + 1]
-        by_length.append((keys, inside))
+        inside = (ends[first + length - 1] <= ends[first + 1]) & (first + length > 1)
+        by_length.append((keys, np.flatnonzero(inside)))
     return by_length
 
 
@@ -100,10 +101,7 @@ class NgramModel:
         by_length = windows(stream, len(self.lengths))
         result = np.full(len(pieces), 1.0 / self.vocabulary)
         for length, entries in enumerate(self.lengths, 1):
-            keys, inside = by_length[length]
-            # The END before the stream is no prediction.
-            starts = np.flatnonzero(inside)
-            starts = starts[starts + length > 1]
+            keys, starts = by_length[length]
             last = starts + length - 2
             result[last] = entries.interpolated(keys[starts], by_length[length - 1][0][starts], result[last])
         return np.log(result)
@@ -119,9 +117,7 @@ def estimate(pieces: Pieces, *, order: int, vocabulary: int) -> NgramModel:
     longer: Keys | None = None
     # From the longest n-grams to the shortest: the distinct ones of a length give the values a of the next.
     for length in range(order, 0, -1):
-        keys, inside = by_length.pop()
-        starts = np.flatnonzero(inside)
-        starts = starts[starts + length > 1]
+        keys, starts = by_length.pop()
         if not len(starts):
             continue
         distinct, first, adjusted = np.unique(keys[starts], return_index=True, return_counts=True)
