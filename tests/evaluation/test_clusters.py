@@ -1,4 +1,4 @@
-"""Intervals of an evaluation on clustered test rows: those of the gate, over clusters, and pooled over systems."""
+"""Intervals of an evaluation on clustered test rows: agreement with the gate, coverage of clusters, pooling."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_interval_of_two_runs_is_the_one_of_the_gate() -> None:
 
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_every_interval_covers_clusters(seeds: int) -> None:
-    """Copies of rows within their cluster change no interval; over rows those of single runs would be narrower."""
+    """Copies of rows within their cluster change no interval; over rows, those intervals would be narrower."""
 
     def widths(copies: int, *, clustered: bool = True) -> dict[str, float]:
         cells = cells_of(seeds, copies, clustered=clustered)
