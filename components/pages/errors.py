@@ -25,11 +25,8 @@ SELECTION_SPLIT = "selection"
 
 @dataclass(frozen=True)
 class Choice:
-    """What of the errors is shown; empty values are not restricted.
-
-    Attributes:
-        start: number of rows before the first one on the page.
-    """
+    """What of the errors is shown; empty values are not restricted. `start`: number of rows before the first one on the
+    page."""
 
     task: str
     system: str
@@ -52,8 +49,6 @@ class Errors:
     """The errors of one run.
 
     Attributes:
-        rows: number of rows.
-        labels: of the confusions; empty for kinds without them.
         counts: (C, C) confusions.
         pairs: (true, predicted, count), most frequent first.
         slices: (name, rows, errors), the most errors above the average first.
@@ -77,14 +72,7 @@ class Errors:
 
 
 def read_errors(project: Project, task: str, wanted: Mapping[str, str]) -> Errors | None:
-    """The errors that a request asks for; None if nothing was evaluated.
-
-    Args:
-        wanted: parameters of the request; unknown values are replaced by the default.
-
-    Raises:
-        ArtifactError: an output is damaged.
-    """
+    """The errors that a request asks for; None if nothing was evaluated."""
     evaluation, facts = project.evaluation(task), project.facts(task)
     if not evaluation or facts is None:
         return None

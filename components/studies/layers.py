@@ -39,18 +39,8 @@ PUBLISHED = {
 SEEDS = 3
 
 
-def run(
-    outputs: Outputs,
-    *,
-    task: Task = "",
-    encoder: EncoderName = "",
-    budget: Budget = 0,
-) -> Findings:
-    """Dev metric of every choice of layers, for one or several encoders.
-
-    Raises:
-        ConfigError: a kind of task without one label per text or word.
-    """
+def run(outputs: Outputs, *, task: Task = "", encoder: EncoderName = "", budget: Budget = 0) -> Findings:
+    """Dev metric of every choice of layers, for one or several encoders."""
     name = outputs.task(task)
     data = Labelled.of(outputs, name)
     kind, scoring = data.facts.kind, scoring_for(data.facts.kind, data.facts.labels)

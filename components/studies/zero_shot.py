@@ -39,11 +39,7 @@ def run(
     answers: Annotated[str, typer.Option(help='Answers for labels: "label=words; label=words".')] = "",
     split: Annotated[Literal["dev", "test"], typer.Option(help="Split to answer; choose prompts on dev.")] = "dev",
 ) -> Findings:
-    """Accuracy of every encoder for each of the three scores.
-
-    Raises:
-        ConfigError: a kind of task without candidate answers, an unsuitable encoder or option.
-    """
+    """Accuracy of every encoder for each of the three scores."""
     name = outputs.task(task)
     directory = outputs.examples(name)
     facts = read_facts(directory)

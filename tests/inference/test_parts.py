@@ -112,9 +112,9 @@ def test_the_parts_of_a_file_are_the_file(suffix: str, tmp_path: Path) -> None:
     whole, bad_whole = read(None), list(bad)
     for size in (1, 40, 150, 10**6):
         bad.clear()
-        found = spans(source, part_bytes=size, part_rows=max(7, size // 10))
-        assert read(*found) == whole and bad == bad_whole
-        assert (len(found) == 1) == (size == 10**6)
+        actual = spans(source, part_bytes=size, part_rows=max(7, size // 10))
+        assert read(*actual) == whole and bad == bad_whole
+        assert (len(actual) == 1) == (size == 10**6)
     assert len(whole) >= ROWS - 2 and whole[0][1]["id"] in (0, "0")
 
 

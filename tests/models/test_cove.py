@@ -14,8 +14,7 @@ from components.core.errors import DataError
 from components.data.segmenters import Segmentation
 from components.models.cove import CoVe
 from components.models.encoder import KIND, build_model, save_encoder
-from components.serving.generate import try_model
-from components.serving.generation import Sampling, translate_text
+from components.serving.generation import Sampling, translate_text, try_model
 from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES, START
 from components.tokenization.word import WordTokenizer
 from components.training.pretraining.translation import TranslationSampler

@@ -13,8 +13,7 @@ from components.core.errors import ConfigError, DataError, RegistryError
 from components.learners.prediction import predict_rows
 from components.pipeline.monitoring.drift_check import check_file, check_traffic, publish, read_inputs
 from components.registry.champion import find_champion, load_champion
-from components.registry.drift.measurements import REFERENCE, Reference
-from components.registry.drift.measuring import measure
+from components.registry.drift.measurements import REFERENCE, Reference, measure
 from components.registry.drift.traffic import logged, read_traffic
 from components.registry.promote import promote
 from components.registry.stage import register
@@ -37,7 +36,7 @@ def pipeline(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Pipeli
     shutil.copytree(finished, root, dirs_exist_ok=True)
     made = Pipeline(root)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("components.registry.latency.LATENCY_ROWS", 10)
+        patch.setattr("components.registry.judging.LATENCY_ROWS", 10)
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         register(made.register_job())
         promote(made.promote_job())

@@ -105,7 +105,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> 
     registry = RegistrySettings(tracking=f"sqlite:///{root}/mlflow.db")
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        patch.setattr("components.registry.latency.LATENCY_ROWS", 5)
+        patch.setattr("components.registry.judging.LATENCY_ROWS", 5)
         data = {f"examples/{TASK}": Path("data") / TASK}
         job = {"registry": registry, "out": out, "families": [], "tasks": [TASK], "starts": [], "parameters": {}}
         register(RegisterJob.model_validate({**job, "project": root, "data": data}))

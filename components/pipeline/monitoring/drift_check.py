@@ -16,8 +16,14 @@ from components.data.tasks.kinds import find_kind
 from components.learners.prediction import Classifier
 from components.registry.champion import find_champion, load_version
 from components.registry.drift.comparison import LEAST_ROWS, ROWS, Comparison, compare
-from components.registry.drift.measurements import Measured, Reference, spaced
-from components.registry.drift.measuring import find_reference, measure, record_reference
+from components.registry.drift.measurements import (
+    Measured,
+    Reference,
+    find_reference,
+    measure,
+    record_reference,
+    spaced,
+)
 from components.registry.drift.traffic import read_traffic
 from components.registry.tracking import Registry, Version, connect
 from components.reporting import findings

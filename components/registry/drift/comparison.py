@@ -30,6 +30,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
+from sklearn.linear_model import Ridge
+from sklearn.metrics import roc_auc_score
 
 from components.registry.drift.measurements import SCORES, Measured, Reference, Rows, spaced
 from components.settings.drift import DriftSettings
@@ -60,13 +62,9 @@ class Feature:
     """The test of one feature.
 
     Attributes:
-        p: p-value.
         effect: between 0 and 1.
         old, new: summary of the reference and of the new rows, as text.
         words: the difference as a sentence.
-        name: of the feature.
-        adjusted: p-value by Holm's procedure.
-        alarm: whether it is significant and large enough.
     """
 
     p: float
@@ -85,12 +83,8 @@ class Comparison:
 
     Attributes:
         what: what was compared, such as `headstart-aws-type/3`.
-        source: the new rows in words.
         rows: number of new rows; `reference_rows`: of the reference.
         error: probability of a false alarm in this check.
-        least_effect: of an alarm.
-        features: the tests.
-        examples: a few unusual texts, if they are known.
         too_few: why there is no comparison; empty if there is one.
     """
 
@@ -247,7 +241,6 @@ def _percent(share: float) -> str:
 
 
 def _unusual(old: Measured, new: Measured, *, count: int = 3) -> tuple[str, ...]:
-    """The new texts whose sketches are the farthest from the mean of the reference."""
     sketch = old.rows["sketch"].astype(np.float64)
     far = np.square((new.rows["sketch"] - sketch.mean(0)) / np.maximum(sketch.std(0), 1e-6)).sum(1)
     return tuple(new.texts[index][:200] for index in np.argsort(-np.nan_to_num(far), kind="stable")[:count])
@@ -257,7 +250,6 @@ def sequential(observed: float, draw: Callable[[int], Floats], *, most: int) -> 
     """The p-value of a statistic: valid for every number of permutations, P(p <= x) <= x without a difference.
 
     Args:
-        observed: the statistic.
         draw: number of permutations -> their statistics.
         most: maximum number of permutations; the smallest possible p-value is 1 / (most + 1).
     """
@@ -339,11 +331,7 @@ def told_apart(old: Floats, new: Floats) -> float:
     half = np.concatenate([np.arange(len(old)) % 2, np.arange(len(new)) % 2]).astype(bool)
     areas = []
     for fitted in (half, ~half):
-        x, y = features[fitted], isnew[fitted] - isnew[fitted].mean()
-        weights = np.linalg.solve(x.T @ x + 0.01 * len(x) * np.eye(x.shape[1]), x.T @ y)
-        scores, label = features[~fitted] @ weights, isnew[~fitted] > 0
-        ranks, positives = stats.rankdata(scores, method="ordinal"), int(label.sum())
-        areas.append(
-            (ranks[label].sum() - positives * (positives + 1) / 2) / max(1, positives * (len(label) - positives))
-        )
+        model = Ridge(0.01 * fitted.sum(), fit_intercept=False)
+        model.fit(features[fitted], isnew[fitted] - isnew[fitted].mean())
+        areas.append(roc_auc_score(isnew[~fitted], model.predict(features[~fitted])))
     return float(np.mean(areas))

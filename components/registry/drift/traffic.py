@@ -27,7 +27,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import numpy as np
 
 from components.data.tasks.data import Fields
-from components.registry.drift.measurements import ROW, SCHEMA, Measured, Rows
+from components.registry.drift.measurements import ROW, SCHEMA, Measured, ObservedClassifier, Rows
 from components.settings.drift import DriftSettings
 from components.settings.registry import find_repository
 
@@ -175,9 +175,6 @@ def read_traffic(folder: Path, *, task: str, digest: str, since: float = 0.0, mo
     """The logged rows of a model, in the order of their segments.
 
     Args:
-        folder: of all logs.
-        task: name of the task.
-        digest: content digest of the model.
         since: time in seconds since the epoch; older rows are left out.
         most: maximum number of rows, evenly spaced over the time; None: all.
     """
@@ -223,17 +220,8 @@ def read_texts(path: Path) -> Iterator[str]:
 
 
 def logged(classifier: Classifier, version: Version, task: str, settings: DriftSettings) -> Classifier:
-    """The classifier of a version, with a log of its rows; itself if `drift.log` is off or the version was not
-    made by Headstart.
-
-    Args:
-        classifier: the model.
-        version: of the model.
-        task: name of the task.
-        settings: `params.drift`. Its folder is relative to the repository of the working directory.
-    """
-    from components.registry.drift.measuring import ObservedClassifier  # imports the code of predictions
-
+    """The classifier of a version, with a log of its rows; itself if `drift.log` is off or the version was not made by
+    Headstart. `settings`: `params.drift`. Its folder is relative to the repository of the working directory."""
     if not settings.log or not version.digest:
         return classifier
     log = TrafficLog(
