@@ -6,13 +6,11 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
-from components.pipeline.costs import estimate
-from components.pipeline.costs.estimate import Estimate, Total
-from components.pipeline.costs.history import Duration, History, gpus, machine, now
-from components.pipeline.costs.remaining import Remaining
-from components.pipeline.costs.work import work_of
+from components.pipeline import costs
+from components.pipeline.costs import Duration, Estimate, History, Remaining, Total, gpus, machine, work_of
 from components.pipeline.stages import TRAINING
 from components.settings.params import Params
 from flows.plan import Stage
@@ -38,7 +36,7 @@ class Spending:
         """The cost of stages, from the history of this machine."""
         history = self.history.read()
         return [
-            estimate.estimate(
+            costs.estimate(
                 stage.name,
                 work_of(stage.name, self.params, root=self.root),
                 history,
@@ -51,11 +49,11 @@ class Spending:
 
     def total(self, result: list[Estimate]) -> Total:
         """The cost of the run."""
-        return estimate.total(result, self.params.cost)
+        return costs.total(result, self.params.cost)
 
     def excess(self, total: Total) -> str:
         """Which limit the expected cost exceeds, in words; empty if none."""
-        return estimate.excess(total.seconds, total.money, self.params.budget, self.params.cost.currency)
+        return costs.excess(total.seconds, total.money, self.params.budget, self.params.cost.currency)
 
     def refuse(self, stages: Mapping[Stage, str]) -> None:
         """Check that the stages are not expected to exceed the budget.
@@ -63,7 +61,8 @@ class Spending:
         Raises:
             BudgetError: they are; nothing has run.
         """
-        if not self._is_limited or not stages:
+        limits = self.params.budget
+        if (limits.hours is None and limits.money is None) or not stages:
             return
         total = self.total(self.estimates(stages))
         if more := self.excess(total):
@@ -84,9 +83,7 @@ class Spending:
         Raises:
             BudgetError: it is used up already.
         """
-        left = estimate.seconds_left(
-            self.seconds, self.money, self._gpus_of(stage), self.params.budget, self.params.cost
-        )
+        left = costs.seconds_left(self.seconds, self.money, self._gpus_of(stage), self.params.budget, self.params.cost)
         if left <= 0:
             error = BudgetError(
                 f"{stage.name}: not started, because the run has used up its budget (params.yaml: budget); "
@@ -105,16 +102,13 @@ class Spending:
         """
         self.remaining = self.remaining.without(stage.name)
         self.seconds += seconds
-        self.money += estimate.money(seconds, self._gpus_of(stage), self.params.cost)
+        self.money += costs.money(seconds, self._gpus_of(stage), self.params.cost)
         duration = None
         if completed and self._fresh:
-            work = work_of(stage.name, self.params, root=self.root)
-            duration = Duration(stage.name, self.machine, work.unit, work.amount, seconds, now())
+            work, now = work_of(stage.name, self.params, root=self.root), datetime.now(UTC)
+            ended = now.isoformat(timespec="seconds")
+            duration = Duration(stage.name, self.machine, work.unit, work.amount, seconds, ended)
         self.history.end(duration)
-
-    @property
-    def _is_limited(self) -> bool:
-        return self.params.budget.hours is not None or self.params.budget.money is not None
 
     def _gpus_of(self, stage: Stage) -> int:
         return self.gpus if stage.group in TRAINING else 0

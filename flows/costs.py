@@ -14,8 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from components.cli.common import PARAMS, ParamsFile
-from components.pipeline.costs.estimate import Estimate, Total
-from components.pipeline.costs.work import Work
+from components.pipeline.costs import Estimate, Total, Work
 from components.settings.cost import CostSettings
 from components.settings.loading import load_params
 from flows import registry
@@ -122,7 +121,7 @@ def _json(estimates: Sequence[Estimate], total: Total, excess: str, machine: str
     return {
         "machine": machine,
         "stages": [asdict(estimate) for estimate in estimates],
-        "total": total.as_dict() | {"currency": currency},
+        "total": asdict(total) | {"currency": currency},
         "over_budget": excess or None,
     }
 

@@ -20,7 +20,7 @@ from prefect.context import TaskRunContext
 from prefect.states import Completed
 
 from components.core.artifacts import changing_data, flatten, read_json
-from components.pipeline.costs.history import History
+from components.pipeline.costs import History
 from flows.execution import DVC, add_folder, run_command, say
 from flows.flow_run import log
 from flows.plan import Stage

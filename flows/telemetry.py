@@ -21,7 +21,7 @@ from components.core.artifacts import digest_text, flatten, private_folder, read
 from components.core.errors import HeadstartError
 from components.core.masking import masked, masked_values
 from components.core.measurements import FILE, RUN_ID
-from components.pipeline.costs.remaining import Remaining
+from components.pipeline.costs import Remaining
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.telemetry.gauges import Gauges
 from components.pipeline.telemetry.live import Live

@@ -10,7 +10,7 @@ from typing import Any
 from components.core.errors import HeadstartError
 from components.core.progress import duration
 from components.pages.project import Champion, Project
-from components.pipeline.costs.history import History, gpus
+from components.pipeline.costs import History, gpus
 from components.reporting import evaluations, findings
 from components.reporting.advice import Advice, advice
 from components.reporting.chapters import Chapter

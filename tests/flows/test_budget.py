@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from components.pipeline.costs.history import Duration, History, machine
+from components.pipeline.costs import Duration, History, machine
 from components.settings.loading import load_params
 from flows import budget, dvc_tasks, retrain
 from flows.execution import failure
@@ -38,7 +38,7 @@ def test_a_run_is_stopped_at_its_budget_and_the_next_one_resumes(
     limit(project, "0.5")
     # The stages before it take their time on a busy machine; the third one has three seconds left.
     left = iter([1000, 1000, 3])
-    monkeypatch.setattr(budget.estimate, "seconds_left", lambda *spent: next(left))
+    monkeypatch.setattr(budget.costs, "seconds_left", lambda *spent: next(left))
     with pytest.raises(BudgetError, match="pretrain: stopped, because the run has used up its budget"):
         run()
     shown = capsys.readouterr()

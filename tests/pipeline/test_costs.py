@@ -8,9 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from components.pipeline.costs import estimate
-from components.pipeline.costs.history import KEPT_PER_STAGE, Duration, History, gpus, machine
-from components.pipeline.costs.work import Work, work_of
+from components.pipeline import costs as estimate
+from components.pipeline.costs import (
+    KEPT_PER_STAGE,
+    Duration,
+    History,
+    Remaining,
+    Work,
+    gpus,
+    machine,
+    work_of,
+)
 from components.pipeline.stages import STAGES
 from components.settings.cluster import ClusterSettings
 from components.settings.cost import BudgetSettings, CostSettings
@@ -159,3 +167,23 @@ def test_collected_texts_are_as_much_work_as_the_files_that_they_come_from(tmp_p
     params = load_params(file)
     found = {item: work_of(f"domain-texts@{item}", params, root=tmp_path) for item in ("mood", "unlabelled-0")}
     assert found == {"mood": Work(30, "bytes"), "unlabelled-0": Work(7, "bytes")}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        ({}, ""),
+        ({"a": 30.0}, "1 stage left, about 30 s"),
+        ({"a": 30.0, "b": 200.0}, "2 stages left, about 4 min"),
+        ({"a": 30.0, "b": None}, "2 stages left, about 30 s and 1 of unknown time"),
+        ({"a": None, "b": None}, "2 stages left, time unknown"),
+    ],
+)
+def test_the_remaining_time_in_words(seconds: dict[str, float | None], words: str) -> None:
+    assert str(Remaining(seconds)) == words
+
+
+def test_ended_and_running_stages() -> None:
+    whole = Remaining({"a": 30.0, "b": 50.0, "c": None})
+    assert whole.without("a").seconds == {"b": 50.0, "c": None}
+    assert whole.after({"a": 40.0, "b": 20.0, "c": 5.0}).seconds == {"a": 0.0, "b": 30.0, "c": None}
