@@ -28,9 +28,8 @@ from components.pipeline.monitoring.garbage import (
 )
 from components.settings.loading import load_params
 from components.settings.params import Params
-from flows import dvc_lock
 from flows.command import main
-from flows.repository import STATE, active_run, environment, find_root, locked
+from flows.repository import STATE, active_run, environment, find_root, locked, recorded_outputs
 
 #: Time limit in seconds of a command of DVC.
 DVC_S = 6 * 3600.0
@@ -61,7 +60,7 @@ def _located(storage: str, root: Path) -> str:
 
 def former_outputs(root: Path) -> Iterator[tuple[str, Path]]:
     """(stage, output) of every stage in dvc.lock."""
-    for name, listed in dvc_lock.outputs(root / "dvc.lock").items():
+    for name, listed in recorded_outputs(root / "dvc.lock").items():
         for output in listed:
             yield name, root / output["path"]
 

@@ -12,12 +12,18 @@ import io
 import os
 import select
 import signal
+import socket
 import subprocess
 import time
+import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from subprocess import Popen
+from typing import IO, Any
 
 import psutil
+
+from flows.bound import bound
 
 #: Seconds between SIGTERM and SIGKILL. Ray's driver needs about 3 to shut down.
 GRACE_S = 10.0
@@ -80,6 +86,35 @@ def run(
             process.poll()
         output.drain()
     return process.returncode
+
+
+def start(command: Sequence[str], *, directory: Path, environment: Mapping[str, str], log: IO[Any]) -> Popen[bytes]:
+    """Start a server in a session of its own, which the kernel ends with this process."""
+    return subprocess.Popen(
+        bound(command, number=signal.SIGKILL),
+        cwd=directory,
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+    )
+
+
+def answers(url: str) -> bool:
+    """Whether an HTTP GET succeeds within 5 seconds."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (OSError, ValueError):
+        return False
+
+
+def free_port() -> int:
+    """A free TCP port of 127.0.0.1."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return int(held.getsockname()[1])
 
 
 class _Output:

@@ -8,13 +8,15 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from components.core.artifacts import write_atomic
-from components.core.errors import ConfigError
+from components.core.data_version import read_yaml
+from components.core.errors import ArtifactError, ConfigError
 from components.core.resources import PIPELINE
 from components.pipeline.dvc_yaml import write_dvc_yaml
 from components.settings.loading import load_params
@@ -42,6 +44,14 @@ def environment(root: Path) -> dict[str, str]:
     binaries = str(Path(sys.executable).parent)
     path = os.environ.get("PATH", os.defpath)
     return {**os.environ, **mark(root), "PATH": f"{binaries}{os.pathsep}{path}", "PYTHONUNBUFFERED": "1"}
+
+
+def recorded_outputs(lock: Path) -> dict[str, list[dict[str, Any]]]:
+    """Stage -> its outputs in a dvc.lock, each with `path`, `md5` and `size`; empty without a readable file."""
+    with suppress(ArtifactError):
+        stages = (read_yaml(lock) or {}).get("stages") or {}
+        return {name: list(stage.get("outs", ())) for name, stage in stages.items()}
+    return {}
 
 
 def data_to_pull(root: Path) -> Path:

@@ -21,8 +21,7 @@ from flows.execution import run_headstart
 from flows.flow_run import begin_scheduled
 from flows.plan import Plan
 from flows.repository import data_to_pull
-from flows.run import BEGUN, begin, conclude, has_changes, upcoming, wanted
-from flows.space import check_run
+from flows.run import BEGUN, begin, check_space, conclude, has_changes, upcoming, wanted
 from flows.telemetry import Monitor, monitored, run_name
 from flows.terminal import terminal
 
@@ -54,7 +53,7 @@ def retrain(params: str = "params.yaml", rebuild: bool = False) -> dict[str, lis
             # Skipped if every stage is up to date: the check takes seconds, and these settings have passed it before.
             run_headstart("check", "--params", str(file.relative_to(run.root)), source="check", root=run.root)
         plan.refuse_problem()
-        check_run(plan, wanted(plan), params=file, root=run.root)
+        check_space(plan, params=file, root=run.root)
         if plan.data == "changed" and data_to_pull(run.root).exists():
             raise ConfigError("data.dvc names data that has not been pulled; run `headstart sync`")
         if plan.data == "changed":

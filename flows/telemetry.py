@@ -23,13 +23,13 @@ from components.core.masking import masked, masked_values
 from components.core.measurements import FILE, RUN_ID
 from components.pipeline.costs import Remaining
 from components.pipeline.identity import STAGE as IDENTITY
-from components.pipeline.telemetry.gauges import Gauges
-from components.pipeline.telemetry.live import Live
-from components.pipeline.telemetry.live import Stage as LiveStage
+from components.pipeline.telemetry import Gauges, Live
+from components.pipeline.telemetry import Stage as LiveStage
 from components.settings.loading import load_params
 from components.settings.params import Params
-from flows import dvc_lock, flow_run
+from flows import flow_run
 from flows.plan import Stage
+from flows.repository import recorded_outputs
 from flows.terminal import StageError, terminal
 
 #: Folder of the measurements of stages, relative to the repository. The file of a stage is kept until the stage is
@@ -237,7 +237,7 @@ class Monitor:
     def _output(self, stage: Stage) -> str:
         """DVC's digest of the directory that a stage has written; the stage `register` finds its run by it."""
         pipeline, _, name = stage.address.rpartition(":")
-        outs = dvc_lock.outputs((self.root / pipeline).with_name("dvc.lock")).get(name, [])
+        outs = recorded_outputs((self.root / pipeline).with_name("dvc.lock")).get(name, [])
         return next((str(out["md5"]) for out in outs if str(out.get("md5", "")).endswith(".dir")), "")
 
 

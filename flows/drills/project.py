@@ -10,12 +10,9 @@ import random
 import re
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -26,10 +23,43 @@ from typing import Any, Literal
 import psutil
 
 from components.core.errors import ConfigError, HeadstartError
-from flows.drills import data
-from flows.processes import end, is_alive, orphans
+from flows.processes import answers, end, free_port, is_alive, orphans
 from flows.server import ADDRESS, AUTH, protection
 
+TASK = "drill"
+LABELS = ("fire", "water", "wind")
+WORDS = ["alarm", "backup", "cable", "disk", "engine", "fan", "gauge", "hose", "joint", "lamp", "motor", "pump", "tank"]
+#: Number of documents of each corpus, and of labelled rows of each split.
+DOCUMENTS, ROWS = 240, 36
+#: Checkpoints are written often, so that a training of a few seconds is resumed and not repeated.
+SETTINGS = """\
+run: {families: [ulmfit], tasks: [drill], starts: [pretrained, adapted], out: artifacts, seed: 0}
+cluster: {launcher: LAUNCHER, workers: 1}
+data:
+  general: {path: data/general, text: text}
+  domain: {path: data/domain, text: text}
+  parallel: {}
+  tasks:
+    drill: {path: data/tasks/drill, train: train.jsonl, dev: dev.jsonl, test: test.jsonl, text: text, label: label,
+            slice: place, budgets: [5], seeds: [0], overlap: report}
+ingest: {near_duplicates: null, heldout: 0.05}
+tokenizer: {kinds: [wordpiece], domain_vocabulary: domain, wordpiece: {vocabulary: 200, min_frequency: 1}}
+pretrain:
+  ulmfit:
+    tokenizer: wordpiece
+    model: {embedding: 16, hidden: 24, layers: 1}
+    training: &training {tokens: TOKENS, window: 16, batch_size: 8, rate: 0.01, checkpoint_seconds: 0.3}
+adapt: {ulmfit: {training: *training}}
+finetune:
+  ulmfit:
+    max_length: 32
+    epochs: 2
+    min_steps: 40
+    head_steps: 20
+    training: {rate: 0.002, batch_size: 8, checkpoint_seconds: 0.3}
+registry: {tracking: "sqlite:///mlflow.db"}
+promote: {latency_ms: null}
+"""
 CHECKOUT = Path(__file__).resolve().parents[2]
 #: What the project has in common with the checkout.
 FILES = ("dvc.yaml", "requirements.lock", ".dvc/config", ".dvcignore")
@@ -64,6 +94,31 @@ versions = {name: sorted(version.digest for version in registry.versions(name)) 
 champion = registry.alias("headstart-drill", "champion")
 print(json.dumps([versions, champion.number if champion else None]))
 """
+
+
+def write(root: Path, *, launcher: str, tokens: int) -> None:
+    """Write params.yaml and data/ below `root`. Equal arguments give equal bytes."""
+    text = SETTINGS.replace("LAUNCHER", launcher).replace("TOKENS", str(tokens))
+    (root / "params.yaml").write_text(text, encoding="utf-8")
+    for corpus in ("general", "domain"):
+        chance = random.Random(corpus)
+        rows = [{"text": _sentence(chance, f"{corpus} {number}")} for number in range(DOCUMENTS)]
+        _write_rows(root / "data" / corpus / "a.jsonl", rows)
+    for split in ("train", "dev", "test"):
+        chance, rows = random.Random(split), []
+        for number in range(ROWS):
+            label, place = LABELS[number % len(LABELS)], f"place {number // len(LABELS) % 6}"
+            rows.append({"text": _sentence(chance, f"{split} {number} {label}"), "label": label, "place": place})
+        _write_rows(root / "data" / "tasks" / TASK / f"{split}.jsonl", rows)
+
+
+def _sentence(chance: random.Random, name: str) -> str:
+    return f"the {name} has {' '.join(chance.choice(WORDS) for _ in range(chance.randint(8, 24)))}"
+
+
+def _write_rows(path: Path, rows: list[dict[str, str]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 class DrillError(HeadstartError):
@@ -259,7 +314,7 @@ def make(root: Path, *, variables: Mapping[str, str], launcher: str = "local") -
         # With the compiled files, which stay valid because times of modification are copied.
         shutil.copytree(CHECKOUT / name, root / name)
     (root / ".gitignore").write_text("/data\n/artifacts\n/.headstart/\n/mlflow.db\n/mlruns/\n__pycache__/\n")
-    data.write(root, launcher=launcher, tokens=TOKENS)
+    write(root, launcher=launcher, tokens=TOKENS)
     for arguments in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-q", "-m", "a drill"]):
         who = ["-c", "user.name=drill", "-c", "user.email=drill@example.org", "-c", "commit.gpgsign=false"]
         subprocess.run(["git", *who, *arguments], cwd=root, check=True, capture_output=True, timeout=600)
@@ -359,22 +414,6 @@ def _same(expected: dict[str, str], seen: dict[str, str], project: Project) -> N
     while left := orphans(project.root):
         expect(time.monotonic() < deadline, f"{len(left)} processes are left over: {left}")
         time.sleep(0.5)
-
-
-def free_port() -> int:
-    """A free TCP port of 127.0.0.1."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return int(held.getsockname()[1])
-
-
-def answers(url: str) -> bool:
-    """Whether an HTTP GET succeeds within 3 seconds."""
-    try:
-        with urllib.request.urlopen(url, timeout=3) as response:
-            return bool(response.status < 400)
-    except (OSError, urllib.error.URLError):
-        return False
 
 
 @contextmanager

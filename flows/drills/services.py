@@ -15,8 +15,8 @@ from typing import Any
 
 from components.core.errors import TransientError
 from flows.drills.kills import kill
-from flows.drills.project import Project, Running, Session, answers, differences, expect, free_port
-from flows.processes import descendants, end
+from flows.drills.project import Project, Running, Session, differences, expect
+from flows.processes import answers, descendants, end, free_port
 from flows.ui import mlflow_variables
 
 #: Moves the alias as MLflow's page does.

@@ -13,7 +13,7 @@ from .conftest import ROOT
 
 SCRIPT = """
 import sys
-from flows import execution, drift, flow_run, imports, telemetry
+from flows import execution, flow_run, run, telemetry
 flow_run.log("a line")
 print([flow_run.identifier(), flow_run.name()], "prefect" in sys.modules)
 """

@@ -36,7 +36,7 @@ def test_a_failed_retraining_and_its_repetition_are_runs(
         retrain.retrain(str(project / "params.yaml"))
     (project / "trouble").unlink()
     with monkeypatch.context() as patched:
-        patched.setattr(retrain, "check_run", refuse)
+        patched.setattr(retrain, "check_space", refuse)
         with pytest.raises(HeadstartError):
             retrain.retrain(str(project / "params.yaml"))
     retrain.retrain(str(project / "params.yaml"))

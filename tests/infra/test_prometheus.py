@@ -9,7 +9,7 @@ import pytest
 import yaml
 from prometheus_client import generate_latest
 
-from components.pipeline.telemetry.gauges import Gauges
+from components.pipeline.telemetry import Gauges
 from components.settings.telemetry import TelemetrySettings
 from tests.infra.conftest import ROOT
 
