@@ -95,11 +95,7 @@ class Spending:
         return replace(stage, budget_until=None if math.isinf(left) else time.monotonic() + left)
 
     def end(self, stage: Stage, seconds: float, *, completed: bool) -> None:
-        """Note that a stage has ended without an error.
-
-        Args:
-            completed: whether it has run; DVC may have skipped it or restored its output.
-        """
+        """Note that a stage has ended without an error."""
         self.remaining = self.remaining.without(stage.name)
         self.seconds += seconds
         self.money += costs.money(seconds, self._gpus_of(stage), self.params.cost)

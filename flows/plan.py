@@ -139,11 +139,7 @@ class Changes:
         return [f"a full rebuild was requested ({reason})"] if reason else []
 
     def reasons(self, stage: Any, *, files: bool = False) -> list[str]:
-        """Why DVC would run a stage; empty if it is up to date.
-
-        Args:
-            files: whether to name the files of raw data that have changed.
-        """
+        """Why DVC would run a stage; empty if it is up to date."""
         identity = self.identity(stage)
         compared = identity is not None and bool(identity.hash_info)
         entries = stage.status().get(stage.addressing, [])
@@ -230,9 +226,6 @@ def compute_plan(pipeline: Path, *, files: bool = False) -> Plan:
     """The plan of a dvc.yaml; errors of DVC and of the settings are returned as `Plan.problem`.
 
     The working directory must be the root of the repository.
-
-    Args:
-        files: whether the reasons name the files of raw data that have changed.
     """
     import networkx
     from dvc.exceptions import DvcException

@@ -186,11 +186,7 @@ def end(
     more: Callable[[], Iterable[psutil.Process]] = tuple,
     grace_s: float = GRACE_S,
 ) -> None:
-    """End processes (SIGTERM, then SIGKILL) and return when none is left.
-
-    Args:
-        grace_s: seconds between SIGTERM and SIGKILL.
-    """
+    """End processes (SIGTERM, then SIGKILL) and return when none is left."""
     living = {process.pid: process for process in targets}
     if not living:
         return

@@ -65,9 +65,6 @@ def locked(root: Path, *, what: str, say: Callable[[str], None], poll_s: float =
 
     The operating system releases the lock when the process that holds it ends, SIGKILL included. The processes of a
     killed holder are ended first, and its entries in DVC's locks removed.
-
-    Args:
-        poll_s: seconds between two attempts.
     """
     path = root / STATE / "lock"
     path.parent.mkdir(parents=True, exist_ok=True)

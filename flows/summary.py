@@ -99,11 +99,7 @@ def _interval(score: dict[str, float] | None) -> str:
 
 def decisions(*, root: Path, params: Path, decided: bool = True) -> list[str]:
     """The verdict on each task's challenger, which model is served and why, and the warnings; the champion alone if
-    nothing was decided.
-
-    Args:
-        decided: whether the stage `promote` has run.
-    """
+    nothing was decided."""
     path = decision_file(root=root, params=params)
     content = read_json(path, made_by="the stage promote", missing_ok=True).get("decisions", {})
     if not decided:

@@ -85,11 +85,7 @@ def _fields(value: object) -> list[tuple[str, Any]]:
 
 
 def relocated(job: Job, place: Callable[[Path], Path]) -> Job:
-    """The job with other paths.
-
-    Args:
-        place: path -> new path.
-    """
+    """The job with other paths."""
     value: Any = job
     if isinstance(value, Path):
         moved: Any = place(value)

@@ -30,12 +30,7 @@ HIDDEN_GPUS: Final = {VISIBLE_GPUS: ""}
 
 @dataclass(frozen=True)
 class Node:
-    """A machine.
-
-    Attributes:
-        cpus: number of processors.
-        gpus: number of GPUs.
-    """
+    """A machine."""
 
     cpus: int
     gpus: int = 0
@@ -44,12 +39,7 @@ class Node:
 
 @dataclass(frozen=True)
 class WorkerPlan:
-    """Workers of one training.
-
-    Attributes:
-        gpu: whether each has a GPU.
-        spread: whether each is on a node of its own.
-    """
+    """Workers of one training; `spread`: each is on a node of its own."""
 
     workers: int
     cpus: int
@@ -118,11 +108,8 @@ def plan_workers(
 
 
 def plan_runs(nodes: Sequence[Node], *, runs: int, gpu_bytes: int | None) -> RunPlan:
-    """Plan the placement of runs: as many share a GPU as its memory and the node's processors allow. No GPU stays idle.
-
-    Args:
-        gpu_bytes: memory that a run needs on a GPU; None: runs compute on the CPU.
-    """
+    """Plan the placement of runs that need `gpu_bytes` of a GPU (None: runs compute on the CPU): as many share a GPU as
+    its memory and the node's processors allow. No GPU stays idle."""
     gpus = sum(node.gpus for node in nodes)
     if gpu_bytes is None or not gpus:
         return RunPlan(max(1, sum(node.cpus for node in nodes)))

@@ -57,9 +57,6 @@ def read_vectors(path: Path) -> WordVectors:
 def write_vectors(path: Path, words: Sequence[str], vectors: Vectors, *, header: bool = True) -> None:
     """Write word vectors, compressed if the name ends in .gz; `read_vectors` returns the same numbers.
 
-    Args:
-        header: whether the first line is "N D", as in word2vec and fastText.
-
     Raises:
         DataError: a word is empty or contains white space, or there are not as many words as vectors.
         ArtifactError: the disk is full or the path cannot be written.

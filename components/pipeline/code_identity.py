@@ -121,7 +121,6 @@ class Module:
     Attributes:
         definitions: name of a function, class, method or constant -> digest; under `imports` and `statements` the
             digests of all imports and of all other top-level statements.
-        libraries: top-level names of other packages that it imports.
         tables: name of a `LazyTable` -> its entries, name -> module.
     """
 
@@ -133,12 +132,7 @@ class Module:
 
 @dataclass(frozen=True)
 class Closure:
-    """All code that a stage can reach.
-
-    Attributes:
-        modules: path of a module relative to the root -> its definitions, name -> digest.
-        libraries: distribution -> locked version, of those that can change a result.
-    """
+    """All code that a stage can reach."""
 
     modules: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     libraries: Mapping[str, str] = field(default_factory=dict)
@@ -151,7 +145,6 @@ def closure(
 
     Args:
         without: modules that are left out, because the stage's settings exclude their use.
-        sources: source text of the modules; default: this package.
 
     Raises:
         FileNotFoundError: there is no such module.
@@ -168,10 +161,6 @@ def reachable(
     entry: str, *, entries: Entries | None = None, without: Collection[str] = (), sources: Sources | None = None
 ) -> dict[str, Module]:
     """The modules of `components` that a module imports, directly or not, and the module itself, by name.
-
-    Args:
-        entries: the entries of tables that are used; of other tables, all entries are used.
-        sources: source text of the modules; default: this package.
 
     Raises:
         FileNotFoundError: there is no such module.

@@ -26,7 +26,6 @@ class Stage:
     Attributes:
         function: module below `components`, a colon, and the name of the function: job -> path of what it wrote.
         items: maps the settings to the items, and each item to the job's arguments.
-        retries: maximum number of attempts after a crash.
         persist: whether its output is kept between runs, and continued by the next.
         metrics: whether it writes `metrics.json`.
         curve: columns x and y of the curve that it writes.

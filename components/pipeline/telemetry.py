@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,12 +77,10 @@ def now_ms() -> int:
 
 @dataclass
 class Stage:
-    """A stage of the retraining.
+    """A stage of the retraining, its reasons and measurements.
 
     Attributes:
-        name: as in dvc.yaml.
-        reasons: why it runs.
-        points: its measurements; `unsent`: the ones that MLflow has not received.
+        unsent: measurements that MLflow has not received.
         start: in milliseconds since the epoch, as `time`, the end.
         outcome: Completed, Cached, Skipped, Failed or Interrupted; empty while it runs. It is set last.
         ended: the outcome when its measurements were read the last time.
@@ -174,12 +171,7 @@ class Live:
     """Shows a retraining in MLflow and as gauges, from its first stage to its end.
 
     Args:
-        root: of the repository.
-        identifier: of the retraining.
-        name: of its run.
         tags: of its run, with `params`, the settings file, which is also the label of the gauges.
-        registry: connection settings of MLflow.
-        telemetry: `params.telemetry`.
         texts: name -> content of files of the run.
     """
 
@@ -199,7 +191,9 @@ class Live:
         self.problem = ""
         self._root, self._settings, self._begun, self._run = root, registry, now_ms(), ""
         self._gauges = Gauges(root, tags["params"], telemetry)
-        self._files: list[Callable[[Any], None]] = [partial(self._log_text, *item) for item in texts.items()]
+        self._files: list[Callable[[Any], None]] = [
+            lambda client, file=file, text=text: client.log_text(self._run, text, file) for file, text in texts.items()
+        ]
         self._end: dict[str, Any] | None = None
         self._closed = not telemetry.mlflow
         self._connection: Registry | None = None
@@ -207,9 +201,6 @@ class Live:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="telemetry", daemon=True)
         self._thread.start()
-
-    def _log_text(self, file: str, text: str, client: Any) -> None:
-        client.log_text(self._run, text, file)
 
     def begin_stage(self, name: str, *, reasons: Sequence[str], file: Path) -> Stage:
         """Record the start of a stage; `file`: of its measurements, also of earlier attempts."""

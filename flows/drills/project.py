@@ -183,11 +183,7 @@ class Running:
 
 @dataclass
 class Project:
-    """A temporary project.
-
-    Attributes:
-        variables: environment of its commands, in addition to the caller's.
-    """
+    """A temporary project."""
 
     root: Path
     variables: dict[str, str] = field(default_factory=dict)
@@ -221,9 +217,6 @@ class Project:
 
     def pretrain(self, run: Running | None = None) -> None:
         """Retrain until the stage pretrain is complete, then end the run (SIGTERM): what follows depends on its output.
-
-        Args:
-            run: the run, if it has been started.
 
         Raises:
             DrillError: the run ended before.
@@ -323,11 +316,7 @@ def make(root: Path, *, variables: Mapping[str, str], launcher: str = "local") -
 
 @dataclass
 class Session:
-    """What the drills of one command share.
-
-    Attributes:
-        count: number of kills of `random-kills`.
-    """
+    """What the drills of one command share."""
 
     folder: Path
     variables: dict[str, str]

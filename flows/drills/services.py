@@ -104,13 +104,7 @@ def mlflow_gone(session: Session) -> str:
 
 
 class Store:
-    """An S3 test server (moto) in this process, whose credentials can expire.
-
-    Attributes:
-        expired: whether requests are answered as with expired credentials.
-        stored: number of complete checkpoints that were written.
-        refused: number of refused requests.
-    """
+    """An S3 test server (moto) in this process, whose credentials can expire."""
 
     def __init__(self) -> None:
         from moto.server import DomainDispatcherApplication, create_backend_app

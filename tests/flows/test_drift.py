@@ -19,7 +19,7 @@ from components.reporting import findings
 from components.reporting.chapters import Chapter
 from components.reporting.findings import Findings
 from components.settings.loading import load_params
-from flows import run, summary
+from flows import run
 from flows.terminal import StageError
 
 ROOT = Path(__file__).parents[2]
@@ -100,9 +100,3 @@ def test_the_server_and_the_flow_share_a_folder(params: Path, tmp_path: Path, mo
     assert calls
     settings = load_params(params).drift
     assert len(read_traffic(params.parent / settings.folder, task=TASK, digest=VERSION.digest)) == 1
-
-
-def test_the_summary_has_the_last_result(tmp_path: Path) -> None:
-    assert summary.drift(tmp_path / "artifacts") == []
-    record(tmp_path, found=True)
-    assert summary.drift(tmp_path / "artifacts") == ["drift: headstart-aws-type/3: drift (checked today)"]

@@ -49,12 +49,3 @@ def test_a_remote_registry_is_never_unchanged(params: Path, monkeypatch: pytest.
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
     registry.record(params, root=params.parent)
     assert not registry.is_unchanged(params, root=params.parent)
-
-
-def test_a_damaged_record_is_replaced(params: Path) -> None:
-    root = params.parent
-    (root / "registry.db").write_text("a model")
-    (root / STATE / "registry.json").write_text("{")
-    assert not registry.is_unchanged(params, root=root)
-    registry.record(params, root=root)
-    assert registry.is_unchanged(params, root=root)

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 
 from components.core.errors import ConfigError
 from flows import dvc_tasks, execution, processes, retrain, retrain_command
-from flows import run as run_module
 from flows.execution import failure
 from flows.plan import Plan, Stage
 from flows.repository import locked
@@ -200,12 +198,6 @@ def evaluated(project: Path) -> None:
         path = project / "artifacts" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content))
-
-
-def test_a_plan_that_fails_is_left_to_the_flow(project: Path) -> None:
-    failed: Future[Plan] = Future()
-    failed.set_exception(StageError("dvc status: out of memory", final=False))
-    assert not run_module.is_up_to_date(run_module.Begun(project, failed), project / "params.yaml")
 
 
 def artifact(key: str) -> str:

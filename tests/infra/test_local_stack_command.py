@@ -55,13 +55,6 @@ def test_the_exit_code_is_that_of_the_command_and_everything_is_stopped(
     assert stopped == [tmp_path / "stack"]
 
 
-def test_the_command_runs_in_the_workspace_with_the_servers_variables(
-    run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert run("sh", "-c", 'echo "$PWD $MLFLOW_TRACKING_URI"') == 0
-    assert f"{tmp_path}/stack/workspace http://127.0.0.1:45000\n" in capfd.readouterr().out
-
-
 def test_a_command_that_does_not_exist_is_named(
     monkeypatch: pytest.MonkeyPatch, run: Run, tmp_path: Path, stopped: list[Path]
 ) -> None:

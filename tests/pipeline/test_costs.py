@@ -15,12 +15,9 @@ from components.pipeline.costs import (
     History,
     Remaining,
     Work,
-    gpus,
-    machine,
     work_of,
 )
 from components.pipeline.stages import STAGES
-from components.settings.cluster import ClusterSettings
 from components.settings.cost import BudgetSettings, CostSettings
 from components.settings.loading import load_params
 
@@ -138,16 +135,6 @@ def test_a_training_makes_at_most_its_passes_over_the_text(tmp_path: Path) -> No
     assert work_of("pretrain@ulmfit", params, root=tmp_path) == Work(4000, "tokens")
 
 
-def test_the_machine_is_named_with_its_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(3):
-        (tmp_path / str(number)).mkdir()
-    assert gpus({}, tmp_path) == 3 and gpus({"CUDA_VISIBLE_DEVICES": "0,2"}, tmp_path) == 2
-    assert gpus({"CUDA_VISIBLE_DEVICES": "-1"}, tmp_path) == gpus({}, tmp_path / "none") == 0
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    assert "cores" in machine(ClusterSettings())
-    assert machine(ClusterSettings(address="head:6379")).endswith("cluster head:6379")
-
-
 @pytest.mark.parametrize("file", ["params.yaml", "experiments/cove/params.yaml", "experiments/full/params.yaml"])
 def test_every_stage_has_an_amount_of_work(file: str, tmp_path: Path) -> None:
     """An estimate must not end a run: `Spending.end` asks for the work of every stage that has run."""
@@ -155,18 +142,6 @@ def test_every_stage_has_an_amount_of_work(file: str, tmp_path: Path) -> None:
     for name, stage in STAGES.items():
         for item in stage.items(params):
             assert work_of(f"{name}@{item}" if item else name, params, root=tmp_path).amount >= 0
-
-
-def test_collected_texts_are_as_much_work_as_the_files_that_they_come_from(tmp_path: Path) -> None:
-    for folder, size in (("tasks/mood", 30), ("more", 7)):
-        (tmp_path / "data" / folder).mkdir(parents=True)
-        (tmp_path / "data" / folder / "train.csv").write_bytes(b"x" * size)
-    file = tmp_path / "params.yaml"
-    tasks = {"mood": {"path": "data/tasks/mood", "train": "train.csv"}}
-    file.write_text(json.dumps({"data": {"tasks": tasks, "unlabelled": ["data/more"]}}))
-    params = load_params(file)
-    found = {item: work_of(f"domain-texts@{item}", params, root=tmp_path) for item in ("mood", "unlabelled-0")}
-    assert found == {"mood": Work(30, "bytes"), "unlabelled-0": Work(7, "bytes")}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-from pydantic import ValidationError
 
 from components.core.errors import ConfigError
 from components.interchange.importing import source_digest
@@ -70,37 +69,6 @@ def test_every_item_is_a_valid_job(path: Path, name: str) -> None:
         assert isinstance(job, Section)
 
 
-def test_each_corpus_uses_the_requested_vocabulary(raw: dict[str, Any]) -> None:
-    raw["tokenizer"]["domain_vocabulary"] = "general"
-    params = Params.model_validate(raw)
-    tokenize = STAGES["tokenize"].items(params)
-    assert {item: str(arguments["tokenizer"]) for item, arguments in tokenize.items()} == {
-        "general-wordpiece": "artifacts/tokenizer/general-wordpiece",
-        "domain-wordpiece": "artifacts/tokenizer/general-wordpiece",
-    }
-    assert str(STAGES["adapt"].items(params)["ulmfit"]["tokenizer"]) == "artifacts/tokenizer/general-wordpiece"
-    assert str(STAGES["scratch"].items(params)["ulmfit"]["tokenizer"]) == "artifacts/tokenizer/general-wordpiece"
-
-
-def test_one_family_under_two_names(raw: dict[str, Any]) -> None:
-    for section in ("pretrain", "adapt", "finetune"):
-        raw[section]["ulmfit-backward"] = json.loads(json.dumps(raw[section]["ulmfit"]))
-    raw["pretrain"]["ulmfit-backward"] |= {"family": "ulmfit", "model": {"direction": "backward"}}
-    raw["run"]["families"] = ["ulmfit", "ulmfit-backward"]
-    params = Params.model_validate(raw)
-    for stage, folder in (("pretrain", "pretrained"), ("adapt", "adapted"), ("scratch", "scratch")):
-        items = STAGES[stage].items(params)
-        assert {item: arguments["family"] for item, arguments in items.items()} == {
-            "ulmfit": "ulmfit",
-            "ulmfit-backward": "ulmfit",
-        }
-        assert str(items["ulmfit-backward"]["output"]) == f"artifacts/encoder/ulmfit-backward/{folder}"
-    assert str(STAGES["adapt"].items(params)["ulmfit-backward"]["pretrained"]).endswith("ulmfit-backward/pretrained")
-    finetuned = STAGES["finetune"].items(params)["aws-type-ulmfit-backward-adapted"]
-    assert str(finetuned["encoder"]) == "artifacts/encoder/ulmfit-backward/adapted"
-    assert finetuned["family"] == "ulmfit-backward"
-
-
 @pytest.fixture
 def with_all_options(raw: dict[str, Any]) -> dict[str, Any]:
     """Settings with two tasks, task adaptation for one of them, and joint training of both."""
@@ -128,23 +96,6 @@ def test_a_model_is_adapted_to_the_texts_of_a_task(with_all_options: dict[str, A
     (tuned,) = STAGES["finetune-task-adapted"].items(params).values()
     assert tuned["encoder"] == adapted["output"] and tuned["start"] == "task-adapted"
     assert str(tuned["output"]) == "artifacts/finetuned/aws-type/ulmfit-task-adapted"
-
-
-def test_vectors_are_a_start_of_models_that_are_pretrained_here(raw: dict[str, Any]) -> None:
-    raw["run"]["starts"] = ["scratch", "vectors"]
-    params = Params.model_validate(raw)
-    items = STAGES["scratch"].items(params)
-    assert {item: str(arguments["output"]) for item, arguments in items.items()} == {
-        "ulmfit": "artifacts/encoder/ulmfit/scratch",
-        "ulmfit-vectors": "artifacts/encoder/ulmfit/vectors",
-    }
-    tuned = STAGES["finetune"].items(params)["aws-type-ulmfit-vectors"]
-    assert str(tuned["encoder"]) == "artifacts/encoder/ulmfit/vectors"
-    raw["static"] = {"words": {"teacher": "ulmfit"}}
-    raw["finetune"]["words"] = raw["finetune"]["ulmfit"]
-    raw["run"]["families"] = ["words"]
-    with pytest.raises(ValidationError, match="but words is not pretrained here; remove vectors or words"):
-        Params.model_validate(raw)
 
 
 def test_outputs_of_joint_training_are_next_to_those_of_single_tasks(with_all_options: dict[str, Any]) -> None:
@@ -360,24 +311,6 @@ def test_wrong_settings_are_reported_before_a_run(raw: dict[str, Any], edit: Edi
     with pytest.raises(ConfigError) as caught:
         check_params(Params.model_validate(raw))
     assert [message for message in messages if message not in str(caught.value)] == []
-
-
-def test_pairs_use_the_requested_vocabulary(raw: dict[str, Any]) -> None:
-    raw["data"]["parallel"] = {corpus: {"path": f"data/parallel/{corpus}"} for corpus in ("general", "domain")}
-    raw["pretrain"]["cove"] = raw["pretrain"]["ulmfit"] | {"tokenizer": "parallel", "model": {}}
-    raw["adapt"]["cove"] = raw["adapt"]["ulmfit"]
-    params = Params.model_validate(raw)
-    domain = STAGES["tokenize-parallel"].items(params)["domain"]
-    assert str(domain["corpus"]) == "artifacts/corpus/domain-parallel"
-    assert str(domain["tokenizer"]) == "artifacts/tokenizer/domain-parallel"
-    assert str(STAGES["tokenizer-parallel"].items(params)["domain"]["corpus"]) == "artifacts/corpus/domain"
-    assert str(STAGES["pretrain"].items(params)["cove"]["tokens"]) == "artifacts/tokens/general-parallel"
-    adapt = STAGES["adapt"].items(params)
-    assert str(adapt["cove"]["general_corpus"]) == "artifacts/corpus/general-parallel"
-    assert str(adapt["ulmfit"]["general_corpus"]) == "artifacts/corpus/general"
-    raw["tokenizer"]["domain_vocabulary"] = "general"
-    domain = STAGES["tokenize-parallel"].items(Params.model_validate(raw))["domain"]
-    assert str(domain["tokenizer"]) == "artifacts/tokenizer/general-parallel"
 
 
 def test_metrics_and_curve_are_copied_to_the_paths_in_dvc_yaml(

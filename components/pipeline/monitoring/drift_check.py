@@ -33,11 +33,6 @@ COLUMNS = ("feature", "training", "now", "effect", "p (Holm)", "")
 def check_traffic(params: Params, task: str, *, root: Path = Path()) -> Comparison:
     """Compare the rows that the task's champion has answered with its training data.
 
-    Args:
-        params: the settings.
-        task: name of the task.
-        root: folder that `drift.folder` and `run.out` are relative to.
-
     Raises:
         RegistryError: no champion, or neither a reference nor the data to measure one.
         ArtifactError: the champion's files differ from the registered ones.
@@ -61,11 +56,7 @@ def check_file(
     """Compare the rows of a file with the training data of a task's champion, which predicts them.
 
     Args:
-        params: the settings.
-        task: name of the task.
-        file: csv, tsv, jsonl or parquet.
         columns: input of the task -> column of the file, if the names differ.
-        root: folder that `run.out` is relative to.
 
     Raises:
         DataError: the file is missing, damaged or of an unknown format, or lacks a column.
