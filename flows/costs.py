@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from components.cli.common import PARAMS, ParamsFile
+from components.pipeline import costs
 from components.pipeline.costs import Estimate, Total, Work
-from components.settings.cost import CostSettings
 from components.settings.loading import load_params
 from flows import registry
 from flows.budget import Spending
@@ -27,7 +27,7 @@ from flows.why import plan_to_explain
 WIDTH = 150
 
 
-def lines(estimates: Sequence[Estimate], total: Total, cost: CostSettings, *, excess: str = "") -> Iterator[str]:
+def lines(estimates: Sequence[Estimate], total: Total, *, excess: str = "") -> Iterator[str]:
     """The table of the stages, the total and the budget."""
     if not estimates:
         yield "every stage is up to date; a run would cost nothing"
@@ -57,17 +57,11 @@ def lines(estimates: Sequence[Estimate], total: Total, cost: CostSettings, *, ex
         return
     least = "at least " if total.unknown else ""
     hours = f", {total.gpu_hours:.2f} GPU hours" if total.gpu_hours else ""
-    yield f"total: {least}{_time(total.seconds)} ({_range(total.low, total.high)}){tokens}{hours}{_price(total, cost)}"
+    yield f"total: {least}{_time(total.seconds)} ({_range(total.low, total.high)}){tokens}{hours}"
     if total.unknown:
         yield f"no history on this machine: {', '.join(total.unknown)}; their first run records it"
     if excess:
         yield f"over budget: {excess}; `headstart retrain` would refuse to start"
-
-
-def _price(total: Total, cost: CostSettings) -> str:
-    if not (cost.per_hour.cpu or cost.per_hour.gpu):
-        return "; money unknown (set cost.per_hour)"
-    return f", {total.money:.2f} {cost.currency} ({total.money_low:.2f} to {total.money_high:.2f})"
 
 
 def _work(work: Work) -> str:
@@ -106,22 +100,22 @@ def command(
     plan = plan_to_explain(file)
     spending = Spending(settings, root=root)
     estimates = spending.estimates(upcoming(plan, settled=registry.is_unchanged(file, root=root)))
-    total = spending.total(estimates)
+    total = costs.total(estimates)
     excess = spending.excess(total)
     if as_json:
-        print(json.dumps(_json(estimates, total, excess, spending.machine, settings.cost.currency), indent=1))
+        print(json.dumps(_json(estimates, total, excess, spending.machine), indent=1))
         return
     if plan.data == "changed":
         print("data: new version; `headstart retrain` adds it to DVC first")
-    for line in lines(estimates, total, settings.cost, excess=excess):
+    for line in lines(estimates, total, excess=excess):
         print(line)
 
 
-def _json(estimates: Sequence[Estimate], total: Total, excess: str, machine: str, currency: str) -> dict[str, object]:
+def _json(estimates: Sequence[Estimate], total: Total, excess: str, machine: str) -> dict[str, object]:
     return {
         "machine": machine,
         "stages": [asdict(estimate) for estimate in estimates],
-        "total": asdict(total) | {"currency": currency},
+        "total": asdict(total),
         "over_budget": excess or None,
     }
 

@@ -86,7 +86,10 @@ def locked(root: Path, *, what: str, say: Callable[[str], None], poll_s: float =
         json.dump({"what": what, "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}, file)
         file.flush()
         try:
-            _clean_up(root, say)
+            if left := orphans(root):
+                say(f"ending {len(left)} processes of a run that was killed")
+                end(left)
+            release_dvc_locks(root)
             yield
         finally:
             # Cleared before the lock is released (by closing the file), so that no waiting run reads a stale holder.
@@ -104,13 +107,6 @@ def active_run(root: Path) -> str | None:
         except BlockingIOError:
             return _holder(path)
     return None
-
-
-def _clean_up(root: Path, say: Callable[[str], None]) -> None:
-    if left := orphans(root):
-        say(f"ending {len(left)} processes of a run that was killed")
-        end(left)
-    release_dvc_locks(root)
 
 
 def _holder(path: Path) -> str:

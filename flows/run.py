@@ -5,7 +5,6 @@ Used by the flow `retrain`, and by `headstart retrain` for runs that have nothin
 
 from __future__ import annotations
 
-import configparser
 import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from components.core.data_version import dvc_config
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.monitoring import disk
 from components.pipeline.running import request
@@ -133,25 +133,18 @@ def check_space(plan: Plan, *, params: Path, root: Path) -> None:
     sources = (data.general, data.domain, *data.unlabelled, *data.parallel.values(), *data.tasks.values())
     paths = [source.path for source in sources if source is not None]
     storage = settings.cluster.storage
+    kinds = dvc_config(root).get("cache", {}).get("type", "reflink,copy")
     recorded = recorded_outputs(params.with_name("dvc.lock"))
     estimate = disk.needs(
         running,
         {name: sum(int(each.get("size", 0)) for each in outs) for name, outs in recorded.items()},
-        data=disk.raw_size(root / path for path in paths),
+        data=sum(disk.size_of(path) for path in {root / path for path in paths}),
         out=root / settings.run.out,
-        cache=None if _links(root) else root / ".dvc" / "cache",
+        # Linked outputs take no further space. Few file systems have reflinks; DVC then takes the next kind.
+        cache=None if {"hardlink", "symlink"} & {*kinds.replace(" ", "").split(",")} else root / ".dvc" / "cache",
         checkpoints=None if "://" in storage else root / storage,
     )
     disk.check_space(estimate, spare=SPARE_BYTES)
-
-
-def _links(root: Path) -> bool:
-    """Whether outputs are linked to the DVC cache instead of copied."""
-    config = configparser.ConfigParser()
-    config.read([root / ".dvc" / "config", root / ".dvc" / "config.local"])
-    kinds = config.get("cache", "type", fallback="reflink,copy").split(",")
-    # A reflink is impossible on most file systems, and DVC then takes the next kind.
-    return any(kind.strip() in ("hardlink", "symlink") for kind in kinds)
 
 
 def conclude(done: dict[str, list[str]], params: Params, monitor: Monitor, *, file: Path, root: Path) -> None:

@@ -94,7 +94,9 @@ def plan_workers(
     check_gpus(nodes, wanted)
     gpus, cpus = sum(node.gpus for node in nodes), sum(node.cpus for node in nodes)
     owned = gpus or cpus
-    count = _most_workers(wanted or gpus or len(nodes), rows) if workers == "auto" else workers
+    most = wanted or gpus or len(nodes)
+    divides = next((number for number in range(most, 1, -1) if rows % number == 0), min(most, 1))
+    count = divides if workers == "auto" else workers
     if not 0 < count <= owned:
         raise ConfigError(
             f"cluster.workers: {count}, but the cluster has {gpus} GPUs and {cpus} processors "
@@ -116,10 +118,6 @@ def plan_runs(nodes: Sequence[Node], *, runs: int, gpu_bytes: int | None) -> Run
     fit = min(int(FILLED * node.gpu_bytes) // max(1, gpu_bytes) for node in nodes if node.gpus)
     per_gpu = max(1, min(fit, _processors_per_gpu(nodes), runs // gpus, RUNS_PER_GPU))
     return RunPlan(max(1, sum(min(node.cpus, node.gpus * per_gpu) for node in nodes)), per_gpu)
-
-
-def _most_workers(limit: int, rows: int) -> int:
-    return next((count for count in range(limit, 1, -1) if rows % count == 0), min(limit, 1))
 
 
 def _processors_per_gpu(nodes: Sequence[Node]) -> int:

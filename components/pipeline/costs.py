@@ -1,4 +1,4 @@
-"""Durations of the stages that have run on this machine, and estimates of time and money from them.
+"""Durations of the stages that have run on this machine, and estimates of time from them.
 
 `.headstart/durations.jsonl` has the durations. The estimate of a stage is its amount of work times the time per unit of
 work in earlier runs on this machine.
@@ -22,7 +22,6 @@ from components.core.progress import duration
 from components.pipeline.jobs import PARALLEL
 from components.pipeline.stages import STAGES, TRAINING
 from components.settings.cluster import ClusterSettings
-from components.settings.cost import BudgetSettings, CostSettings
 from components.settings.params import Params
 from components.settings.training import LanguageModelTraining
 
@@ -215,18 +214,14 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Total:
-    """The cost of a run: `seconds`, `tokens` of training, `gpu_hours` and `money`, expected, with bounds. Bounds are
-    sums of the bounds of the stages, because a busy machine slows all of them. `unknown`: stages without
-    an estimate."""
+    """The cost of a run: expected seconds with bounds (sums of those of the stages, because a busy machine slows all of
+    them), tokens of training, GPU hours, and the stages without an estimate."""
 
     seconds: float
     low: float
     high: float
     tokens: float
     gpu_hours: float
-    money: float
-    money_low: float
-    money_high: float
     unknown: list[str]
 
 
@@ -278,39 +273,12 @@ def _prediction(logs: Sequence[float], more: float) -> tuple[float, float]:
     return mean, float(t.ppf((1 + CONFIDENCE) / 2, freedom)) * math.sqrt(variance)
 
 
-def total(estimates: Sequence[Estimate], cost: CostSettings) -> Total:
+def total(estimates: Sequence[Estimate]) -> Total:
     """The sum of the stages."""
     timed = [of for of in estimates if of.seconds is not None]
-    bounds = ("seconds", "low", "high")
-    seconds, low, high = (sum(getattr(of, bound) for of in timed) for bound in bounds)
-    expected, least, most = (sum(money(getattr(of, bound), of.gpus, cost) for of in timed) for bound in bounds)
+    seconds, low, high = (sum(getattr(of, bound) for of in timed) for bound in ("seconds", "low", "high"))
     tokens, gpu_hours = sum(of.tokens for of in estimates), sum((of.seconds or 0) * of.gpus for of in timed) / 3600
-    unknown = [of.stage for of in estimates if of.seconds is None]
-    return Total(seconds, low, high, tokens, gpu_hours, expected, least, most, unknown)
-
-
-def money(seconds: float, gpus: int, cost: CostSettings) -> float:
-    """The price of a stage that takes `seconds` on `gpus` GPUs."""
-    return seconds / 3600 * (cost.per_hour.cpu + gpus * cost.per_hour.gpu)
-
-
-def excess(seconds: float, spent: float, budget: BudgetSettings, currency: str) -> str:
-    """Which limit an amount exceeds, in words; empty if none."""
-    if budget.hours is not None and seconds > 3600 * budget.hours:
-        return f"{seconds / 3600:.2f} hours, and budget.hours is {budget.hours:g}"
-    if budget.money is not None and spent > budget.money:
-        return f"{spent:.2f} {currency}, and budget.money is {budget.money:g}"
-    return ""
-
-
-def seconds_left(seconds: float, spent: float, gpus: int, budget: BudgetSettings, cost: CostSettings) -> float:
-    """Seconds that a stage may take on `gpus` GPUs until a limit is reached, after a run of so many seconds that has
-    cost `spent`; infinite without a limit."""
-    left = math.inf if budget.hours is None else 3600 * budget.hours - seconds
-    price = money(1, gpus, cost)
-    if budget.money is not None and price:
-        left = min(left, (budget.money - spent) / price)
-    return left
+    return Total(seconds, low, high, tokens, gpu_hours, [of.stage for of in estimates if of.seconds is None])
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ names them. Listings (`.dir`) stay: they hold names and digests only.
 
 from __future__ import annotations
 
-import configparser
 import json
 import os
 import re
@@ -19,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from components.core.artifacts import MANIFEST
-from components.core.data_version import as_read, read_yaml
+from components.core.data_version import as_read, dvc_config, read_yaml
 from components.core.errors import ArtifactError, DataError
 from components.data.formats.corpus import read_batches
 from components.data.ingestion.documents import DROPPED
@@ -168,7 +167,7 @@ class Cache:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        configured = _config(root).get("cache", {}).get("dir")
+        configured = dvc_config(root).get("cache", {}).get("dir")
         self.path = (root / ".dvc" / configured).resolve() if configured else root / ".dvc" / "cache"
 
     @property
@@ -265,7 +264,7 @@ def holds_id(path: Path, ids: Collection[str]) -> bool:
 def remotes(root: Path) -> dict[str, str]:
     """Name -> address of the DVC remotes."""
     items = {}
-    for section, values in _config(root).items():
+    for section, values in dvc_config(root).items():
         if (name := re.fullmatch(r"'?remote \"(.+)\"'?", section)) and "url" in values:
             items[name[1]] = values["url"]
     return items
@@ -276,9 +275,3 @@ def local_folder(root: Path, url: str) -> Path | None:
     if url.startswith("file://"):
         return Path(url.removeprefix("file://"))
     return None if "://" in url else (root / ".dvc" / url).resolve()
-
-
-def _config(root: Path) -> dict[str, dict[str, str]]:
-    parser = configparser.ConfigParser(interpolation=None)
-    parser.read([root / ".dvc" / "config", root / ".dvc" / "config.local"], encoding="utf-8")
-    return {section: {key: value.strip('"') for key, value in parser[section].items()} for section in parser.sections()}

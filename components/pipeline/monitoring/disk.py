@@ -90,11 +90,6 @@ def _existing(path: Path) -> Path:
     return next(place for place in (path, *path.parents) if place.exists())
 
 
-def raw_size(paths: Iterable[Path]) -> int:
-    """Bytes of the raw data."""
-    return sum(size_of(path) for path in {path.absolute() for path in paths})
-
-
 def size_of(path: Path) -> int:
     """Bytes of a file, or of all files below a folder."""
     if not path.is_dir() or path.is_symlink():

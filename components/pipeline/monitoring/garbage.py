@@ -46,7 +46,7 @@ class Garbage:
     name: str
     size: int
     reason: str
-    delete: Callable[[], None]
+    delete: Callable[[], object]
 
 
 def old_checkpoints(storage: str, *, days: float, now: float | None = None) -> Iterator[Garbage]:
