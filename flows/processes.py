@@ -214,13 +214,24 @@ def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None
             process.send_signal(number)
 
 
+def having(variable: str, value: str) -> list[psutil.Process]:
+    """The live processes in whose environment a variable begins with a value."""
+    processes = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            held = process.environ().get(variable)
+            if held is not None and held.startswith(value) and is_alive(process):
+                processes.append(process)
+    return processes
+
+
 def orphans(root: Path) -> list[psutil.Process]:
     """The processes that killed runs have left in a repository: stages, their workers, Prefect's embedded server."""
     targets = []
-    for process in psutil.process_iter():
+    for process in having(MARK, ""):
         with contextlib.suppress(psutil.Error):
-            run, _, repository = process.environ().get(MARK, "").partition(" ")
-            if repository == str(root) and is_alive(process) and not _was_running(int(run), process.create_time()):
+            run, _, repository = process.environ()[MARK].partition(" ")
+            if repository == str(root) and not _was_running(int(run), process.create_time()):
                 targets.append(process)
     return targets
 

@@ -230,19 +230,14 @@ def _with_packages(name: str, sources: Sources) -> Iterator[str]:
 
 
 def _versions(libraries: Collection[str], sources: Sources) -> dict[str, str]:
-    collected = {}
-    for library in sorted(libraries):
+    versions = {}
+    for library in sorted(set(libraries) - WITHOUT_EFFECT):
         name = normal(DISTRIBUTIONS.get(library, library))
-        if library not in WITHOUT_EFFECT:
-            collected[name] = sources.locked.get(name) or _installed_version(name)
-    return collected
-
-
-def _installed_version(name: str) -> str:
-    try:
-        return importlib.metadata.version(name).partition("+")[0]
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
+        try:
+            versions[name] = sources.locked.get(name) or importlib.metadata.version(name).partition("+")[0]
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = "not installed"
+    return versions
 
 
 def locked_versions(lock: Path) -> dict[str, str]:

@@ -10,8 +10,8 @@ from contextlib import suppress
 
 import psutil
 
-from flows.drills.project import LANGUAGE_MODELS, DrillError, Project, Running, Session, expect, having
-from flows.processes import descendants, is_alive
+from flows.drills.project import LANGUAGE_MODELS, DrillError, Project, Running, Session, expect
+from flows.processes import descendants, having, is_alive
 
 #: What identifies a process of a run by its command line, the first that applies.
 ROLES = (

@@ -14,16 +14,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-import psutil
-
 from components.core.errors import ConfigError, HeadstartError
-from flows.processes import answers, end, free_port, is_alive, orphans
+from flows.processes import answers, end, free_port, having, orphans
 from flows.server import ADDRESS, AUTH, protection
 
 TASK = "drill"
@@ -434,13 +432,3 @@ def environment(folder: Path) -> Iterator[dict[str, str]]:
         yield {**variables, ADDRESS: url, AUTH: auth}
     finally:
         end(marked(), more=marked)
-
-
-def having(variable: str, value: str) -> list[psutil.Process]:
-    """The live processes in whose environment a variable begins with a value."""
-    processes = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if process.environ().get(variable, "").startswith(value) and is_alive(process):
-                processes.append(process)
-    return processes
