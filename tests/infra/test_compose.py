@@ -60,21 +60,6 @@ def test_only_mlflows_server_has_the_key_to_its_bucket(composed: dict[str, Any],
     assert {action.split(":")[1] for action in identities[2]["actions"]} == {"mlflow"}
 
 
-def test_databases_and_passwords_are_those_of_the_connection_strings(
-    composed: dict[str, Any], values: dict[str, str]
-) -> None:
-    sql = composed["configs"]["databases"]["content"]
-    for name, service, variable in [
-        ("mlflow", "mlflow", "MLFLOW_BACKEND_STORE_URI"),
-        ("prefect", "prefect-server", "PREFECT_API_DATABASE_CONNECTION_URL"),
-    ]:
-        address = composed["services"][service]["environment"][variable]
-        password = values[f"{name.upper()}_DATABASE_PASSWORD"]
-        assert f"CREATE ROLE {name} LOGIN PASSWORD '{password}';" in sql
-        assert f"CREATE DATABASE {name} OWNER {name};" in sql
-        assert address.partition("://")[2] == f"{name}:{password}@postgres:5432/{name}"
-
-
 def test_the_server_writes_its_log_where_the_flow_reads_it(composed: dict[str, Any]) -> None:
     for name in ("serve", "prefect-worker"):
         body = composed["services"][name]

@@ -27,20 +27,6 @@ def test_additional_packages_are_pinned_and_not_in_the_lock(file: Path, locked: 
     assert set(added) & set(locked) == set()
 
 
-def test_join_ray_adds_a_node_without_cpus_and_runs_the_command(tmp_path: Path) -> None:
-    ray = tmp_path / "ray"
-    ray.write_text('#!/bin/sh\necho "ray $*"\n')
-    ray.chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "RAY_ADDRESS": "ray-head:6379"}
-    ran = subprocess.run(
-        [ROOT / "infra" / "join-ray", "echo", "a b"], env=environment, capture_output=True, text=True, check=True
-    )
-    assert ran.stdout.splitlines() == [
-        "ray start --address=ray-head:6379 --num-cpus=0 --num-gpus=0 --disable-usage-stats",
-        "a b",
-    ]
-
-
 def test_join_ray_joins_again_when_its_node_has_ended(tmp_path: Path) -> None:
     ray, joined = tmp_path / "ray", tmp_path / "joined"
     ray.write_text(f'#!/bin/sh\necho "$*" >> {joined}\n')

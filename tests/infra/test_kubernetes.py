@@ -74,36 +74,6 @@ def test_core_kinds_follow_their_schemas(manifests: list[dict[str, Any]]) -> Non
         check(wrong)
 
 
-def test_ray_cluster_has_the_fields_of_kuberay(manifests: list[dict[str, Any]], locked: dict[str, str]) -> None:
-    ray = only(manifests, "RayCluster", "headstart")
-    assert ray["apiVersion"] == "ray.io/v1"
-    spec = ray["spec"]
-    assert set(spec) == {
-        "rayVersion",
-        "authOptions",
-        "gcsFaultToleranceOptions",
-        "enableInTreeAutoscaling",
-        "autoscalerOptions",
-        "headGroupSpec",
-        "workerGroupSpecs",
-    }
-    assert spec["rayVersion"] == locked["ray"]
-    assert spec["authOptions"] == {"mode": "token", "secretName": "headstart-ray"}
-    redis = only(manifests, "Service", "redis")
-    secret = {"name": "headstart-redis", "key": "password"}
-    assert spec["gcsFaultToleranceOptions"] == {
-        "redisAddress": f"{redis['metadata']['name']}:{redis['spec']['ports'][0]['port']}",
-        "redisPassword": {"valueFrom": {"secretKeyRef": secret}},
-    }
-    store = only(manifests, "StatefulSet", "redis")["spec"]["template"]["spec"]["containers"][0]
-    assert store["env"][0]["valueFrom"]["secretKeyRef"] == secret
-    assert spec["enableInTreeAutoscaling"] is True
-    for group in spec["workerGroupSpecs"]:
-        assert {"groupName", "replicas", "minReplicas", "maxReplicas", "rayStartParams", "template"} == set(group)
-        assert 0 <= group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
-        assert all(isinstance(value, str) for value in group["rayStartParams"].values())
-
-
 def test_gpu_nodes_start_when_trainings_ask_for_them(
     manifests: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,23 +126,6 @@ def test_servers_run_as_in_compose(manifests: list[dict[str, Any]], composed: di
         assert literal.items() <= composed["services"][name]["environment"].items()
 
 
-def test_addresses_refer_to_services_and_containers(manifests: list[dict[str, Any]]) -> None:
-    settings = only(manifests, "ConfigMap", "headstart")["data"]
-    for variable, name, path in [
-        ("MLFLOW_TRACKING_URI", "mlflow", ""),
-        ("PREFECT_API_URL", "prefect-server", "/api"),
-    ]:
-        service = only(manifests, "Service", name)["spec"]
-        assert settings[variable] == f"http://{name}:{service['ports'][0]['port']}{path}"
-        pod = only(manifests, "Deployment", name)["spec"]["template"]
-        assert service["selector"].items() <= pod["metadata"]["labels"].items()
-        port = {each["name"]: each["containerPort"] for each in pod["spec"]["containers"][0]["ports"]}
-        assert f"--port={port[service['ports'][0]['targetPort']]}" in pod["spec"]["containers"][0]["args"]
-    # KubeRay names the head's service after the cluster.
-    ray = only(manifests, "RayCluster", "headstart")
-    assert settings["RAY_ADDRESS"] == f"{ray['metadata']['name']}-head-svc:6379"
-
-
 def test_secrets_are_named_in_the_example_and_empty_there(manifests: list[dict[str, Any]]) -> None:
     example = {
         each["metadata"]["name"]: each["stringData"]
@@ -183,38 +136,3 @@ def test_secrets_are_named_in_the_example_and_empty_there(manifests: list[dict[s
     assert asked == set(example)
     assert {value for secret in example.values() for value in secret.values()} == {""}
     assert [each for each in manifests if each["kind"] == "Secret"] == []
-
-
-class TestWorkPool:
-    """The base job template of the pool, compared with Prefect's default."""
-
-    @pytest.fixture
-    def ours(self) -> dict[str, Any]:
-        loaded: dict[str, Any] = json.loads((FOLDER / "work-pool.json").read_text())
-        return loaded
-
-    def test_is_a_valid_job_with_its_defaults(self, ours: dict[str, Any], manifests: list[dict[str, Any]]) -> None:
-        given = {"name": "retrain", "labels": {"a": "b"}, "command": ["prefect", "flow-run", "execute"], "env": []}
-        defaults = {key: each["default"] for key, each in ours["variables"]["properties"].items() if "default" in each}
-
-        def filled(tree: Any) -> Any:
-            if isinstance(tree, dict):
-                return {key: filled(value) for key, value in tree.items()}
-            if isinstance(tree, list):
-                return [filled(value) for value in tree]
-            if not isinstance(tree, str):
-                return tree
-            # A value that is only a placeholder has any type; within other text it is a string.
-            if whole := re.fullmatch(r"\{\{ (\w+) \}\}", tree):
-                return (defaults | given)[whole[1]]
-            return re.sub(r"\{\{ (\w+) \}\}", lambda each: str((defaults | given)[each[1]]), tree)
-
-        job = filled(ours["job_configuration"]["job_manifest"])
-        check(job)
-        pod = job["spec"]["template"]["spec"]
-        # Its account exists, and its image is that of the kustomization.
-        assert pod["containers"][0]["command"] == ["/workspace/infra/join-ray"]
-        only(manifests, "ServiceAccount", pod["serviceAccountName"])
-        images = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["images"]
-        named = {each["name"]: f"{each['newName']}:{each['newTag']}" for each in images}
-        assert pod["containers"][0]["image"] == named["headstart"]

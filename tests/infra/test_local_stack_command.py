@@ -55,8 +55,6 @@ def test_the_exit_code_is_that_of_the_command_and_everything_is_stopped(
     assert stopped == [tmp_path / "stack"]
 
 
-
-
 def test_term_ends_the_command_and_stops_everything(run: Run, tmp_path: Path, stopped: list[Path]) -> None:
     before = signal.signal(signal.SIGTERM, command._interrupt)
     ready = tmp_path / "ready"
@@ -81,8 +79,6 @@ def test_term_ends_the_command_and_stops_everything(run: Run, tmp_path: Path, st
     while not (tmp_path / "ended").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     assert (tmp_path / "ended").exists()
-
-
 
 
 def test_the_flow_is_a_run_of_its_deployment_and_its_lines_are_printed_once(

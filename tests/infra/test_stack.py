@@ -90,29 +90,6 @@ class TestTranslation:
                 name
             )
 
-    def test_commands_and_addresses_follow_the_ports(self, running: stack.Stack) -> None:
-        mlflow = running.services["mlflow"]
-        assert mlflow.command == (
-            "mlflow",
-            "server",
-            "--app-name=basic-auth",
-            "--host=127.0.0.1",
-            "--port=45003",
-            "--workers=1",
-            "--artifacts-destination=s3://mlflow/artifacts",
-            "--allowed-hosts=127.0.0.1:45003,localhost:45003,127.0.0.1:45003",
-        )
-        password = running.values["MLFLOW_DATABASE_PASSWORD"]
-        address = mlflow.environment["MLFLOW_BACKEND_STORE_URI"]
-        assert address == f"postgresql+psycopg2://mlflow:{password}@127.0.0.1:45001/mlflow"
-        client = running.client_environment()
-        assert client["PREFECT_API_URL"] == "http://127.0.0.1:45004/api"
-        assert client["RAY_ADDRESS"] == "127.0.0.1:45005"
-        assert client["HEADSTART_STORAGE"] == "s3://headstart/checkpoints"
-        assert client["PYTHONPATH"] == client["HEADSTART_WORKSPACE"] == str(running.layout.workspace)
-        served = running.services["serve"].environment["HEADSTART_TRAFFIC"]
-        assert client["HEADSTART_TRAFFIC"] == served == str(running.layout.folder / "traffic")
-
     def test_no_setting_of_the_caller_is_passed_on(self, running: stack.Stack, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://production")
         monkeypatch.setenv("AWS_PROFILE", "production")
@@ -122,13 +99,6 @@ class TestTranslation:
         assert environment["LANG"] == "C.UTF-8"
         assert environment["PATH"].startswith(str(Path(sys.executable).parent))
         assert environment[stack.MARKER] == "mark"
-
-
-class TestPostgres:
-    def test_names_the_missing_package(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("PATH", str(tmp_path))
-        with pytest.raises(StackError, match="Postgres is not installed; run `apt-get install postgresql`"):
-            postgres.programs(tmp_path)
 
 
 class TestProcesses:

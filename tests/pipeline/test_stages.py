@@ -229,31 +229,6 @@ def test_static_vectors_have_the_initialisations_of_their_teacher(raw: dict[str,
     assert STAGES["static-adapted"].items(Params.model_validate(raw)) == {}
 
 
-def test_settings_that_contradict_each_other_are_reported_before_a_run(
-    with_all_options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ROOT)
-    with_all_options["finetune"]["ulmfit"] |= {"method": "features"}
-    with_all_options["pretrain"]["word2vec"] = {**with_all_options["pretrain"]["ulmfit"], "model": {}}
-    with_all_options["adapt"]["word2vec"] = with_all_options["adapt"]["ulmfit"]
-    with_all_options["finetune"]["word2vec"] = {
-        **with_all_options["finetune"]["ulmfit"],
-        "method": "finetune",
-        "lm_weight": 0.5,
-    }
-    with_all_options["run"]["families"] = ["ulmfit", "word2vec"]
-    with_all_options["data"]["tasks"]["aws-type"]["budgets"] = [5, 20, "all"]
-    with pytest.raises(ConfigError) as caught:
-        check_params(Params.model_validate(with_all_options))
-    message = str(caught.value)
-    assert "finetune.word2vec.lm_weight: word2vec has no causal model of whole texts; set it to 0" in message
-    assert "finetune.ulmfit.method: joint training of tasks (`together`) requires finetune" in message
-    assert (
-        "together.aws: its tasks must have the same number of budgets, found aws-type 5, 20, all; aws-service 5, 20"
-        in message
-    )
-
-
 Edit = Callable[[dict[str, Any]], object]
 
 
@@ -274,6 +249,16 @@ def tokenizers_that_do_not_fit(raw: dict[str, Any]) -> None:
     raw["pretrain"]["ulmfit"]["tokenizer"] = "parallel"
 
 
+def contradictions(raw: dict[str, Any]) -> None:
+    raw["run"] |= {"tasks": ["aws-type", "aws-service"], "families": ["ulmfit", "word2vec"]}
+    raw["together"] = {"aws": {"tasks": ["aws-type", "aws-service"], "temperature": 2.0}}
+    raw["pretrain"]["word2vec"] = {**raw["pretrain"]["ulmfit"], "model": {}}
+    raw["adapt"]["word2vec"] = raw["adapt"]["ulmfit"]
+    raw["finetune"]["word2vec"] = {**raw["finetune"]["ulmfit"], "method": "finetune", "lm_weight": 0.5}
+    raw["finetune"]["ulmfit"]["method"] = "features"
+    raw["data"]["tasks"]["aws-type"]["budgets"] = [5, 20, "all"]
+
+
 def wrong_names(raw: dict[str, Any]) -> None:
     raw["pretrain"]["ulmfit"]["model"] = {"hiden": 3}
     raw["data"]["tasks"]["aws-type"]["kind"] = "clasification"
@@ -283,6 +268,14 @@ def wrong_names(raw: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("edit", "messages"),
     [
+        (
+            contradictions,
+            [
+                "finetune.word2vec.lm_weight: word2vec has no causal model of whole texts; set it to 0",
+                "finetune.ulmfit.method: joint training of tasks (`together`) requires finetune",
+                "its tasks must have the same number of budgets, found aws-type 5, 20, all; aws-service 5, 20",
+            ],
+        ),
         (contrast_of_numbers, ["finetune.ulmfit: method contrastive ", "(aws-type)"]),
         (
             documents_of_pairs,

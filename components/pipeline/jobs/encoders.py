@@ -7,6 +7,7 @@ from pathlib import Path
 from components.pipeline.jobs import PARALLEL, Arguments, out
 from components.settings.names import VECTORS
 from components.settings.params import Params
+from components.settings.pretrain import PretrainSettings
 from components.settings.systems import TASK_ADAPTED
 
 
@@ -19,10 +20,7 @@ def pretrain(params: Params) -> dict[str, Arguments]:
             "tokens": _of(params, "tokens", params.pretraining_corpus, settings.tokenizer),
             "tokenizer": _of(params, "tokenizer", params.pretraining_corpus, settings.tokenizer),
             "output": out(params, "encoder", name, "pretrained"),
-            "preset": settings.preset,
-            "model": settings.model,
-            "source": settings.source,
-            "digest": settings.digest,
+            **_model(settings),
             "vectors": settings.vectors,
             "vectors_digest": settings.vectors_digest,
             "training": settings.training,
@@ -31,6 +29,10 @@ def pretrain(params: Params) -> dict[str, Arguments]:
         }
         for name, settings in params.pretrain.items()
     }
+
+
+def _model(settings: PretrainSettings) -> Arguments:
+    return {key: getattr(settings, key) for key in ("preset", "model", "source", "digest")}
 
 
 def adapt(params: Params) -> dict[str, Arguments]:
@@ -115,10 +117,7 @@ def scratch(params: Params) -> dict[str, Arguments]:
                 "training": learning.training if reads else None,
                 "start": start,
                 "output": out(params, "encoder", name, start),
-                "preset": settings.preset,
-                "model": settings.model,
-                "source": settings.source,
-                "digest": settings.digest,
+                **_model(settings),
                 "seed": params.run.seed,
             }
     return collected

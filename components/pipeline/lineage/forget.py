@@ -61,19 +61,13 @@ class Plan:
     """What a removal does.
 
     Attributes:
-        texts: the documents.
-        copies: their copies in corpora and labelled data.
-        near: near copies, which stay.
-        raw: raw files that hold them.
         side: other files of the repository that hold them (predictions, rejected rows, logs).
         outputs: directories of stages that hold them or were made from them.
         caches: folders of checkpoints, features and inputs, and texts in the traffic log.
         checkpoints: address of checkpoints in a bucket; empty: there are none.
         elsewhere: what this command does not remove, and what to do, in words.
-        objects: of DVC's cache.
         remote: name of a remote -> (address, objects that the remote may have).
         fixed: files that hold them and cannot be edited: under git, or of MLflow.
-        learners: versions that have or may have learned from them.
     """
 
     texts: Texts
