@@ -17,11 +17,10 @@ from components.cli.common import PARAMS, ParamsFile
 from components.pipeline import costs
 from components.pipeline.costs import Estimate, Total, Work
 from components.settings.loading import load_params
-from flows import registry
 from flows.budget import Spending
 from flows.command import main
 from flows.repository import find_root
-from flows.run import upcoming
+from flows.run import registry_is_unchanged, upcoming
 from flows.why import plan_to_explain
 
 WIDTH = 150
@@ -99,7 +98,7 @@ def command(
     settings = load_params(file)
     plan = plan_to_explain(file)
     spending = Spending(settings, root=root)
-    estimates = spending.estimates(upcoming(plan, settled=registry.is_unchanged(file, root=root)))
+    estimates = spending.estimates(upcoming(plan, settled=registry_is_unchanged(file, root=root)))
     total = costs.total(estimates)
     excess = spending.excess(total)
     if as_json:

@@ -167,7 +167,6 @@ def _text(occasion: Occasion, link: str) -> str:
 
 
 def _payload(occasion: Occasion, link: str) -> str:
-    """A template of a JSON object: the text is encoded after its own templates are filled in."""
     return f'{{% set text %}}{_text(occasion, link)}{{% endset %}}{{"text": {{{{ text|string|tojson }}}}}}'
 
 

@@ -14,14 +14,13 @@ from prefect import flow
 from components.core.errors import ConfigError
 from components.pipeline.identity import STAGE as IDENTITY
 from components.settings.loading import load_params
-from flows import registry
 from flows.budget import Spending
 from flows.dvc_tasks import add_data, skip_stage, stage_task
 from flows.execution import run_headstart
 from flows.flow_run import begin_scheduled
 from flows.plan import Plan
 from flows.repository import data_to_pull
-from flows.run import BEGUN, begin, check_space, conclude, has_changes, upcoming, wanted
+from flows.run import BEGUN, begin, check_space, conclude, has_changes, registry_is_unchanged, upcoming, wanted
 from flows.telemetry import Monitor, monitored, run_name
 from flows.terminal import terminal
 
@@ -58,7 +57,7 @@ def retrain(params: str = "params.yaml", rebuild: bool = False) -> dict[str, lis
             raise ConfigError("data.dvc names data that has not been pulled; run `headstart sync`")
         if plan.data == "changed":
             add_data(run.root)
-        settled = registry.is_unchanged(file, root=run.root)
+        settled = registry_is_unchanged(file, root=run.root)
         spending = Spending(load_params(file), root=run.root)
         ahead = upcoming(plan, settled=settled)
         spending.refuse(ahead)

@@ -5,14 +5,18 @@ Used by the flow `retrain`, and by `headstart retrain` for runs that have nothin
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from components.core.artifacts import read_json, write_atomic
 from components.core.data_version import dvc_config
+from components.core.errors import ArtifactError
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.monitoring import disk
 from components.pipeline.running import request
@@ -21,10 +25,10 @@ from components.reporting.findings import FOLDER
 from components.settings.imports import Import, localised
 from components.settings.loading import load_params, read_file
 from components.settings.params import Params
-from flows import registry, summary
+from flows import summary
 from flows.execution import DVC, read_plan, run_command, run_headstart
 from flows.plan import Plan, Stage
-from flows.repository import find_root, locked, pipeline_of, recorded_outputs
+from flows.repository import STATE, find_root, locked, pipeline_of, recorded_outputs
 from flows.telemetry import Monitor, monitored
 from flows.terminal import StageError, terminal
 
@@ -36,6 +40,9 @@ BEFORE = ("checks",)
 AFTERWARDS = ("register", "promote", "report")
 #: Time limits in seconds of a transfer from an address, and of a check of drift.
 IMPORT_S, DRIFT_S = 6 * 3600.0, 1800.0
+#: The registry is a local database if its address begins so; its state at the end of the last run.
+SQLITE = "sqlite:///"
+RECORD = "registry.json"
 #: Free space that must remain beside the estimate of a run's outputs.
 SPARE_BYTES = 10**9
 
@@ -156,7 +163,7 @@ def conclude(done: dict[str, list[str]], params: Params, monitor: Monitor, *, fi
         monitor.attach(report, folder="report")
     # Before the state of the registry is recorded, which the monitor changes.
     monitor.finish("FINISHED")
-    registry.record(file, root=root)
+    record_registry(file, root=root)
     terminal.say("")
     for line in summary.lines(root=root, params=file, decided=decided):
         terminal.say(line, important=line in decisions)
@@ -172,7 +179,38 @@ def is_up_to_date(run: Begun, file: Path) -> bool:
     if there is no plan: the flow records the failure."""
     if run.plan.exception() is not None or has_changes(run.plan.result()):
         return False
-    return registry.is_unchanged(file, root=run.root)
+    return registry_is_unchanged(file, root=run.root)
+
+
+def registry_is_unchanged(params: Path, *, root: Path) -> bool:
+    """Whether the registry is in the state in which the last run of this settings file left it; False if it is not a
+    local database."""
+    state = _registry_state(params, root)
+    return state is not None and _recorded_states(root).get(str(params)) == state
+
+
+def record_registry(params: Path, *, root: Path) -> None:
+    """Record the state of the registry at the end of a run."""
+    if state := _registry_state(params, root):
+        write_atomic(root / STATE / RECORD, json.dumps(_recorded_states(root) | {str(params): state}))
+
+
+def _registry_state(params: Path, root: Path) -> str | None:
+    """A string that differs after every change of a local database."""
+    uri = load_params(params).registry.address
+    database = root / uri.removeprefix(SQLITE)
+    if not uri.startswith(SQLITE) or not database.is_file():
+        return None
+    files = [database, *database.parent.glob(f"{database.name}-*")]  # with its journals
+    states = [(str(file), (stat := file.stat()).st_ino, stat.st_size, stat.st_mtime_ns) for file in sorted(files)]
+    return json.dumps(states)
+
+
+def _recorded_states(root: Path) -> dict[str, Any]:
+    # Without a readable record the stages run.
+    with suppress(ArtifactError):
+        return read_json(root / STATE / RECORD, made_by="`headstart retrain`", missing_ok=True)
+    return {}
 
 
 def skip_all(run: Begun, file: Path) -> None:
