@@ -39,11 +39,7 @@ def role(process: psutil.Process) -> str:
 
 
 def find(run: Running, name: str) -> list[psutil.Process]:
-    """The live processes of a run with this role; at least one.
-
-    Raises:
-        DrillError: there is none.
-    """
+    """The live processes of a run with this role; at least one."""
     processes = [process for process in descendants(run.pid) if is_alive(process) and role(process) == name]
     expect(processes, f"no {name} was found")
     return processes

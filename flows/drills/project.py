@@ -120,7 +120,7 @@ def _write_rows(path: Path, rows: list[dict[str, str]]) -> None:
 
 
 class DrillError(HeadstartError):
-    """What had to follow a fault did not."""
+    """What had to follow a fault did not; raised by everything here that waits or compares."""
 
 
 def expect(condition: object, message: str) -> None:
@@ -153,11 +153,7 @@ class Running:
         return ([line for line in lines if "error:" in line] or lines or [""])[-1]
 
     def ended(self, code: int | None = None, *, limit_s: float = 900) -> Running:
-        """Wait for its end, with this exit code (negative: the signal) if one is given.
-
-        Raises:
-            DrillError: another exit code, or it takes longer than `limit_s` seconds.
-        """
+        """Wait for its end, with this exit code (negative: the signal) if one is given."""
         try:
             ended = self.process.wait(limit_s)
         except subprocess.TimeoutExpired as error:
@@ -166,11 +162,7 @@ class Running:
         return self
 
     def wait_for(self, condition: Callable[[], object], *, what: str, limit_s: float = 300) -> None:
-        """Wait until `condition()` is true.
-
-        Raises:
-            DrillError: the command ended before, or it takes longer than `limit_s` seconds.
-        """
+        """Wait until `condition()` is true."""
         deadline = time.monotonic() + limit_s
         while not condition():
             code = self.process.poll()
@@ -214,11 +206,7 @@ class Project:
         return self.start(sys.executable, "-m", "flows.retrain_command")
 
     def pretrain(self, run: Running | None = None) -> None:
-        """Retrain until the stage pretrain is complete, then end the run (SIGTERM): what follows depends on its output.
-
-        Raises:
-            DrillError: the run ended before.
-        """
+        """Retrain until the stage pretrain is complete, then end the run: what follows depends on its output."""
         run = run or self.retrain()
         run.wait_for(lambda: f"{PRETRAIN} | completed" in run.output, what="pretraining is complete", limit_s=900)
         run.process.terminate()
@@ -364,20 +352,12 @@ class Session:
         return project
 
     def compare_pretrained(self, project: Project) -> str:
-        """Compare the output of pretraining with the undisturbed one; returns what was seen, in words.
-
-        Raises:
-            DrillError: they differ, or processes are left over.
-        """
+        """Compare the output of pretraining with the undisturbed one; returns what was seen, in words."""
         _same(self.pretrained, _of_pretraining(project), project)
         return "the same bits"
 
     def compare(self, project: Project) -> str:
-        """Compare outputs and registry with an undisturbed run; returns what was seen, in words.
-
-        Raises:
-            DrillError: they differ, or processes are left over.
-        """
+        """Compare outputs and registry with an undisturbed run; returns what was seen, in words."""
         digests, versions = self.outputs
         _same(digests, project.digests(), project)
         seen = project.registered()[0]
