@@ -175,9 +175,9 @@ def descendants(pid: int) -> list[psutil.Process]:
         return []
 
 
-def end_session(session: int, *, grace_s: float = GRACE_S) -> None:
+def end_session(session: int) -> None:
     """End every process of a session (SIGTERM, then SIGKILL) and return when none is left."""
-    end(members(session), more=lambda: members(session), grace_s=grace_s)
+    end(members(session), more=lambda: members(session), grace_s=GRACE_S)
 
 
 def end(

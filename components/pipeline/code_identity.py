@@ -141,32 +141,17 @@ class Closure:
 def closure(
     entry: str, *, entries: Entries | None = None, without: Collection[str] = (), sources: Sources | None = None
 ) -> Closure:
-    """The code that a module can reach.
+    """The code that a module can reach: the modules of `components` that it imports, directly or not, and itself.
 
     Args:
+        entries: the entries of tables that are used; of other tables, all entries are used.
         without: modules that are left out, because the stage's settings exclude their use.
 
     Raises:
         FileNotFoundError: there is no such module.
     """
-    sources = sources or installed()
-    collected = reachable(entry, entries=entries, without=[*without, *DISPLAY], sources=sources)
-    return Closure(
-        modules={sources.relative_path(name): collected[name].definitions for name in sorted(collected)},
-        libraries=_versions({library for module in collected.values() for library in module.libraries}, sources),
-    )
-
-
-def reachable(
-    entry: str, *, entries: Entries | None = None, without: Collection[str] = (), sources: Sources | None = None
-) -> dict[str, Module]:
-    """The modules of `components` that a module imports, directly or not, and the module itself, by name.
-
-    Raises:
-        FileNotFoundError: there is no such module.
-    """
-    sources = sources or installed()
-    entries = entries or {}
+    sources, entries = sources or installed(), entries or {}
+    left_out = tuple(f"{name}." for name in (*without, *DISPLAY))
     collected: dict[str, Module] = {}
     waiting = [entry, *_with_packages(entry, sources)]
     while waiting:
@@ -174,12 +159,15 @@ def reachable(
         if name in collected:
             continue
         module = collected[name] = sources.module(name)
-        imported = [each for each in module.imported if not any(f"{each}.".startswith(f"{left}.") for left in without)]
+        imported = [each for each in module.imported if not f"{each}.".startswith(left_out)]
         waiting += [target for each in imported for target in _with_packages(each, sources)]
         for table, lines in module.tables.items():
             used = entries.get(f"{name}:{table}", lines)
             waiting += [target for key in used if key in lines for target in _with_packages(lines[key], sources)]
-    return collected
+    return Closure(
+        modules={sources.relative_path(name): collected[name].definitions for name in sorted(collected)},
+        libraries=_versions({library for module in collected.values() for library in module.libraries}, sources),
+    )
 
 
 def entries_of(

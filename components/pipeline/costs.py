@@ -97,12 +97,12 @@ class History:
         write_atomic(self.path, "".join(json.dumps(asdict(of)) + "\n" for of in kept))
 
 
-def gpus(environment: Mapping[str, str] = os.environ, devices: Path = GPUS) -> int:
+def gpus() -> int:
     """Number of NVIDIA GPUs that this process may use, without torch."""
-    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return len([name for name in visible.split(",") if name.strip() and name.strip() != "-1"])
-    return len(list(devices.iterdir())) if devices.is_dir() else 0
+    return len(list(GPUS.iterdir())) if GPUS.is_dir() else 0
 
 
 def machine(cluster: ClusterSettings) -> str:
