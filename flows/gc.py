@@ -15,7 +15,6 @@ import typer
 from components.cli.common import PARAMS, ParamsFile, print_table
 from components.core.errors import ConfigError, HeadstartError
 from components.core.resources import PIPELINE
-from components.pipeline.lineage.places import Cache
 from components.pipeline.monitoring.disk import in_units
 from components.pipeline.monitoring.garbage import (
     Garbage,
@@ -81,7 +80,7 @@ def unused_cache(root: Path) -> Iterator[Garbage]:
     Raises:
         ConfigError: DVC failed.
     """
-    cache = Cache(root).path
+    cache = Path(_dvc(root, "cache", "dir").strip())
     if root not in cache.resolve().parents:
         print(f"{cache}: the DVC cache is outside of the repository; it is left alone")
         return

@@ -27,7 +27,7 @@ from prefect import flow
 
 from components.cli.common import PARAMS, ParamsFile
 from components.core.artifacts import changing_data, write_atomic
-from components.core.data_version import dvc_config, read_yaml
+from components.core.data_version import read_yaml
 from components.core.errors import ConfigError, TransientError
 from components.core.resources import PIPELINE
 from components.data.checks.record import merge
@@ -366,7 +366,9 @@ def _upstream(root: Path) -> str | None:
 
 
 def _remote(root: Path) -> bool:
-    return bool(dvc_config(root).get("core", {}).get("remote"))
+    from dvc.config import Config  # which reads the user's and the machine's configuration too
+
+    return bool(Config(str(root / ".dvc")).get("core", {}).get("remote"))
 
 
 def _data_version(root: Path) -> bytes:
