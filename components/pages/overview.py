@@ -10,7 +10,7 @@ from typing import Any
 from components.core.errors import HeadstartError
 from components.core.progress import duration
 from components.pages.project import Champion, Project
-from components.pipeline.costs.history import History, gpus
+from components.pipeline.costs import History
 from components.reporting import evaluations, findings
 from components.reporting.advice import Advice, advice
 from components.reporting.chapters import Chapter
@@ -75,11 +75,9 @@ class TaskView:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a complete run takes, by the last duration of each stage. `money`: for these hours, in the currency of the
-    settings; None without a price."""
+    """What a complete run takes, by the last duration of each stage."""
 
     seconds: float
-    money: str | None
     longest: Sequence[tuple[str, str]]
 
     @property
@@ -121,7 +119,4 @@ def cost(project: Project) -> Cost | None:
         return None
     seconds = sum(last.values())
     longest = sorted(last.items(), key=lambda item: -item[1])[:LONGEST]
-    settings = project.settings.cost
-    price = settings.per_hour.cpu + gpus() * settings.per_hour.gpu
-    money = f"{price * seconds / 3600:.2f} {settings.currency}" if price else None
-    return Cost(seconds, money, [(stage, duration(taken)) for stage, taken in longest])
+    return Cost(seconds, [(stage, duration(taken)) for stage, taken in longest])

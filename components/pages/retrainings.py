@@ -13,9 +13,8 @@ from typing import Any
 from components.core.errors import HeadstartError
 from components.core.progress import duration
 from components.pages.project import Project
-from components.pipeline.costs.history import History
-from components.pipeline.costs.remaining import Remaining
-from components.pipeline.telemetry.live import expected_of, is_killed
+from components.pipeline.costs import History, Remaining
+from components.pipeline.telemetry import expected_of, is_killed
 from components.registry.tracking import PARENT, PREFIX, RETRAIN, Registry
 from components.reporting.figures import Line
 

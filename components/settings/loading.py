@@ -29,7 +29,8 @@ FAMILY_SECTIONS = ("pretrain", "adapt", "finetune")
 #: Keys of earlier versions, by name or as SECTION.KEY.
 REMOVED: Final = (
     "adapt_task.batch_size", "adapt_task.rate", "answering", "answering_hidden", "biases", "bigrams",
-    "calibration_bins", "causal", "checks.error", "checks_per_year", "comments", "consistency", "context",
+    "budget.money", "calibration_bins", "causal", "checks.error", "checks_per_year", "comments", "consistency",
+    "context", "cost",
     "distance", "distil.batch_size", "distil.temperature", "divergence", "drift.rows", "drift.scheduled",
     "feature_days", "features_gigabytes", "final_rate", "finetune_rows", "gc.dvc", "glu", "head_rate", "increase",
     "increment.rate", "interpolations", "keep_champions", "label_smoothing", "label_weight", "language_exponent",
@@ -43,6 +44,7 @@ REMOVED: Final = (
 )  # fmt: skip
 #: What has taken the place of a removed key.
 REPLACED: Final = {
+    "cost": "multiply the hours of `headstart plan` by your price instead",
     "notify": "set HEADSTART_NOTIFY_WEBHOOK or HEADSTART_NOTIFY_EMAIL instead",
     "scheduled": "run `headstart drift --retrain` by cron instead",
     "pushgateway": "set HEADSTART_PUSHGATEWAY instead",

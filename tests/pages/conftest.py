@@ -25,7 +25,7 @@ from components.learners.baselines.stage import BaselineJob, baseline
 from components.pages.app import create_app
 from components.pages.project import Project
 from components.pages.security import Guard
-from components.pipeline.telemetry import live
+from components.pipeline import telemetry as live
 from components.registry.candidates import RegisterJob
 from components.registry.promote import PromoteJob, promote
 from components.registry.stage import register

@@ -36,13 +36,8 @@ PREFIX = "drift-"
 COLUMNS = ("feature", "training", "now", "effect", "p (Holm)", "")
 
 
-def check_traffic(params: Params, task: str, *, root: Path = Path()) -> Comparison:
+def check_traffic(params: Params, task: str) -> Comparison:
     """Compare the rows that the task's champion has answered with its training data.
-
-    Args:
-        params: the settings.
-        task: name of the task.
-        root: folder that `drift.folder` and `run.out` are relative to.
 
     Raises:
         RegistryError: no champion, or neither a reference nor the data to measure one.
@@ -52,26 +47,20 @@ def check_traffic(params: Params, task: str, *, root: Path = Path()) -> Comparis
     registry = connect(params.registry)
     version = find_champion(registry, task)
     since = time.time() - settings.window_days * 86400
-    new = read_traffic(root / settings.folder, task=task, digest=version.digest, since=since, most=ROWS)
+    new = read_traffic(Path(settings.folder), task=task, digest=version.digest, since=since, most=ROWS)
     source = f"{version.label}, served traffic of the last {settings.window_days:g} days"
     if len(new) < LEAST_ROWS:
         few = f"{len(new)} rows of at least {LEAST_ROWS}"
         return Comparison(version.label, source, len(new), 0, settings.error, settings.least_effect, too_few=few)
-    reference = _reference(registry, version, root / params.run.out / "examples" / task)
+    reference = _reference(registry, version, Path(params.run.out) / "examples" / task)
     return compare(reference, new, settings=settings, what=version.label, source=source)
 
 
-def check_file(
-    params: Params, task: str, file: Path, *, columns: Mapping[str, str] | None = None, root: Path = Path()
-) -> Comparison:
+def check_file(params: Params, task: str, file: Path, *, columns: Mapping[str, str] | None = None) -> Comparison:
     """Compare the rows of a file with the training data of a task's champion, which predicts them.
 
     Args:
-        params: the settings.
-        task: name of the task.
-        file: csv, tsv, jsonl or parquet.
         columns: input of the task -> column of the file, if the names differ.
-        root: folder that `run.out` is relative to.
 
     Raises:
         DataError: the file is missing, damaged or of an unknown format, or lacks a column.
@@ -83,7 +72,7 @@ def check_file(
     classifier = load_version(registry, version)
     rows = read_inputs(file, kind=classifier.kind, columns=columns)
     chosen = [rows[index] for index in spaced(len(rows), ROWS)]
-    reference = _reference(registry, version, root / params.run.out / "examples" / task, classifier)
+    reference = _reference(registry, version, Path(params.run.out) / "examples" / task, classifier)
     _, measured = measure(classifier, chosen)
     texts = tuple("\n".join(parts) for parts in chosen)
     new = Measured(measured.kind, measured.labels, measured.rows, texts)
