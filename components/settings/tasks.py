@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from components.core.errors import nearest
 from components.settings.detection import detected, files_of_split, holds_tables
-from components.settings.section import Fraction, Positive, Section
+from components.settings.section import Positive, Section
 
 Format = Literal[
     "csv", "tsv", "jsonl", "json", "parquet", "label-first", "parallel", "conll", "conllu", "squad", "datasets",
@@ -103,7 +103,7 @@ class TaskSource(Section):
     #: split of a Hugging Face data set, or a folder of parallel files.
     format: Format | Literal["auto"] = "auto"
     #: One or more files below `path`, concatenated; `FILE#MEMBER` for a member of a JSON document. `dev: null`: no
-    #: dev, or with `selection: dev` a share of train (`dev_share`). `test: null`: a share of train (`test_share`).
+    #: dev, or with `selection: dev` a tenth of train. `test: null`: a share of train (`test_share`).
     train: str | list[str] = "train.jsonl"
     dev: str | list[str] | None = "dev.jsonl"
     test: str | list[str] | None = "test.jsonl"
@@ -193,8 +193,6 @@ class TaskSource(Section):
     folds: Annotated[int, Field(ge=2)] = 5
     #: Seeds of the runs: of the sampled rows and of training.
     seeds: list[int] = Field(default=[0, 1, 2], min_length=1)
-    #: Share of train that becomes dev if `dev` is null and `selection` is dev.
-    dev_share: Fraction = 0.1
     #: Share of train that becomes test if `test` is null, by a hash of the group, document or text: a row stays where
     #: it is when others are added. Of a label all of whose rows would be in test, all stay in train.
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2

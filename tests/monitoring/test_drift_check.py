@@ -15,7 +15,7 @@ from components.pipeline.monitoring.drift_check import check_file, check_traffic
 from components.registry.champion import find_champion, load_champion
 from components.registry.drift.measurements import REFERENCE, Reference
 from components.registry.drift.measuring import measure
-from components.registry.drift.traffic import logged, read_traffic
+from components.registry.drift.traffic import logged, read_traffic, traffic_folder
 from components.registry.promote import promote
 from components.registry.stage import register
 from components.registry.tracking import connect
@@ -77,7 +77,7 @@ def test_the_reference_travels_with_the_challenger(params: Params, pipeline: Pip
 def test_the_log_does_not_change_an_answer(params: Params) -> None:
     assert answer(params, USUAL) == answer(params, USUAL, log=False)
     digest = find_champion(connect(params.registry), "letters").digest
-    assert len(read_traffic(Path(params.drift.folder), task="letters", digest=digest)) == 260
+    assert len(read_traffic(traffic_folder(), task="letters", digest=digest)) == 260
 
 
 def test_usual_traffic_has_no_drift(params: Params) -> None:
@@ -122,7 +122,7 @@ def test_a_file_is_compared_without_a_log(params: Params, tmp_path: Path) -> Non
     other.write_text("text\n" + "\n".join(text * 3 for (text,) in USUAL) + "\n")
     found = check_file(params, "letters", other)
     assert found.drift and "3.0 times longer" in found.sentence
-    assert not Path(params.drift.folder).exists()
+    assert not traffic_folder().exists()
 
 
 def test_bad_rows_of_a_file_are_left_out(tmp_path: Path) -> None:

@@ -252,7 +252,7 @@ class Member:
             return FeatureSampler(table, targets, batch_size=batch_size, seed=seed)
         encoded = [row for split in splits for row in self.encoded(split)]
         if settings.method == "contrastive":
-            return ContrastiveSampler(encoded, targets, rows=settings.contrastive.rows, seed=seed)
+            return ContrastiveSampler(encoded, targets, rows=settings.step_rows, seed=seed)
         windows = self.model.windows_learned
         labelled = ExampleSampler(encoded, targets, batch_size=batch_size, seed=seed, windows=windows)
         rows, answered = self.taught

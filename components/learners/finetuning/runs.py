@@ -34,7 +34,7 @@ from components.learners.finetuning.specs import RunSpec, load_initial_encoder
 from components.learners.task_models.distillation import TAUGHT_ROWS, DistilledModel
 from components.learners.task_models.model import TaskModel
 from components.models.base import Batch, Carry, Losses
-from components.settings.contrastive import pairs_of
+from components.settings import contrastive
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
 from components.training.checkpoint import CheckpointStore
@@ -46,6 +46,8 @@ from components.training.windows import Sampler
 
 #: Points of a run's curve in monitoring; a stage has many runs.
 CURVE_POINTS = 60
+#: Epochs of a student over the texts that its teachers have labelled.
+DISTIL_EPOCHS = 5
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,7 @@ class Run:
         """Settings of the training loop."""
         training = self.settings.training
         if self.settings.method == "contrastive":
-            return training.model_copy(update={"rate": self.settings.contrastive.rate})
+            return training.model_copy(update={"rate": contrastive.RATE})
         return training
 
     def _fresh_state(self) -> TrainingState:
@@ -225,7 +227,7 @@ class Run:
 
     def train(self, store: CheckpointStore) -> None:
         """The remaining steps, up to the last evaluation that cross-validation has chosen."""
-        settings, last = self.settings, self._last_step()
+        last = self._last_step()
         if all(member.is_fixed for member in self.members) or self.state.step >= last:
             return
         world = World(device=first_device())
@@ -259,7 +261,7 @@ class Run:
                 self.curve.add(report.step, **dev_scores([member.record for member in self.members], self.spec.tasks))
             if report.step >= last:
                 break
-            if now - saved >= settings.training.checkpoint_seconds and report.step < self.steps:
+            if now - saved >= self.spec.members[0].checkpoint_seconds and report.step < self.steps:
                 self._checkpoint(store, world)
                 saved = time.perf_counter()
 
@@ -371,7 +373,7 @@ def schedule_of(spec: GroupSpec, *, epoch: int) -> tuple[int, int]:
     """
     if (distillation := spec.members[0].distillation) is not None:
         count = int(read_manifest(distillation.texts, kind=UNLABELLED).facts["rows"])
-        return max(1, math.ceil(distillation.settings.epochs * count / TAUGHT_ROWS)), spec.settings.evaluations
+        return max(1, math.ceil(DISTIL_EPOCHS * count / TAUGHT_ROWS)), spec.settings.evaluations
     return steps_of(spec.settings, epoch=epoch), spec.settings.evaluations
 
 
@@ -379,8 +381,7 @@ def steps_of(settings: FinetuneSettings, *, epoch: int) -> int:
     """Number of steps of a run with `epoch` steps per epoch."""
     if settings.method != "contrastive":
         return max(settings.min_steps, math.ceil(settings.epochs * epoch))
-    contrastive = settings.contrastive
-    return max(1, min(math.ceil(contrastive.epochs * epoch), contrastive.pairs // pairs_of(contrastive.rows)))
+    return max(1, min(math.ceil(settings.contrastive.epochs * epoch), contrastive.STEPS))
 
 
 def evaluations_at(steps: int, *, count: int) -> dict[int, list[int]]:

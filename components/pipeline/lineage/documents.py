@@ -15,7 +15,7 @@ from components.data.formats import corpus as corpora
 from components.data.formats.corpus import read_batches
 from components.data.formats.lines import Reading
 from components.data.ingestion.cleaning import clean
-from components.data.ingestion.dedup import Shingles, exact_keys, unpacked_rows
+from components.data.ingestion.dedup import NGRAM, PERMUTATIONS, Shingles, exact_keys, stores_signatures, unpacked_rows
 from components.data.ingestion.documents import DROPPED, Origin
 from components.data.ingestion.readers import read_documents
 from components.data.matching import Texts, key_of
@@ -140,8 +140,8 @@ def _in_split(directory: Path, name: str, split: corpora.Split, texts: Texts) ->
 
 def near_copies(params: Params, wanted: Sequence[str], *, without: Sequence[Found]) -> list[Found]:
     """Near copies of texts in the corpora of the run's folder, most similar first; at most 20 per corpus. They are
-    found by the signatures in the key shards (`ingest.near_duplicates`), without reading texts; corpora with signatures
-    of another form are left out.
+    found by the signatures in the key shards (`ingest.near_duplicates`), without reading texts; corpora without
+    signatures, or with those of another form, are left out.
 
     Args:
         params: settings of the run.
@@ -152,13 +152,12 @@ def near_copies(params: Params, wanted: Sequence[str], *, without: Sequence[Foun
     if near is None:
         return []
     listed = {(match.where, match.id) for match in without}
-    signatures = Shingles(ngram=near.ngram, permutations=near.permutations).sketches([clean(text) for text in wanted])
+    signatures = Shingles(ngram=NGRAM, permutations=PERMUTATIONS).sketches([clean(text) for text in wanted])
     matches: list[Found] = []
     for name, directory in _corpora(params):
         here: list[Found] = []
         facts = read_manifest(directory, kind=corpora.KIND).facts
-        stored = facts["recipe"]["settings"].get("near_duplicates") or {}
-        if (stored.get("ngram"), stored.get("permutations")) != (near.ngram, near.permutations):
+        if not stores_signatures(facts["recipe"]["settings"]):
             continue
         for shard in facts["keys"]:
             for batch in read_batches(directory / shard, ["sketch", "id", "heldout"]):
