@@ -8,7 +8,7 @@ from __future__ import annotations
 import codecs
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
@@ -59,21 +59,14 @@ _KIND_KEYS = frozenset(key for kind in KINDS.values() for key in kind.keys)
 
 #: Keys that only some formats have.
 _FORMAT_KEYS = frozenset(("header", "delimiter", "quotes", "encoding", "slice", "group", "id"))
+_PLACES = frozenset(("slice", "group", "id"))
 FORMATS: dict[Format, frozenset[str]] = {
-    "csv": frozenset(("header", "delimiter", "quotes", "encoding", "slice", "group", "id")),
-    "tsv": frozenset(("header", "delimiter", "quotes", "encoding", "slice", "group", "id")),
-    "jsonl": frozenset(("encoding", "slice", "group", "id")),
-    "json": frozenset(("slice", "group", "id")),
-    "parquet": frozenset(("slice", "group", "id")),
+    **dict.fromkeys(("csv", "tsv"), _FORMAT_KEYS),
+    **dict.fromkeys(("jsonl", "parallel"), _PLACES | {"encoding"}),
+    **dict.fromkeys(("json", "parquet", "conllu", "datasets", *TOOLS), _PLACES),
     "label-first": frozenset(("encoding",)),
-    "parallel": frozenset(("encoding", "slice", "group", "id")),
     "conll": frozenset(("delimiter", "encoding")),
-    "conllu": frozenset(("slice", "group", "id")),
     "squad": frozenset(("slice", "group")),
-    "datasets": frozenset(("slice", "group", "id")),
-    "label-studio": frozenset(("slice", "group", "id")),
-    "doccano": frozenset(("slice", "group", "id")),
-    "prodigy": frozenset(("slice", "group", "id")),
 }
 _SUFFIXES: dict[str, Format] = {
     ".csv": "csv",
@@ -271,7 +264,7 @@ class TaskSource(Section):
         if name.suffix == ".json":
             return "squad" if self.kind == "questions" else "json"
         if name.suffix not in _SUFFIXES:
-            raise ValueError(f"the suffix of {path.name!r} is unknown; set format to one of {', '.join(FORMATS)}")
+            raise ValueError(f"the suffix of {path.name!r} is unknown; set format to one of {', '.join(get_args(Format))}")
         return _SUFFIXES[name.suffix]
 
     def located(self, file: str) -> list[Path]:
