@@ -230,7 +230,7 @@ def test_many_features_are_computed_in_parallel(make_job, in_process, monkeypatc
     monkeypatch.setattr(frozen, "map_parallel", one_by_one)
     monkeypatch.setattr(frozen, "FEW_PIECES", 0)
     many = make_job(name="many")
-    elsewhere = str(Path(many.cluster.storage).parent / "many" / "store")
+    elsewhere = str(Path(many.cluster.storage).parent / "elsewhere" / "store")
     many = many.model_copy(update={"cluster": many.cluster.model_copy(update={"storage": elsewhere})})
     finetune(many)
     assert computed == ["dev", "train"]
@@ -297,7 +297,7 @@ def test_finished_runs_are_not_done_again(make_job, in_process, monkeypatch) -> 
 def test_a_stage_killed_at_any_moment_ends_bit_identical(make_job, in_process, tmp_path: Path) -> None:
     unbroken = finetune(make_job(name="unbroken"))
     job = make_job(name="killed")
-    storage = tmp_path / "killed" / "store"
+    storage = tmp_path / "elsewhere" / "store"
     # A checkpoint after every step, so that the stage is killed in the middle of its runs.
     cluster = ClusterSettings(launcher="local", storage=str(storage))
     job = with_checkpoints(job.model_copy(update={"cluster": cluster}))
