@@ -264,7 +264,8 @@ class TaskSource(Section):
         if name.suffix == ".json":
             return "squad" if self.kind == "questions" else "json"
         if name.suffix not in _SUFFIXES:
-            raise ValueError(f"the suffix of {path.name!r} is unknown; set format to one of {', '.join(get_args(Format))}")
+            formats = ", ".join(get_args(Format))
+            raise ValueError(f"the suffix of {path.name!r} is unknown; set format to one of {formats}")
         return _SUFFIXES[name.suffix]
 
     def located(self, file: str) -> list[Path]:
