@@ -20,7 +20,6 @@ from components.registry.promote import promote
 from components.registry.stage import register
 from components.registry.tracking import connect
 from components.reporting import findings
-from components.settings.drift import DriftSettings
 from components.settings.loading import load_params
 from components.settings.params import Params
 from flows import summary
@@ -50,9 +49,9 @@ def params(pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(pipeline.root)
     for module in ("registry.drift.comparison", "pipeline.monitoring.drift_check"):
         monkeypatch.setattr(f"components.{module}.LEAST_ROWS", 60)
-    drift = DriftSettings(folder=str(tmp_path / "traffic"))
+    monkeypatch.setenv("HEADSTART_TRAFFIC", str(tmp_path / "traffic"))
     found = load_params(Path(__file__).parents[2] / "params.yaml")
-    return found.model_copy(update={"registry": pipeline.settings, "drift": drift})
+    return found.model_copy(update={"registry": pipeline.settings})
 
 
 def answer(params: Params, rows: list[tuple[str, ...]], **drift: object) -> list[object]:
