@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -25,11 +25,14 @@ from components.pipeline.monitoring.garbage import (
     old_versions,
     orphaned_outputs,
 )
+from components.registry.drift.traffic import traffic_folder
 from components.settings.loading import load_params
 from components.settings.params import Params
 from flows.command import main
 from flows.repository import STATE, active_run, environment, find_root, locked, recorded_outputs
 
+#: Logs, and the traffic log of models that are not served any more, are deleted after so many days.
+LOG_DAYS: Final = 30.0
 #: Time limit in seconds of a command of DVC.
 DVC_S = 6 * 3600.0
 #: Maximum number of lines of a kind that are printed.
@@ -50,8 +53,8 @@ def collect(params: Params, *, root: Path) -> Iterator[Garbage]:
     yield from old_features(root / params.cluster.features, days=rule.checkpoint_days)
     former = [(name, root / out["path"]) for name, outs in recorded_outputs(root / "dvc.lock").items() for out in outs]
     yield from orphaned_outputs(former, current_outputs(root))
-    yield from old_logs(root / STATE, days=rule.log_days)
-    yield from old_traffic(root / params.drift.folder, days=rule.log_days)
+    yield from old_logs(root / STATE, days=LOG_DAYS)
+    yield from old_traffic(traffic_folder(root), days=LOG_DAYS)
     yield from old_versions(params)
     yield from unused_cache(root)
 

@@ -20,7 +20,7 @@ from components.core.errors import ArtifactError
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.monitoring import disk
 from components.pipeline.running import request
-from components.registry.drift.traffic import segments
+from components.registry.drift.traffic import segments, traffic_folder
 from components.reporting.findings import FOLDER
 from components.settings.imports import Import, localised
 from components.settings.loading import load_params, read_file
@@ -113,7 +113,7 @@ def check_drift(params: Path, *, root: Path) -> None:
     check, such as a registry that does not answer, is printed and does not stop the run."""
     settings = load_params(params)
     for task in settings.run.tasks:
-        logged = segments(root / settings.drift.folder / task)
+        logged = segments(traffic_folder(root) / task)
         checked = root / settings.run.out / FOLDER / f"drift-{task}" / "manifest.json"
         newest = max((segment.path.stat().st_mtime for segment in logged), default=0.0)
         if newest > (checked.stat().st_mtime if checked.is_file() else 0.0):

@@ -6,7 +6,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, dataclass, field, fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, get_type_hints
@@ -18,6 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from components.core.errors import missing_package
+from components.settings.finetune import FIRST_MINUTES
 from components.settings.loading import load_params
 from components.settings.params import Params
 from components.settings.registry import find_repository
@@ -38,6 +39,24 @@ TextColumn = Annotated[str, typer.Option(help="Column of the text; FIRST,SECOND 
 LabelColumn = Annotated[str, typer.Option(help="Column of the label.")]
 Kind = Annotated[str, typer.Option(help="Kind of task, such as classification or regression.")]
 Minutes = Annotated[float, typer.Option(help="Limit of training in minutes.")]
+
+
+@dataclass(frozen=True)
+class InitOptions:
+    """Flags of `headstart init`; what is empty is guessed."""
+
+    labelled: Annotated[Path, typer.Argument(help="Labelled file, or folder with a file per split.")]
+    unlabelled: Unlabelled = field(default_factory=list)
+    start: Starts = field(default_factory=list)
+    text: TextColumn = ""
+    label: LabelColumn = ""
+    group: Annotated[str, typer.Option(help="Column of the group: its rows stay in one split and one fold.")] = ""
+    kind: Kind = ""
+    name: Annotated[str, typer.Option(help="Name of the task; that of the file by default.")] = ""
+    language: Annotated[str, typer.Option(help="Language code of the texts.")] = ""
+    minutes: Minutes = FIRST_MINUTES
+    overwrite: Overwrite = False
+
 
 # Of `predict`; columns also of `drift`, int8 also of `serve`.
 Columns = Annotated[list[str], typer.Option(help="Column of a task input, such as `text=body`; may be repeated.")]

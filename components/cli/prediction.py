@@ -81,8 +81,8 @@ def predict(options: PredictFlags) -> None:
             folder = stack.enter_context(partial_path(output.with_name(f"{output.name}.model"), folder=True))
         bundle = stack.enter_context(fetched(registry, version, directory=folder))
         # Workers have another working directory.
-        drift = settings.drift.model_copy(update={"folder": str(traffic_folder(settings.drift).absolute())})
-        load = Loader(bundle, version, partial(logged, task=name, settings=drift), options.int8)
+        log = partial(logged, task=name, settings=settings.drift, folder=traffic_folder().absolute())
+        load = Loader(bundle, version, log, options.int8)
         if not options.form and (data := settings.data.tasks.get(name)) is not None:
             columns = columns_of_data(options.source, kind=load.kind, source=data) | columns
 

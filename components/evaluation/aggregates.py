@@ -12,6 +12,7 @@ from scipy import sparse
 
 from components.data.scoring import Scoring
 from components.data.scoring.intervals import (
+    CONFIDENCE,
     Interval,
     TrainingNoise,
     clusters_within,
@@ -168,7 +169,7 @@ def make_cells(
                     scores[name],
                     np.stack([metrics[name] for metrics in without]),
                     sizes,
-                    confidence=settings.confidence,
+                    confidence=CONFIDENCE,
                     training=pooled.of(scores[name]) if (pooled := noise[name]) is not None else None,
                 ).within(*scoring.ranges[name])
                 for name in scoring.names

@@ -55,6 +55,7 @@ from pydantic import Field
 from components.core.artifacts import read_manifest, writing
 from components.core.errors import ArtifactError
 from components.data.scoring import Scoring, title
+from components.data.scoring.intervals import CONFIDENCE
 from components.data.tasks.budgets import budget_name
 from components.data.tasks.examples import read_split
 from components.data.tasks.kinds import scoring_for
@@ -153,7 +154,7 @@ def _content(
     scoring: Scoring,
 ) -> dict[str, Any]:
     systems = {run.system: (run.family, run.start) for run in runs}
-    ensembles, confidence = job.settings.ensembles, job.settings.confidence
+    ensembles, confidence = job.settings.ensembles, CONFIDENCE
     compared = comparisons(cells, systems, confidence=confidence, ensembles=ensembles)
     trained = {system: of for system, of in systems.items() if of[0] not in ensembles}
     labels_worth = worth(cells, systems, confidence=confidence)
@@ -193,7 +194,7 @@ def _content(
         "worth": labels_worth,
         "mistakes": _mistakes(runs, cells, test),
         "headline": headline(cells, labels_worth),
-        "transfer": transfer(cells, systems, test, job.settings),
+        "transfer": transfer(cells, systems, test),
         "statements": _missing(cells, scoring) + statements(cells, systems, compared, ensembles=ensembles),
     }
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from components.data.scoring import title
-from components.data.scoring.intervals import interval
+from components.data.scoring.intervals import CONFIDENCE, interval
 from components.data.tasks.kinds import scoring_for
 from components.evaluation.aggregates import format_budget
 from components.reporting import figures
@@ -60,7 +60,7 @@ def run(outputs: Outputs, *, task: Task = "", encoder: EncoderName = "", budget:
                 if values:
                     of_encoder.setdefault(choice, []).append(max(values))
     how = f"{title(scoring.main)} on dev at {format_budget(labels, scoring)}"
-    chapter = _chapter(name, scores, how, confidence=outputs.params.evaluate.confidence)
+    chapter = _chapter(name, scores, how, confidence=CONFIDENCE)
     numbers = {"task": name, "score": scoring.main, "labels": labels, "seeds": seeds, "scores": scores}
     return Findings(chapter, numbers)
 

@@ -22,7 +22,7 @@ import typer
 
 from components.core.errors import ConfigError
 from components.data.scoring import title
-from components.data.scoring.intervals import interval
+from components.data.scoring.intervals import CONFIDENCE, interval
 from components.data.tasks.budgets import ALL
 from components.data.tasks.examples import read_facts
 from components.data.tasks.kinds import scoring_for
@@ -69,7 +69,7 @@ def run(
     base_a, scores = trained(networks, groups=groups, seeds=chosen, cluster=outputs.params.cluster)
     scoring = scoring_for(facts.kind, facts.labels)
     how = f"{title(scoring.main)} on dev at {format_budget(budget or ALL, scoring)}"
-    chapter = _chapter(f"A {second}, B {name}, {block}", scores, how=how, confidence=outputs.params.evaluate.confidence)
+    chapter = _chapter(f"A {second}, B {name}, {block}", scores, how=how, confidence=CONFIDENCE)
     numbers = {
         "task": name,
         "other": second,

@@ -32,7 +32,7 @@ DOCUMENTS, ROWS = 240, 36
 #: Checkpoints are written often, so that a training of a few seconds is resumed and not repeated.
 SETTINGS = """\
 run: {families: [ulmfit], tasks: [drill], starts: [pretrained, adapted], out: artifacts, seed: 0}
-cluster: {launcher: LAUNCHER, workers: 1}
+cluster: {launcher: LAUNCHER, workers: 1, checkpoint_seconds: 0.3}
 data:
   general: {path: data/general, text: text}
   domain: {path: data/domain, text: text}
@@ -46,7 +46,7 @@ pretrain:
   ulmfit:
     tokenizer: wordpiece
     model: {embedding: 16, hidden: 24, layers: 1}
-    training: &training {tokens: TOKENS, window: 16, batch_size: 8, rate: 0.01, checkpoint_seconds: 0.3}
+    training: &training {tokens: TOKENS, window: 16, batch_size: 8, rate: 0.01}
 adapt: {ulmfit: {training: *training}}
 finetune:
   ulmfit:
@@ -54,7 +54,7 @@ finetune:
     epochs: 2
     min_steps: 40
     head_steps: 20
-    training: {rate: 0.002, batch_size: 8, checkpoint_seconds: 0.3}
+    training: {rate: 0.002, batch_size: 8}
 registry: {tracking: "sqlite:///mlflow.db"}
 promote: {latency_ms: null}
 """

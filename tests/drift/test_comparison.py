@@ -8,10 +8,8 @@ from scipy import stats
 
 from components.registry.drift.comparison import chi_square, compare, holm, mean_discrepancy, sequential, told_apart
 from components.registry.drift.measurements import ROW, SKETCH, Measured, Reference
-from components.settings.drift import CHECKS_PER_YEAR, DriftSettings
 
 LABELS = ("bug", "question", "praise")
-SETTINGS = DriftSettings()
 
 
 def rows(count: int, *, seed: int, longer: float = 1.0, unknown: float = 0.02, moved: float = 0.0,
@@ -32,10 +30,8 @@ def reference(*, seed: int = 99, count: int = 1000) -> Reference:
     return Reference(measured, np.arange(count) % 2 == 0)
 
 
-def check(new: Measured, **settings: object) -> list[str]:
-    actual = compare(
-        reference(), new, settings=SETTINGS.model_copy(update=settings), what="headstart-tickets/3", source="batch.csv"
-    )
+def check(new: Measured, **limits: float) -> list[str]:
+    actual = compare(reference(), new, what="headstart-tickets/3", source="batch.csv", **limits)
     return [feature.name for feature in actual.features if feature.alarm]
 
 
@@ -56,7 +52,7 @@ def test_each_kind_of_drift_is_found_and_no_other(change: dict[str, float], name
 
 def test_the_difference_is_said_in_words() -> None:
     new = rows(800, seed=1, longer=2.3, unknown=0.14, shares=(0.1, 0.3, 0.6))
-    actual = compare(reference(), new, settings=SETTINGS, what="headstart-tickets/3", source="batch.csv")
+    actual = compare(reference(), new, what="headstart-tickets/3", source="batch.csv")
     assert actual.drift
     assert actual.sentence.startswith(
         "batch.csv: drift: texts are 2.2 times longer (median 203 characters instead of 91)"
@@ -64,16 +60,15 @@ def test_the_difference_is_said_in_words() -> None:
     assert "14% unknown pieces instead of 2.0%" in actual.sentence
     assert actual.sentence.endswith("shifted (praise 59% instead of 18%, bug 10% instead of 48%)")
     assert actual.rows == 800 and actual.reference_rows == 1000
-    shorter = compare(reference(), rows(800, seed=1, longer=0.4), settings=SETTINGS, what="m", source="batch.csv")
+    shorter = compare(reference(), rows(800, seed=1, longer=0.4), what="m", source="batch.csv")
     assert "texts are 2.6 times shorter" in shorter.sentence
 
 
 def test_a_significant_but_small_difference_raises_no_alarm() -> None:
     new = rows(2000, seed=1, shares=(0.57, 0.25, 0.18))
-    assert check(new, false_alarms=0.9 * CHECKS_PER_YEAR, least_effect=0.05) == ["classes"]
-    often = SETTINGS.model_copy(update={"false_alarms": 0.9 * CHECKS_PER_YEAR})
-    actual = compare(reference(), new, settings=often, what="m", source="batch.csv")
-    assert not actual.drift and "below drift.least_effect: classes" in actual.sentence
+    assert check(new, error=0.9, least_effect=0.05) == ["classes"]
+    actual = compare(reference(), new, what="m", source="batch.csv", error=0.9)
+    assert not actual.drift and "with an effect below 0.1: classes" in actual.sentence
 
 
 def test_predictions_are_compared_with_rows_that_were_not_learned() -> None:
@@ -81,12 +76,12 @@ def test_predictions_are_compared_with_rows_that_were_not_learned() -> None:
     learned, other = rows(1000, seed=2, confidence=200.0, shares=(0.8, 0.1, 0.1)), rows(1000, seed=3)
     both = Measured("classification", LABELS, np.concatenate([learned.rows, other.rows]))
     mixed = Reference(both, np.repeat([False, True], 1000))
-    actual = compare(mixed, rows(800, seed=4), settings=SETTINGS, what="m", source="s")
+    actual = compare(mixed, rows(800, seed=4), what="m", source="s")
     assert not actual.drift, actual.sentence
 
 
 def test_too_few_rows_are_not_compared() -> None:
-    actual = compare(reference(), rows(199, seed=1, longer=9), settings=SETTINGS, what="m", source="batch.csv")
+    actual = compare(reference(), rows(199, seed=1, longer=9), what="m", source="batch.csv")
     assert not actual.drift and not actual.features
     assert actual.sentence == "batch.csv: not compared, 199 rows of at least 200"
 
@@ -96,17 +91,15 @@ def test_a_model_without_pieces_has_no_features_of_them() -> None:
     for measured in (new, old.measured):
         measured.rows["pieces"] = measured.rows["unknown"] = 0
         measured.rows["sketch"] = np.nan
-    actual = compare(old, new, settings=SETTINGS, what="m", source="s")
+    actual = compare(old, new, what="m", source="s")
     assert [feature.name for feature in actual.features] == ["length", "score", "classes"]
 
 
 def test_the_rate_of_false_alarms_is_the_stated_one() -> None:
     """150 checks without drift at an error of 10% each. A reference that is new each time makes them independent."""
-    settings = SETTINGS.model_copy(update={"false_alarms": 0.1 * CHECKS_PER_YEAR, "least_effect": 0.0})
+    limits = {"what": "", "source": "", "error": 0.1, "least_effect": 0.0}
     alarms = sum(
-        compare(
-            reference(seed=2 * number, count=400), rows(300, seed=2 * number + 1), settings=settings, what="", source=""
-        ).drift
+        compare(reference(seed=2 * number, count=400), rows(300, seed=2 * number + 1), **limits).drift
         for number in range(150)
     )
     assert stats.binom.ppf(0.001, 150, 0.02) <= alarms <= stats.binom.ppf(0.999, 150, 0.1)

@@ -88,7 +88,7 @@ def test_every_interval_covers_clusters(seeds: int) -> None:
         rows = replace(
             split.rows, slices=["s" if row < len(split.rows) // 2 else None for row in range(len(split.rows))]
         )
-        (compared,) = transfer(cells, SYSTEMS, TestSplit(split.facts, rows), SETTINGS)["ulmfit"][1:]
+        (compared,) = transfer(cells, SYSTEMS, TestSplit(split.facts, rows))["ulmfit"][1:]
         actual = {part["part"] + part["name"]: part["starts"]["adapted"]["difference"] for part in compared["parts"]}
         benefits = family_benefits(runs(seeds, copies), cells, SYSTEMS, confidence=0.95)["ulmfit"]["adapted"]["labels"]
         actual |= {name: benefit["difference"] for name, benefit in benefits.items()}  # type: ignore[misc]

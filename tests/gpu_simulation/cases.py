@@ -67,8 +67,8 @@ def finetuning() -> list[Case]:
     kinds = ("classification", "tagging")
     found += [Case(family, "bf16", kinds[number % 2]) for number, family in enumerate(others)]
     options: list[tuple[str, str, dict[str, Any]]] = [
-        ("bert", "tagging", {"tagger": "bilstm_crf", "tagger_hidden": 4}),
-        ("ulmfit", "tagging", {"tagger": "bilstm_crf", "tagger_hidden": 4}),
+        ("bert", "tagging", {"tagger": "bilstm_crf"}),
+        ("ulmfit", "tagging", {"tagger": "bilstm_crf"}),
         ("bert", "tagging", {"tagger": "crf", "max_length": 10}),
         ("gpt", "classification", {"lm_weight": 0.5}),
         ("bert", "classification", {"chunk": 8, "chunks_learned": 1, "max_length": 60}),

@@ -165,7 +165,7 @@ def test_students_are_scored_and_inherit_what_their_teachers_have_read(raw: dict
     assert register["students"] == {"ulmfit-scratch-from-small": ["ulmfit-adapted"]}
     # The overrides for random weights apply to such a student, so its stage depends on them.
     settings = identity_of("distil", "aws-type-small-ulmfit-scratch", params).settings
-    assert "finetune.ulmfit.scratch.epochs" in settings and settings["distil.small.epochs"] == 5
+    assert "finetune.ulmfit.scratch.epochs" in settings and settings["distil.small.source"] == "task"
 
 
 @pytest.mark.parametrize(
@@ -173,11 +173,10 @@ def test_students_are_scored_and_inherit_what_their_teachers_have_read(raw: dict
     [
         (
             "distil",
-            {"small": {"teachers": ["ulmfit-adaptd"], "students": ["gpt-adapted"], "epochs": 0}},
+            {"small": {"teachers": ["ulmfit-adaptd"], "students": ["gpt-adapted"]}},
             [
                 "distil.small.teachers: unknown name 'ulmfit-adaptd'; did you mean 'ulmfit-adapted'",
                 "distil.small.students: unknown name 'gpt-adapted'",
-                "distil.small.epochs: must be greater than 0 (found 0)",
                 "finetune.ulmfit.method: distil is how students of the section `distil` learn",
             ],
         ),

@@ -83,11 +83,13 @@ def test_a_class_lost_to_overlap_is_named(source: TaskSource) -> None:
 def test_a_class_lost_to_the_dev_share_is_named(source: TaskSource) -> None:
     path = Path(source.path) / "train.jsonl"
     # The only row of this class is assigned to dev by its hash.
-    shares = {text: int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") for text in "abcdefghij"}
-    only = next(text for text, share in shares.items() if share < 0.3 * 2**64)
+    shares = {
+        text: int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") for text in map(str, range(100))
+    }
+    only = next(text for text, share in shares.items() if share < 0.1 * 2**64)
     write_jsonl(path, [*rows(12), {"text": only, "label": "tree", "part": "x"}])
     with pytest.raises(DataError) as error:
-        read(source.model_copy(update={"dev": None, "dev_share": 0.3, "overlap": "report"}))
+        read(source.model_copy(update={"dev": None, "selection": "dev", "overlap": "report"}))
     assert str(error.value) == (
         f"{path}: no example of 'tree' is left once duplicates of dev and test are dropped; add some, or name a dev "
         "file (data.tasks.things.dev)"
@@ -95,9 +97,9 @@ def test_a_class_lost_to_the_dev_share_is_named(source: TaskSource) -> None:
 
 
 def test_without_a_dev_file_dev_is_a_share_of_train_by_text(source: TaskSource) -> None:
-    apart = source.model_copy(update={"dev": None, "dev_share": 0.3, "selection": "dev"})
+    apart = source.model_copy(update={"dev": None, "selection": "dev"})
     result = read(apart)
-    assert len(result.train) + len(result.dev) == 36 and 4 <= len(result.dev) <= 18
+    assert len(result.train) + len(result.dev) == 36 and 1 <= len(result.dev) <= 9
     assert not set(result.train.texts) & set(result.dev.texts)
     write_jsonl(Path(source.path) / "train.jsonl", rows(12)[::-1])
     assert set(read(apart).dev.texts) == set(result.dev.texts), "the choice must not depend on the order of rows"
@@ -109,8 +111,10 @@ def test_without_a_dev_file_no_label_is_held_out_for_choices_within_the_budget(s
 
 
 def test_a_share_that_leaves_nothing_is_refused(source: TaskSource) -> None:
-    with pytest.raises(DataError, match=r"data\.tasks\.things\.dev_share: 0\.0 of 36 rows leaves all rows for train"):
-        read(source.model_copy(update={"dev": None, "dev_share": 0.0}))
+    with pytest.raises(
+        DataError, match=r"data\.tasks\.things\.test_share: 0\.001 of 36 rows leaves all rows for train"
+    ):
+        read(source.model_copy(update={"test": None, "test_share": 0.001}))
 
 
 def test_dev_is_limited_to_dev_rows(source: TaskSource) -> None:

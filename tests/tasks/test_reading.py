@@ -39,11 +39,10 @@ def test_labels_before_texts_in_latin_1_with_a_share_of_train_as_dev(tmp_path: P
         encoding="latin-1",
         train="T.train",
         dev=None,
-        dev_share=0.3,
         selection="dev",
         test="T.test",
     )
-    assert len(data.train) + len(data.dev) == 60 and len(data.dev) > 5
+    assert len(data.train) + len(data.dev) == 60 and len(data.dev) > 2
     assert data.train.fields[0][0].startswith("Where is café")
     assert data.test.ids == ["T.test:1"]
 
@@ -173,7 +172,7 @@ def test_several_labels_in_one_column(tmp_path: Path) -> None:
 def test_a_column_for_each_label(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("text,rude,kind\n" + "".join(f"x{n},{n % 2},{n % 3 % 2}\n" for n in range(20)))
     (tmp_path / "test.csv").write_text("text,rude,kind\nw,1,0\n")
-    names = {"train": "train.csv", "dev": None, "test": "test.csv", "dev_share": 0.4, "overlap": "report"}
+    names = {"train": "train.csv", "dev": None, "test": "test.csv", "overlap": "report"}
     data = read("multilabel", tmp_path, labels=["rude", "kind"], **names)
     assert data.labels == ["kind", "rude"] and targets(data.test) == [[1]]
     (tmp_path / "test.csv").write_text("text,rude,kind\nw,1,2\n")

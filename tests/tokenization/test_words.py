@@ -20,7 +20,6 @@ SMALL = TokenizerSettings.model_validate(
     {
         "wordpiece": {"vocabulary": 90},
         "word": {"vocabulary": 16, "min_frequency": 3},
-        "char": {"min_frequency": 1},
         "bpe": {"vocabulary": 300},
         "unigram": {"vocabulary": 45},
     }

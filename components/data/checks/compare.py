@@ -69,7 +69,7 @@ def findings(
             text,
         )
         for check, text, positions in violations
-        if (rule := getattr(settings, check).rule) != "off"
+        if (rule := getattr(settings, check)) != "off"
     ]
 
 

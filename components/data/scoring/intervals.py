@@ -48,6 +48,8 @@ Ints = NDArray[np.int64]
 
 #: Minimum number of clusters of test rows: with fewer, the variance between clusters cannot be estimated.
 MIN_GROUPS: Final = 5
+#: Confidence level of all intervals of results.
+CONFIDENCE: Final = 0.95
 #: Numbers of the dense sums that are in memory at once.
 CHUNK = 4_000_000
 

@@ -40,6 +40,8 @@ from components.training.windows import Sampler
 
 #: Points of a run's curve in monitoring; a stage has many runs.
 CURVE_POINTS = 60
+#: Epochs of a student over the texts that its teachers have labelled.
+DISTIL_EPOCHS = 5
 
 
 @dataclass(frozen=True)
@@ -205,7 +207,7 @@ class Run:
 
     def train(self, store: CheckpointStore) -> None:
         """The remaining steps, up to the last evaluation that cross-validation has chosen."""
-        settings, last = self.settings, self._last_step()
+        last = self._last_step()
         if all(member.is_fixed for member in self.members) or self.state.step >= last:
             return
         world = World(device=first_device())
@@ -239,7 +241,7 @@ class Run:
                 self.curve.add(report.step, **dev_scores([member.record for member in self.members], self.spec.tasks))
             if report.step >= last:
                 break
-            if now - saved >= settings.training.checkpoint_seconds and report.step < self.steps:
+            if now - saved >= self.spec.members[0].checkpoint_seconds and report.step < self.steps:
                 self._checkpoint(store, world)
                 saved = time.perf_counter()
 
@@ -349,10 +351,9 @@ def schedule_of(spec: GroupSpec, *, epoch: int) -> tuple[int, int]:
         spec: of the run.
         epoch: steps per epoch, over all members.
     """
-    taught = 0.0
+    taught = 0
     if (distillation := spec.members[0].distillation) is not None:
-        count = read_manifest(distillation.texts, kind=UNLABELLED).facts["rows"]
-        taught = distillation.settings.epochs * int(count)
+        taught = int(read_manifest(distillation.texts, kind=UNLABELLED).facts["rows"])
     return way_of(spec.settings).steps(spec.settings, epoch=epoch, taught=taught), spec.settings.evaluations
 
 

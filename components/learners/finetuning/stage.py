@@ -269,7 +269,7 @@ def spec_maker(
     distillation = distillation if way_of(settings).has_teachers else None
     inputs: dict[str, Any] = {
         # Words are combined with the finished run.
-        "settings": settings.model_dump(mode="json", exclude={"training": {"checkpoint_seconds"}, "words": True}),
+        "settings": settings.model_dump(mode="json", exclude={"words"}),
         "encoder": encoder,
         "examples": facts.digests,
         "label_texts": facts.label_texts,
@@ -304,6 +304,7 @@ def spec_maker(
             precision=precision,
             trained=trained,
             storage=job.cluster.storage if "://" in job.cluster.storage else str(Path(job.cluster.storage).absolute()),
+            checkpoint_seconds=job.cluster.checkpoint_seconds,
             key=f"finetune-{fingerprint(**inputs, budget=budget, seed=seed)}",
             tables=Path(job.cluster.features).absolute(),
             features=features,

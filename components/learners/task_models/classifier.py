@@ -56,7 +56,10 @@ from components.training.precision import Precision
 #: Settings of training only, which are not read with a stored model.
 LEARNED_WITH = ("auto", "contrastive", "scratch", "unlabelled", "words")
 #: Settings of earlier versions that a model of this version cannot have, and their values without effect.
-REMOVED = {"reader": "none", "answering": "linear", "context": 0}
+REMOVED = {
+    "reader": "none", "answering": "linear", "context": 0, "longest_answer": 160, "stride": None, "tagger_hidden": 256,
+    "task_tokens": "auto",
+}  # fmt: skip
 
 
 #: Number of features F -> (F, S) random numbers.
@@ -226,8 +229,7 @@ def write_files(
     """Write the files of a task model."""
     config: dict[str, Any] = {
         "kind": classifier.task.kind,
-        # The checkpoint interval has no influence on the model.
-        "settings": classifier.settings.model_dump(mode="json", exclude={"training": {"checkpoint_seconds"}}),
+        "settings": classifier.settings.model_dump(mode="json"),
         "precision": precision,
     }
     if head_precision not in (None, precision):

@@ -31,6 +31,8 @@ from components.tokenization.special import UNK
 PREDICT_PIECES = 4096
 #: Maximum number of pieces of a group of sequences in training (`states_by_length`).
 GROUP_PIECES = 3072
+#: Windows of a row in a training step of kinds that read windows apart: one with the answer, the others sampled.
+WINDOWS_LEARNED = 8
 #: Maximum share of padding in a batch.
 PADDING = 0.04
 
@@ -60,7 +62,7 @@ class TaskModel(nn.Module):
             raise ConfigError("layers: mix reads a text as one sequence; remove chunk, or choose other layers")
         self.lm_weight = settings.lm_weight
         #: Maximum number of windows of a row in a training step; None: all.
-        self.windows_learned = settings.windows_learned if task.windows_apart else None
+        self.windows_learned = WINDOWS_LEARNED if task.windows_apart else None
         if settings.chunk is not None and encoder.carries_state:
             encoder.set_chunks(settings.chunk, learned=settings.chunks_learned)
         if settings.own_task_tokens:

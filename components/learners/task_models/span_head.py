@@ -30,10 +30,16 @@ if TYPE_CHECKING:
 
 #: Score of a span in a window without context, and threshold that makes the head always predict a span.
 NEVER: Final = -1e4
+#: Maximum length of an answer in characters.
+LONGEST_ANSWER: Final = 160
 
 
 class Answering(CalibratedHead):
-    """Scores of starts and ends."""
+    """Scores of starts and ends.
+
+    Args:
+        settings: normalisation, dropout and hidden layer of `TextHead`.
+    """
 
     threshold: Tensor
 
@@ -41,7 +47,7 @@ class Answering(CalibratedHead):
         super().__init__(
             features, 2, hidden=settings.head_hidden, dropout=settings.head_dropout, norm=settings.head_norm
         )
-        self.longest = settings.longest_answer
+        self.longest = LONGEST_ANSWER
         # Added to the score of no answer; fitted on dev and stored with the weights.
         self.register_buffer("threshold", torch.zeros(()))
 

@@ -55,6 +55,10 @@ def _allowed(before: Tags, after: Tags) -> np.ndarray:
     return continues | begins
 
 
+#: Width of each direction of the biLSTM.
+LSTM_WIDTH = 256
+
+
 class Tagger(ImitatingHead):
     """Scores of the tags at each unit, by the layers of `TextHead`.
 
@@ -63,6 +67,10 @@ class Tagger(ImitatingHead):
 
     The windows of a row are concatenated before loss and decoding, and `of_batch` concatenates them before the LSTM, so
     that neither the sequence of tags nor the states of the LSTM end at window borders.
+
+    Args:
+        labels: names of the tags, which determine the legal transitions.
+        settings: `tagger`, and the head's normalisation, dropout and (without LSTM) hidden layer.
     """
 
     _start: Tensor
@@ -80,8 +88,8 @@ class Tagger(ImitatingHead):
         )
         self.lstm: BiLSTM | None = None
         if recurrent:
-            self.lstm = BiLSTM(features, settings.tagger_hidden)
-            self.output = nn.Linear(2 * settings.tagger_hidden, len(labels))
+            self.lstm = BiLSTM(features, LSTM_WIDTH)
+            self.output = nn.Linear(2 * LSTM_WIDTH, len(labels))
         legal = legal_transitions(labels)
         self.crf = LinearChainCRF(len(labels), legal=legal) if settings.tagger != "linear" else None
         for name, scores in zip(("start", "step", "end"), illegal_scores(legal), strict=True):

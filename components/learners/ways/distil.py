@@ -26,6 +26,8 @@ TAUGHT = "taught."
 TEMPERATURE, LABEL_WEIGHT = 2.0, 0.1
 #: Maximum number of unlabelled rows of a batch, beside `training.batch_size` labelled rows.
 TAUGHT_ROWS = 64
+#: Epochs over these rows.
+EPOCHS = 5
 
 
 class Distil(Way):
@@ -34,9 +36,9 @@ class Distil(Way):
     has_teachers = True
     prefers_end = True
 
-    def steps(self, settings: FinetuneSettings, *, epoch: int, taught: float) -> int:
-        """All texts of the teachers in every epoch."""
-        return max(1, math.ceil(taught / TAUGHT_ROWS))
+    def steps(self, settings: FinetuneSettings, *, epoch: int, taught: int) -> int:
+        """`EPOCHS` over the texts of the teachers."""
+        return max(1, math.ceil(EPOCHS * taught / TAUGHT_ROWS))
 
     def operations(self, settings: FinetuneSettings) -> float:
         """Of the labelled rows, and of the texts beside them."""

@@ -35,7 +35,6 @@ def domain_texts(params: Params) -> dict[str, Arguments]:
             "name": name,
             "examples": {task: out(params, "examples", task) for task in params.run.tasks},
             "unlabelled": source,
-            "threshold": params.leakage.threshold,
             "output": out(params, "domain-texts", name),
         }
         for name, source in sources.items()
@@ -86,7 +85,7 @@ def tokenizer(params: Params) -> dict[str, Arguments]:
 def _tokenizer_settings(params: Params, kind: str) -> TokenizerSettings:
     """The settings that the vocabulary of one kind depends on; the settings of other kinds are reset to defaults."""
     block = "word" if kind == "open_word" else kind
-    kept = params.tokenizer.model_dump(include={"segmenter", "sample_megabytes", "refit", block})
+    kept = params.tokenizer.model_dump(include={"sample_megabytes", block})
     return TokenizerSettings.model_validate(kept)
 
 

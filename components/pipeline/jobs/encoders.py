@@ -133,7 +133,6 @@ def static(params: Params, start: str) -> dict[str, Arguments]:
             "output": out(params, "encoder", name, start),
             "settings": settings,
             "word": params.tokenizer.word,
-            "segmenter": params.tokenizer.segmenter,
             "sample_megabytes": params.tokenizer.sample_megabytes,
             "seed": params.run.seed,
         }

@@ -12,10 +12,12 @@ from components.settings.distil import DistilSettings
 from components.settings.names import BASELINES, VECTORS
 from components.settings.params import Params
 from components.settings.systems import TASK_ADAPTED, System
-from components.settings.unlabelled import UnlabelledSettings
+from components.settings.unlabelled import TextSource
 
 #: Maximum number of texts without labels that words models are fitted on.
 FOR_WORDS: Final = 25_000
+#: Maximum number of texts without labels that teachers label.
+FOR_DISTIL: Final = 4_000
 
 
 def examples(params: Params) -> dict[str, Arguments]:
@@ -92,10 +94,10 @@ def finetune_after(params: Params) -> dict[str, Arguments]:
 
 def unlabelled(params: Params) -> dict[str, Arguments]:
     """Collects texts without labels for words models. Texts of dev and test are left out."""
-    of_words = UnlabelledSettings(source="domain", rows=FOR_WORDS)
     return {
         f"{task}-{BASELINES}": {
-            **_collected(params, task, "words", of_words if params.words_read_documents(task) else None),
+            **_collected(params, task, "words", "domain" if params.words_read_documents(task) else None),
+            "rows": FOR_WORDS,
             "output": out(params, "unlabelled", task, BASELINES),
         }
         for task in params.run.tasks
@@ -106,9 +108,8 @@ def distil_texts(params: Params) -> dict[str, Arguments]:
     """Collects texts without labels for teachers and students. Texts of dev and test are left out."""
     return {
         f"{task}-{group}": {
-            **_collected(
-                params, task, f"distil.{group}", UnlabelledSettings(source=settings.source, rows=settings.rows)
-            ),
+            **_collected(params, task, f"distil.{group}", settings.source),
+            "rows": FOR_DISTIL,
             "output": out(params, "distilled", task, group, "texts"),
         }
         for task in params.run.tasks
@@ -116,15 +117,14 @@ def distil_texts(params: Params) -> dict[str, Arguments]:
     }
 
 
-def _collected(params: Params, task: str, key: str, settings: UnlabelledSettings | None) -> Arguments:
+def _collected(params: Params, task: str, key: str, which: TextSource | None) -> Arguments:
     # `key` names the settings in messages.
     return {
         "task": task,
         "key": key,
         "examples": out(params, "examples", task),
         "corpus": out(params, "corpus", "domain") if "domain" in params.corpora else None,
-        "settings": settings,
-        "threshold": params.leakage.threshold,
+        "which": which,
     }
 
 

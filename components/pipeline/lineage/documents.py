@@ -16,7 +16,7 @@ from components.data.formats import corpus as corpora
 from components.data.formats.corpus import read_batches
 from components.data.formats.lines import Reading
 from components.data.ingestion.cleaning import clean
-from components.data.ingestion.dedup import Shingles, exact_keys, unpacked_rows
+from components.data.ingestion.dedup import NGRAM, PERMUTATIONS, Shingles, exact_keys, stores_signatures, unpacked_rows
 from components.data.ingestion.documents import DROPPED, Origin, Outcome, what_became_of
 from components.data.ingestion.readers import read_documents
 from components.data.matching import Texts, key_of
@@ -173,13 +173,12 @@ def near_copies(params: Params, wanted: Sequence[str], *, without: Sequence[Copy
     if near is None:
         return []
     listed = {(match.where, match.id) for match in without}
-    signatures = Shingles(ngram=near.ngram, permutations=near.permutations).sketches([clean(text) for text in wanted])
+    signatures = Shingles(ngram=NGRAM, permutations=PERMUTATIONS).sketches([clean(text) for text in wanted])
     matches: list[Copy] = []
     for name, directory in _complete(params):
         here: list[Copy] = []
         facts = read_manifest(directory, kind=corpora.KIND).facts
-        stored = facts["recipe"]["settings"].get("near_duplicates") or {}
-        if (stored.get("ngram"), stored.get("permutations")) != (near.ngram, near.permutations):
+        if not stores_signatures(facts["recipe"]["settings"]):
             continue
         for shard in facts["keys"]:
             for batch in read_batches(directory / shard, ["sketch", "id", "heldout"]):

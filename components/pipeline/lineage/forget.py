@@ -45,6 +45,7 @@ from components.pipeline.lineage.places import (
     tracked_by_git,
     walk,
 )
+from components.registry.drift.traffic import traffic_folder
 from components.registry.ledger import record_taints
 from components.registry.tracking import connect
 from components.settings.imports import is_local_copy
@@ -146,7 +147,7 @@ def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
     plan = Plan(texts, copies, near_copies(params, wanted, without=copies), raw)
     cache, tracked = Cache(root), tracked_by_git(root)
     folders, caches = data_folders(params, root), _caches(params, root)
-    plan.caches = served_texts(root / params.drift.folder, texts)
+    plan.caches = served_texts(traffic_folder(root), texts)
     held_outputs: list[Path] = []
     fixed = (root / "mlruns", root / "mlflow.db")
     for path in walk(root, without=(cache.path, root / STATE)):

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from components.core.errors import ConfigError, DataError, RegistryError, nearest
 from components.data.formats.rows import READERS, open_rows
@@ -15,7 +16,15 @@ from components.data.tasks.data import Fields
 from components.data.tasks.kinds import find_kind
 from components.learners.prediction import Classifier
 from components.registry.champion import find_champion, load_version
-from components.registry.drift.comparison import LEAST_ROWS, ROWS, Comparison, compare
+from components.registry.drift.comparison import (
+    ERROR,
+    FALSE_ALARMS,
+    LEAST_EFFECT,
+    LEAST_ROWS,
+    ROWS,
+    Comparison,
+    compare,
+)
 from components.registry.drift.measurements import (
     Measured,
     Reference,
@@ -24,7 +33,7 @@ from components.registry.drift.measurements import (
     record_reference,
     spaced,
 )
-from components.registry.drift.traffic import read_traffic
+from components.registry.drift.traffic import read_traffic, traffic_folder
 from components.registry.tracking import Registry, Version, connect
 from components.reporting import findings
 from components.reporting.chapters import Chapter, Table
@@ -33,6 +42,8 @@ from components.settings.params import Params
 
 #: Prefix of the names under which results are kept among the findings of studies, for the report.
 PREFIX = "drift-"
+#: The served traffic of so many days is compared.
+WINDOW_DAYS: Final = 7
 COLUMNS = ("feature", "training", "now", "effect", "p (Holm)", "")
 
 
@@ -43,17 +54,16 @@ def check_traffic(params: Params, task: str) -> Comparison:
         RegistryError: no champion, or neither a reference nor the data to measure one.
         ArtifactError: the champion's files differ from the registered ones.
     """
-    settings = params.drift
     registry = connect(params.registry)
     version = find_champion(registry, task)
-    since = time.time() - settings.window_days * 86400
-    new = read_traffic(Path(settings.folder), task=task, digest=version.digest, since=since, most=ROWS)
-    source = f"{version.label}, served traffic of the last {settings.window_days:g} days"
+    since = time.time() - WINDOW_DAYS * 86400
+    new = read_traffic(traffic_folder(Path()), task=task, digest=version.digest, since=since, most=ROWS)
+    source = f"{version.label}, served traffic of the last {WINDOW_DAYS} days"
     if len(new) < LEAST_ROWS:
         few = f"{len(new)} rows of at least {LEAST_ROWS}"
-        return Comparison(version.label, source, len(new), 0, settings.error, settings.least_effect, too_few=few)
+        return Comparison(version.label, source, len(new), 0, ERROR, LEAST_EFFECT, too_few=few)
     reference = _reference(registry, version, Path(params.run.out) / "examples" / task)
-    return compare(reference, new, settings=settings, what=version.label, source=source)
+    return compare(reference, new, what=version.label, source=source)
 
 
 def check_file(params: Params, task: str, file: Path, *, columns: Mapping[str, str] | None = None) -> Comparison:
@@ -76,7 +86,7 @@ def check_file(params: Params, task: str, file: Path, *, columns: Mapping[str, s
     _, measured = measure(classifier, chosen)
     texts = tuple("\n".join(parts) for parts in chosen)
     new = Measured(measured.kind, measured.labels, measured.rows, texts)
-    return compare(reference, new, settings=params.drift, what=version.label, source=f"{version.label}, {file}")
+    return compare(reference, new, what=version.label, source=f"{version.label}, {file}")
 
 
 def _reference(registry: Registry, version: Version, examples: Path, classifier: Classifier | None = None) -> Reference:
@@ -162,6 +172,6 @@ def notes(result: Comparison) -> list[str]:
         return []
     return [
         f"{result.rows:,} rows against {result.reference_rows:,} of training. Without drift, a check raises an "
-        f"alarm with a probability of at most {result.error:.2g} (drift.false_alarms in a year of "
-        f"daily checks). An alarm also needs an effect of at least {result.least_effect:g}."
+        f"alarm with a probability of at most {result.error:.2g} ({FALSE_ALARMS:g} in a year of daily checks). An "
+        f"alarm also needs an effect of at least {result.least_effect:g}."
     ]

@@ -12,8 +12,8 @@ All but the lengths depend on what was learned: the vocabulary, the encoder and 
 rows differ from these even without drift. They are compared with rows of dev.
 
 An alarm needs a p-value that Holm's procedure rejects at the error of one check and an effect of at least
-`drift.least_effect`. Holm bounds the probability of any false alarm of a check by that error under any dependence of
-the features; the errors of all checks of a year sum to `drift.false_alarms` (union bound, so repeated looks at
+`LEAST_EFFECT`. Holm bounds the probability of any false alarm of a check by that error under any dependence of
+the features; the errors of all checks of a year sum to `FALSE_ALARMS` (union bound, so repeated looks at
 overlapping windows are covered). The bound holds if the rows of an undrifted batch are exchangeable with the reference
 rows. Tests on the predictions of a black box: Lipton et al. 2018; comparison of tests: Rabanser et al. 2019. Tests by
 permutation are exact, and are stopped early (Besag and Clifford 1991, sequential Monte Carlo p-values).
@@ -25,7 +25,7 @@ import math
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,9 +34,13 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics import roc_auc_score
 
 from components.registry.drift.measurements import SCORES, Measured, Reference, Rows, spaced
-from components.settings.drift import DriftSettings
 
 Floats = NDArray[np.float64]
+#: Probability of any false alarm in a year of daily checks of one task, and of a false alarm in one check.
+FALSE_ALARMS: Final = 0.05
+ERROR: Final = FALSE_ALARMS / 365
+#: Minimum effect of an alarm, between 0 and 1: a significant but smaller difference is reported without alarm.
+LEAST_EFFECT: Final = 0.1
 #: Features of a classifier's rows, and of documents, which have no predictions.
 FEATURES = ("length", "unknown", "content", "score", "classes")
 #: Maximum number of sketches on each side.
@@ -111,7 +115,7 @@ class Comparison:
         if self.drift:
             return f"{self.source}: drift: " + "; ".join(part.words for part in self.features if part.alarm)
         small = [part.name for part in self.features if part.adjusted <= self.error]
-        rest = f" (differences below drift.least_effect: {', '.join(small)})" if small else ""
+        rest = f" (differences with an effect below {self.least_effect:g}: {', '.join(small)})" if small else ""
         return f"{self.source}: no drift in {self.rows:,} rows{rest}"
 
     def as_dict(self) -> dict[str, Any]:
@@ -119,17 +123,25 @@ class Comparison:
         return {**asdict(self), "drift": self.drift, "sentence": self.sentence}
 
 
-def compare(reference: Reference, new: Measured, *, settings: DriftSettings, what: str, source: str) -> Comparison:
-    """Compare rows with a reference."""
+def compare(
+    reference: Reference,
+    new: Measured,
+    *,
+    what: str,
+    source: str,
+    error: float = ERROR,
+    least_effect: float = LEAST_EFFECT,
+) -> Comparison:
+    """Compare rows with a reference; arguments as the attributes of `Comparison`."""
     new = new.spread(ROWS)
     old = reference.measured
-    base = Comparison(what, source, len(new), len(old), settings.error, settings.least_effect)
+    base = Comparison(what, source, len(new), len(old), error, least_effect)
     if min(len(new), len(old)) < LEAST_ROWS:
         few = f"{len(new)} rows of" if len(new) < LEAST_ROWS else f"{len(old)} reference rows of"
         return replace(base, too_few=f"{few} at least {LEAST_ROWS}")
     unseen = old.take(np.flatnonzero(reference.unseen))
     # One permutation more than needed, so that a small p-value can be reached.
-    most = math.ceil(2 * len(FEATURES) / settings.error)
+    most = math.ceil(2 * len(FEATURES) / error)
     tests: dict[str, Callable[[], Feature | None]] = {
         "length": lambda: _length(old, new),
         "unknown": lambda: _unknown(unseen.rows, new.rows),
@@ -140,7 +152,7 @@ def compare(reference: Reference, new: Measured, *, settings: DriftSettings, wha
     results = {name: result for name, test in tests.items() if (result := test()) is not None}
     adjusted = holm([result.p for result in results.values()])
     features = tuple(
-        replace(result, name=name, adjusted=p, alarm=p <= settings.error and result.effect >= settings.least_effect)
+        replace(result, name=name, adjusted=p, alarm=p <= error and result.effect >= least_effect)
         for (name, result), p in zip(results.items(), adjusted, strict=True)
     )
     drift = any(feature.alarm for feature in features)

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from components.registry.tracking import Version
 
 ROWS_SUFFIX, TEXT_SUFFIX = ".rows", ".text"
+#: Folder of the logs, relative to the repository. The variable HEADSTART_TRAFFIC takes precedence.
+FOLDER: Final = ".headstart/traffic"
+#: Maximum size of a task's log; the oldest rows are deleted first.
+MEGABYTES: Final = 64.0
 #: A bound is divided into so many segments.
 SEGMENTS: Final = 16
 #: Seconds without attempts after a failed one.
@@ -219,23 +223,37 @@ def read_texts(path: Path) -> Iterator[str]:
         yield from (str(json.loads(line)) for line in lines if line.endswith("\n"))
 
 
-def logged(classifier: Classifier, version: Version, task: str, settings: DriftSettings) -> Classifier:
-    """The classifier of a version, with a log of its rows; itself if `drift.log` is off or the version was not made by
-    Headstart. `settings`: `params.drift`. Its folder is relative to the repository of the working directory."""
+def logged(
+    classifier: Classifier, version: Version, task: str, settings: DriftSettings, folder: Path | None = None
+) -> Classifier:
+    """The classifier of a version, with a log of its rows; itself if `drift.log` is off or the version was not
+    made by Headstart.
+
+    Args:
+        classifier: the model.
+        version: of the model.
+        task: name of the task.
+        settings: `params.drift`.
+        folder: of all logs; None: `traffic_folder()`.
+    """
     if not settings.log or not version.digest:
         return classifier
     log = TrafficLog(
-        traffic_folder(settings),
+        folder or traffic_folder(),
         task=task,
         digest=version.digest,
         version=version.number,
-        megabytes=settings.megabytes,
+        megabytes=MEGABYTES,
         text=settings.text,
         say=lambda line: print(line, file=sys.stderr, flush=True),
     )
     return ObservedClassifier(classifier, log.append)
 
 
-def traffic_folder(settings: DriftSettings) -> Path:
-    """The folder of all logs: absolute, or relative to the repository."""
-    return (find_repository(Path()) or Path()) / settings.folder
+def traffic_folder(root: Path | None = None) -> Path:
+    """The folder of all logs, which several servers may share.
+
+    Args:
+        root: of the repository; None: of the working directory's.
+    """
+    return (root or find_repository(Path()) or Path()) / (os.environ.get("HEADSTART_TRAFFIC") or FOLDER)
