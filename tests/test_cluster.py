@@ -183,9 +183,9 @@ def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert threads.environment(8)["OMP_NUM_THREADS"] == "3"
     assert threads.environment(2)["OMP_WAIT_POLICY"] == "ACTIVE"
     assert "GOMP_SPINCOUNT" not in threads.environment(2)
-    threads.own(8)
+    threads.use(8)
     assert torch.get_num_threads() == 3
-    threads.own(1)
+    threads.use(1)
     assert torch.get_num_threads() == 1
     monkeypatch.delenv("OMP_WAIT_POLICY")
     threads.prepare()

@@ -69,7 +69,7 @@ def predict(options: PredictFlags) -> None:
     from components.serving.parts import LoadableModel, PartOptions, predict_parts
 
     settings, columns, output = load_params(options.params), named_columns(options.column), options.output
-    threads.own(cores())
+    threads.use(cores())
     name = options.task or settings.run.tasks[0]
     registry = connect(settings.registry)
     version = find_champion(registry, name)
@@ -169,7 +169,7 @@ def drift(
 
     file, params = file and file.resolve(), params.resolve()
     settings = registry_of(params)
-    threads.own(cores())
+    threads.use(cores())
     columns = named_columns(column)
     drifted = False
     for name in [task or settings.run.tasks[0]] if task or file else settings.run.tasks:

@@ -23,7 +23,7 @@ def init(options: InitOptions) -> None:
     Kind of task, columns and language are guessed, and shown; each can be set by a flag or changed in params.yaml."""
     from components.cli.onboarding.command import init as write
 
-    threads.own(cores())
+    threads.use(cores())
     for line in write(options, root=Path.cwd()):
         print(line)
 

@@ -72,7 +72,7 @@ def launch(
             f"cluster.workers: the local launcher runs 1 worker, not {settings.workers}; set cluster.launcher: ray"
         )
     check_gpus([_this_machine(_visible_gpus())], settings.gpus)
-    threads.own(cores())
+    threads.use(cores())
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     function(job, Worker(World(device=device), progress))
 
@@ -239,7 +239,7 @@ def _end_with_parent() -> None:
 
 
 def _alone(function: Callable[[Job], Result], item: Job) -> Result:
-    threads.own(1)
+    threads.use(1)
     return function(item)
 
 

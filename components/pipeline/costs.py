@@ -214,7 +214,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Total:
-    """The cost of a run: expected seconds with bounds (sums of those of the stages, because a busy machine slows all of
+    """The cost of a run: expected seconds with bounds (sums over the stages, because a busy machine slows all of
     them), tokens of training, GPU hours, and the stages without an estimate."""
 
     seconds: float

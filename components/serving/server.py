@@ -67,7 +67,7 @@ def serve(
     if trial is not None and not 0 < trial.share <= 1:
         raise ConfigError(f"--share must be above 0 and at most 1; found {trial.share:g}")
     listener = listen(address.host, address.port)
-    threads.own(cores())
+    threads.use(cores())
     registry = connect(registry_settings)
     metrics = Metrics()
 
@@ -101,7 +101,7 @@ def serve(
 def serve_directory(directory: Path, *, address: Address, int8: bool = False) -> None:
     """Serve the model of a directory, without registry, until SIGTERM or Ctrl-C. Rows are not logged."""
     listener = listen(address.host, address.port)
-    threads.own(cores())
+    threads.use(cores())
     metrics = Metrics()
     follower = FixedModel(directory, int8=int8)
     metrics.serve(follower.current)

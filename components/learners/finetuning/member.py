@@ -229,7 +229,7 @@ class Member:
             self.record |= {} if best.names is None else {"label_names": best.names}
 
     def evaluate(self, state: TrainingState, *, numbers: Sequence[int], epoch: int, loss: float | None) -> None:
-        """Evaluate the current weights, or their average, on dev; without dev, keep them at the chosen evaluation.
+        """Evaluate the current weights on dev; without dev, keep them at the chosen evaluation.
 
         Args:
             state: of the run.
@@ -237,7 +237,6 @@ class Member:
             epoch: steps per epoch of the run.
             loss: training loss of the step.
         """
-        _swap(state)
         if self.is_scored:
             dev = self.refit_head() if self.way.refits_head else None
             head = self.model.head
@@ -245,7 +244,6 @@ class Member:
             self.add_scores(result, state, numbers=numbers, epoch=epoch, loss=loss)
         else:
             self.keep(state, numbers=numbers, epoch=epoch)
-        _swap(state)
 
     def add_scores(
         self,
@@ -277,7 +275,7 @@ class Member:
             self._keep(state, epoch=epoch)
 
     def _keep(self, state: TrainingState, *, epoch: int) -> None:
-        """Keep the weights as they are; the caller has put their average, if there is one, in their place."""
+        """Keep the present weights."""
         self.record |= {"best_step": state.step, "best_epoch": round(state.step / epoch, 3)}
         self._best = cloned_state(self.learning)
 
@@ -381,9 +379,3 @@ class Member:
 def per_row(scoring: Scoring, rows: Split) -> Callable[[list[Answer]], NDArray[np.float64]]:
     """Answers -> (N,) primary metric of each row."""
     return lambda result: scoring.scores(scoring.statistics(rows.fields, rows.targets, result).toarray())[scoring.main]
-
-
-def _swap(state: TrainingState) -> None:
-    """Exchange the weights with their average, if there is one."""
-    if state.average is not None:
-        state.average.swap()

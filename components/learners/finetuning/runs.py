@@ -187,7 +187,7 @@ class Run:
             member.model.head.penalty *= self.way.penalty_factor(
                 labelled=len(member.rows), taught=len(member.training_rows().taught)
             )
-        # An average of the weights starts at the heads that were just trained.
+        # Training the heads has made them trainable; a run may train the encoder alone.
         self.state = self._fresh_state()
         for member, result in zip(self.members, answers, strict=True):
             if result is None:

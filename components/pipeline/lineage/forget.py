@@ -101,8 +101,8 @@ def wanted_texts(
     where: str = "",
     root: Path,
 ) -> list[str]:
-    """The texts to remove: those of ids or positions, given texts, those of a list (ids or positions, one per line, or
-    jsonl with `id` or `text`), and those of a removal that was interrupted. Ids are looked up in the corpus or task
+    """The texts to remove: by ids or positions, as given, by a list (ids or positions, one per line, or
+    jsonl with `id` or `text`), and by a removal that was interrupted. Ids are looked up in the corpus or task
     `where`, by default in all.
 
     Raises:
